@@ -1,0 +1,92 @@
+# make help lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+export GOFLAGS ?= -buildvcs=false
+
+# What make test proves beside the unit tests needs the laboratory's binaries; they are built once and kept in the cache.
+.PHONY: build
+build: ## bin/coredns and bin/clusterset-lab
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build ## a real control plane, our CoreDNS, and the questions a reader wants to ask (KEEP=1: leave it running)
+	bin/clusterset-lab demo
+
+.PHONY: lab-down
+lab-down: ## end what KEEP=1 make demo left running
+	bin/clusterset-lab down
+
+.PHONY: test
+test: build ## unit tests, laboratory, integration tests, with -race; the first failure stands last
+	test/run
+
+.PHONY: chaos
+chaos: build ## long outages and soaks
+	CHAOS=1 test/run -run 'Chaos' -timeout 80m ./test/integration/...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (default 5m)
+	test/fuzz $(or $(FUZZTIME),5m)
+
+.PHONY: bench
+bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchmarks.md
+	$(GO) run ./test/bench -out docs/benchmarks.md
+
+.PHONY: image
+image: ## OCI index and docker archives for linux/amd64 and linux/arm64, in bin/image
+	for arch in amd64 arm64; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/coredns ./cmd/coredns; \
+	done
+	cd deploy/image && $(GO) run . -version '$(VERSION)' -dir ../../bin/image
+
+.PHONY: verify
+verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch ## everything that is checked without running the product
+
+.PHONY: verify-fmt
+verify-fmt: ## gofmt; make fmt mends it
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "not formatted (make fmt): $$bad"; exit 1; }
+
+.PHONY: fmt
+fmt: ## format all Go files
+	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
+
+MODULES := . test/lab/controlplane deploy/image
+
+.PHONY: verify-tidy
+verify-tidy: ## go.mod and go.sum of every module; make tidy mends them
+	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff >/dev/null) || { echo "$$m/go.mod is not tidy (make tidy)"; exit 1; }; done
+
+.PHONY: tidy
+tidy: ## tidy every module
+	for m in $(MODULES); do (cd $$m && $(GO) mod tidy); done
+
+.PHONY: verify-generate
+verify-generate: ## generated files; make generate mends them
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r deploy/crds "$$tmp/"; $(MAKE) -s generate; \
+	diff -r "$$tmp/crds" deploy/crds || { rm -rf deploy/crds; cp -r "$$tmp/crds" deploy/crds; echo "deploy/crds is not what make generate makes"; exit 1; }
+
+.PHONY: generate
+generate: ## write deploy/crds from the mcs-api module
+	cd deploy/crds && $(GO) run generate.go
+
+.PHONY: verify-vet
+verify-vet: ## go vet of every module
+	$(GO) vet ./...
+	cd deploy/image && $(GO) vet ./...
+
+.PHONY: verify-static
+verify-static: ## staticcheck
+	$(GO) run $(STATICCHECK) ./plugin/... ./test/... ./cmd/...
+
+.PHONY: verify-arch
+verify-arch: ## the shape of the repository, and what the documents promise
+	$(GO) test ./test/arch/
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'

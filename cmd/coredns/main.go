@@ -1,0 +1,23 @@
+// Command coredns is stock CoreDNS with every stock plugin, plus multicluster.
+//
+// It takes the stock flags (-conf, -plugins, -version, ...) and is meant to replace the stock image without any other
+// change. The only addition to the plugin order is multicluster, right before kubernetes (see order.go).
+package main
+
+import (
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/coremain"
+
+	_ "github.com/coredns/coredns/core/plugin" // every stock plugin
+
+	_ "github.com/clusterset-dns/clusterset-dns/plugin/multicluster"
+)
+
+// version is ours; the build sets it with -ldflags "-X main.version=...".
+var version = "dev"
+
+func main() {
+	order()
+	caddy.AppVersion = coremain.CoreVersion + "+clusterset-dns." + version
+	coremain.Run()
+}

@@ -1,0 +1,110 @@
+package multicluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+)
+
+// packing is a writer that packs, as a socket's does, and allocates nothing itself.
+type packing struct{ dns.ResponseWriter }
+
+var remote net.Addr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
+
+func (*packing) RemoteAddr() net.Addr { return remote }
+
+func (*packing) WriteMsg(m *dns.Msg) error {
+	_, err := m.Pack()
+	return err
+}
+
+// large serves a ClusterSetIP Service web.test and Headless ones h100.test and h1000.test over five clusters.
+func large() *Multicluster {
+	x := catalog.NewIndex()
+	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP, Version: 1,
+		IPs:   []netip.Addr{netip.MustParseAddr("10.42.42.42")},
+		Ports: []catalog.Port{{Name: "https", Proto: "TCP", Number: 443}}}
+	x.Set("web.test", catalog.Build(web, nil), 1)
+	for _, n := range []int{100, 1000} {
+		imp := &catalog.Import{Namespace: "test", Name: fmt.Sprintf("h%d", n), Type: catalog.Headless, Version: 1}
+		var slices []*catalog.Slice
+		for c := range 5 {
+			var eps []catalog.Endpoint
+			for i := c; i < n; i += 5 {
+				eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}), Host: fmt.Sprintf("pod-%d", i)})
+			}
+			slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
+				[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps, 1))
+		}
+		x.Set(imp.Name+".test", catalog.Build(imp, slices), 1)
+	}
+	return &Multicluster{
+		origins: []string{defaultZone},
+		zones:   []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, []netip.Addr{nameserver})},
+		source:  &fixed{index: x},
+	}
+}
+
+var hotPath = []struct {
+	name   string
+	query  string
+	qtype  uint16
+	edns   uint16
+	budget float64 // allocations, the packed reply included
+}{
+	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 2},
+	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 2},
+	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 2},
+	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 2},
+	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 2},
+	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 2},
+	{"headless A of 100", "h100.test.svc.clusterset.local.", dns.TypeA, 0, 6},
+	{"headless A of 1000", "h1000.test.svc.clusterset.local.", dns.TypeA, 0, 6},
+	{"headless A of 1000 with EDNS", "h1000.test.svc.clusterset.local.", dns.TypeA, 1232, 6},
+	{"AAAA at v4-only headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeAAAA, 0, 2},
+	{"TXT at headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeTXT, 0, 2},
+	{"headless SRV of 1000", "_http._tcp.h1000.test.svc.clusterset.local.", dns.TypeSRV, 1232, 12},
+}
+
+// The hot path has an allocation budget: what a query allocates from the plugin to the packed reply. Cutting a reply to the
+// client's buffer costs the server two maps more.
+func TestAllocationBudget(t *testing.T) {
+	m := large()
+	for _, q := range hotPath {
+		t.Run(q.name, func(t *testing.T) {
+			r := question(q.query, q.qtype, q.edns)
+			scrub := request.NewScrubWriter(r, new(packing))
+			got := testing.AllocsPerRun(200, func() {
+				if _, err := m.ServeDNS(context.Background(), scrub, r); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if got > q.budget {
+				t.Errorf("%.0f allocations, the budget is %.0f", got, q.budget)
+			}
+		})
+	}
+}
+
+func BenchmarkServeDNS(b *testing.B) {
+	m := large()
+	for _, q := range hotPath {
+		b.Run(q.name, func(b *testing.B) {
+			r := question(q.query, q.qtype, q.edns)
+			scrub := request.NewScrubWriter(r, new(packing))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := m.ServeDNS(context.Background(), scrub, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

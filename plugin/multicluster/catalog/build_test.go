@@ -1,0 +1,221 @@
+package catalog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func headlessImport() *Import {
+	return &Import{Name: "db", Namespace: "test", Type: Headless, Version: 3}
+}
+
+var pg = []Port{{Name: "pg", Proto: "TCP", Number: 5432}}
+
+func ips(packed string, width int) (out []string) {
+	for ; packed != ""; packed = packed[width:] {
+		a, _ := netip.AddrFromSlice([]byte(packed[:width]))
+		out = append(out, a.String())
+	}
+	return out
+}
+
+func srv(t Targets) (out []string) {
+	for t.Next() {
+		label, cluster := t.Host()
+		out = append(out, fmt.Sprintf("%d %s.%s", t.Number(), label, cluster))
+	}
+	return out
+}
+
+func TestN6EveryReadyEndpointOnce(t *testing.T) {
+	s := Build(headlessImport(), []*Slice{
+		NewSlice("2", "b", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.2"), "y"}}, 9),
+		NewSlice("1", "a", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.1"), "x"}}, 4),
+		NewSlice("3", "a", pg, []Endpoint{{addr("2001:db8::1"), "x"}}, 5),
+	})
+	if got, want := ips(s.Self(V4, Window{}).Addrs, 4), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("A: %v, want %v", got, want)
+	}
+	if got, want := ips(s.Self(V6, Window{}).Addrs, 16), []string{"2001:db8::1"}; !slices.Equal(got, want) {
+		t.Errorf("AAAA: %v, want %v", got, want)
+	}
+	if got, want := ips(s.Host("x.b", V4, Window{}).Addrs, 4), []string{"10.0.0.1"}; !slices.Equal(got, want) {
+		t.Errorf("x.b: %v, want %v", got, want)
+	}
+	if got, want := srv(s.Self(SRV, Window{}).Targets), []string{"5432 x.a", "5432 x.b", "5432 y.b"}; !slices.Equal(got, want) {
+		t.Errorf("SRV: %v, want %v", got, want)
+	}
+	if s.Version() != 9 {
+		t.Errorf("version %d, want the highest of what went in, 9", s.Version())
+	}
+}
+
+func TestN6NoReadyEndpointIsNoService(t *testing.T) {
+	if s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, nil, 1)}); s != nil {
+		t.Errorf("a Headless Service without ready endpoint answers: %+v", s)
+	}
+}
+
+func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
+	s := Build(headlessImport(), []*Slice{
+		NewSlice("1", "eu", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.2"), "h"}}, 1),
+		NewSlice("2", "x.eu", pg, []Endpoint{{addr("10.0.0.3"), "h"}}, 1),
+	})
+	for name, want := range map[string]Outcome{
+		"eu": NoData, "x.eu": Success, "h.eu": Success, "h.x.eu": Success, "y.eu": NameError, "x.x.eu": NameError, "h.x": NameError,
+	} {
+		if got := s.Host(name, V4, Window{}).Outcome; got != want {
+			t.Errorf("%s: outcome %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestN15DashedAddresses(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::1": "0--1", "::": "0--0", "2001:db8::5": "2001-db8--5",
+	} {
+		s := NewSlice("1", "a", nil, []Endpoint{{addr(in), ""}}, 1)
+		if got := dashed(s.addrs); got != want || !IsLabel(got) {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestN8DistinctNumbersOfNamedPorts(t *testing.T) {
+	ports := []Port{{"tcp", "TCP", 42}, {"udp", "UDP", 42}, {"", "TCP", 43}, {"web", "", 80}, {"web", "tcp", 80}, {"a.b", "TCP", 44}, {"zero", "TCP", 0}}
+	s := Build(&Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Ports: ports, IPs: []netip.Addr{addr("10.0.0.1")}}, nil)
+	if got, want := srv(s.Self(SRV, Window{}).Targets), []string{"42 .", "80 .", "44 ."}; !slices.Equal(got, want) {
+		t.Errorf("SRV: %v, want %v", got, want)
+	}
+	if got := s.Port("web", "tcp", SRV, Window{}).Outcome; got != Success {
+		t.Errorf("an empty protocol is TCP: outcome %d", got)
+	}
+	if got := s.Port("web", "tcp", V4, Window{}).Outcome; got != NoData {
+		t.Errorf("other types of a port's name: outcome %d, want NoData", got)
+	}
+	if s.Proto("sctp").Outcome != NameError || s.Proto("udp").Outcome != NoData {
+		t.Error("_proto exists exactly where a named port has it")
+	}
+}
+
+// M6: the same subset for all types within an epoch, every endpoint in its turn, never more than the limit.
+func TestM6WindowRotates(t *testing.T) {
+	var four, six []Endpoint
+	for i := range 25 {
+		host := fmt.Sprintf("p%d", i)
+		four = append(four, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), host})
+		a := netip.MustParseAddr("2001:db8::").As16()
+		a[15] = byte(i)
+		six = append(six, Endpoint{netip.AddrFrom16(a), host})
+	}
+	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, four, 1), NewSlice("2", "a", pg, six, 1)})
+	seen := map[string]bool{}
+	for epoch := range uint64(9) {
+		w := Window{Max: 3, Epoch: epoch}
+		a4, a6 := ips(s.Self(V4, w).Addrs, 4), ips(s.Self(V6, w).Addrs, 16)
+		if len(a4) != 3 || len(a6) != 3 {
+			t.Fatalf("epoch %d: %d and %d addresses, want 3 of each", epoch, len(a4), len(a6))
+		}
+		var fromSRV []string
+		for it := s.Self(SRV, w).Targets; it.Next(); {
+			v4, _ := it.Addrs()
+			fromSRV = append(fromSRV, ips(v4, 4)...)
+		}
+		if !slices.Equal(a4, fromSRV) {
+			t.Errorf("epoch %d: A %v, targets of SRV %v", epoch, a4, fromSRV)
+		}
+		for _, a := range a4 {
+			seen[a] = true
+		}
+	}
+	if len(seen) != 25 {
+		t.Errorf("9 turns of 3 showed %d of 25 endpoints", len(seen))
+	}
+}
+
+func TestM6OneHostOfManyAddresses(t *testing.T) {
+	var eps []Endpoint
+	for i := range 10 {
+		eps = append(eps, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), "twin"})
+	}
+	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, eps, 1)})
+	for epoch := range uint64(20) {
+		w := Window{Max: 4, Epoch: epoch}
+		self, host := s.Self(V4, w).Addrs, s.Host("twin.a", V4, w).Addrs
+		if len(self) != 16 || self != host {
+			t.Fatalf("epoch %d: %v, by host name %v", epoch, ips(self, 4), ips(host, 4))
+		}
+	}
+}
+
+// Whatever the order of slices, what Build makes is the same, and inputs are not changed.
+func TestBuildDoesNotDependOnOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var in []*Slice
+		for i := range 1 + r.IntN(6) {
+			var eps []Endpoint
+			for range r.IntN(8) {
+				eps = append(eps, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}), fmt.Sprintf("h%d", r.IntN(5))})
+			}
+			in = append(in, NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", r.IntN(3)), pg, eps, 1))
+		}
+		a := Build(headlessImport(), in)
+		shuffled := slices.Clone(in)
+		r.Shuffle(len(shuffled), reflect.Swapper(shuffled))
+		if b := Build(headlessImport(), shuffled); !a.Same(b) {
+			t.Fatalf("order of slices matters: %v and %v", a, b)
+		}
+	}
+}
+
+func TestIndexSetAltersOnlyWhatDiffers(t *testing.T) {
+	x := NewIndex()
+	web := &Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Version: 5, IPs: []netip.Addr{addr("10.0.0.1")}}
+	if x.Serial() != 1 {
+		t.Errorf("serial of an empty index %d, want 1: never 0 (M4)", x.Serial())
+	}
+	if !x.Set("web.test", Build(web, nil), 5) || x.Serial() != 5 {
+		t.Errorf("new: serial %d", x.Serial())
+	}
+	web.Version = 6
+	if x.Set("web.test", Build(web, nil), 6) || x.Serial() != 5 {
+		t.Errorf("a change that alters no answer moved the serial to %d (M4)", x.Serial())
+	}
+	if x.Set("absent.test", nil, 7) || x.Serial() != 5 {
+		t.Errorf("removing what is not there moved the serial to %d", x.Serial())
+	}
+	if !x.HasNamespace("test") {
+		t.Error("namespace of a Service does not exist (N13)")
+	}
+	if !x.Set("web.test", nil, 8) || x.Serial() != 8 || x.Service("web.test") != nil || x.HasNamespace("test") {
+		t.Error("removed Service is still there")
+	}
+	x.Set("web.test", Build(web, nil), 1<<32)
+	if x.Serial() != 1 {
+		t.Errorf("serial %d of a resourceVersion whose low bits are 0, want 1 (M4)", x.Serial())
+	}
+}
+
+func TestIndexHoldsManyServices(t *testing.T) {
+	x := NewIndex()
+	const n = 5000
+	for i := range n {
+		imp := &Import{Name: fmt.Sprintf("s%d", i), Namespace: fmt.Sprintf("n%d", i%7), Type: ClusterSetIP}
+		x.Set(imp.Name+"."+imp.Namespace, Build(imp, nil), uint64(i))
+	}
+	for i := range n {
+		if key := fmt.Sprintf("s%d.n%d", i, i%7); x.Service(key) == nil || x.Service(key).Key() != key {
+			t.Fatalf("%s is lost", key)
+		}
+	}
+	if serial, all := x.Snapshot(); len(all) != n || serial != n-1 {
+		t.Errorf("snapshot of %d Services, serial %d", len(all), serial)
+	}
+}

@@ -1,0 +1,144 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"unique"
+)
+
+// Port is one port of a ServiceImport or of a slice. Only named ports have records (N8).
+type Port struct {
+	Name   string // "" for an unnamed port
+	Proto  string // TCP, UDP, SCTP in any case; "" is TCP (N8)
+	Number uint16
+}
+
+// Ports is a list of ports, interned: most Services of a clusterset have the ports of many others. Packed as, for
+// each port, the length of the name, the name, the length of the protocol, the protocol (both lower case) and two
+// octets of number.
+type Ports struct{ packed unique.Handle[string] }
+
+var noPorts = Ports{unique.Make("")}
+
+// PackPorts interns the ports that have records: those with a name and a number. One whose name is no label loses it: it has no
+// name of its own, but counts at the Service's (N7). Repeated ones are left out.
+func PackPorts(ports []Port) Ports {
+	if len(ports) == 0 {
+		return noPorts
+	}
+	named := make([]Port, 0, len(ports))
+	for _, p := range ports {
+		p.Name, p.Proto = strings.ToLower(p.Name), strings.ToLower(p.Proto)
+		if p.Proto == "" {
+			p.Proto = "tcp"
+		}
+		switch {
+		case p.Name == "" || p.Number == 0:
+			continue
+		case !IsLabel(p.Name) || !IsLabel(p.Proto) || len(p.Name) == 63 || len(p.Proto) == 63:
+			p.Name, p.Proto = "", "" // "_name" would be no label
+		}
+		named = append(named, p)
+	}
+	return packPorts(named)
+}
+
+func packPorts(ports []Port) Ports {
+	var b strings.Builder
+	for i, p := range ports {
+		if slices.Contains(ports[:i], p) {
+			continue
+		}
+		b.WriteByte(byte(len(p.Name)))
+		b.WriteString(p.Name)
+		b.WriteByte(byte(len(p.Proto)))
+		b.WriteString(p.Proto)
+		b.WriteByte(byte(p.Number >> 8))
+		b.WriteByte(byte(p.Number))
+	}
+	return Ports{unique.Make(b.String())}
+}
+
+// merge is the union of two lists, p's ports first.
+func (p Ports) merge(o Ports) Ports {
+	if p == o || o == noPorts {
+		return p
+	}
+	if p == noPorts {
+		return o
+	}
+	var all []Port
+	for _, ports := range []Ports{p, o} {
+		for it := ports.all(); it.next(); {
+			all = append(all, Port{it.name, it.proto, it.number})
+		}
+	}
+	return packPorts(all)
+}
+
+// hasProto tells whether some port has a name of its own under the protocol.
+func (p Ports) hasProto(proto string) bool {
+	for it := p.all(); it.next(); {
+		if it.proto == proto {
+			return true
+		}
+	}
+	return false
+}
+
+// portIter walks a packed list. After next, name, proto and number are those of the port it stands on.
+type portIter struct {
+	rest, name, proto string
+	number            uint16
+}
+
+func (p Ports) all() portIter { return portIter{rest: p.packed.Value()} }
+
+func (it *portIter) next() bool {
+	if it.rest == "" {
+		return false
+	}
+	n := int(it.rest[0]) + 1
+	it.name, it.rest = it.rest[1:n], it.rest[n:]
+	n = int(it.rest[0]) + 1
+	it.proto, it.rest = it.rest[1:n], it.rest[n:]
+	it.number, it.rest = uint16(it.rest[0])<<8|uint16(it.rest[1]), it.rest[2:]
+	return true
+}
+
+// numberIter walks the distinct numbers of the ports that match a name and a protocol; "" and "" match all (N7, N8).
+type numberIter struct {
+	ports       Ports
+	it          portIter
+	name, proto string
+	number      uint16
+}
+
+func (p Ports) numbers(name, proto string) numberIter {
+	return numberIter{ports: p, it: p.all(), name: name, proto: proto}
+}
+
+func (n *numberIter) match(it *portIter) bool {
+	return n.name == "" || it.name == n.name && it.proto == n.proto
+}
+
+func (n *numberIter) next() bool {
+	for n.it.next() {
+		if n.match(&n.it) && !n.earlier() {
+			n.number = n.it.number
+			return true
+		}
+	}
+	return false
+}
+
+// earlier tells whether the number that the walk stands on came before: lists are short, so looking again is cheap.
+func (n *numberIter) earlier() bool {
+	left := len(n.it.rest)
+	for it := n.ports.all(); it.next() && len(it.rest) > left; {
+		if it.number == n.it.number && n.match(&it) {
+			return true
+		}
+	}
+	return false
+}

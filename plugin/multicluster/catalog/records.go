@@ -1,0 +1,124 @@
+// Package catalog holds what clusterset.local answers, as immutable values: imports and slices, stripped to what an
+// answer needs, go in; one Service per namespaced name comes out; a Result is found in it without sorting, joining or
+// locking. It knows neither the Kubernetes API nor DNS messages, and reaches no clock, client, log or metric.
+package catalog
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Type is the type of a ServiceImport.
+type Type uint8
+
+// The types of K1645. Unknown imports have no answer.
+const (
+	Unknown Type = iota
+	ClusterSetIP
+	Headless
+)
+
+// String is the label value of metrics and metadata.
+func (t Type) String() string {
+	switch t {
+	case ClusterSetIP:
+		return "ClusterSetIP"
+	case Headless:
+		return "Headless"
+	}
+	return "Unknown"
+}
+
+// Import is a ServiceImport, stripped.
+type Import struct {
+	Namespace, Name string
+	Type            Type
+	IPs             []netip.Addr // spec.ips, in order; what does not parse is left out by the caller
+	Ports           []Port
+	Version         uint64 // resourceVersion
+}
+
+// Endpoint is one ready address of a slice and the host label that names it (N15), "" where it has none.
+type Endpoint struct {
+	Addr netip.Addr
+	Host string
+}
+
+// Slice is an EndpointSlice, stripped: the ready endpoints of one source cluster. It is immutable.
+type Slice struct {
+	name    string // of the object, for a stable order
+	cluster string // source cluster id, one or two labels (N14)
+	ports   Ports
+	addrs   string // packed: four octets each, or sixteen
+	width   uint8  // 4 or 16; 0 when the slice has no endpoint
+	hosts   string // host labels, each behind its length octet; length 0: named by its address; nameless: not at all
+	version uint64
+}
+
+const nameless = 0xff
+
+// NewSlice packs the ready endpoints of one EndpointSlice. All addresses must be of one family; those that are not of
+// the first one's are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
+func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version uint64) *Slice {
+	s := &Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports), version: version}
+	var addrs, hosts strings.Builder
+	for _, e := range endpoints {
+		a := e.Addr
+		if !a.IsValid() || s.width != 0 && a.BitLen() != int(s.width)*8 {
+			continue
+		}
+		s.width = uint8(a.BitLen() / 8)
+		if addrs.Len() == 0 {
+			addrs.Grow(len(endpoints) * int(s.width))
+			hosts.Grow(len(endpoints) * 12)
+		}
+		addrs.Write(a.AsSlice())
+		host := strings.ToLower(e.Host)
+		if host != "" && !IsLabel(host) {
+			hosts.WriteByte(nameless)
+			continue
+		}
+		hosts.WriteByte(byte(len(host)))
+		hosts.WriteString(host)
+	}
+	s.addrs, s.hosts = addrs.String(), strings.Clone(hosts.String())
+	return s
+}
+
+// Len is the number of ready endpoints.
+func (s *Slice) Len() int {
+	if s.width == 0 {
+		return 0
+	}
+	return len(s.addrs) / int(s.width)
+}
+
+// Cluster is the id of the source cluster.
+func (s *Slice) Cluster() string { return s.cluster }
+
+// Version is the resourceVersion that the slice was packed from.
+func (s *Slice) Version() uint64 { return s.version }
+
+// IsLabel tells whether s is a DNS label as RFC 1123 has it, in lower case.
+func IsLabel(s string) bool {
+	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// IsClusterID tells whether s can be a cluster id (N14, N17): one DNS label or two joined by a dot, 63 octets in all. A label's
+// value may have upper case, and names match without (RFC 4343), so that is no matter.
+func IsClusterID(s string) bool {
+	s = strings.ToLower(s)
+	if len(s) > 63 {
+		return false
+	}
+	first, second, two := strings.Cut(s, ".")
+	return IsLabel(first) && (!two || IsLabel(second))
+}

@@ -1,0 +1,142 @@
+package catalog
+
+import "strings"
+
+// Wanted is what a question asks for, as far as an answer depends on it.
+type Wanted uint8
+
+// Every type of question but these three is Other.
+const (
+	Other Wanted = iota
+	V4
+	V6
+	SRV
+)
+
+// Outcome says what kind of reply a question gets.
+type Outcome uint8
+
+// The outcomes of a question in our zone. NameError stands first: what is not known does not exist.
+const (
+	NameError Outcome = iota // the name does not exist: NXDOMAIN
+	NoData                   // the name exists, with nothing of that type below or at it
+	Success
+)
+
+// Result is what the catalogue knows of a question. Its memory is shared by all readers, and none can write to it.
+type Result struct {
+	Outcome Outcome
+	// Pending: there is no address yet, but there will be (N5).
+	Pending bool
+	// Addrs are the addresses of a question for V4 or V6, packed: four or sixteen octets each.
+	Addrs string
+	// Targets are the answers of a question for SRV.
+	Targets Targets
+}
+
+// Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
+// Max: all.
+type Window struct {
+	Max   int
+	Epoch uint64
+}
+
+// start is the place in a ring of n from which the window of this epoch begins.
+func (w Window) start(n int) int { return int(w.Epoch * uint64(w.Max) % uint64(n)) }
+
+// Self answers a question for the Service's own name (N5, N6, N7).
+func (s *Service) Self(wanted Wanted, w Window) Result {
+	switch wanted {
+	case V4, V6:
+		return s.addresses(wanted, w)
+	case SRV:
+		return s.targets("", "", w)
+	}
+	return Result{Outcome: NoData}
+}
+
+func (s *Service) addresses(wanted Wanted, w Window) Result {
+	if h := s.headless; h != nil {
+		return found(h.addresses(wanted, w))
+	}
+	r := found(s.v4)
+	if wanted == V6 {
+		r = found(s.v6)
+	}
+	r.Pending = s.v4 == "" && s.v6 == ""
+	return r
+}
+
+func found(addrs string) Result {
+	if addrs == "" {
+		return Result{Outcome: NoData}
+	}
+	return Result{Outcome: Success, Addrs: addrs}
+}
+
+// Port answers a question for _name._proto of the Service (N8); both without underscore, in lower case.
+func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
+	r := s.targets(name, proto, w)
+	switch {
+	case r.Outcome != Success:
+		return Result{}
+	case wanted != SRV:
+		return Result{Outcome: NoData}
+	}
+	return r
+}
+
+// Proto answers a question for _proto of the Service, an empty non-terminal where it has a named port of it (N4).
+func (s *Service) Proto(proto string) Result {
+	if s.ports.hasProto(proto) {
+		return Result{Outcome: NoData}
+	}
+	if s.headless != nil {
+		for _, p := range s.headless.ports {
+			if p.hasProto(proto) {
+				return Result{Outcome: NoData}
+			}
+		}
+	}
+	return Result{}
+}
+
+// Host answers a question for a name below the Service other than a port's: "<hostname>.<clusterid>" (N9), or the
+// "<clusterid>" or its last label that stand above one (N4, N10, N14).
+func (s *Service) Host(name string, wanted Wanted, w Window) Result {
+	h := s.headless
+	if h == nil { // N10, N11
+		return Result{}
+	}
+	if label, cluster, ok := strings.Cut(name, "."); ok {
+		if id, ok := h.find(label, cluster); ok {
+			switch wanted {
+			case V4:
+				return found(w.clip(h.hostAddrs(id, V4), 4))
+			case V6:
+				return found(w.clip(h.hostAddrs(id, V6), 16))
+			}
+			return Result{Outcome: NoData}
+		}
+	}
+	for _, c := range h.clusters {
+		if _, parent, two := strings.Cut(c, "."); c == name || two && parent == name {
+			return Result{Outcome: NoData}
+		}
+	}
+	return Result{}
+}
+
+func (s *Service) targets(name, proto string, w Window) Result {
+	t := Targets{svc: s, name: name, proto: proto, window: w}
+	if h := s.headless; h != nil {
+		t.ring = len(h.hosts) - 1
+		if w.Max > 0 && t.ring > w.Max {
+			t.at, t.most = w.start(t.ring), w.Max
+		}
+	}
+	if first := t; !first.Next() {
+		return Result{Outcome: NoData}
+	}
+	return Result{Outcome: Success, Targets: t}
+}

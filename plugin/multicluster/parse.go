@@ -1,0 +1,191 @@
+package multicluster
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+)
+
+const (
+	defaultZone           = "clusterset.local."
+	defaultTTL            = 5
+	maxTTL                = 3600
+	defaultStartupTimeout = 5 * time.Second
+)
+
+// parse reads the stanza. Its errors name the line of the Corefile (O2).
+func parse(c *caddy.Controller) (*stanza, error) {
+	c.Next() // the directive's name
+	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout}
+	if err := s.parseZones(c); err != nil {
+		return nil, err
+	}
+	for c.NextBlock() {
+		option, ok := options[c.Val()]
+		if !ok {
+			return nil, c.Errf("unknown option '%s'", c.Val())
+		}
+		name, args := c.Val(), c.RemainingArgs()
+		if len(args) < option.min || option.max >= 0 && len(args) > option.max {
+			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, strings.TrimSpace(name+" "+option.usage))
+		}
+		if err := option.set(s, c, args); err != nil {
+			return nil, err
+		}
+	}
+	if c.Next() {
+		return nil, c.Errf("only one multicluster stanza is allowed in a server block: name all zones in it")
+	}
+	switch {
+	case len(s.config.Namespaces) > 0 && s.config.NamespaceLabels != "":
+		return nil, c.Errf("namespaces and namespace_labels cannot both be set")
+	case s.config.Kubeconfig != "" && s.config.Endpoint != "":
+		return nil, c.Errf("kubeconfig and endpoint cannot both be set")
+	case s.config.TLSCert != "" && s.config.Endpoint == "":
+		return nil, c.Errf("tls is used with endpoint only")
+	}
+	if err := s.config.Check(); err != nil {
+		return nil, c.Errf("%v", err)
+	}
+	return s, nil
+}
+
+// parseZones reads the zones: clusterset.local where none is named. A zone outside those of the server block would never be
+// asked, and reverse zones are not served (N19).
+func (s *stanza) parseZones(c *caddy.Controller) error {
+	args := c.RemainingArgs()
+	if len(args) == 0 {
+		args = []string{defaultZone}
+	}
+	var served []string
+	for _, key := range c.ServerBlockKeys {
+		served = append(served, plugin.Host(key).NormalizeExact()...)
+	}
+	for _, arg := range args {
+		zones := plugin.Host(arg).NormalizeExact()
+		if len(zones) == 0 {
+			return c.Errf("'%s' is not a zone", arg)
+		}
+		for _, zone := range zones {
+			if dns.IsSubDomain("in-addr.arpa.", zone) || dns.IsSubDomain("ip6.arpa.", zone) {
+				return c.Errf("not authoritative for reverse zone %s: PTR is not served", zone)
+			}
+			if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
+				return c.Errf("not authoritative for zone %s: this server block serves %s", zone, strings.Join(served, " "))
+			}
+			s.origins = append(s.origins, zone)
+		}
+	}
+	return nil
+}
+
+// option is one property of the stanza: how many arguments it takes (no max: any number), and what they mean.
+type option struct {
+	min, max int
+	usage    string
+	set      func(s *stanza, c *caddy.Controller, args []string) error
+}
+
+// options of the stanza. Those that the kubernetes plugin has mean the same (O1).
+var options = map[string]option{
+	"kubeconfig": {1, 2, "PATH [CONTEXT]", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.Kubeconfig = args[0]
+		if len(args) == 2 {
+			s.config.Context = args[1]
+		}
+		return nil
+	}},
+	"endpoint": {1, 1, "URL", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.Endpoint = args[0]
+		return nil
+	}},
+	"tls": {3, 3, "CERT KEY CACERT", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.TLSCert, s.config.TLSKey, s.config.TLSCA = args[0], args[1], args[2]
+		return nil
+	}},
+	"ttl": {1, 1, "SECONDS", func(s *stanza, c *caddy.Controller, args []string) error {
+		ttl, err := strconv.Atoi(args[0])
+		if err != nil || ttl < 0 || ttl > maxTTL {
+			return c.Errf("ttl must be a number of seconds in [0, %d]: '%s'", maxTTL, args[0])
+		}
+		s.ttl = uint32(ttl)
+		return nil
+	}},
+	"namespaces": {1, -1, "NAMESPACE...", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.Namespaces = append(s.config.Namespaces, args...)
+		return nil
+	}},
+	"namespace_labels": {1, -1, "EXPRESSION", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.NamespaceLabels = strings.Join(args, " ")
+		return nil
+	}},
+	"labels": {1, -1, "EXPRESSION", func(s *stanza, _ *caddy.Controller, args []string) error {
+		s.config.Labels = strings.Join(args, " ")
+		return nil
+	}},
+	"noendpoints": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+		s.config.NoEndpoints = true
+		return nil
+	}},
+	"endpoint_pod_names": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+		s.config.EndpointPodNames = true
+		return nil
+	}},
+	"max_endpoints": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 1 {
+			return c.Errf("max_endpoints must be a number of at least 1: '%s'", args[0])
+		}
+		s.maxEndpoints = n
+		return nil
+	}},
+	"nameserver": {1, -1, "IP...", func(s *stanza, c *caddy.Controller, args []string) error {
+		for _, arg := range args {
+			ip, err := netip.ParseAddr(arg)
+			if err != nil || ip.Zone() != "" {
+				return c.Errf("nameserver must be an IP address: '%s'", arg)
+			}
+			s.nameservers = append(s.nameservers, ip.Unmap())
+		}
+		return nil
+	}},
+	"startup_timeout": {1, 1, "DURATION", func(s *stanza, c *caddy.Controller, args []string) error {
+		d, err := time.ParseDuration(args[0])
+		if err != nil || d < 0 {
+			return c.Errf("startup_timeout must be a duration such as 5s: '%s'", args[0])
+		}
+		s.startupTimeout = d
+		return nil
+	}},
+	"fallthrough": {0, -1, "[ZONES...]", func(s *stanza, c *caddy.Controller, args []string) error {
+		for _, arg := range args {
+			zone := dns.CanonicalName(arg)
+			if plugin.Zones(s.origins).Matches(zone) == "" {
+				return c.Errf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, strings.Join(s.origins, " "))
+			}
+		}
+		s.Fall.SetZonesFromArgs(args)
+		return nil
+	}},
+	"apiserver_qps": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+		qps, err := strconv.ParseFloat(args[0], 32)
+		if err != nil || qps < 0 {
+			return c.Errf("apiserver_qps must be a number of at least 0: '%s'", args[0])
+		}
+		s.config.QPS = float32(qps)
+		return nil
+	}},
+	"apiserver_burst": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+		burst, err := strconv.Atoi(args[0])
+		if err != nil || burst < 0 {
+			return c.Errf("apiserver_burst must be a number of at least 0: '%s'", args[0])
+		}
+		s.config.Burst = burst
+		return nil
+	}},
+}

@@ -1,0 +1,108 @@
+package multicluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+)
+
+func parseText(text string, keys ...string) (*stanza, error) {
+	c := caddy.NewTestController("dns", text)
+	c.ServerBlockKeys = keys
+	return parse(c)
+}
+
+func TestO1Defaults(t *testing.T) {
+	s, err := parseText("multicluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.origins) != 1 || s.origins[0] != "clusterset.local." || s.ttl != 5 || s.startupTimeout != 5*time.Second ||
+		s.maxEndpoints != 0 || s.nameservers != nil {
+		t.Errorf("defaults: %+v", s)
+	}
+}
+
+func TestO1EveryOption(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(kubeconfig, []byte(validKubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseText(`multicluster a.example b.Example {
+		kubeconfig `+kubeconfig+` other
+		ttl 30
+		namespaces x y
+		labels app in (a, b)
+		noendpoints
+		endpoint_pod_names
+		max_endpoints 20
+		nameserver 10.0.0.1 2001:db8::1
+		startup_timeout 1m
+		fallthrough a.example
+		apiserver_qps 2.5
+		apiserver_burst 7
+	}`, ".:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 || len(s.config.Namespaces) != 2 ||
+		s.config.Labels != "app in (a, b)" || !s.config.NoEndpoints || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
+		len(s.nameservers) != 2 || s.startupTimeout != time.Minute || s.config.QPS != 2.5 || s.config.Burst != 7 ||
+		!s.Fall.Through("x.a.example.") || s.Fall.Through("x.b.example.") {
+		t.Errorf("options: %+v", s)
+	}
+}
+
+const validKubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: other, context: {cluster: c, user: u}}]
+current-context: other
+`
+
+// O2, and I of the bad input: what is wrong is an error that names the line and says what would be right.
+func TestO2ErrorsNameTheLine(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"unknown option", "multicluster {\n bogus\n}", "unknown option 'bogus'"},
+		{"ttl not a number", "multicluster {\n ttl x\n}", "ttl must be a number of seconds in [0, 3600]: 'x'"},
+		{"ttl too large", "multicluster {\n ttl 3601\n}", "in [0, 3600]"},
+		{"ttl negative", "multicluster {\n ttl -1\n}", "in [0, 3600]"},
+		{"ttl missing", "multicluster {\n ttl\n}", "usage is 'ttl SECONDS'"},
+		{"noendpoints with argument", "multicluster {\n noendpoints x\n}", "usage is 'noendpoints'"},
+		{"max_endpoints", "multicluster {\n max_endpoints 0\n}", "at least 1"},
+		{"nameserver", "multicluster {\n nameserver ns.example.org\n}", "must be an IP address"},
+		{"startup_timeout", "multicluster {\n startup_timeout 5\n}", "duration such as 5s"},
+		{"fallthrough zone", "multicluster {\n fallthrough example.org\n}", "not authoritative for fallthrough zone example.org."},
+		{"reverse zone", "multicluster clusterset.local in-addr.arpa {\n}", "PTR is not served"},
+		{"zone outside the server block", "multicluster example.org {\n}", "not authoritative for zone example.org."},
+		{"second stanza", "multicluster\nmulticluster", "only one multicluster stanza"},
+		{"namespaces twice over", "multicluster {\n namespaces a\n namespace_labels b=c\n}", "cannot both be set"},
+		{"kubeconfig and endpoint", "multicluster {\n kubeconfig a\n endpoint b\n}", "cannot both be set"},
+		{"tls alone", "multicluster {\n tls a b c\n}", "tls is used with endpoint only"},
+		{"kubeconfig missing", "multicluster {\n kubeconfig /nowhere/config\n}", "/nowhere/config"},
+		{"label selector", "multicluster {\n labels ==\n}", "labels"},
+		{"apiserver_qps", "multicluster {\n apiserver_qps -1\n}", "at least 0"},
+		{"apiserver_burst", "multicluster {\n apiserver_burst x\n}", "at least 0"},
+	} {
+		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
+			_, err := parseText(tc.text, "clusterset.local:53")
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "Testfile:") {
+				t.Errorf("error %v, want one with a line and %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzParse: no Corefile makes parse panic.
+func FuzzParse(f *testing.F) {
+	f.Add("multicluster a b {\n ttl 5\n}")
+	f.Add("multicluster {\n kubeconfig x y\n labels a=b\n}")
+	f.Fuzz(func(_ *testing.T, text string) {
+		_, _ = parseText("multicluster "+text, ".")
+	})
+}

@@ -1,0 +1,165 @@
+// Package query reads a question's name: which zone it is in, and which of the zone's forms of names it has. It knows the
+// grammar of DNS.md and nothing of what exists.
+package query
+
+import "strings"
+
+// Kind is the form of a name within its zone.
+type Kind uint8
+
+// The forms of names. None stands for every name that has no form (N12, N18): it cannot exist.
+const (
+	None      Kind = iota
+	Apex           // the zone (N1)
+	Version        // dns-version (N3)
+	NS             // ns.dns (N2)
+	Empty          // svc and dns, which only have names below them (N4)
+	Namespace      // <ns>.svc (N4, N13)
+	Service        // <svc>.<ns>.svc (N5, N6, N7)
+	Proto          // _<proto>.<svc>.<ns>.svc (N4)
+	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
+	Host           // one to three labels of a cluster id or a host name below <svc>.<ns>.svc (N9, N14)
+)
+
+// Query is a parsed name. All strings are in lower case.
+type Query struct {
+	Kind Kind
+	// Service is "<svc>.<ns>", of the forms from Service on; the namespace of Namespace.
+	Service string
+	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without underscore, of Port.
+	Below string
+	// Proto is the protocol without underscore, of Port and Proto.
+	Proto string
+}
+
+// Zone finds the longest of the zones (lower case, fully qualified) that a name in any case lies in: its index and where in the
+// name it begins, or -1.
+func Zone(zones []string, name string) (zone, at int) {
+	zone = -1
+	for i, z := range zones {
+		if (zone < 0 || len(z) > len(zones[zone])) && under(name, z) {
+			zone, at = i, len(name)-len(z)
+		}
+	}
+	return zone, at
+}
+
+// under tells whether the labels of name end in those of zone.
+func under(name, zone string) bool {
+	at := len(name) - len(zone)
+	if at < 0 || !equalFold(name[at:], zone) {
+		return false
+	}
+	if at == 0 || zone == "." {
+		return true
+	}
+	if name[at-1] != '.' {
+		return false
+	}
+	// The dot separates labels unless it is escaped: an odd number of backslashes stands before it.
+	escapes := 0
+	for i := at - 2; i >= 0 && name[i] == '\\'; i-- {
+		escapes++
+	}
+	return escapes%2 == 0
+}
+
+// equalFold compares ASCII letters without case, lower being in lower case (RFC 4343).
+func equalFold(s, lower string) bool {
+	if s == lower {
+		return true
+	}
+	for i := range len(s) {
+		c := s[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Parse reads the part of a name in front of its zone: everything before the offset that Zone found.
+func Parse(name string, at int) Query {
+	rel := lowerASCII(strings.TrimSuffix(name[:at], "."))
+	switch {
+	case rel == "":
+		return Query{Kind: Apex}
+	case strings.IndexByte(rel, '\\') >= 0:
+		// An octet that needs escaping: objects, ports and cluster ids have letters, digits and dashes.
+		return Query{}
+	}
+	return parse(rel)
+}
+
+func parse(rel string) Query {
+	rest, last := cutLast(rel)
+	switch {
+	case last == "svc":
+		return parseService(rest)
+	case rel == "dns":
+		return Query{Kind: Empty}
+	case rel == "ns.dns":
+		return Query{Kind: NS}
+	case rel == "dns-version":
+		return Query{Kind: Version}
+	}
+	return Query{}
+}
+
+// parseService reads what stands before svc.<zone>.
+func parseService(rel string) Query {
+	if rel == "" {
+		return Query{Kind: Empty}
+	}
+	rest, ns := cutLast(rel)
+	if rest == "" {
+		return Query{Kind: Namespace, Service: ns}
+	}
+	below, svc := cutLast(rest)
+	q := Query{Service: rel[len(rel)-len(ns)-1-len(svc):]}
+	if below == "" {
+		q.Kind = Service
+		return q
+	}
+	first, last := cutLast(below)
+	if last[0] != '_' {
+		q.Kind, q.Below = Host, below
+		if strings.Count(below, ".") > 2 || below[0] == '_' {
+			return Query{}
+		}
+		return q
+	}
+	q.Proto = last[1:]
+	switch {
+	case q.Proto == "":
+		return Query{}
+	case first == "":
+		q.Kind = Proto
+	case first[0] == '_' && len(first) > 1 && strings.IndexByte(first, '.') < 0: // N18
+		q.Kind, q.Below = Port, first[1:]
+	default:
+		return Query{}
+	}
+	return q
+}
+
+// cutLast cuts the last label off.
+func cutLast(s string) (rest, last string) {
+	if i := strings.LastIndexByte(s, '.'); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return "", s
+}
+
+// lowerASCII is s in lower case: s itself, without a copy, if it is so already.
+func lowerASCII(s string) string {
+	for i := range len(s) {
+		if c := s[i]; 'A' <= c && c <= 'Z' {
+			return strings.ToLower(s)
+		}
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative answers, glue, and what is left
+// out when the client's buffer is small. Every reply owns all of its memory, in one or two allocations, so that plugins may
+// change it on its way back (docs/decisions/0001).
+package reply
+
+import (
+	"net/netip"
+
+	"github.com/miekg/dns"
+)
+
+// Zone is what replies need to know of the zone.
+type Zone struct {
+	name        string // fully qualified, lower case
+	ns, mbox    string
+	ttl         uint32
+	nameservers []netip.Addr
+}
+
+// VersionTTL is the TTL of dns-version (N3), in seconds.
+const VersionTTL = 28800
+
+// Version is the version of the DNS specification that is served (N3).
+const Version = "1.0.0"
+
+// longNames is how many octets the names of a negative reply may take before it is compressed, to stay within the 512 octets
+// that every client takes.
+const longNames = 256
+
+// pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
+const pendingTTL = 1
+
+// NewZone makes a Zone of its name, its TTL in seconds and the addresses of its name server (N2).
+func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
+	under := name
+	if name == "." {
+		under = ""
+	}
+	return &Zone{name: name, ns: "ns.dns." + under, mbox: "hostmaster." + under, ttl: ttl, nameservers: nameservers}
+}
+
+// Name is the zone's, fully qualified and in lower case.
+func (z *Zone) Name() string { return z.name }
+
+// TTL of the zone's records, in seconds.
+func (z *Zone) TTL() uint32 { return z.ttl }
+
+// start makes m the authoritative reply to r, with an empty question section backed by q and room for the OPT record that
+// the server appends.
+func start(m *dns.Msg, q *[1]dns.Question, opt *[1]dns.RR, r *dns.Msg) {
+	q[0] = r.Question[0]
+	m.Id = r.Id
+	m.Response = true
+	m.Opcode = r.Opcode
+	m.Authoritative = true
+	m.RecursionDesired = r.RecursionDesired
+	m.CheckingDisabled = r.CheckingDisabled
+	m.Question = q[:]
+	m.Extra = opt[:0]
+}
+
+// negative is the memory of a reply without answer.
+type negative struct {
+	m   dns.Msg
+	q   [1]dns.Question
+	opt [1]dns.RR
+	ns  [1]dns.RR
+	soa dns.SOA
+}
+
+// Negative makes NODATA (rcode NOERROR) and NXDOMAIN replies (M2). owner is the zone in the case of the query (M1). The
+// answer that is only pending may be cached for a second (N5).
+func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
+	n := new(negative)
+	start(&n.m, &n.q, &n.opt, r)
+	n.m.Rcode = rcode
+	z.soa(&n.soa, owner, serial)
+	if pending {
+		n.soa.Hdr.Ttl = min(n.soa.Hdr.Ttl, pendingTTL)
+	}
+	n.ns[0] = &n.soa
+	n.m.Ns = n.ns[:]
+	n.m.Compress = len(r.Question[0].Name)+len(owner)+len(z.ns)+len(z.mbox) > longNames
+	return &n.m
+}
+
+// SOA makes the answer for the apex.
+func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
+	m := z.Negative(r, dns.RcodeSuccess, owner, serial, false)
+	m.Answer, m.Ns = m.Ns, nil
+	return m
+}
+
+// soa fills the zone's SOA in. Its minimum is the TTL of everything else, so a negative answer lives as long as another.
+func (z *Zone) soa(s *dns.SOA, owner string, serial uint32) {
+	s.Hdr = z.header(owner, dns.TypeSOA)
+	s.Ns, s.Mbox = z.ns, z.mbox
+	s.Serial = serial
+	s.Refresh, s.Retry, s.Expire, s.Minttl = 7200, 1800, 86400, z.ttl
+}
+
+func (z *Zone) header(owner string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.ttl}
+}
+
+// VersionTXT makes the answer for dns-version (N3).
+func (z *Zone) VersionTXT(r *dns.Msg) *dns.Msg {
+	return z.records(r, z.version(r.Question[0].Name))
+}
+
+func (z *Zone) version(owner string) dns.RR {
+	h := z.header(owner, dns.TypeTXT)
+	h.Ttl = VersionTTL
+	return &dns.TXT{Hdr: h, Txt: []string{Version}}
+}
+
+// NS makes the answer for the zone's name servers, with glue (N1).
+func (z *Zone) NS(r *dns.Msg, owner string) *dns.Msg {
+	m := z.records(r, &dns.NS{Hdr: z.header(owner, dns.TypeNS), Ns: z.ns})
+	m.Extra = z.glue(z.ns)
+	return m
+}
+
+// NSAddresses makes the answer for ns.dns (N2): the addresses of one family, nil where there is none.
+func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16) *dns.Msg {
+	var rrs []dns.RR
+	for _, rr := range z.glue(r.Question[0].Name) {
+		if rr.Header().Rrtype == rrtype {
+			rrs = append(rrs, rr)
+		}
+	}
+	if rrs == nil {
+		return nil
+	}
+	return z.records(r, rrs...)
+}
+
+// glue are the address records of the name server.
+func (z *Zone) glue(owner string) []dns.RR {
+	rrs := make([]dns.RR, 0, len(z.nameservers)+1)
+	for _, a := range z.nameservers {
+		if a.Is4() {
+			rrs = append(rrs, &dns.A{Hdr: z.header(owner, dns.TypeA), A: a.AsSlice()})
+		} else {
+			rrs = append(rrs, &dns.AAAA{Hdr: z.header(owner, dns.TypeAAAA), AAAA: a.AsSlice()})
+		}
+	}
+	return rrs
+}
+
+// records makes a reply of a few records, for names that are seldom asked.
+func (z *Zone) records(r *dns.Msg, rrs ...dns.RR) *dns.Msg {
+	n := new(struct {
+		m   dns.Msg
+		q   [1]dns.Question
+		opt [1]dns.RR
+	})
+	start(&n.m, &n.q, &n.opt, r)
+	n.m.Answer = rrs
+	return &n.m
+}

@@ -1,0 +1,157 @@
+// Package arch tests the shape of the repository (docs/spec/DESIGN.md §9): which room may import which, and why.
+package arch
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/clusterset-dns/clusterset-dns/"
+
+type pkg struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+	Deps       []string
+}
+
+// rule forbids packages whose path begins with one of from (but not with one of but) to reach what begins with one of
+// forbidden. direct looks at imports only, else at all dependencies.
+type rule struct {
+	name      string
+	reason    string
+	from      []string
+	but       []string
+	forbidden []string
+	direct    bool
+}
+
+var pure = []string{
+	module + "plugin/multicluster/query",
+	module + "plugin/multicluster/catalog",
+	module + "plugin/multicluster/reply",
+}
+
+var rules = []rule{
+	{
+		name:      "pure rooms reach no world",
+		reason:    "a decision is a function of values: no client, clock, randomness, log or metric, so that one seed replays it",
+		from:      pure,
+		forbidden: []string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", "github.com/coredns/coredns", "net/http", "log", "os/exec", "math/rand", "time"},
+		direct:    true,
+	},
+	{
+		name:      "pure rooms know no Kubernetes",
+		reason:    "objects become records in kube; the rooms behind it would otherwise depend on API versions",
+		from:      pure,
+		forbidden: []string{"k8s.io/", "sigs.k8s.io/"},
+	},
+	{
+		name:      "query and catalog know no messages",
+		reason:    "names and records are one thing, DNS messages another: only reply joins them",
+		from:      pure[:2],
+		forbidden: []string{"github.com/miekg/dns", module + "plugin/multicluster/reply"},
+	},
+	{
+		name:      "query and catalog do not know each other",
+		reason:    "never across: the grammar of names does not depend on what exists",
+		from:      pure[:1],
+		forbidden: []string{module + "plugin/multicluster/catalog"},
+	},
+	{
+		name:      "kube does not reach up",
+		reason:    "watches publish into the catalogue; what is asked and answered is no concern of theirs",
+		from:      []string{module + "plugin/multicluster/kube"},
+		forbidden: []string{module + "plugin/multicluster/query", module + "plugin/multicluster/reply", "github.com/miekg/dns"},
+		direct:    true,
+	},
+	{
+		name:      "the product does not reach its tests",
+		reason:    "what users run must not carry the laboratory",
+		from:      []string{module + "plugin/", module + "cmd/coredns"},
+		forbidden: []string{module + "test/"},
+	},
+	{
+		name:      "the model is written from the text",
+		reason:    "an oracle that shares code with what it judges proves nothing",
+		from:      []string{module + "test/model"},
+		forbidden: []string{module + "plugin/", "github.com/coredns/coredns"},
+	},
+	{
+		name:      "the plugin is read-only",
+		reason:    "DNS must not be able to write: it uses no typed clientset",
+		from:      []string{module + "plugin/"},
+		forbidden: []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime"},
+		direct:    true,
+	},
+}
+
+// unclear are names that say nothing of what a package is for.
+var unclear = []string{"util", "utils", "common", "helpers", "types", "misc"}
+
+func TestImports(t *testing.T) {
+	all := list(t)
+	for _, r := range rules {
+		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
+			matched := false
+			for _, p := range all {
+				if !under(p.ImportPath, r.from) || under(p.ImportPath, r.but) {
+					continue
+				}
+				matched = true
+				reached := p.Deps
+				if r.direct {
+					reached = p.Imports
+				}
+				for _, d := range reached {
+					if under(d, r.forbidden) {
+						t.Errorf("%s reaches %s: %s", p.ImportPath, d, r.reason)
+					}
+				}
+			}
+			if !matched {
+				t.Errorf("no package matches %v: mend the rule or delete it", r.from)
+			}
+		})
+	}
+}
+
+func TestPackageNames(t *testing.T) {
+	for _, p := range list(t) {
+		if slices.Contains(unclear, p.Name) {
+			t.Errorf("%s: the name %s says nothing of what the package is for", p.ImportPath, p.Name)
+		}
+	}
+}
+
+// under tells whether path is one of the prefixes, or below one: a prefix without a slash at its end matches whole elements.
+func under(path string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if path == p || strings.HasPrefix(path, strings.TrimSuffix(p, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Imports,Deps", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p pkg
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
