@@ -1,0 +1,84 @@
+// Package coredns tests what users apply for DNS.
+package coredns
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestPermissionsAreOnlyToListAndWatch(t *testing.T) {
+	var role rbacv1.ClusterRole
+	var binding rbacv1.ClusterRoleBinding
+	documents := bytes.Split(read(t, "rbac.yaml"), []byte("\n---\n"))
+	if len(documents) != 2 {
+		t.Fatalf("rbac.yaml holds %d documents, want a role and its binding", len(documents))
+	}
+	for i, into := range []any{&role, &binding} {
+		if err := yaml.UnmarshalStrict(documents[i], into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, r := range role.Rules {
+		if !slices.Equal(r.Verbs, []string{"list", "watch"}) {
+			t.Errorf("%v: %v: DNS only reads", r.Resources, r.Verbs)
+		}
+		for _, g := range r.APIGroups {
+			for _, resource := range r.Resources {
+				got = append(got, resource+"."+g)
+			}
+		}
+	}
+	want := []string{"serviceimports.multicluster.x-k8s.io", "endpointslices.discovery.k8s.io", "namespaces."}
+	if !slices.Equal(got, want) {
+		t.Errorf("reads %v, want %v", got, want)
+	}
+	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Namespace+"/"+binding.Subjects[0].Name != "kube-system/coredns" {
+		t.Errorf("binds %s to %v, want %s to kube-system/coredns only", binding.RoleRef.Name, binding.Subjects, role.Name)
+	}
+}
+
+// Deleting what README.md says to delete must not take away what the cluster's DNS had before.
+func TestKustomizationHoldsNothingOfKubeadms(t *testing.T) {
+	var k struct {
+		Resources []string `json:"resources"`
+	}
+	if err := yaml.Unmarshal(read(t, "kustomization.yaml"), &k); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(k.Resources, []string{"rbac.yaml"}) {
+		t.Errorf("resources %v: kubectl delete -k would delete what is not ours", k.Resources)
+	}
+}
+
+func TestExampleIsKubeadmsCorefileAndThreeAdditions(t *testing.T) {
+	var got strings.Builder
+	for line := range strings.Lines(string(read(t, "../../corefile.example"))) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			got.WriteString(line)
+		}
+	}
+	want := strings.NewReplacer(
+		"    ready\n", "    ready\n    multicluster clusterset.local\n",
+		"disable success cluster.local", "disable success cluster.local clusterset.local",
+		"disable denial cluster.local", "disable denial cluster.local clusterset.local",
+	).Replace(string(read(t, "testdata/kubeadm.corefile")))
+	if got.String() != want {
+		t.Errorf("corefile.example without comments:\n%s\nwant kubeadm's with three additions:\n%s", got.String(), want)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

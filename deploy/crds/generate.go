@@ -1,0 +1,24 @@
+// Command generate writes the CRDs of the multi-cluster Services API as the module sigs.k8s.io/mcs-api ships them. go.mod says
+// which version; make generate runs this here.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/mcs-api/config/crd"
+)
+
+var files = map[string][]byte{
+	"multicluster.x-k8s.io_serviceexports.yaml": crd.ServiceExportCRD,
+	"multicluster.x-k8s.io_serviceimports.yaml": crd.ServiceImportCRD,
+}
+
+func main() {
+	for name, data := range files {
+		if err := os.WriteFile(name, data, 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "generate: run it in deploy/crds (make generate):", err)
+			os.Exit(1)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package multicluster
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/dnssec"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/rewrite"
+)
+
+const (
+	churned     = 10000 // imports
+	churnFor    = 4 * time.Second
+	churnAskers = 4
+)
+
+// generationOfService makes Service i in its version v. Every address of it has v in its second and third octet, so an answer of
+// two versions shows. Even versions are ClusterSetIP, odd ones Headless; every 13th does not exist.
+func generationOfService(i, v int) *catalog.Service {
+	imp := &catalog.Import{Namespace: "churn", Name: fmt.Sprintf("s%d", i), Type: catalog.ClusterSetIP, Version: uint64(v),
+		Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
+	at := func(k int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(v >> 8), byte(v), byte(k)}) }
+	if v%13 == 12 {
+		return nil
+	}
+	if v%2 == 0 {
+		imp.IPs = []netip.Addr{at(1)}
+		return catalog.Build(imp, nil)
+	}
+	imp.Type = catalog.Headless
+	var slices []*catalog.Slice
+	for c := range 2 {
+		var eps []catalog.Endpoint
+		for k := range 4 {
+			eps = append(eps, catalog.Endpoint{Addr: at(c*10 + k), Host: fmt.Sprintf("h%d", k)})
+		}
+		slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("c%d", c), imp.Ports, eps, uint64(v)))
+	}
+	return catalog.Build(imp, slices)
+}
+
+// chain puts loadbalance, rewrite, cache and dnssec in front of the handler, set up from a Corefile as the server does.
+func chain(t *testing.T, m plugin.Handler) plugin.Handler {
+	t.Helper()
+	var all []plugin.Plugin
+	for _, text := range []string{
+		"loadbalance",
+		"rewrite name suffix .alias.test. .clusterset.local. answer auto",
+		"cache 1 {\n success 20000 1 0\n denial 20000 1 0\n}",
+		"dnssec clusterset.local {\n key file " + signingKey(t) + "\n}",
+	} {
+		c := caddy.NewTestController("dns", text)
+		c.ServerBlockKeys = []string{"clusterset.local."}
+		directive, _, _ := strings.Cut(text, " ")
+		action, err := caddy.DirectiveAction("dns", directive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := action(c); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, dnsserver.GetConfig(c).Plugin...)
+	}
+	h := m
+	for i := len(all) - 1; i >= 0; i-- {
+		h = all[i](h)
+	}
+	return h
+}
+
+func signingKey(t *testing.T) string {
+	t.Helper()
+	key := &dns.DNSKEY{Hdr: dns.RR_Header{Name: "clusterset.local.", Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 3600},
+		Flags: 257, Protocol: 3, Algorithm: dns.ECDSAP256SHA256}
+	private, err := key.Generate(256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(t.TempDir(), fmt.Sprintf("Kclusterset.local.+%03d+%05d", key.Algorithm, key.KeyTag()))
+	for name, text := range map[string]string{base + ".key": key.String(), base + ".private": key.PrivateKeyString(private.(crypto.PrivateKey))} {
+		if err := os.WriteFile(name, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return base
+}
+
+// L3, M5: 10,000 imports change under load, types flip, names come and go, with plugins in the chain that change replies on their way
+// back. No answer is of two versions, none fails to pack, and none is stale when it is over.
+func TestL3ChurnUnderLoad(t *testing.T) {
+	x := catalog.NewIndex()
+	m := &Multicluster{
+		origins: []string{defaultZone},
+		zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
+		source:  &fixed{index: x},
+	}
+	h := chain(t, m)
+	var version [churned]atomic.Int64
+	set := func(i, v int) {
+		x.Set(fmt.Sprintf("s%d.churn", i), generationOfService(i, v), uint64(v))
+		version[i].Store(int64(v))
+	}
+	for i := range churned {
+		set(i, 2)
+	}
+	seed := seedOf(t)
+	ctx, cancel := context.WithTimeout(context.Background(), churnFor)
+	defer cancel()
+	var done sync.WaitGroup
+	var changes, asked atomic.Int64
+	done.Go(func() {
+		for r := rand.New(rand.NewPCG(seed, 0)); ctx.Err() == nil; changes.Add(1) {
+			i := r.IntN(churned)
+			if r.IntN(4) > 0 {
+				i = r.IntN(64) // a few change all the time
+			}
+			set(i, int(version[i].Load())+1)
+		}
+	})
+	for n := range churnAskers {
+		done.Go(func() {
+			for r := rand.New(rand.NewPCG(seed, uint64(n)+1)); ctx.Err() == nil; asked.Add(1) {
+				askChurned(t, h, r)
+			}
+		})
+	}
+	done.Wait()
+	t.Logf("%d changes, %d questions", changes.Load(), asked.Load())
+	if changes.Load() < 1000 || asked.Load() < 1000 {
+		t.Error("too little happened to prove anything")
+	}
+	time.Sleep(1100 * time.Millisecond) // the cache's second has to pass: what it holds may be older
+	for i := range 64 {
+		v := int(version[i].Load())
+		reply, err := exchange(h, question(fmt.Sprintf("s%d.churn.svc.clusterset.local.", i), dns.TypeA, 1232))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := versionIn(reply), v; v%13 == 12 && reply.Rcode != dns.RcodeNameError || v%13 != 12 && got != want&0xffff {
+			t.Errorf("s%d is stale: version %d, want %d:\n%v", i, got, want, reply)
+		}
+	}
+}
+
+func askChurned(t *testing.T, h plugin.Handler, r *rand.Rand) {
+	i := r.IntN(churned)
+	if r.IntN(4) > 0 {
+		i = r.IntN(64)
+	}
+	name := fmt.Sprintf("s%d.churn.svc.", i)
+	qtype := dns.TypeA
+	switch r.IntN(4) {
+	case 0:
+		name, qtype = "_http._tcp."+name, dns.TypeSRV
+	case 1:
+		name = fmt.Sprintf("h%d.c1.%s", r.IntN(4), name)
+	case 2:
+		qtype = dns.TypeAAAA
+	}
+	if r.IntN(4) == 0 {
+		name += "alias.test."
+	} else {
+		name += "clusterset.local."
+	}
+	name = strings.Map(func(c rune) rune {
+		if r.IntN(3) == 0 {
+			return []rune(strings.ToUpper(string(c)))[0]
+		}
+		return c
+	}, name)
+	reply, err := exchange(h, question(name, qtype, 1232))
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	if len(reply.Question) != 1 || reply.Question[0].Name != name {
+		t.Errorf("%s: the question came back as %v (M1)", name, reply.Question)
+	}
+	if versionIn(reply) < 0 {
+		t.Errorf("%s: an answer of two versions (L3):\n%v", name, reply)
+	}
+}
+
+// exchange asks and reads what would go over the wire.
+func exchange(h plugin.Handler, r *dns.Msg) (*dns.Msg, error) {
+	c := &capture{}
+	rcode, err := h.ServeDNS(context.Background(), request.NewScrubWriter(r, c), r)
+	if err != nil {
+		return nil, err
+	}
+	if c.msg == nil {
+		return nil, fmt.Errorf("no reply, rcode %d", rcode)
+	}
+	return c.msg, c.err
+}
+
+type capture struct {
+	packing
+	msg *dns.Msg
+	err error
+}
+
+func (c *capture) WriteMsg(m *dns.Msg) error {
+	b, err := m.Pack()
+	if err == nil {
+		c.msg = new(dns.Msg)
+		err = c.msg.Unpack(b)
+	}
+	c.err = err
+	return err
+}
+
+// versionIn is the version that all addresses of a reply show, 0 if it has none, -1 if they differ.
+func versionIn(m *dns.Msg) int {
+	version := 0
+	for i, rr := range append(append([]dns.RR{}, m.Answer...), m.Extra...) {
+		a, ok := rr.(*dns.A)
+		if !ok {
+			continue
+		}
+		v := int(a.A.To4()[1])<<8 | int(a.A.To4()[2])
+		if version != 0 && v != version && i > 0 {
+			return -1
+		}
+		version = v
+	}
+	return version
+}

@@ -1,0 +1,141 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// statusCodecs read what the API server says when it refuses; all else we read ourselves.
+var statusCodecs = func() runtime.NegotiatedSerializer {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(s).WithoutConversion()
+}()
+
+// resource is one kind of object that is watched.
+type resource struct {
+	kind      string   // as people call it
+	path      []string // API versions, the preferred one first
+	plural    string
+	namespace string // "" for all
+	selector  string // labels
+	accept    string
+	format    func(io.Reader) format
+	reader    func() reader // a new one for each stream
+	missing   string        // what to do if it is not served
+}
+
+// source lists and watches one resource for a reflector.
+type source struct {
+	resource
+	client rest.Interface
+	health *health
+}
+
+func (s *source) listerWatcher() *cache.ListWatch {
+	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
+}
+
+// open starts a request in the most preferred version that is served (L5). It asks each time, so a change of the served versions is
+// followed when the watch ends, as it does when a CRD changes.
+func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadCloser, error) {
+	opts.LabelSelector = s.selector
+	for i, path := range s.path {
+		body, err := s.client.Get().AbsPath(path).
+			NamespaceIfScoped(s.namespace, s.namespace != "").
+			Resource(s.plural).
+			SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+			SetHeader("Accept", s.accept).
+			Stream(ctx)
+		if i == len(s.path)-1 || !apierrors.IsNotFound(err) {
+			s.health.asked(&s.resource, err)
+			return body, err
+		}
+	}
+	return nil, errors.New("a resource without a version")
+}
+
+func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	body, err := s.open(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	l := new(objectList)
+	read := s.reader()
+	err = s.format(body).list(&l.ListMeta, func(object []byte) error {
+		o, err := read(object)
+		if o != nil {
+			l.Items = append(l.Items, o)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the list of %s: %w", s.kind, err)
+	}
+	return l, nil
+}
+
+// graceful is how much longer than asked for a watch may last. The server ends it in time; only a dead one does not. (A dead
+// connection is found earlier: client-go pings HTTP/2 connections after 30 s of silence and gives them 15 s.)
+const graceful = 30 * time.Second
+
+func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
+	var cancel context.CancelFunc
+	if opts.TimeoutSeconds != nil {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second+graceful)
+	} else {
+		ctx, cancel = context.WithCancel(ctx)
+	}
+	body, err := s.open(ctx, opts)
+	if err != nil {
+		cancel()
+		switch {
+		case opts.SendInitialEvents != nil:
+			return nil, final(err)
+		case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err):
+			return watch.NewEmptyWatch(), nil // as client-go does: watch again from where we are
+		}
+		return nil, err
+	}
+	d := &decoder{format: s.format(body), read: s.reader(), body: body, cancel: cancel}
+	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
+}
+
+// final hides from the reflector that an error of the first, streamed list could be retried, since it would wait without looking
+// whether it is to stop. Instead it lists, fails again, and waits in the open. What makes it begin anew is not hidden.
+func final(err error) error {
+	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// newClient makes the client for all resources of a source.
+func newClient(cfg *rest.Config) (*rest.RESTClient, *http.Client, error) {
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a client for API server %s: %w", cfg.Host, err)
+	}
+	c, err := rest.UnversionedRESTClientForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a client for API server %s: %w", cfg.Host, err)
+	}
+	return c, h, nil
+}

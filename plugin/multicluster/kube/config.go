@@ -1,0 +1,205 @@
+package kube
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs may name it, as with the kubernetes plugin
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Config names one source of objects. Two that are equal, down to the content of the files that they name, share one Watch
+// (L4).
+type Config struct {
+	Kubeconfig, Context           string // no Kubeconfig and no Endpoint: in-cluster
+	Endpoint                      string // URL of the API server
+	TLSCert, TLSKey, TLSCA        string // files, with Endpoint
+	Namespaces                    []string
+	NamespaceLabels               string // label selector
+	Labels                        string // label selector of ServiceImports; imported slices do not inherit labels
+	NoEndpoints, EndpointPodNames bool
+	QPS                           float32 // 0: no limit
+	Burst                         int
+}
+
+// Check finds what can be known to be wrong without asking the API server.
+func (c Config) Check() error {
+	for _, ns := range c.Namespaces {
+		if wrong := validation.IsDNS1123Label(ns); wrong != nil {
+			return fmt.Errorf("namespaces: '%s' cannot be a namespace: %s", ns, wrong[0])
+		}
+	}
+	if _, err := selector(c.Labels); err != nil {
+		return fmt.Errorf("labels: %w", err)
+	}
+	if _, err := selector(c.NamespaceLabels); err != nil {
+		return fmt.Errorf("namespace_labels: %w", err)
+	}
+	if c.Kubeconfig == "" && c.Endpoint == "" {
+		return nil // what a pod has is known where it starts
+	}
+	cfg, err := c.rest()
+	if err != nil {
+		return err
+	}
+	return checkTLS(cfg)
+}
+
+// selector brings an expression into the form of a request; "" selects everything.
+func selector(expression string) (string, error) {
+	if expression == "" {
+		return "", nil
+	}
+	parsed, err := metav1.ParseToLabelSelector(expression)
+	if err != nil {
+		return "", fmt.Errorf("'%s' is not a label selector: %w", expression, err)
+	}
+	s, err := metav1.LabelSelectorAsSelector(parsed)
+	if err != nil {
+		return "", fmt.Errorf("'%s' is not a label selector: %w", expression, err)
+	}
+	return s.String(), nil
+}
+
+func checkTLS(cfg *rest.Config) error {
+	if cfg.CertFile != "" || cfg.KeyFile != "" {
+		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
+			return fmt.Errorf("cannot use client certificate '%s' with key '%s': %w", cfg.CertFile, cfg.KeyFile, err)
+		}
+	}
+	if _, err := rest.TLSConfigFor(cfg); err != nil {
+		return fmt.Errorf("cannot use the TLS settings for API server %s: %w", cfg.Host, err)
+	}
+	return nil
+}
+
+// rest makes the client's configuration.
+func (c Config) rest() (*rest.Config, error) {
+	cfg, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS, cfg.Burst = c.QPS, c.Burst
+	if c.QPS == 0 {
+		cfg.QPS = -1
+	}
+	// Watches are not compressed, and lists are read at start-up, when the CPU has most to do.
+	cfg.DisableCompression = true
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.NegotiatedSerializer = statusCodecs
+	return rest.AddUserAgent(cfg, "multicluster"), nil
+}
+
+func (c Config) credentials() (*rest.Config, error) {
+	switch {
+	case c.Kubeconfig != "":
+		raw, err := c.kubeconfig()
+		if err != nil {
+			return nil, err
+		}
+		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
+		}
+		return cfg, nil
+	case c.Endpoint != "":
+		if u, err := url.Parse(c.Endpoint); err != nil || u.Host == "" {
+			return nil, fmt.Errorf("endpoint '%s' is not a URL such as https://10.0.0.1:6443", c.Endpoint)
+		}
+		files := rest.TLSClientConfig{CertFile: c.TLSCert, KeyFile: c.TLSKey, CAFile: c.TLSCA}
+		return &rest.Config{Host: c.Endpoint, TLSClientConfig: files}, nil
+	}
+	cfg, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("not in a cluster: set kubeconfig or endpoint, or run in a pod")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the pod's ServiceAccount; is its token mounted (automountServiceAccountToken)? %w", err)
+	}
+	return cfg, nil
+}
+
+// kubeconfig loads the file, reduced to the one context.
+func (c Config) kubeconfig() (*clientcmdapi.Config, error) {
+	raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}).Load()
+	if err != nil {
+		return nil, fmt.Errorf("cannot load kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	if c.Context != "" {
+		raw.CurrentContext = c.Context
+	}
+	if raw.CurrentContext == "" {
+		return nil, fmt.Errorf("kubeconfig %s has no current-context: name a context", c.Kubeconfig)
+	}
+	if err := clientcmdapi.MinifyConfig(raw); err != nil {
+		return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
+	}
+	return raw, nil
+}
+
+// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of all that selects. A file of a
+// token counts by its path, since tokens are replaced every hour and that makes no other source.
+func (c Config) fingerprint() (string, error) {
+	contents, err := c.contents()
+	if err != nil {
+		return "", err
+	}
+	c.Kubeconfig, c.Context, c.TLSCert, c.TLSKey, c.TLSCA = "", "", "", "", ""
+	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
+	for _, s := range []*string{&c.Labels, &c.NamespaceLabels} {
+		if *s, err = selector(*s); err != nil {
+			return "", err
+		}
+	}
+	all, err := json.Marshal(struct {
+		Config   Config
+		Contents [][]byte
+	}{c, contents})
+	if err != nil {
+		return "", fmt.Errorf("cannot tell this source from others: %w", err)
+	}
+	sum := sha256.Sum256(all)
+	return string(sum[:]), nil
+}
+
+// contents are what a source's files and environment say.
+func (c Config) contents() ([][]byte, error) {
+	if c.Kubeconfig != "" {
+		raw, err := c.kubeconfig()
+		if err != nil {
+			return nil, err
+		}
+		if err := clientcmdapi.FlattenConfig(raw); err != nil {
+			return nil, fmt.Errorf("cannot read a file that kubeconfig %s names: %w", c.Kubeconfig, err)
+		}
+		content, err := clientcmd.Write(*raw)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use kubeconfig %s: %w", c.Kubeconfig, err)
+		}
+		return [][]byte{content}, nil
+	}
+	if c.Endpoint == "" {
+		return [][]byte{[]byte(os.Getenv("KUBERNETES_SERVICE_HOST")), []byte(os.Getenv("KUBERNETES_SERVICE_PORT"))}, nil
+	}
+	contents := make([][]byte, 3)
+	for i, file := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
+		if file == "" {
+			continue
+		}
+		var err error
+		if contents[i], err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+	}
+	return contents, nil
+}

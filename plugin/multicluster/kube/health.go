@@ -1,0 +1,135 @@
+package kube
+
+import (
+	"fmt"
+	"sync"
+
+	clog "github.com/coredns/coredns/plugin/pkg/log"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+var log = clog.NewWithPlugin("multicluster")
+
+// trouble is why a resource cannot be watched.
+type trouble uint8
+
+const (
+	none trouble = iota
+	missing
+	forbidden
+	unauthorized
+	unreachable
+)
+
+// health keeps what requests to the API server came to, and says so once, not at every attempt.
+type health struct {
+	mu       sync.Mutex
+	synced   func() bool
+	wanted   int                // resources
+	answered map[string]trouble // by kind; none: the last request was answered
+	refusals map[string]error   // by kind: what is missing or forbidden
+}
+
+func newHealth(resources int, synced func() bool) *health {
+	return &health{synced: synced, wanted: resources, answered: make(map[string]trouble), refusals: make(map[string]error)}
+}
+
+// up tells whether the last request of every resource was answered.
+func (h *health) up() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.answered {
+		if t != none {
+			return false
+		}
+	}
+	return len(h.answered) == h.wanted
+}
+
+// refused is an error while something is missing or forbidden (L2).
+func (h *health) refused() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, err := range h.refusals {
+		return err
+	}
+	return nil
+}
+
+// asked takes note of the result of a request.
+func (h *health) asked(r *resource, err error) {
+	if retriable(err) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := classify(err)
+	before, known := h.answered[r.kind]
+	if known && before == t {
+		return
+	}
+	said := h.troubled(t)
+	h.answered[r.kind] = t
+	delete(h.refusals, r.kind)
+	switch t {
+	case none:
+		if before != none && !h.troubled(none) {
+			log.Infof("The API server answers again")
+		}
+	case missing, forbidden:
+		h.refusals[r.kind] = h.refusal(r, t)
+		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], h.consequence(), err)
+	case unauthorized:
+		if !said {
+			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", h.consequence(), err)
+		}
+	case unreachable:
+		if !said {
+			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, h.consequence(), err)
+		}
+	}
+}
+
+// troubled tells whether some resource has that trouble, or with none, any.
+func (h *health) troubled(t trouble) bool {
+	for _, o := range h.answered {
+		if o == t && t != none || t == none && o != none {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *health) consequence() string {
+	if h.synced() {
+		return "answers stay as they are"
+	}
+	return "names are SERVFAIL until then"
+}
+
+func (h *health) refusal(r *resource, t trouble) error {
+	if t == missing {
+		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
+	}
+	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns/rbac.yaml", r.kind)
+}
+
+// retriable tells whether an error is part of the protocol: the reflector asks in another way at once.
+func retriable(err error) bool {
+	return apierrors.IsInvalid(err) || // no streamed lists
+		apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) // a resourceVersion too old, or too new
+}
+
+func classify(err error) trouble {
+	switch {
+	case err == nil:
+		return none
+	case apierrors.IsNotFound(err):
+		return missing
+	case apierrors.IsForbidden(err):
+		return forbidden
+	case apierrors.IsUnauthorized(err):
+		return unauthorized
+	}
+	return unreachable
+}

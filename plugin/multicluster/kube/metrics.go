@@ -1,0 +1,156 @@
+package kube
+
+import (
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/coredns/coredns/plugin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+const subsystem = "multicluster"
+
+var (
+	// programmingDuration is the SLI of
+	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md: it begins with the
+	// annotation that the slice's controller wrote, on the clock of another machine.
+	programmingDuration = promauto.NewHistogram(prometheus.HistogramOpts{
+		Namespace:                   plugin.Namespace,
+		Subsystem:                   subsystem,
+		Name:                        "dns_programming_duration_seconds",
+		Help:                        "Time from the change of an endpoint to the answer that shows it.",
+		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20), // 1 ms to 9 min, as the kubernetes plugin
+		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
+	})
+	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
+		Namespace:                   plugin.Namespace,
+		Subsystem:                   subsystem,
+		Name:                        "build_duration_seconds",
+		Help:                        "Time to make the answers of one Service and publish them.",
+		Buckets:                     prometheus.ExponentialBuckets(0.000001, 4, 10), // 1 µs to 260 ms
+		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
+	})
+	skippedSlices = promauto.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace,
+		Subsystem: subsystem,
+		Name:      "skipped_slices_total",
+		Help:      "EndpointSlices that cannot be answered, each version once.",
+	}, []string{"reason"})
+)
+
+// What the Watches hold is counted when it is asked for.
+var (
+	syncedDesc    = desc("synced", "1 once the first list of every stanza is complete.")
+	servicesDesc  = desc("services", "Services that answer.", "type")
+	endpointsDesc = desc("endpoints", "Ready endpoints of Headless Services by source cluster.", "cluster")
+	upDesc        = desc("api_up", "0 while an API server cannot be reached or refuses a watch.")
+	heardDesc     = desc("last_event_timestamp_seconds", "When the API server was last heard, on the watch that was silent longest: the age of answers.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, subsystem, name), help, labels, nil)
+}
+
+func init() {
+	for _, r := range reasons[1:] {
+		skippedSlices.WithLabelValues(r)
+	}
+	prometheus.MustRegister(collector{})
+}
+
+// observe measures a publication that began at start. trigger is when its cause was, if that is known.
+func observe(start time.Time, trigger int64, altered bool) {
+	now := time.Now()
+	buildDuration.Observe(now.Sub(start).Seconds())
+	if altered && trigger != 0 {
+		programmingDuration.Observe(max(0, now.Sub(time.Unix(0, trigger)).Seconds()))
+	}
+}
+
+// collector sums up the Watches of the process; of states it gives the worst.
+type collector struct{}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{syncedDesc, servicesDesc, endpointsDesc, upDesc, heardDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (collector) Collect(ch chan<- prometheus.Metric) {
+	watches := opened()
+	if len(watches) == 0 {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	synced, up := 1.0, 1.0
+	var heard int64
+	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
+	for i, w := range watches {
+		if !w.Synced() {
+			synced = 0
+		}
+		if !w.health.up() {
+			up = 0
+		}
+		if at := w.heard(); i == 0 || at < heard {
+			heard = at
+		}
+		w.store.count(kinds, endpoints)
+	}
+	gauge(syncedDesc, synced)
+	gauge(upDesc, up)
+	gauge(heardDesc, float64(heard)/1e9)
+	for _, kind := range []catalog.Type{catalog.ClusterSetIP, catalog.Headless} {
+		gauge(servicesDesc, float64(kinds[kind]), kind.String())
+	}
+	for cluster, n := range endpoints {
+		gauge(endpointsDesc, float64(n), cluster)
+	}
+}
+
+// heard is when the feed that was silent longest heard something.
+func (w *Watch) heard() int64 {
+	at := w.feeds[0].heard.Load()
+	for _, f := range w.feeds[1:] {
+		at = min(at, f.heard.Load())
+	}
+	return at
+}
+
+func (s *store) count(kinds map[catalog.Type]int, endpoints map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for kind, n := range s.kinds {
+		kinds[catalog.Type(kind)] += n
+	}
+	for cluster, n := range s.endpoints {
+		endpoints[cluster] += n
+	}
+}
+
+// maxWarnings bounds the lines about skipped slices.
+const maxWarnings = 100
+
+// skip counts a slice that cannot be answered and warns of it, once unless the reason changes (N17).
+func (s *store) skip(o, old *sliceObject) {
+	skippedSlices.WithLabelValues(o.skipped.String()).Inc()
+	if old != nil && old.skipped == o.skipped || s.warnings > maxWarnings {
+		return
+	}
+	if s.warnings++; s.warnings > maxWarnings {
+		log.Warningf("More EndpointSlices are skipped; from here on they are only counted in coredns_multicluster_skipped_slices_total")
+		return
+	}
+	log.Warningf("EndpointSlice %s is skipped: %s", o.key, advice[o.skipped])
+}
+
+var advice = [...]string{
+	noSourceCluster:     "it has no label " + labelSourceCluster,
+	impossibleClusterID: "its label " + labelSourceCluster + " is no cluster id: one DNS label, or two joined by a dot",
+	wrongAddressType:    "its addressType is neither IPv4 nor IPv6",
+}

@@ -1,0 +1,123 @@
+package kube
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What a watch delivers becomes one of three objects, stripped as it is decoded. The store holds the same objects, so a list
+// that repeats them costs no memory. All fields but round are immutable.
+
+// importObject is a ServiceImport.
+type importObject struct {
+	key     string // "<svc>.<ns>", as in the catalogue
+	version uint64
+	service *catalog.Service // of a ClusterSetIP; a Headless one is built together with its slices
+	kind    catalog.Type
+	round   uint32 // of the last list that held it; the store's
+}
+
+// sliceObject is an EndpointSlice.
+type sliceObject struct {
+	key     string // "<ns>/<name>"
+	service string // "<svc>.<ns>"
+	version uint64
+	slice   *catalog.Slice // nil if skipped
+	trigger int64          // when the change that led to it was made, in Unix nanoseconds; 0 if not known
+	round   uint32
+	skipped reason
+}
+
+// namespaceObject is a Namespace that the selector matches.
+type namespaceObject struct {
+	key     string
+	version uint64
+	round   uint32
+}
+
+// reason says why a slice is skipped (N17). Its strings are label values.
+type reason uint8
+
+const (
+	notSkipped reason = iota
+	noSourceCluster
+	impossibleClusterID
+	wrongAddressType
+)
+
+var reasons = [...]string{"", "no_source_cluster", "impossible_cluster_id", "address_type"}
+
+func (r reason) String() string { return reasons[r] }
+
+// view is what the reflector wants to know of an object.
+type view struct {
+	*metav1.ObjectMeta // all that is not known is empty
+	namespace, name    string
+	version            uint64
+}
+
+var empty = &metav1.ObjectMeta{}
+
+func (v *view) GetNamespace() string       { return v.namespace }
+func (v *view) GetName() string            { return v.name }
+func (v *view) GetResourceVersion() string { return strconv.FormatUint(v.version, 10) }
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (o *importObject) GetObjectMeta() metav1.Object {
+	name, namespace := splitKey(o.key)
+	return &view{empty, namespace, name, o.version}
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (o *sliceObject) GetObjectMeta() metav1.Object {
+	namespace, name, _ := strings.Cut(o.key, "/")
+	return &view{empty, namespace, name, o.version}
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (o *namespaceObject) GetObjectMeta() metav1.Object { return &view{empty, "", o.key, o.version} }
+
+// splitKey takes "<svc>.<ns>" apart. The namespace has no dot.
+func splitKey(key string) (name, namespace string) {
+	dot := strings.LastIndexByte(key, '.')
+	return key[:dot], key[dot+1:]
+}
+
+// GetObjectKind implements runtime.Object.
+func (o *importObject) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (o *importObject) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// GetObjectKind implements runtime.Object.
+func (o *sliceObject) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (o *sliceObject) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// GetObjectKind implements runtime.Object.
+func (o *namespaceObject) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (o *namespaceObject) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// objectList is the answer to a list request.
+type objectList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *objectList) DeepCopyObject() runtime.Object {
+	c := &objectList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	for _, item := range l.Items {
+		c.Items = append(c.Items, item.DeepCopyObject())
+	}
+	return c
+}

@@ -1,0 +1,309 @@
+package kube
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+)
+
+// store joins imports and slices, and publishes the Service of each change. It is the only copy of the objects.
+type store struct {
+	index  *catalog.Index
+	synced atomic.Bool
+	done   chan struct{} // closed when synced
+
+	mu         sync.Mutex
+	waiting    map[*feed]bool          // before the first build: feeds without a complete list
+	services   map[string]*service     // by "<svc>.<ns>"
+	slices     map[string]*sliceObject // by "<ns>/<name>"
+	imports    int
+	namespaces map[string]*namespaceObject // with option namespace_labels, else nil
+	endpoints  map[string]int              // of Headless Services, by source cluster
+	kinds      [3]int                      // Services that answer, by catalog.Type
+	warnings   int
+}
+
+// service is what is known of one namespaced name.
+type service struct {
+	imp    *importObject
+	slices []*sliceObject
+}
+
+func newStore(selectNamespaces bool) *store {
+	s := &store{
+		index:     catalog.NewIndex(),
+		waiting:   make(map[*feed]bool),
+		done:      make(chan struct{}),
+		services:  make(map[string]*service),
+		slices:    make(map[string]*sliceObject),
+		endpoints: make(map[string]int),
+	}
+	if selectNamespaces {
+		s.namespaces = make(map[string]*namespaceObject)
+	}
+	return s
+}
+
+// heldImport is the import of that key, if it has that version.
+func (s *store) heldImport(key []byte, version uint64) *importObject {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.services[string(key)]; g != nil && g.imp != nil && g.imp.version == version {
+		return g.imp
+	}
+	return nil
+}
+
+// heldSlice is the slice of that key, if it has that version.
+func (s *store) heldSlice(key []byte, version uint64) *sliceObject {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.slices[string(key)]; o != nil && o.version == version {
+		return o
+	}
+	return nil
+}
+
+// at is the service of a key, made if there is none.
+func (s *store) at(key string) *service {
+	g := s.services[key]
+	if g == nil {
+		g = new(service)
+		s.services[key] = g
+	}
+	return g
+}
+
+// setImport puts an import in the place of the one of its key. Of the same version the held one stays.
+func (s *store) setImport(o *importObject, round uint32) {
+	g := s.at(o.key)
+	if g.imp != nil && g.imp.version == o.version {
+		g.imp.round = round
+		return
+	}
+	if g.imp == nil {
+		s.imports++
+	}
+	o.round = round
+	s.tally(g, -1)
+	g.imp = o
+	s.tally(g, 1)
+	s.publish(o.key, g, o.version, 0)
+}
+
+func (s *store) removeImport(key string, version uint64) {
+	g := s.services[key]
+	if g == nil || g.imp == nil {
+		return
+	}
+	s.imports--
+	s.tally(g, -1)
+	g.imp = nil
+	s.publish(key, g, version, 0)
+	s.drop(key, g)
+}
+
+func (s *store) drop(key string, g *service) {
+	if g.imp == nil && len(g.slices) == 0 {
+		delete(s.services, key)
+	}
+}
+
+// setSlice puts a slice in the place of the one of its key. Of the same version the held one stays.
+func (s *store) setSlice(o *sliceObject, round uint32) {
+	old := s.slices[o.key]
+	if old != nil && old.version == o.version {
+		old.round = round
+		return
+	}
+	o.round = round
+	s.slices[o.key] = o
+	if o.skipped != notSkipped {
+		s.skip(o, old)
+	}
+	if o.slice != nil {
+		g := s.at(o.service)
+		s.tally(g, -1)
+		if old != nil && old.service == o.service && old.slice != nil {
+			o.service = old.service // share memory
+			g.slices[at(g.slices, old)] = o
+			old = nil
+		} else {
+			g.slices = append(g.slices, o)
+		}
+		s.tally(g, 1)
+		s.publishSlices(o.service, g, o.version, o.trigger)
+	}
+	// A slice that moved to another Service is there before it is gone here.
+	s.detach(old, o.version)
+}
+
+func (s *store) removeSlice(key string, version uint64) {
+	old := s.slices[key]
+	delete(s.slices, key)
+	s.detach(old, version)
+}
+
+// detach takes a slice out of its Service.
+func (s *store) detach(o *sliceObject, version uint64) {
+	if o == nil || o.slice == nil {
+		return
+	}
+	g := s.services[o.service]
+	s.tally(g, -1)
+	i, last := at(g.slices, o), len(g.slices)-1
+	g.slices[i], g.slices[last] = g.slices[last], nil
+	g.slices = g.slices[:last]
+	s.tally(g, 1)
+	s.publishSlices(o.service, g, version, 0)
+	s.drop(o.service, g)
+}
+
+func at(slices []*sliceObject, o *sliceObject) int {
+	for i := range slices {
+		if slices[i] == o {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *store) setNamespace(o *namespaceObject, round uint32) {
+	old := s.namespaces[o.key]
+	if old != nil {
+		old.round = round
+		return
+	}
+	o.round = round
+	s.inNamespace(o.key, o.version, func() { s.namespaces[o.key] = o })
+}
+
+func (s *store) removeNamespace(key string, version uint64) {
+	if s.namespaces[key] != nil {
+		s.inNamespace(key, version, func() { delete(s.namespaces, key) })
+	}
+}
+
+// inNamespace makes a change to what is selected and publishes all Services of the namespace.
+func (s *store) inNamespace(ns string, version uint64, change func()) {
+	all := make(map[string]*service)
+	for key, g := range s.services {
+		if _, in := splitKey(key); in == ns && g.imp != nil {
+			all[key] = g
+			s.tally(g, -1)
+		}
+	}
+	change()
+	for key, g := range all {
+		s.tally(g, 1)
+		s.publish(key, g, version, 0)
+	}
+}
+
+// selected tells whether a Service's import counts.
+func (s *store) selected(g *service) bool {
+	if g.imp == nil {
+		return false
+	}
+	if s.namespaces == nil {
+		return true
+	}
+	_, ns := splitKey(g.imp.key)
+	return s.namespaces[ns] != nil
+}
+
+// tally adds the endpoints of a Headless Service to those of their clusters, or takes them away.
+func (s *store) tally(g *service, sign int) {
+	if len(g.slices) == 0 || !s.selected(g) || g.imp.kind != catalog.Headless {
+		return
+	}
+	for _, o := range g.slices {
+		if n := o.slice.Len(); n > 0 {
+			cluster := o.slice.Cluster()
+			if s.endpoints[cluster] += sign * n; s.endpoints[cluster] == 0 {
+				delete(s.endpoints, cluster)
+			}
+		}
+	}
+}
+
+// publishSlices publishes a change of slices. Only Headless Services answer from them.
+func (s *store) publishSlices(key string, g *service, version uint64, trigger int64) {
+	if g.imp != nil && g.imp.kind == catalog.Headless {
+		s.publish(key, g, version, trigger)
+	}
+}
+
+// publish makes what is known of a Service the answer. What other lists may still change waits for the first build to be complete;
+// the rest is there already when it is, though nobody sees it before.
+func (s *store) publish(key string, g *service, version uint64, trigger int64) {
+	if s.synced.Load() || !s.depends(g) {
+		s.put(key, g, version, trigger)
+	}
+}
+
+// depends tells whether what a Service answers depends on more than its import.
+func (s *store) depends(g *service) bool {
+	return s.namespaces != nil || g.imp != nil && g.imp.kind == catalog.Headless
+}
+
+func (s *store) put(key string, g *service, version uint64, trigger int64) {
+	start := time.Now()
+	before, after := s.index.Service(key), s.build(g)
+	altered := s.index.Set(key, after, version)
+	s.kinds[kindOfService(before)]--
+	s.kinds[kindOfService(after)]++
+	observe(start, trigger, altered && s.synced.Load())
+}
+
+func (s *store) build(g *service) *catalog.Service {
+	if !s.selected(g) {
+		return nil
+	}
+	if g.imp.kind != catalog.Headless {
+		return g.imp.service
+	}
+	slices := make([]*catalog.Slice, len(g.slices))
+	for i, o := range g.slices {
+		slices[i] = o.slice
+	}
+	imp := catalog.Import{Type: catalog.Headless, Version: g.imp.version}
+	imp.Name, imp.Namespace = splitKey(g.imp.key)
+	return catalog.Build(&imp, slices)
+}
+
+func kindOfService(s *catalog.Service) catalog.Type {
+	if s == nil {
+		return catalog.Unknown
+	}
+	return s.Type()
+}
+
+// listed takes note that a feed has its first complete list, and finishes the first build when it was the last (L1).
+func (s *store) listed(f *feed) {
+	if !s.waiting[f] {
+		return
+	}
+	delete(s.waiting, f)
+	if len(s.waiting) > 0 {
+		return
+	}
+	for key, g := range s.services {
+		if s.depends(g) && g.imp != nil {
+			s.put(key, g, versionOf(g), 0)
+		}
+	}
+	s.synced.Store(true)
+	close(s.done)
+}
+
+// versionOf is the highest resourceVersion of the objects of a Service.
+func versionOf(g *service) uint64 {
+	v := g.imp.version
+	for _, o := range g.slices {
+		v = max(v, o.version)
+	}
+	return v
+}

@@ -1,0 +1,69 @@
+package multicluster
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func readme(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The man page lists every option with its usage, and no other.
+func TestReadmeListsOptions(t *testing.T) {
+	_, block, _ := strings.Cut(readme(t), "multicluster [ZONES...] {\n")
+	block, _, _ = strings.Cut(block, "\n}")
+	var listed, known []string
+	for _, line := range strings.Split(block, "\n") {
+		listed = append(listed, strings.TrimSpace(line))
+	}
+	for name, o := range options {
+		known = append(known, strings.TrimSpace(name+" "+o.usage))
+	}
+	slices.Sort(listed)
+	slices.Sort(known)
+	if !slices.Equal(listed, known) {
+		t.Errorf("README.md lists\n%s\nand the code has\n%s", strings.Join(listed, "\n"), strings.Join(known, "\n"))
+	}
+	for name := range options {
+		if !strings.Contains(readme(t), "* `"+name+"`") && !strings.Contains(readme(t), "and `"+name+"`") {
+			t.Errorf("README.md does not explain %s", name)
+		}
+	}
+}
+
+// The man page lists every metric with its labels, and no other (O3).
+func TestReadmeListsMetrics(t *testing.T) {
+	var listed []string
+	for _, m := range regexp.MustCompile("(?m)^\\* `(coredns_multicluster_\\w+)\\{([\\w, ]*)\\}`").FindAllStringSubmatch(readme(t), -1) {
+		listed = append(listed, m[1])
+	}
+	descriptions := described(t)
+	slices.Sort(listed)
+	slices.Sort(descriptions)
+	if len(listed) == 0 || !slices.Equal(listed, descriptions) {
+		t.Errorf("README.md lists\n%s\nand the code has\n%s", strings.Join(listed, "\n"), strings.Join(descriptions, "\n"))
+	}
+}
+
+// described are the names of our metrics, as kube declares them.
+func described(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("kube/metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile(`(?:Name:\s+|desc\()"(\w+)"`).FindAllStringSubmatch(string(b), -1) {
+		out = append(out, "coredns_multicluster_"+m[1])
+	}
+	return out
+}

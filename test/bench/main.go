@@ -1,0 +1,148 @@
+// Command bench compares the multicluster plugin with the multicluster mode of CoreDNS's own kubernetes plugin, on the same
+// data, in the same run, on the same machine: as ratios, of medians of interleaved pairs, so that what else the machine does
+// touches both alike. whoami, which answers from nothing, is the ceiling of what a CoreDNS plugin can reach.
+//
+//	go run ./test/bench [-quick] [-only PARTS] [-out FILE]
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// bench is one run.
+type bench struct {
+	ctx   context.Context
+	quick bool
+	dir   string // for Corefiles and the like; removed at the end
+	bin   string // the coredns binary
+}
+
+// part is one group of measurements.
+type part struct {
+	name, title, about string
+	run                func(*bench) ([]row, error)
+}
+
+var parts = []part{
+	{"servedns", "ServeDNS", aboutServeDNS, (*bench).serveDNS},
+	{"sockets", "Through sockets", aboutSockets, (*bench).sockets},
+	{"memory", "Memory", aboutMemory, (*bench).memory},
+	{"start", "Start to ready", aboutStart, (*bench).start},
+	{"updates", "Updates", aboutUpdates, (*bench).updates},
+}
+
+func main() {
+	out := flag.String("out", "", "write the results to this `file` as well")
+	only := flag.String("only", "", "comma-separated `parts` to run: "+strings.Join(partNames(), ", "))
+	quick := flag.Bool("quick", false, "about a minute: few rounds, small data sets")
+	bin := flag.String("coredns", "bin/coredns", "the server `binary` to measure")
+	role := flag.String("role", "", "for the program's own use: what a child process does")
+	flag.Parse()
+	var err error
+	if *role != "" {
+		err = runRole(*role, flag.Args())
+	} else {
+		err = run(*out, *only, *bin, *quick)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out, only, bin string, quick bool) error {
+	if _, err := os.Stat(bin); err != nil {
+		return fmt.Errorf("%w: run make build first", err)
+	}
+	wanted := partNames()
+	if only != "" {
+		wanted = strings.Split(only, ",")
+	}
+	for _, name := range wanted {
+		if !slices.Contains(partNames(), name) {
+			return fmt.Errorf("there is no part %q: the parts are %s", name, strings.Join(partNames(), ", "))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{ctx: ctx, quick: quick, dir: dir, bin: bin}
+	began := time.Now()
+	var results []result
+	for _, p := range parts {
+		if !slices.Contains(wanted, p.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "== %s\n", p.name)
+		rows, err := p.run(b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		printRows(os.Stderr, rows)
+		results = append(results, result{p, rows})
+	}
+	if out == "" {
+		return nil
+	}
+	return writeReport(out, results, time.Since(began))
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// roles are what child processes do: each prints one JSON value.
+var roles = map[string]func(args []string) (any, error){
+	"servedns": roleServeDNS,
+	"heap":     roleHeap,
+}
+
+func runRole(name string, args []string) error {
+	role, ok := roles[name]
+	if !ok {
+		return fmt.Errorf("there is no role %q", name)
+	}
+	v, err := role(args)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(v)
+}
+
+// child runs a role in a process of its own and reads what it prints.
+func (b *bench) child(into any, role string, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(b.ctx, self, append([]string{"-role", role}, args...)...)
+	cmd.SysProcAttr = dieWithParent()
+	stdout, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		return fmt.Errorf("%s: %w: %s", role, err, failed.Stderr)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(stdout, into)
+}

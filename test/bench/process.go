@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+)
+
+// server is one process of the coredns binary.
+type server struct {
+	cmd      *exec.Cmd
+	began    time.Time
+	port     int
+	readyURL string
+	exited   chan struct{}
+	log      string
+}
+
+// anyCore lets the scheduler choose.
+const anyCore = -1
+
+// serve starts the binary with the plugins as its only server block, on one core or any.
+func (b *bench) serve(plugins string, core int) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	ready, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{port: port, readyURL: fmt.Sprintf("http://127.0.0.1:%d/ready", ready), exited: make(chan struct{})}
+	corefile := filepath.Join(b.dir, fmt.Sprintf("Corefile.%d", port))
+	s.log = corefile + ".log"
+	text := fmt.Sprintf(".:%d {\n\tbind 127.0.0.1\n\tready 127.0.0.1:%d\n\t%s\n}\n", port, ready, plugins)
+	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	args := []string{b.bin, "-conf", corefile}
+	if core != anyCore {
+		args = append([]string{"taskset", "-c", strconv.Itoa(core)}, args...)
+	}
+	s.cmd = exec.Command(args[0], args[1:]...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = dieWithParent()
+	s.began = time.Now()
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = s.cmd.Wait() // how it ended is told by who needed it
+		close(s.exited)
+	}()
+	return s, nil
+}
+
+// dieWithParent leaves no process behind when this one is killed.
+func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Kill() // it may have ended before
+	<-s.exited
+}
+
+// poller keeps a connection to /ready.
+var poller = http.Client{Timeout: 5 * time.Second}
+
+// ready polls /ready until it says yes.
+func (s *server) ready(every time.Duration) error {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(every) {
+		r, err := poller.Get(s.readyURL)
+		if err == nil {
+			r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.exited:
+			log, _ := os.ReadFile(s.log) // without it the error is shorter
+			return fmt.Errorf("the server ended: %s", log)
+		default:
+		}
+		if time.Now().After(end) {
+			return errors.New("the server was not ready after two minutes")
+		}
+	}
+}
+
+// addr of its DNS port.
+func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// query asks over UDP. A server may say that it is ready a little before it listens: in-tree's does.
+func (s *server) query(r *dns.Msg) (*dns.Msg, error) {
+	client := dns.Client{Timeout: 2 * time.Second, UDPSize: dns.MaxMsgSize}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		m, _, err := client.Exchange(r, s.addr())
+		if !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end) {
+			return m, err
+		}
+	}
+}
+
+// cpu is the time that the process has been given so far, in nanoseconds.
+func (s *server) cpu() (float64, error) {
+	const schedClock = 2 // clock_getcpuclockid(3): the clock of a process is made of its id
+	var t unix.Timespec
+	err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|schedClock), &t)
+	return float64(t.Nano()), err
+}
+
+// memory reads a field of /proc/PID/status that is given in KiB, in bytes.
+func (s *server) memory(field string) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(status), field+":")
+	fields := strings.Fields(rest)
+	if !found || len(fields) == 0 {
+		return 0, fmt.Errorf("no %s in the status of the process", field)
+	}
+	kib, err := strconv.ParseFloat(fields[0], 64)
+	return kib * 1024, err
+}
+
+// forgetPeak makes VmHWM begin again at what is resident now.
+func (s *server) forgetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/coredns/coredns/coremain"
+)
+
+// row is one line of the results.
+type row struct {
+	What                string
+	Ours, Theirs, Ratio string
+	Bar                 string // empty: reported only
+	Holds               bool
+}
+
+type result struct {
+	part
+	rows []row
+}
+
+// atLeast sets the bar: the ratio may not be smaller.
+func (r row) atLeast(value, bar float64, unit string) row {
+	r.Bar, r.Holds = "≥ "+number(bar)+unit, value >= bar
+	return r
+}
+
+// atMost sets the bar: the ratio may not be greater.
+func (r row) atMost(value, bar float64, unit string) row {
+	r.Bar, r.Holds = "≤ "+number(bar)+unit, value <= bar
+	return r
+}
+
+// and adds a second bar.
+func (r row) and(other row) row {
+	r.Bar += ", " + other.Bar
+	r.Holds = r.Holds && other.Holds
+	return r
+}
+
+func (r row) verdict() string {
+	switch {
+	case r.Bar == "":
+		return ""
+	case r.Holds:
+		return "yes"
+	}
+	return "**no**"
+}
+
+// number writes three significant digits, and thousands with commas.
+func number(f float64) string {
+	switch {
+	case f >= 999.5:
+		s := fmt.Sprintf("%.0f", f)
+		for i := len(s) - 3; i > 0; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case f >= 99.95:
+		return fmt.Sprintf("%.0f", f)
+	case f >= 9.995:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0")
+	}
+	s := strings.TrimRight(fmt.Sprintf("%.2f", f), "0")
+	return strings.TrimSuffix(s, ".")
+}
+
+// microseconds of a time in nanoseconds.
+func microseconds(ns float64) string { return number(ns/1000) + " µs" }
+
+func times(f float64) string { return number(f) + " ×" }
+
+func printRows(w io.Writer, rows []row) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.What, r.Ours, r.Theirs, r.Ratio, r.Bar, r.verdict())
+	}
+	t.Flush()
+}
+
+func writeReport(path string, results []result, took time.Duration) error {
+	machine, err := describeMachine()
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `# Benchmarks
+
+Written by `+"`make bench`"+`, which repeats everything on this page in about %d minutes. Ours is the multicluster plugin; in-tree is
+the kubernetes plugin of CoreDNS %s with its option multicluster; both run in the same binary, on the same data, in turns, and
+numbers are medians. A bar that does not hold is marked.
+
+Machine: %s.
+`, max(1, int(took.Round(time.Minute).Minutes())), coremain.CoreVersion, machine)
+	for _, r := range results {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.title, r.about)
+		b.WriteString("| what | ours | in-tree | ratio | bar | holds |\n| --- | --- | --- | --- | --- | --- |\n")
+		for _, row := range r.rows {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", row.What, row.Ours, row.Theirs, row.Ratio, row.Bar, row.verdict())
+		}
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+func describeMachine() (string, error) {
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "", err
+	}
+	_, model, _ := strings.Cut(string(cpuinfo), "model name\t: ")
+	model, _, _ = strings.Cut(model, "\n")
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(strings.TrimSpace(string(kernel)), "-")
+	dnsperf, _ := exec.Command("dnsperf", "-h").CombinedOutput() // its exit status says nothing
+	lines := strings.Split(string(dnsperf), "\n")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "Version ") })
+	tool := ""
+	if at >= 0 {
+		tool = ", dnsperf " + strings.TrimPrefix(lines[at], "Version ")
+	}
+	return fmt.Sprintf("%d × %s, Linux %s, %s%s", runtime.NumCPU(), model, version, runtime.Version(), tool), nil
+}
+
+// median of values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	if n%2 == 1 {
+		return values[n/2]
+	}
+	return (values[n/2-1] + values[n/2]) / 2
+}
+
+// percentile p of values, which it sorts.
+func percentile(values []float64, p float64) float64 {
+	slices.Sort(values)
+	return values[min(int(p*float64(len(values))), len(values)-1)]
+}

@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/test/model"
+	"github.com/miekg/dns"
+)
+
+const (
+	fixture = "../cases/fixture.yaml"
+	casesAt = "../cases/dns.json"
+)
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// Every case of test/cases, and the model's answer to it, from the real binary on the real API server, by dig over UDP and TCP: with
+// one zone, with two, and with a next plugin that names fall through to.
+func TestCases(t *testing.T) {
+	c := fixtureCluster(t)
+	for _, v := range []struct {
+		name, corefile string
+		zones          []string
+		through        bool
+	}{
+		{"one zone", `multicluster {
+			kubeconfig KUBECONFIG
+		}`, []string{"clusterset.local."}, false},
+		{"two zones", `multicluster clusterset.local other.example {
+			kubeconfig KUBECONFIG
+		}`, []string{"clusterset.local.", "other.example."}, false},
+		{"fallthrough", `multicluster {
+			kubeconfig KUBECONFIG
+			fallthrough
+		}
+		template ANY ANY {
+			answer "{{ .Name }} 60 IN TXT next"
+		}`, []string{"clusterset.local."}, true},
+	} {
+		t.Run(strings.ReplaceAll(v.name, " ", "_"), func(t *testing.T) {
+			s := c.serve(t, ".:0 {\n bind 127.0.0.1\n"+v.corefile+"\n}")
+			s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+			for _, zone := range v.zones {
+				runCases(t, s.addr, zone, v.through)
+			}
+		})
+	}
+}
+
+// L5: the same with CRDs that serve only v1alpha1.
+func TestL5CasesWithOnlyV1alpha1(t *testing.T) {
+	c := newCluster(t, clusterOptions{v1alpha1Only: true})
+	c.apply(t, strings.ReplaceAll(read(t, fixture), "multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1"))
+	s := c.serve(t, stanza)
+	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	runCases(t, s.addr, "clusterset.local.", false)
+}
+
+// runCases asks every case in a zone. Where names fall through, the next plugin's answer stands for NXDOMAIN.
+func runCases(t *testing.T, addr, zone string, through bool) {
+	objs, err := model.LoadFixture(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := model.Defaults(loopback)
+	config.Zone = zone
+	want := model.New(config, objs)
+	cases, err := model.LoadCases(casesAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%s%d_%s_%s", zone, c.ID, c.Name, c.Type), func(t *testing.T) {
+			t.Parallel()
+			q := c.Question()
+			mapped := model.Question{Name: inZone(q.Name, zone), Type: q.Type}
+			expected := want.Answer(mapped.Name, mapped.Type)
+			msg := dig(t, addr, question{name: mapped.Name, qtype: dns.TypeToString[q.Type], tcp: c.Proto == "tcp", edns: c.EDNS})
+			if expected.Outcome == model.NotOurs || through && expected.Outcome == model.NameError {
+				if msg.Authoritative && through {
+					t.Errorf("the answer is ours, not the next plugin's:\n%v", msg)
+				}
+				return
+			}
+			if err := model.Check(expected, mapped, msg, c.Size()); err != nil {
+				t.Error(err)
+			}
+			if zone == model.DefaultZone {
+				if err := model.CheckCase(c, msg, loopback); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// inZone moves a name from clusterset.local to another zone.
+func inZone(name, zone string) string {
+	if at := len(name) - len(model.DefaultZone); at >= 0 && strings.EqualFold(name[at:], model.DefaultZone) {
+		return name[:at] + zone
+	}
+	return name
+}

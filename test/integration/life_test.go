@@ -1,0 +1,292 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// outage is how long the API server is away: seconds in make test, minutes in make chaos.
+func outage() time.Duration {
+	if os.Getenv("CHAOS") != "" {
+		return 5 * time.Minute
+	}
+	return 20 * time.Second
+}
+
+const web = "web.test.svc.clusterset.local."
+
+// L1: until imports and slices are both in, every name but the zone's own and dns-version is SERVFAIL and falls through to
+// nobody; after that, names are answered.
+func TestL1ServfailUntilImportsAndSlicesAreIn(t *testing.T) {
+	c := newCluster(t, clusterOptions{fixture: true})
+	c.apply(t, rbac("partial", "serviceimports"))
+	s := c.serve(t, `.:0 {
+		bind 127.0.0.1
+		errors
+		multicluster {
+			kubeconfig KUBECONFIG:partial
+			fallthrough
+		}
+		template ANY ANY {
+			answer "{{ .Name }} 60 IN TXT next"
+		}
+	}`)
+	s.waitForLog(t, "endpointslices")
+	for _, name := range []string{web, "db.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "svc.clusterset.local.", "ns.dns.clusterset.local."} {
+		if m := dig(t, s.addr, question{name: name, qtype: "A"}); m.Rcode != dns.RcodeServerFailure || len(m.Answer) > 0 {
+			t.Errorf("%s: %s %v, want SERVFAIL before slices are in", name, dns.RcodeToString[m.Rcode], m.Answer)
+		}
+	}
+	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: "SOA"}); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
+		t.Errorf("apex: %v", m)
+	}
+	if m := dig(t, s.addr, question{name: "dns-version.clusterset.local.", qtype: "TXT"}); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
+		t.Errorf("dns-version: %v", m)
+	}
+	if v := s.metric(t, "coredns_multicluster_synced"); v != 0 {
+		t.Errorf("synced is %v before slices are in", v)
+	}
+	c.apply(t, rbac("partial", "serviceimports", "endpointslices"))
+	start := time.Now()
+	s.waitFor(t, web, "A")
+	t.Logf("answered %v after the permission was given", time.Since(start).Round(time.Millisecond))
+	if v := s.metric(t, "coredns_multicluster_synced"); v != 1 {
+		t.Errorf("synced is %v", v)
+	}
+}
+
+// L1, L4: while the API server is away every answer stays as it is, also across a reload of the Corefile, without a gap; metrics tell
+// the age of answers; once it is back, changes are followed.
+func TestL1L4OutageKeepsAnswersAndReloadKeepsState(t *testing.T) {
+	c := newCluster(t, clusterOptions{fixture: true})
+	s := c.serve(t, stanza)
+	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	before := s.sample(t)
+	gap := s.watchForGaps(t)
+
+	c.killAPIServer(t)
+	eventually(t, 30*time.Second, "api_up is 0", func() bool { return s.metric(t, "coredns_multicluster_api_up") == 0 })
+	last := s.metric(t, "coredns_multicluster_last_event_timestamp_seconds")
+	deadline := time.Now().Add(outage())
+	s.reload(t, strings.Replace(stanza, "errors", "errors\n log", 1))
+	for time.Now().Before(deadline) {
+		if diff := before.differs(s.sample(t)); diff != "" {
+			t.Fatalf("an answer changed during the outage: %s", diff)
+		}
+	}
+	if now := s.metric(t, "coredns_multicluster_last_event_timestamp_seconds"); now != last {
+		t.Errorf("last event moved from %v to %v during the outage", last, now)
+	}
+	if age := float64(time.Now().Unix()) - last; age < outage().Seconds()-5 {
+		t.Errorf("metrics give answers an age of %.0f s after an outage of %v", age, outage())
+	}
+
+	c.startAPIServer(t)
+	c.apply(t, clusterSetIP("test", "web", "10.42.42.99"))
+	start := time.Now()
+	s.waitForAnswer(t, web, "A", "10.42.42.99")
+	t.Logf("change followed %v after it was made behind an outage of %v", time.Since(start).Round(time.Millisecond), outage())
+	gap.stop(t)
+	eventually(t, 10*time.Second, "api_up is 1", func() bool { return s.metric(t, "coredns_multicluster_api_up") == 1 })
+}
+
+// L1: a connection that hangs without closing (paused API server) takes no answer away, and changes are followed after it.
+func TestL1PausedAPIServer(t *testing.T) {
+	c := newCluster(t, clusterOptions{fixture: true})
+	s := c.serve(t, stanza)
+	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	before := s.sample(t)
+	c.pauseAPIServer(t)
+	deadline := time.Now().Add(outage() / 2)
+	for time.Now().Before(deadline) {
+		if diff := before.differs(s.sample(t)); diff != "" {
+			t.Fatalf("an answer changed: %s", diff)
+		}
+	}
+	c.resumeAPIServer(t)
+	c.apply(t, clusterSetIP("test", "web", "10.42.42.98"))
+	s.waitForAnswer(t, web, "A", "10.42.42.98")
+}
+
+// L2: a missing CRD keeps neither the server from starting nor cluster.local from being answered; the zone is SERVFAIL, ready comes
+// after startup_timeout, and once the CRD is there the zone is answered.
+func TestL2MissingCRD(t *testing.T) {
+	c := newCluster(t, clusterOptions{noCRDs: true})
+	c.apply(t, rbac("both", "serviceimports", "endpointslices", "services", "namespaces"))
+	c.apply(t, service("default", "local", "10.96.77.7"))
+	s := c.serve(t, `.:0 {
+		bind 127.0.0.1
+		ready READY
+		prometheus METRICS
+		multicluster {
+			kubeconfig KUBECONFIG:both
+			startup_timeout 4s
+		}
+		kubernetes cluster.local {
+			kubeconfig KUBECONFIG:both
+		}
+	}`)
+	started := time.Now()
+	s.waitForAnswer(t, "local.default.svc.cluster.local.", "A", "10.96.77.7")
+	if m := dig(t, s.addr, question{name: web, qtype: "A"}); m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("%s without CRD: %s, want SERVFAIL", web, dns.RcodeToString[m.Rcode])
+	}
+	if s.ready(t) && time.Since(started) < 3*time.Second {
+		t.Error("ready before startup_timeout although the CRD is missing")
+	}
+	eventually(t, 20*time.Second, "ready after startup_timeout", func() bool { return s.ready(t) })
+	if n := s.logLines("Cannot watch"); n != 1 {
+		t.Errorf("%d log lines about the missing CRD, want 1:\n%s", n, s.log())
+	}
+	c.applyCRDs(t)
+	c.applyFile(t, fixture)
+	start := time.Now()
+	for m := (*dns.Msg)(nil); m == nil || m.Rcode != dns.RcodeSuccess; {
+		if l := dig(t, s.addr, question{name: "local.default.svc.cluster.local.", qtype: "A"}); len(l.Answer) != 1 {
+			t.Fatalf("cluster.local is not answered: %v", l)
+		}
+		m = dig(t, s.addr, question{name: web, qtype: "A"})
+		if time.Since(start) > time.Minute {
+			t.Fatalf("not answered a minute after the CRD came: %v", m)
+		}
+	}
+	t.Logf("answered %v after the CRD came", time.Since(start).Round(time.Millisecond))
+}
+
+// L3: a slice that comes before its import answers with it; a type flip changes all names at once.
+func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
+	c := fixtureCluster(t)
+	s := c.serve(t, stanza)
+	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	c.apply(t, slice("prod", "early", "cluster-a", "10.5.0.1"))
+	if m := dig(t, s.addr, question{name: "early.prod.svc.clusterset.local.", qtype: "A"}); m.Rcode != dns.RcodeNameError {
+		t.Fatalf("a slice without import answers: %v (N17)", m)
+	}
+	c.apply(t, headless("prod", "early"))
+	s.waitForAnswer(t, "early.prod.svc.clusterset.local.", "A", "10.5.0.1")
+	for flip := range 4 {
+		if flip%2 == 0 {
+			c.apply(t, clusterSetIP("prod", "early", "10.42.5.5"))
+			s.waitForAnswer(t, "early.prod.svc.clusterset.local.", "A", "10.42.5.5")
+			if m := dig(t, s.addr, question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"}); m.Rcode != dns.RcodeNameError {
+				t.Errorf("a host name outlived the flip: %v", m)
+			}
+		} else {
+			c.apply(t, headless("prod", "early"))
+			s.waitForAnswer(t, "early.prod.svc.clusterset.local.", "A", "10.5.0.1")
+			if m := dig(t, s.addr, question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"}); len(m.Answer) != 1 {
+				t.Errorf("the host name did not come with the flip: %v", m)
+			}
+		}
+	}
+}
+
+// L4: a reload that fails leaves what is served as it was, and what it opened is given back: the next reload works.
+func TestL4FailedReload(t *testing.T) {
+	c := fixtureCluster(t)
+	s := c.serve(t, stanza)
+	s.waitFor(t, web, "A")
+	gap := s.watchForGaps(t)
+	for range 3 {
+		s.reloadFails(t, strings.Replace(stanza, "errors", "errors\n prometheus 192.0.2.77:1", 1))
+		if m := dig(t, s.addr, question{name: web, qtype: "A"}); len(m.Answer) != 1 {
+			t.Fatalf("after a failed reload: %v", m)
+		}
+	}
+	s.reload(t, stanza)
+	gap.stop(t)
+}
+
+// L6: AXFR is refused over UDP and without the transfer plugin, gives what queries give with it, and IXFR with the current serial is
+// one SOA.
+func TestL6Transfer(t *testing.T) {
+	c := fixtureCluster(t)
+	s := c.serve(t, stanza)
+	s.waitFor(t, web, "A")
+	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: "AXFR", tcp: true}); m.Rcode != dns.RcodeRefused {
+		t.Errorf("AXFR without the transfer plugin: %s, want REFUSED", dns.RcodeToString[m.Rcode])
+	}
+	s = c.serve(t, strings.Replace(stanza, "errors", "errors\n transfer {\n to *\n }", 1))
+	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	r := new(dns.Msg)
+	r.SetAxfr("clusterset.local.")
+	if m, _, err := new(dns.Client).Exchange(r, s.addr); err != nil || m.Rcode != dns.RcodeRefused {
+		t.Errorf("AXFR over UDP: %v %v, want REFUSED", m, err)
+	}
+	all := s.transfer(t, "clusterset.local.")
+	if diff := transferDiff(t, all); diff != "" {
+		t.Errorf("transfer differs from the model:\n%s", diff)
+	}
+	serial := all[0].(*dns.SOA).Serial
+	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: "SOA"}); m.Answer[0].(*dns.SOA).Serial != serial || serial == 0 {
+		t.Errorf("serial %d in the transfer, %v in the query (M4)", serial, m.Answer)
+	}
+	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: fmt.Sprintf("IXFR=%d", serial), tcp: true, args: []string{"+noall", "+answer", "+comments"}}); len(m.Answer) > 1 {
+		t.Errorf("IXFR with the current serial gave %d records, want one SOA", len(m.Answer))
+	}
+}
+
+// M4: two replicas that see the same objects have the same serial, and it survives a restart.
+func TestM4SerialAgreesAndSurvives(t *testing.T) {
+	c := fixtureCluster(t)
+	a := c.serve(t, stanza)
+	a.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	c.apply(t, clusterSetIP("prod", "serial", "10.42.7.1"))
+	a.waitForAnswer(t, "serial.prod.svc.clusterset.local.", "A", "10.42.7.1")
+	c.apply(t, clusterSetIP("prod", "serial", "10.42.7.2"))
+	a.waitForAnswer(t, "serial.prod.svc.clusterset.local.", "A", "10.42.7.2")
+	b := c.serve(t, stanza)
+	b.waitForAnswer(t, "serial.prod.svc.clusterset.local.", "A", "10.42.7.2")
+	serial := func(s *server) uint32 {
+		return dig(t, s.addr, question{name: "clusterset.local.", qtype: "SOA"}).Answer[0].(*dns.SOA).Serial
+	}
+	if x, y := serial(a), serial(b); x != y {
+		t.Errorf("serials %d and %d of two replicas", x, y)
+	}
+}
+
+// gaps counts questions that did not get their answer, from start to stop.
+type gaps struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	asked  int
+	missed []string
+}
+
+func (s *server) watchForGaps(t *testing.T) *gaps {
+	ctx, cancel := context.WithCancel(context.Background())
+	g := &gaps{cancel: cancel}
+	client := &dns.Client{Timeout: 3 * time.Second}
+	g.done.Add(1)
+	go func() {
+		defer g.done.Done()
+		for ctx.Err() == nil {
+			r := new(dns.Msg)
+			r.SetQuestion(web, dns.TypeA)
+			m, _, err := client.Exchange(r, s.addr)
+			g.asked++
+			if err != nil || len(m.Answer) != 1 {
+				g.missed = append(g.missed, fmt.Sprintf("question %d: %v %v", g.asked, err, m))
+			}
+			time.Sleep(5 * time.Millisecond) // the rate of questions, no wait for anything
+		}
+	}()
+	t.Cleanup(cancel)
+	return g
+}
+
+func (g *gaps) stop(t *testing.T) {
+	t.Helper()
+	g.cancel()
+	g.done.Wait()
+	if len(g.missed) > 0 || g.asked < 10 {
+		t.Errorf("%d of %d questions were not answered, the first: %.300s", len(g.missed), g.asked, strings.Join(g.missed, "\n"))
+	}
+}

@@ -1,0 +1,302 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options of a control plane. The zero value is a cluster like any other.
+type Options struct {
+	ServiceCIDR         string   // default 10.96.0.0/16
+	APIServer           []string // further arguments, such as --feature-gates=...
+	NoControllerManager bool     // no EndpointSlices, no namespace deletion, no garbage collection
+}
+
+// ControlPlane is one cluster's etcd, kube-apiserver and kube-controller-manager.
+type ControlPlane struct {
+	bin     *Binaries
+	options Options
+	token   string // admin's
+	dir     string // logs, certificates, kubeconfigs
+	data    string // of etcd, in memory where the machine has such a file system
+
+	etcdPort, peerPort, apiPort, managerPort *Port
+	etcd, api, manager                       *process
+	forwarders                               []*Forwarder
+}
+
+const (
+	startLimit = 2 * time.Minute // far more than it takes, since machines are shared
+	grace      = 10 * time.Second
+)
+
+// Start brings a control plane up: 3 to 5 seconds and 0.5 GiB.
+func Start(ctx context.Context, o Options) (*ControlPlane, error) {
+	bin, err := Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{bin: bin, options: o, token: rand.Text()}
+	if c.options.ServiceCIDR == "" {
+		c.options.ServiceCIDR = "10.96.0.0/16"
+	}
+	if err := c.start(ctx); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run is Start for a test, which fails if it cannot be; the control plane ends with the test.
+func Run(t testing.TB, o Options) *ControlPlane {
+	t.Helper()
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, p := range []*process{c.etcd, c.api, c.manager} {
+				if p != nil {
+					t.Logf("the end of %s's log:\n%s", p.name, p.tail())
+				}
+			}
+		}
+		c.Stop()
+	})
+	return c
+}
+
+func (c *ControlPlane) start(ctx context.Context) error {
+	var err error
+	if c.dir, err = os.MkdirTemp("", "clusterset-lab-"); err != nil {
+		return err
+	}
+	memory := "/dev/shm"
+	if _, err := os.Stat(memory); err != nil {
+		memory = ""
+	}
+	if c.data, err = os.MkdirTemp(memory, "clusterset-lab-etcd-"); err != nil {
+		return err
+	}
+	for _, p := range []**Port{&c.etcdPort, &c.peerPort, &c.apiPort, &c.managerPort} {
+		if *p, err = ReservePort(); err != nil {
+			return err
+		}
+	}
+	if err := c.writeSecrets(); err != nil {
+		return err
+	}
+	url, peer := "http://"+c.etcdPort.Addr(), "http://"+c.peerPort.Addr()
+	// The watchdog of etcd deletes the folders: it ends last.
+	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), []string{c.data, c.dir}, nil, c.bin.Etcd,
+		"--name=lab", "--data-dir="+c.data, "--unsafe-no-fsync", "--log-level=error",
+		"--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
+	if err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if c.options.NoControllerManager {
+		return nil
+	}
+	return c.startManager(ctx)
+}
+
+func (c *ControlPlane) startManager(ctx context.Context) error {
+	var err error
+	c.manager, err = spawn(c.bin, "kube-controller-manager", filepath.Join(c.dir, "kube-controller-manager.log"), nil, nil,
+		c.bin.ControllerManager, "--kubeconfig="+c.Kubeconfig(), "--leader-elect=false", "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.managerPort.Number), "--service-account-private-key-file="+c.path("sa.key"),
+		"--root-ca-file="+c.path("pki/apiserver.crt"), "--cert-dir="+c.path("manager"), "--profiling=false")
+	if err != nil {
+		return err
+	}
+	return c.manager.until(ctx, "at work (default ServiceAccount)", startLimit, func() bool {
+		return c.get("/api/v1/namespaces/default/serviceaccounts/default") == http.StatusOK
+	})
+}
+
+// StartAPIServer starts the API server, with the port, data and certificates that it had before.
+func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	args := append([]string{
+		"--etcd-servers=http://" + c.etcdPort.Addr(), "--cert-dir=" + c.path("pki"), "--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.apiPort.Number),
+		"--service-cluster-ip-range=" + c.options.ServiceCIDR, "--endpoint-reconciler-type=none", // loopback is no endpoint
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("sa.key"),
+		"--service-account-signing-key-file=" + c.path("sa.key"), "--token-auth-file=" + c.path("tokens.csv"),
+		"--authorization-mode=RBAC", "--enable-priority-and-fairness=false", "--profiling=false",
+	}, c.options.APIServer...)
+	var err error
+	c.api, err = spawn(c.bin, "kube-apiserver", c.path("kube-apiserver.log"), nil, nil, c.bin.APIServer, args...)
+	if err != nil {
+		return err
+	}
+	if err := c.api.until(ctx, "ready", startLimit, func() bool { return c.get("/readyz") == http.StatusOK }); err != nil {
+		return err
+	}
+	return c.writeKubeconfig(c.Kubeconfig(), c.apiPort.Addr(), c.token)
+}
+
+// get asks the API server as admin: an HTTP status, 0 if there is none.
+func (c *ControlPlane) get(path string) int {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is made by the server that is asked
+	}}
+	r, err := http.NewRequest(http.MethodGet, "https://"+c.apiPort.Addr()+path, nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// StopAPIServer asks the API server to end, and waits for it.
+func (c *ControlPlane) StopAPIServer() { c.api.stop(grace) }
+
+// KillAPIServer ends the API server at once, as a crash would.
+func (c *ControlPlane) KillAPIServer() { c.api.kill() }
+
+// PauseAPIServer stops the API server where it stands: its connections stay open and silent.
+func (c *ControlPlane) PauseAPIServer() error { return c.api.signal(syscall.SIGSTOP) }
+
+// ResumeAPIServer lets a paused API server go on.
+func (c *ControlPlane) ResumeAPIServer() error { return c.api.signal(syscall.SIGCONT) }
+
+// Stop ends everything and deletes what was written.
+func (c *ControlPlane) Stop() {
+	for _, f := range c.forwarders {
+		f.Close()
+	}
+	c.manager.kill()
+	c.api.kill()
+	c.etcd.kill()
+	for _, p := range []*Port{c.etcdPort, c.peerPort, c.apiPort, c.managerPort} {
+		p.Release()
+	}
+	for _, dir := range []string{c.data, c.dir} {
+		if dir != "" {
+			_ = os.RemoveAll(dir) // the watchdog did it already, if it ran
+		}
+	}
+}
+
+func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
+
+// Dir is the folder of logs and kubeconfigs. It goes with the control plane.
+func (c *ControlPlane) Dir() string { return c.dir }
+
+// Kubeconfig is the admin's.
+func (c *ControlPlane) Kubeconfig() string { return c.path("admin.kubeconfig") }
+
+// RESTConfig is the admin's, for clients in Go.
+func (c *ControlPlane) RESTConfig() (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+}
+
+// Kubectl runs the real kubectl as admin, with input on standard input, and gives its output.
+func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.bin.Kubectl, append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.path("kubectl-cache")}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// Apply applies manifests as a user does, and waits until the kinds that they define can be used.
+func (c *ControlPlane) Apply(ctx context.Context, manifests string) error {
+	return c.apply(ctx, manifests, "-f", "-")
+}
+
+// ApplyFolder does the same with a folder of kustomize, such as deploy/crds.
+func (c *ControlPlane) ApplyFolder(ctx context.Context, folder string) error {
+	return c.apply(ctx, "", "-k", folder)
+}
+
+func (c *ControlPlane) apply(ctx context.Context, input string, what ...string) error {
+	args := append([]string{"apply", "--server-side", "--force-conflicts", "-o", "name"}, what...)
+	out, err := c.Kubectl(ctx, input, args...)
+	if err != nil {
+		return err
+	}
+	wait := []string{"wait", "--for=condition=Established", "--timeout=60s"}
+	known := len(wait)
+	for _, name := range strings.Fields(out) {
+		if strings.HasPrefix(name, "customresourcedefinition.apiextensions.k8s.io/") {
+			wait = append(wait, name)
+		}
+	}
+	if len(wait) > known {
+		_, err = c.Kubectl(ctx, "", wait...)
+	}
+	return err
+}
+
+// ServiceAccountKubeconfig makes a kubeconfig with a token of a ServiceAccount, which has the rights that RBAC gives it. via may be a
+// Forwarder of this control plane.
+func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string, via *Forwarder) (string, error) {
+	token, err := c.Kubectl(ctx, "", "-n", namespace, "create", "token", name, "--duration=24h")
+	if err != nil {
+		return "", err
+	}
+	addr, file := c.apiPort.Addr(), c.path(namespace+"-"+name+".kubeconfig")
+	if via != nil {
+		addr = via.Addr()
+		file = c.path(fmt.Sprintf("%s-%s-via-%s.kubeconfig", namespace, name, strings.ReplaceAll(addr, ":", "-")))
+	}
+	return file, c.writeKubeconfig(file, addr, strings.TrimSpace(token))
+}
+
+// Forward makes a way to the API server that can be cut.
+func (c *ControlPlane) Forward() (*Forwarder, error) {
+	f, err := newForwarder(c.apiPort.Addr())
+	if err == nil {
+		c.forwarders = append(c.forwarders, f)
+	}
+	return f, err
+}
+
+func (c *ControlPlane) writeKubeconfig(file, addr, token string) error {
+	// The API server's own certificate is signed by itself, and so is its own authority.
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: "https://%s", certificate-authority: %q}}]
+users: [{name: lab, user: {token: %q}}]
+contexts: [{name: lab, context: {cluster: lab, user: lab}}]
+current-context: lab
+`, addr, c.path("pki/apiserver.crt"), token)
+	return os.WriteFile(file, []byte(text), 0o600)
+}
+
+// writeSecrets makes the key that signs ServiceAccount tokens, and the file of the admin's token.
+func (c *ControlPlane) writeSecrets() error {
+	key, err := newKey()
+	return errors.Join(err,
+		os.WriteFile(c.path("sa.key"), key, 0o600),
+		os.WriteFile(c.path("tokens.csv"), []byte(c.token+",admin,admin,system:masters\n"), 0o600))
+}

@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// DNS is a running CoreDNS.
+type DNS struct {
+	dir, corefile               string
+	port, ready, metric, health *Port
+	proc                        *process
+}
+
+// StartDNS runs a CoreDNS binary with a Corefile, in which DNS_PORT, READY_ADDR, METRICS_ADDR and HEALTH_ADDR stand for free
+// ones. It returns when the server answers, or the error that it ended with.
+func StartDNS(ctx context.Context, bin *Binaries, binary, corefile string, env ...string) (*DNS, error) {
+	d := &DNS{}
+	if err := d.start(ctx, bin, binary, corefile, env); err != nil {
+		d.Stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *DNS) start(ctx context.Context, bin *Binaries, binary, corefile string, env []string) error {
+	var err error
+	if d.dir, err = os.MkdirTemp("", "clusterset-lab-dns-"); err != nil {
+		return err
+	}
+	for _, p := range []**Port{&d.port, &d.ready, &d.metric, &d.health} {
+		if *p, err = ReservePort(); err != nil {
+			return err
+		}
+	}
+	d.corefile = filepath.Join(d.dir, "Corefile")
+	if err := d.write(corefile); err != nil {
+		return err
+	}
+	d.proc, err = spawn(bin, "coredns", filepath.Join(d.dir, "coredns.log"), []string{d.dir}, env, binary, "-conf", d.corefile)
+	if err != nil {
+		return err
+	}
+	// It names its version once every listener, UDP and TCP, is there.
+	return d.proc.until(ctx, "listening", startLimit, func() bool { return strings.Contains(d.Log(), "CoreDNS-") })
+}
+
+func (d *DNS) write(corefile string) error {
+	return os.WriteFile(d.corefile, []byte(d.Fill(corefile)), 0o644)
+}
+
+// Fill puts its ports and addresses where a Corefile has the words that stand for them.
+func (d *DNS) Fill(corefile string) string {
+	return strings.NewReplacer("DNS_PORT", fmt.Sprint(d.port.Number), "READY_ADDR", d.ready.Addr(), "METRICS_ADDR", d.metric.Addr(),
+		"HEALTH_ADDR", d.health.Addr()).Replace(corefile)
+}
+
+// Addr is where it answers, over UDP and TCP.
+func (d *DNS) Addr() string { return d.port.Addr() }
+
+// PID is its process.
+func (d *DNS) PID() int { return d.proc.pid }
+
+// Log is what it has said so far.
+func (d *DNS) Log() string {
+	b, err := os.ReadFile(d.proc.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Reload gives it another Corefile and waits for how it takes it: the error is the server's.
+func (d *DNS) Reload(ctx context.Context, corefile string) error {
+	if err := d.write(corefile); err != nil {
+		return err
+	}
+	said := len(d.Log())
+	if err := d.proc.signal(syscall.SIGUSR1); err != nil {
+		return err
+	}
+	var refused error
+	err := d.proc.until(ctx, "reloaded", startLimit, func() bool {
+		since := d.Log()[said:]
+		if _, why, ok := strings.Cut(since, "[ERROR] SIGUSR1: "); ok && strings.Contains(why, "\n") {
+			refused = fmt.Errorf("reload: %s", why[:strings.Index(why, "\n")])
+			return true
+		}
+		return strings.Contains(since, "Reloading complete")
+	})
+	return errors.Join(err, refused)
+}
+
+// Ready asks the ready plugin.
+func (d *DNS) Ready() bool {
+	code, _ := fetch("http://" + d.ready.Addr() + "/ready")
+	return code == http.StatusOK
+}
+
+// Metrics is what the prometheus plugin shows.
+func (d *DNS) Metrics() (string, error) {
+	code, body := fetch("http://" + d.metric.Addr() + "/metrics")
+	if code != http.StatusOK {
+		return "", fmt.Errorf("metrics: %d %s", code, body)
+	}
+	return body, nil
+}
+
+func fetch(url string) (int, string) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+// Running tells whether it has not ended.
+func (d *DNS) Running() bool { return d.proc.running() }
+
+// Kill ends it at once, as a crash would. What it said can still be read.
+func (d *DNS) Kill() { d.proc.kill() }
+
+// Stop ends it, and deletes what was written.
+func (d *DNS) Stop() {
+	d.proc.kill()
+	for _, p := range []*Port{d.port, d.ready, d.metric, d.health} {
+		p.Release()
+	}
+	if d.dir != "" {
+		_ = os.RemoveAll(d.dir)
+	}
+}

@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+// Forwarder is a way to an API server that can be cut: what goes through it can be dropped or left hanging while others still
+// reach the server.
+type Forwarder struct {
+	listener net.Listener
+	target   string
+
+	mu    sync.Mutex
+	mode  mode
+	conns map[net.Conn]bool
+	wake  chan struct{} // closed when mode leaves hanging
+}
+
+type mode int
+
+const (
+	passing mode = iota
+	refusing
+	hanging
+)
+
+func newForwarder(target string) (*Forwarder, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	f := &Forwarder{listener: l, target: target, conns: make(map[net.Conn]bool), wake: make(chan struct{})}
+	go f.serve()
+	return f, nil
+}
+
+// Addr is where clients connect.
+func (f *Forwarder) Addr() string { return f.listener.Addr().String() }
+
+// Cut resets all connections, and every new one.
+func (f *Forwarder) Cut() { f.set(refusing) }
+
+// Hang lets nothing through any more, without a word to anyone.
+func (f *Forwarder) Hang() { f.set(hanging) }
+
+// Restore lets everything through. Connections that hung are reset.
+func (f *Forwarder) Restore() { f.set(passing) }
+
+// Close ends it.
+func (f *Forwarder) Close() {
+	f.listener.Close()
+	f.set(refusing)
+}
+
+func (f *Forwarder) set(m mode) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.mode
+	f.mode = m
+	if m == refusing || was == hanging {
+		for c := range f.conns {
+			reset(c)
+		}
+		clear(f.conns)
+	}
+	if was == hanging && m != hanging {
+		close(f.wake)
+		f.wake = make(chan struct{})
+	}
+}
+
+// reset ends a connection as a lost peer does, without a goodbye.
+func reset(c net.Conn) {
+	_ = c.(*net.TCPConn).SetLinger(0) // at worst it ends politely
+	c.Close()
+}
+
+func (f *Forwarder) serve() {
+	for {
+		c, err := f.listener.Accept()
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		refuse := f.mode == refusing
+		if !refuse {
+			f.conns[c] = true
+		}
+		f.mu.Unlock()
+		if refuse {
+			reset(c)
+			continue
+		}
+		go f.forward(c)
+	}
+}
+
+func (f *Forwarder) forward(c net.Conn) {
+	server, err := net.Dial("tcp", f.target)
+	if err != nil {
+		c.Close()
+		return
+	}
+	f.mu.Lock()
+	f.conns[server] = true
+	f.mu.Unlock()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{c, server}, {server, c}} {
+		both.Add(1)
+		go func() {
+			defer both.Done()
+			f.copy(way[0], way[1])
+			c.Close()
+			server.Close()
+		}()
+	}
+	both.Wait()
+	f.mu.Lock()
+	delete(f.conns, c)
+	delete(f.conns, server)
+	f.mu.Unlock()
+}
+
+func (f *Forwarder) copy(to io.Writer, from io.Reader) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		f.mu.Lock()
+		mode, wake := f.mode, f.wake
+		f.mu.Unlock()
+		if mode == hanging {
+			<-wake
+			return
+		}
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentMark) != "" {
+		beParent()
+	}
+	code := m.Run()
+	if shared.c != nil {
+		shared.c.Stop()
+	}
+	os.Exit(code)
+}
+
+var shared struct {
+	sync.Once
+	c *ControlPlane
+}
+
+// controlPlane is one for all tests that leave it as it was.
+func controlPlane(t *testing.T) *ControlPlane {
+	t.Helper()
+	shared.Do(func() {
+		c, err := Start(context.WithoutCancel(t.Context()), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.c = c
+	})
+	if shared.c == nil {
+		t.Fatal("the shared control plane did not start: see the first test that uses it")
+	}
+	return shared.c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func kubectl(t *testing.T, c *ControlPlane, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), "", args...)
+	must(t, err)
+	return out
+}
+
+// folder is a part of the checkout.
+func folder(t *testing.T, name string) string {
+	t.Helper()
+	root, err := Root()
+	must(t, err)
+	return filepath.Join(root, name)
+}
+
+// status asks an API server with a kubeconfig: the HTTP status, or the error of the connection.
+func status(t *testing.T, kubeconfig, method, path string, limit time.Duration) (int, error) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(t, err)
+	config.Timeout = limit
+	client, err := rest.HTTPClientFor(config)
+	must(t, err)
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), method, config.Host+path, strings.NewReader("{}"))
+	must(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+func timedOut(err error) bool {
+	var e *url.Error
+	return errors.As(err, &e) && e.Timeout()
+}
+
+const ordinary = 30 * time.Second // far more than a request takes
+
+func TestProgramsAreOfTheVersionsThatTheyClaim(t *testing.T) {
+	c := controlPlane(t)
+	out := kubectl(t, c, "version")
+	for _, want := range []string{"Client Version: " + KubernetesVersion, "Server Version: " + KubernetesVersion} {
+		if !strings.Contains(out, want+"\n") {
+			t.Errorf("kubectl version lacks %q:\n%s", want, out)
+		}
+	}
+	mod, err := os.ReadFile(folder(t, "test/lab/controlplane/go.mod"))
+	must(t, err)
+	for _, want := range []string{"k8s.io/kubernetes " + KubernetesVersion, "go.etcd.io/etcd/server/v3 " + EtcdVersion} {
+		if !strings.Contains(string(mod), "\t"+want+"\n") {
+			t.Errorf("controlplane/go.mod does not require %s", want)
+		}
+	}
+}
+
+func TestAppliedKindsCanBeUsedAtOnce(t *testing.T) {
+	c := controlPlane(t)
+	must(t, c.ApplyFolder(t.Context(), folder(t, "deploy/crds")))
+	must(t, c.Apply(t.Context(), `
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceImport
+metadata: {name: web, namespace: default}
+spec: {type: ClusterSetIP, ips: [10.96.1.1], ports: [{port: 80}]}
+`))
+	if ips := kubectl(t, c, "get", "serviceimport", "web", "-o", "jsonpath={.spec.ips}"); ips != `["10.96.1.1"]` {
+		t.Errorf("ips are %s", ips)
+	}
+	if err := c.Apply(t.Context(), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: UPPER}\n"); err == nil {
+		t.Error("a ConfigMap that the API server refuses is no error")
+	}
+}
+
+func TestKilledAndStoppedAPIServerComesBackWithPortDataAndTokens(t *testing.T) {
+	c := controlPlane(t)
+	kubectl(t, c, "create", "configmap", "kept", "--from-literal=a=b")
+	kubectl(t, c, "create", "serviceaccount", "kept")
+	kubectl(t, c, "create", "clusterrolebinding", "kept", "--clusterrole=view", "--serviceaccount=default:kept")
+	account, err := c.ServiceAccountKubeconfig(t.Context(), "default", "kept", nil)
+	must(t, err)
+	for _, end := range []struct {
+		how string
+		do  func()
+	}{{"killed", c.KillAPIServer}, {"stopped", c.StopAPIServer}} {
+		end.do()
+		if code, err := status(t, c.Kubeconfig(), http.MethodGet, "/readyz", ordinary); err == nil {
+			t.Errorf("%s, but it answers %d", end.how, code)
+		}
+		must(t, c.StartAPIServer(t.Context()))
+		if code, err := status(t, account, http.MethodGet, "/api/v1/namespaces/default/configmaps/kept", ordinary); code != http.StatusOK {
+			t.Errorf("%s and started: the ConfigMap with the token of before: %d %v", end.how, code, err)
+		}
+	}
+}
+
+func TestPausedAPIServerIsSilentUntilItIsResumed(t *testing.T) {
+	c := controlPlane(t)
+	must(t, c.PauseAPIServer())
+	code, err := status(t, c.Kubeconfig(), http.MethodGet, "/readyz", time.Second)
+	must(t, c.ResumeAPIServer())
+	if !timedOut(err) {
+		t.Errorf("paused: %d %v, want a timeout", code, err)
+	}
+	if code, err := status(t, c.Kubeconfig(), http.MethodGet, "/readyz", ordinary); code != http.StatusOK {
+		t.Errorf("resumed: %d %v", code, err)
+	}
+}
+
+func TestServiceAccountIsRefusedWhatRBACDoesNotGive(t *testing.T) {
+	c := controlPlane(t)
+	must(t, c.ApplyFolder(t.Context(), folder(t, "deploy/crds")))
+	kubectl(t, c, "create", "serviceaccount", "reader")
+	kubectl(t, c, "create", "clusterrole", "reader", "--verb=list", "--resource=serviceimports.multicluster.x-k8s.io")
+	kubectl(t, c, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:reader")
+	account, err := c.ServiceAccountKubeconfig(t.Context(), "default", "reader", nil)
+	must(t, err)
+	const imports = "/apis/multicluster.x-k8s.io/v1beta1/namespaces/default/serviceimports"
+	for _, r := range []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodGet, imports, http.StatusOK},
+		{http.MethodPost, imports, http.StatusForbidden},
+		{http.MethodGet, "/api/v1/namespaces/default/secrets", http.StatusForbidden},
+	} {
+		if code, err := status(t, account, r.method, r.path, ordinary); code != r.want {
+			t.Errorf("%s %s: %d %v, want %d", r.method, r.path, code, err, r.want)
+		}
+	}
+	if _, err := c.ServiceAccountKubeconfig(t.Context(), "default", "absent", nil); err == nil {
+		t.Error("a kubeconfig for a ServiceAccount that does not exist")
+	}
+}
+
+func TestClientBehindAForwarderIsCutOffAloneAndReturns(t *testing.T) {
+	c := controlPlane(t)
+	kubectl(t, c, "create", "serviceaccount", "far")
+	f, err := c.Forward()
+	must(t, err)
+	via, err := c.ServiceAccountKubeconfig(t.Context(), "default", "far", f)
+	must(t, err)
+	reach := func(kubeconfig string) error {
+		code, err := status(t, kubeconfig, http.MethodGet, "/version", 2*time.Second)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("status %d", code)
+		}
+		return err
+	}
+	must(t, reach(via))
+	for _, cut := range []struct {
+		how  string
+		do   func()
+		want func(error) bool
+	}{
+		{"cut", f.Cut, func(err error) bool { return err != nil && !timedOut(err) }},
+		{"hanging", f.Hang, timedOut},
+	} {
+		cut.do()
+		if err := reach(via); !cut.want(err) {
+			t.Errorf("%s: the client behind the forwarder gets %v", cut.how, err)
+		}
+		if err := reach(c.Kubeconfig()); err != nil {
+			t.Errorf("%s: the client beside the forwarder gets %v", cut.how, err)
+		}
+		f.Restore()
+		if err := reach(via); err != nil {
+			t.Errorf("restored after %s: %v", cut.how, err)
+		}
+	}
+}
+
+// Two at once, the second with its options.
+func TestControlPlanesStandSideBySide(t *testing.T) {
+	first := controlPlane(t)
+	second := Run(t, Options{ServiceCIDR: "10.97.0.0/16", NoControllerManager: true, APIServer: []string{"--service-node-port-range=31000-31001"}})
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: one, namespace: default}\nspec: {type: NodePort, ports: [{port: 80}]}\n"
+	must(t, first.Apply(t.Context(), service))
+	must(t, second.Apply(t.Context(), service))
+	if ip := kubectl(t, first, "get", "service", "one", "-o", "jsonpath={.spec.clusterIP}"); !strings.HasPrefix(ip, "10.96.") {
+		t.Errorf("the first gives %s", ip)
+	}
+	if ip := kubectl(t, second, "get", "service", "one", "-o", "jsonpath={.spec.clusterIP}"); !strings.HasPrefix(ip, "10.97.") {
+		t.Errorf("the second gives %s", ip)
+	}
+	if port := kubectl(t, second, "get", "service", "one", "-o", "jsonpath={.spec.ports[0].nodePort}"); !strings.HasPrefix(port, "3100") {
+		t.Errorf("the second gives node port %s", port)
+	}
+	if out := kubectl(t, second, "get", "serviceaccounts", "-o", "name"); out != "" {
+		t.Errorf("without controller manager there are %s", out)
+	}
+}
