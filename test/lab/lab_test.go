@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func TestProgramsAreOfTheVersionsThatTheyClaim(t *testing.T) {
 	mod, err := os.ReadFile(folder(t, "test/lab/controlplane/go.mod"))
 	must(t, err)
 	for _, want := range []string{"k8s.io/kubernetes " + KubernetesVersion, "go.etcd.io/etcd/server/v3 " + EtcdVersion} {
-		if !strings.Contains(string(mod), "\t"+want+"\n") {
+		if !regexp.MustCompile(`(?m)^(require )?\s*` + regexp.QuoteMeta(want) + `$`).Match(mod) {
 			t.Errorf("controlplane/go.mod does not require %s", want)
 		}
 	}

@@ -378,7 +378,9 @@ func (c *conversation) bookmark(version uint64, initial bool) {
 	c.event("BOOKMARK", o)
 }
 
-func (c *conversation) event(kind string, o runtime.Object) { c.w.Write(frame(kind, c.encode(o), c.json)) }
+func (c *conversation) event(kind string, o runtime.Object) {
+	c.w.Write(frame(kind, c.encode(o), c.json))
+}
 
 // frame is one event of a watch.
 func frame(kind string, o []byte, asJSON bool) []byte {

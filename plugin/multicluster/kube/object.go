@@ -11,7 +11,13 @@ import (
 )
 
 // What a watch delivers becomes one of three objects, stripped as it is decoded. The store holds the same objects, so a list
-// that repeats them costs no memory. All fields but round are immutable.
+// that repeats them costs no memory. All fields but mark are immutable.
+
+// mark is what the store notes on an object; only it reads and writes it.
+type mark struct {
+	round uint32 // the last list that had the object
+	held  bool   // it is in the store
+}
 
 // importObject is a ServiceImport.
 type importObject struct {
@@ -19,7 +25,7 @@ type importObject struct {
 	version uint64
 	service *catalog.Service // of a ClusterSetIP; a Headless one is built together with its slices
 	kind    catalog.Type
-	round   uint32 // of the last list that held it; the store's
+	mark
 }
 
 // sliceObject is an EndpointSlice.
@@ -29,15 +35,15 @@ type sliceObject struct {
 	version uint64
 	slice   *catalog.Slice // nil if skipped
 	trigger int64          // when the change that led to it was made, in Unix nanoseconds; 0 if not known
-	round   uint32
 	skipped reason
+	mark
 }
 
 // namespaceObject is a Namespace that the selector matches.
 type namespaceObject struct {
 	key     string
 	version uint64
-	round   uint32
+	mark
 }
 
 // reason says why a slice is skipped (N17). Its strings are label values.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -25,11 +26,19 @@ type sliceReader struct {
 	meta     metadata
 	kind     []byte
 	key      []byte
-	found    []catalog.Endpoint
+	found    []endpoint
+	hosts    []byte // of all endpoints
 	ports    []catalog.Port
-	host     []byte // of the endpoint being read
+	ready    []catalog.Endpoint
+	host     []byte // of the endpoint being read, as the other fields
 	pod      podRef
 	addrs    [][]byte
+}
+
+// endpoint is one ready address, with where its host name stands in hosts.
+type endpoint struct {
+	addr       netip.Addr
+	start, end int
 }
 
 // podRef is what an endpoint refers to.
@@ -94,7 +103,7 @@ func (md *metadata) entry(m *message) {
 // read makes a record of the protobuf of one EndpointSlice. If the store holds that version already it is that one. nil: it
 // has no name.
 func (r *sliceReader) read(b []byte) (*sliceObject, error) {
-	r.meta, r.kind, r.found, r.ports = metadata{}, nil, r.found[:0], r.ports[:0]
+	r.meta, r.kind, r.found, r.hosts, r.ports = metadata{}, nil, r.found[:0], r.hosts[:0], r.ports[:0]
 	m := message{b: b}
 	for m.next() {
 		switch {
@@ -146,17 +155,23 @@ func (r *sliceReader) record() *sliceObject {
 	case string(r.kind) != string(discoveryv1.AddressTypeIPv4) && string(r.kind) != string(discoveryv1.AddressTypeIPv6):
 		o.skipped = wrongAddressType
 	default:
-		four := string(r.kind) == string(discoveryv1.AddressTypeIPv4)
-		kept := r.found[:0]
-		for _, e := range r.found {
-			if e.Addr.Is4() == four {
-				kept = append(kept, e)
-			}
-		}
 		_, name, _ := strings.Cut(o.key, "/")
-		o.slice = catalog.NewSlice(name, cluster, r.ports, kept, o.version)
+		o.slice = catalog.NewSlice(name, cluster, r.ports, r.endpoints(), o.version)
 	}
 	return o
+}
+
+// endpoints are the ready ones whose address is of the slice's type. Their host names share one string, which NewSlice copies.
+func (r *sliceReader) endpoints() []catalog.Endpoint {
+	hosts := string(r.hosts)
+	four := string(r.kind) == string(discoveryv1.AddressTypeIPv4)
+	r.ready = r.ready[:0]
+	for _, e := range r.found {
+		if e.addr.Is4() == four {
+			r.ready = append(r.ready, catalog.Endpoint{Addr: e.addr, Host: hosts[e.start:e.end]})
+		}
+	}
+	return r.ready
 }
 
 // endpoint adds the addresses of one endpoint, if it is ready (N16). Terminating ones are not, unless the slice says so.
@@ -185,10 +200,11 @@ func (r *sliceReader) endpoint(b []byte) error {
 	if m.err != nil || !ready {
 		return m.err
 	}
-	host := r.hostname()
+	start := len(r.hosts)
+	r.hosts = append(r.hosts, r.hostname()...)
 	for _, text := range r.addrs {
 		if addr, ok := address(text); ok {
-			r.found = append(r.found, catalog.Endpoint{Addr: addr, Host: host})
+			r.found = append(r.found, endpoint{addr, start, len(r.hosts)})
 		}
 	}
 	return nil
@@ -207,17 +223,15 @@ func (p *podRef) read(b []byte) error {
 	return m.err
 }
 
-// hostname of the endpoint being read, "" where it is named by its address (N15).
-func (r *sliceReader) hostname() string {
+// hostname of the endpoint being read, empty where it is named by its address (N15).
+func (r *sliceReader) hostname() []byte {
 	if len(r.host) > 0 {
-		return string(r.host)
+		return r.host
 	}
-	if r.podNames && string(r.pod.kind) == "Pod" {
-		if pod := strings.ToLower(string(r.pod.name)); catalog.IsLabel(pod) {
-			return pod
-		}
+	if r.podNames && string(r.pod.kind) == "Pod" && catalog.IsLabel(strings.ToLower(string(r.pod.name))) {
+		return r.pod.name
 	}
-	return ""
+	return nil
 }
 
 func (r *sliceReader) port(b []byte) error {

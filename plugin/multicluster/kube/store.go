@@ -78,6 +78,10 @@ func (s *store) at(key string) *service {
 
 // setImport puts an import in the place of the one of its key. Of the same version the held one stays.
 func (s *store) setImport(o *importObject, round uint32) {
+	if o.held {
+		o.round = round
+		return
+	}
 	g := s.at(o.key)
 	if g.imp != nil && g.imp.version == o.version {
 		g.imp.round = round
@@ -85,8 +89,10 @@ func (s *store) setImport(o *importObject, round uint32) {
 	}
 	if g.imp == nil {
 		s.imports++
+	} else {
+		g.imp.held = false
 	}
-	o.round = round
+	o.mark = mark{round, true}
 	s.tally(g, -1)
 	g.imp = o
 	s.tally(g, 1)
@@ -99,6 +105,7 @@ func (s *store) removeImport(key string, version uint64) {
 		return
 	}
 	s.imports--
+	g.imp.held = false
 	s.tally(g, -1)
 	g.imp = nil
 	s.publish(key, g, version, 0)
@@ -113,12 +120,19 @@ func (s *store) drop(key string, g *service) {
 
 // setSlice puts a slice in the place of the one of its key. Of the same version the held one stays.
 func (s *store) setSlice(o *sliceObject, round uint32) {
+	if o.held {
+		o.round = round
+		return
+	}
 	old := s.slices[o.key]
 	if old != nil && old.version == o.version {
 		old.round = round
 		return
 	}
-	o.round = round
+	if old != nil {
+		old.held = false
+	}
+	o.mark = mark{round, true}
 	s.slices[o.key] = o
 	if o.skipped != notSkipped {
 		s.skip(o, old)
@@ -142,6 +156,10 @@ func (s *store) setSlice(o *sliceObject, round uint32) {
 
 func (s *store) removeSlice(key string, version uint64) {
 	old := s.slices[key]
+	if old == nil {
+		return
+	}
+	old.held = false
 	delete(s.slices, key)
 	s.detach(old, version)
 }

@@ -33,7 +33,7 @@ func main() {
 	case "kube-proxy":
 		os.Exit(cli.Run(proxy.NewProxyCommand()))
 	case "kubectl":
-		_ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) // a wrong value is reported where flags are read
+		_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)) // a wrong value is reported where flags are read
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
 		}
