@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -14,24 +13,31 @@ import (
 // question is one that a reader would ask, with the only right answer.
 type question struct {
 	why, name, qtype string
-	want             []string // data of the answer section, sorted; none: status
-	status           string   // "" is NOERROR
+	want             []string // data of the answer section, sorted
+	status           string
 }
 
 // questions are asked while all is well.
 var questions = []question{
-	{why: "web runs in two clusters and has one address here, in each family the import has", name: web, qtype: "A", want: []string{"10.96.42.42"}},
-	{name: web, qtype: "AAAA", want: []string{"fd00:96::42"}},
-	{why: "the port by its name", name: "_https._tcp." + web, qtype: "SRV", want: []string{"0 100 443 " + web}},
-	{why: "db is headless: every ready pod of every cluster", name: db, qtype: "A", want: []string{"10.1.0.10", "10.1.0.11", "10.2.0.10"}},
-	{name: "_postgres._tcp." + db, qtype: "SRV", want: []string{
-		"0 100 5432 db-0.north." + db, "0 100 5432 db-0.south." + db, "0 100 5432 db-1.north." + db}},
-	{why: "one pod, by its host name in its cluster", name: "db-0.south." + db, qtype: "A", want: []string{"10.2.0.10"}},
-	{why: "what nobody exports does not exist", name: "mail.shop.svc.clusterset.local.", qtype: "A", status: "NXDOMAIN"},
-	{why: "and cluster.local is answered as ever", name: "kubernetes.default.svc.cluster.local.", qtype: "A", want: []string{"10.96.0.1"}},
+	{"web runs in two clusters and has one address here, that of its ServiceImport", web, "A", []string{"10.96.42.42"}, ok},
+	{"in IPv6 too, since the import has one", web, "AAAA", []string{"fd00:96::42"}, ok},
+	{"the port by its name", "_https._tcp." + web, "SRV", []string{"0 100 443 " + web}, ok},
+	{"db is headless: every ready pod of every cluster", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10"}, ok},
+	{"the same with port and name of each, the name of its cluster in it", "_postgres._tcp." + db, "SRV", []string{
+		"0 100 5432 db-0.north." + db, "0 100 5432 db-0.south." + db, "0 100 5432 db-1.north." + db}, ok},
+	{"so one pod can be asked for: db-0 is in both clusters, this is south's", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
+	{"what nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, "NXDOMAIN"},
+	{"and cluster.local is answered as ever", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"}, ok},
+}
+
+// outage are asked while the API server is away.
+var outage = []question{
+	{"CoreDNS answers from memory", web, "A", []string{"10.96.42.42"}, ok},
+	{"and knows every pod", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
 }
 
 const (
+	ok  = "NOERROR"
 	web = "web.shop.svc.clusterset.local."
 	db  = "db.shop.svc.clusterset.local."
 )
@@ -42,7 +48,7 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	if err != nil {
 		return s, err
 	}
-	title("Questions, and answers that are checked (dig: dig %s)", s.digArgs())
+	title("Questions, and answers that are checked (dig is dig %s)", s.digArgs())
 	for _, q := range questions {
 		if err := s.check(ctx, q); err != nil {
 			return s, err
@@ -55,9 +61,9 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	if err := s.ready(ctx, true, []string{"10.1.0.10", "10.1.0.11", "10.2.0.10"}); err != nil {
 		return s, err
 	}
-	title("The API server is killed: nothing is lost")
+	title("The API server is killed, and every answer stays")
 	s.cluster.KillAPIServer()
-	for _, q := range []question{{name: web, qtype: "A", want: []string{"10.96.42.42"}}, {name: "db-0.south." + db, qtype: "A", want: []string{"10.2.0.10"}}} {
+	for _, q := range outage {
 		if err := s.check(ctx, q); err != nil {
 			return s, err
 		}
@@ -86,7 +92,7 @@ func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
 		}
 		took := time.Since(began)
 		if slices.Equal(got.data, want) {
-			text("%s A is followed by dig %d ms after kubectl: %s", db, took.Milliseconds(), strings.Join(got.data, " "))
+			text("%d ms after kubectl, dig %s A gives %s", took.Milliseconds(), db, strings.Join(got.data, " "))
 			return nil
 		}
 		if took > limit {
@@ -97,28 +103,30 @@ func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
 
 // check asks and shows a question. Its error is what is wrong with the answer.
 func (s *stage) check(ctx context.Context, q question) error {
-	if q.why != "" {
-		remark(q.why)
-	}
+	remark(q.why)
 	command("dig %s %s", q.name, q.qtype)
 	got, err := s.dig(ctx, q.name, q.qtype)
 	if err != nil {
 		return err
 	}
-	status := q.status
-	if status == "" {
-		status = "NOERROR"
-	}
-	if status != "NOERROR" || got.status != "NOERROR" {
+	if got.status != ok {
 		text("%s", got.status)
 	}
 	for _, d := range got.data {
 		text("%s", d)
 	}
-	if got.status != status || !slices.Equal(got.data, q.want) {
-		return fmt.Errorf("wrong answer to %s %s: %s %q, want %s %q\nCoreDNS said:\n%s", q.name, q.qtype, got.status, got.data, status, q.want, s.dns.Log())
+	if err := q.judge(got); err != nil {
+		return fmt.Errorf("%w\nCoreDNS said:\n%s", err, s.dns.Log())
 	}
 	return nil
+}
+
+// judge says what is wrong with an answer.
+func (q question) judge(got answer) error {
+	if got.status == q.status && slices.Equal(got.data, q.want) {
+		return nil
+	}
+	return fmt.Errorf("wrong answer to %s %s: %s %q, want %s %q", q.name, q.qtype, got.status, got.data, q.status, q.want)
 }
 
 // answer is what dig shows of a reply.
@@ -138,9 +146,13 @@ func (s *stage) dig(ctx context.Context, name, qtype string) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("dig %s: %w: %s", strings.Join(args, " "), err, out)
 	}
+	return read(string(out), qtype), nil
+}
+
+// read takes the answer from dig's output.
+func read(out, qtype string) answer {
 	var a answer
-	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
-		line := lines.Text()
+	for line := range strings.Lines(out) {
 		if _, rest, ok := strings.Cut(line, "status: "); ok {
 			a.status, _, _ = strings.Cut(rest, ",")
 		} else if f := strings.Fields(line); len(f) > 4 && f[3] == qtype && !strings.HasPrefix(line, ";") {
@@ -148,5 +160,5 @@ func (s *stage) dig(ctx context.Context, name, qtype string) (answer, error) {
 		}
 	}
 	slices.Sort(a.data)
-	return a, nil
+	return a
 }

@@ -19,12 +19,18 @@ type keeper struct {
 	pid string // path of the file that is locked
 }
 
+// laboratory is what a keeper holds.
+type laboratory interface {
+	env() string // what the file to be sourced says
+	stop()
+}
+
 // keeping marks the process that is the keeper.
 const keeping = "CLUSTERSET_LAB_KEEPER"
 
 // keep runs this command again, as the keeper, and returns once the laboratory is set up. In the keeper, it sets it up and holds it
 // until down.
-func (k keeper) keep(ctx context.Context, args []string, setUp func() (*stage, error)) error {
+func (k keeper) keep(ctx context.Context, args []string, setUp func() (laboratory, error)) error {
 	if os.Getenv(keeping) != "" {
 		return k.hold(ctx, setUp)
 	}
@@ -57,7 +63,7 @@ func (k keeper) keep(ctx context.Context, args []string, setUp func() (*stage, e
 }
 
 // hold is the keeper's part.
-func (k keeper) hold(ctx context.Context, setUp func() (*stage, error)) error {
+func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) error {
 	tell := os.NewFile(3, "ready")
 	defer tell.Close()
 	lock, err := k.lock()
@@ -67,6 +73,7 @@ func (k keeper) hold(ctx context.Context, setUp func() (*stage, error)) error {
 	if lock == nil {
 		return errors.New("a laboratory is running already: make lab-down ends it")
 	}
+	defer lock.Close()
 	defer os.Remove(k.pid)
 	if _, err := lock.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return err

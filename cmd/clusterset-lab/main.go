@@ -54,13 +54,13 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "demo":
 		if os.Getenv("KEEP") != "" {
-			return k.keep(ctx, args, func() (*stage, error) { return demo(ctx, root) })
+			return k.keep(ctx, args, func() (laboratory, error) { return demo(ctx, root) })
 		}
 		s, err := demo(ctx, root)
 		s.stop()
 		return err
 	case "up":
-		return k.keep(ctx, args, func() (*stage, error) { return setUp(ctx, root) })
+		return k.keep(ctx, args, func() (laboratory, error) { return setUp(ctx, root) })
 	case "env":
 		return k.printEnv()
 	case "down":

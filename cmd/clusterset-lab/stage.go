@@ -40,7 +40,7 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 	}
 	text("real processes on loopback, ready after %.1f s", time.Since(began).Seconds())
 
-	title("What its admin applies, and what clusters `north` and `south` have exported to it")
+	title("What its admin applies, and what clusters north and south have exported to it")
 	if err := s.deploy(ctx, root); err != nil {
 		return s, err
 	}
@@ -49,11 +49,11 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 }
 
 func (s *stage) deploy(ctx context.Context, root string) error {
-	command("kubectl apply -k deploy/crds")
+	command("kubectl apply --server-side -k deploy/crds")
 	if err := s.cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/crds")); err != nil {
 		return err
 	}
-	command("kubectl apply -f deploy/coredns/bare.yaml      # what kubeadm would have made")
+	command("kubectl apply --server-side -f deploy/coredns/bare.yaml   # what kubeadm would have made")
 	bare, err := os.ReadFile(filepath.Join(root, "deploy/coredns/bare.yaml"))
 	if err != nil {
 		return err
@@ -61,11 +61,11 @@ func (s *stage) deploy(ctx context.Context, root string) error {
 	if err := s.cluster.Apply(ctx, string(bare)); err != nil {
 		return err
 	}
-	command("kubectl apply -k deploy/coredns")
+	command("kubectl apply --server-side -k deploy/coredns")
 	if err := s.cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/coredns")); err != nil {
 		return err
 	}
-	command("kubectl apply -f cmd/clusterset-lab/objects.yaml")
+	command("kubectl apply --server-side -f cmd/clusterset-lab/objects.yaml")
 	if err := s.cluster.Apply(ctx, objects); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *stage) deploy(ctx context.Context, root string) error {
 	return err
 }
 
-// Each line of corefile.example that the demo changes: it needs free ports, it is not in a pod, and it asks nobody outside.
+// changes are the lines of corefile.example that the demo changes, and into what: it needs free ports, it is not in a pod, and it asks nobody outside.
 func changes(kubeconfig string) [][2]string {
 	return [][2]string{
 		{".:53 {", ".:DNS_PORT {\n    bind 127.0.0.1"},
@@ -98,6 +98,18 @@ func changes(kubeconfig string) [][2]string {
 	}
 }
 
+// adapt makes these changes to a Corefile, and shows them.
+func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
+	for _, c := range changes(kubeconfig) {
+		if strings.Count(corefile, c[0]+"\n") != 1 {
+			return "", "", fmt.Errorf("corefile.example has no line %q any more, which the demo changes: mend changes in cmd/clusterset-lab", c[0])
+		}
+		corefile = strings.Replace(corefile, c[0]+"\n", c[1]+"\n", 1)
+		shown += "- " + c[0] + "\n+ " + strings.ReplaceAll(c[1], "\n", "\n+ ") + "\n"
+	}
+	return corefile, shown, nil
+}
+
 func (s *stage) serve(ctx context.Context, bin *lab.Binaries, root string) error {
 	kubeconfig, err := s.cluster.ServiceAccountKubeconfig(ctx, "kube-system", "coredns", nil)
 	if err != nil {
@@ -107,13 +119,9 @@ func (s *stage) serve(ctx context.Context, bin *lab.Binaries, root string) error
 	if err != nil {
 		return err
 	}
-	corefile, shown := string(example), ""
-	for _, c := range changes(kubeconfig) {
-		if strings.Count(corefile, c[0]+"\n") != 1 {
-			return fmt.Errorf("corefile.example has no line %q any more, which the demo would change: mend changes in cmd/clusterset-lab", c[0])
-		}
-		corefile = strings.Replace(corefile, c[0]+"\n", c[1]+"\n", 1)
-		shown += "- " + c[0] + "\n+ " + strings.ReplaceAll(c[1], "\n", "\n+ ") + "\n"
+	corefile, shown, err := adapt(string(example), kubeconfig)
+	if err != nil {
+		return err
 	}
 	program := filepath.Join(root, "bin", "coredns")
 	if _, err := os.Stat(program); err != nil {

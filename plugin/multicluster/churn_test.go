@@ -2,7 +2,6 @@ package multicluster
 
 import (
 	"context"
-	"crypto"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -97,7 +96,7 @@ func signingKey(t *testing.T) string {
 		t.Fatal(err)
 	}
 	base := filepath.Join(t.TempDir(), fmt.Sprintf("Kclusterset.local.+%03d+%05d", key.Algorithm, key.KeyTag()))
-	for name, text := range map[string]string{base + ".key": key.String(), base + ".private": key.PrivateKeyString(private.(crypto.PrivateKey))} {
+	for name, text := range map[string]string{base + ".key": key.String(), base + ".private": key.PrivateKeyString(private)} {
 		if err := os.WriteFile(name, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -141,8 +141,22 @@ func (c *streamClient) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
 }
 
-// ask puts a question through the server's writer, as the server does.
+// ask puts a question through the server's writer, as the server does. It gives the reply, nil if there is none, and the
+// handler's rcode.
 func ask(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (*dns.Msg, int) {
+	t.Helper()
+	msg, _, rcode := put(t, m, r, tcp)
+	return msg, rcode
+}
+
+// askSized gives the reply's octets on the wire too.
+func askSized(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (*dns.Msg, int) {
+	t.Helper()
+	msg, size, _ := put(t, m, r, tcp)
+	return msg, size
+}
+
+func put(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (msg *dns.Msg, size, rcode int) {
 	t.Helper()
 	c := &streamClient{client{t: t}}
 	var w dns.ResponseWriter = c
@@ -167,7 +181,7 @@ func ask(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (*dns.Msg, int) {
 	if c.len > limit {
 		t.Fatalf("%v: reply of %d octets, the client takes %d (M3)", r.Question[0], c.len, limit)
 	}
-	return c.msg, rcode
+	return c.msg, c.len, rcode
 }
 
 func question(name string, qtype uint16, edns uint16) *dns.Msg {

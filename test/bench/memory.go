@@ -88,7 +88,7 @@ func roleHeap(args []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.await(question("dns-version."+zone, dns.TypeTXT, 0), time.Minute); err != nil {
+	if err := a.await(time.Minute); err != nil {
 		return nil, err
 	}
 	if err := a.askAll(imports, headless*1000); err != nil {

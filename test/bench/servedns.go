@@ -124,7 +124,7 @@ func roleServeDNS(args []string) (any, error) {
 	}
 	for name, a := range askers {
 		if name != ceiling && name != ceiling+"+kubeadm" {
-			if err := a.await(question(clusterSetIPName(), dns.TypeA, 0), time.Minute); err != nil {
+			if err := a.await(time.Minute); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}

@@ -30,7 +30,7 @@ func (b *bench) updates() ([]row, error) {
 			return nil, err
 		}
 		defer api.Close()
-		s, err := b.serve(stanza(p, api.URL), anyCore)
+		s, err := b.serve(stanza(p, api.URL), 0)
 		if err != nil {
 			return nil, err
 		}

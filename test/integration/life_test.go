@@ -165,6 +165,9 @@ func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
 	c := fixtureCluster(t)
 	s := c.serve(t, stanza)
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	t.Cleanup(func() {
+		c.kubectl(t, "", "-n", "prod", "delete", "--ignore-not-found", "serviceimport/early", "endpointslice/early-cluster-a")
+	})
 	c.apply(t, slice("prod", "early", "cluster-a", "10.5.0.1"))
 	if m := dig(t, s.addr, question{name: "early.prod.svc.clusterset.local.", qtype: "A"}); m.Rcode != dns.RcodeNameError {
 		t.Fatalf("a slice without import answers: %v (N17)", m)
@@ -238,6 +241,7 @@ func TestM4SerialAgreesAndSurvives(t *testing.T) {
 	c := fixtureCluster(t)
 	a := c.serve(t, stanza)
 	a.waitFor(t, "big.test.svc.clusterset.local.", "A")
+	t.Cleanup(func() { c.kubectl(t, "", "-n", "prod", "delete", "--ignore-not-found", "serviceimport/serial") })
 	c.apply(t, clusterSetIP("prod", "serial", "10.42.7.1"))
 	a.waitForAnswer(t, "serial.prod.svc.clusterset.local.", "A", "10.42.7.1")
 	c.apply(t, clusterSetIP("prod", "serial", "10.42.7.2"))

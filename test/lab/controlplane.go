@@ -143,6 +143,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("sa.key"),
 		"--service-account-signing-key-file=" + c.path("sa.key"), "--token-auth-file=" + c.path("tokens.csv"),
 		"--authorization-mode=RBAC", "--enable-priority-and-fairness=false", "--profiling=false",
+		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
 	var err error
 	c.api, err = spawn(c.bin, "kube-apiserver", c.path("kube-apiserver.log"), nil, nil, c.bin.APIServer, args...)

@@ -62,10 +62,13 @@ func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadClos
 			SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 			SetHeader("Accept", s.accept).
 			Stream(ctx)
-		if i == len(s.path)-1 || !apierrors.IsNotFound(err) {
-			s.health.asked(&s.resource, err)
-			return body, err
+		if i < len(s.path)-1 && apierrors.IsNotFound(err) {
+			continue
 		}
+		if !expected(err, opts.SendInitialEvents != nil) && !errors.Is(ctx.Err(), context.Canceled) {
+			s.health.asked(&s.resource, err)
+		}
+		return body, err
 	}
 	return nil, errors.New("a resource without a version")
 }

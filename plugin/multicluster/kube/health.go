@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var log = clog.NewWithPlugin("multicluster")
@@ -58,9 +61,6 @@ func (h *health) refused() error {
 
 // asked takes note of the result of a request.
 func (h *health) asked(r *resource, err error) {
-	if retriable(err) {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := classify(err)
@@ -77,15 +77,15 @@ func (h *health) asked(r *resource, err error) {
 			log.Infof("The API server answers again")
 		}
 	case missing, forbidden:
-		h.refusals[r.kind] = h.refusal(r, t)
-		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], h.consequence(), err)
+		h.refusals[r.kind] = refusal(r, t)
+		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], h.consequence(), cause(err))
 	case unauthorized:
 		if !said {
-			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", h.consequence(), err)
+			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", h.consequence(), cause(err))
 		}
 	case unreachable:
 		if !said {
-			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, h.consequence(), err)
+			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, h.consequence(), cause(err))
 		}
 	}
 }
@@ -107,17 +107,27 @@ func (h *health) consequence() string {
 	return "names are SERVFAIL until then"
 }
 
-func (h *health) refusal(r *resource, t trouble) error {
+func refusal(r *resource, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}
 	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns/rbac.yaml", r.kind)
 }
 
-// retriable tells whether an error is part of the protocol: the reflector asks in another way at once.
-func retriable(err error) bool {
-	return apierrors.IsInvalid(err) || // no streamed lists
-		apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) // a resourceVersion too old, or too new
+// cause leaves out the URL, which is long.
+func cause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// expected tells whether an error is part of the protocol, so that the reflector asks in another way at once: no streamed lists,
+// or a resourceVersion that is too old, or too new for a server that lags behind.
+func expected(err error, streamed bool) bool {
+	return streamed && apierrors.IsInvalid(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func classify(err error) trouble {

@@ -153,7 +153,10 @@ func address4(text []byte) (netip.Addr, bool) {
 		}
 		digits++
 	}
-	return netip.AddrFrom4(octets), at == 4
+	if at != 4 {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFrom4(octets), true
 }
 
 // interner keeps one copy of strings that many objects repeat. It forgets all of them when there are too many.

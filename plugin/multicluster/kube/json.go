@@ -11,7 +11,10 @@ import (
 // maxFrame bounds one object, as client-go does.
 const maxFrame = 16 << 20
 
-var errFrame = fmt.Errorf("an object of the watch is longer than %d octets or no JSON", maxFrame)
+var (
+	errFrame   = fmt.Errorf("an object of more than %d octets: what the API server sent is no Kubernetes object", maxFrame)
+	errNoValue = errors.New("what the API server sent is no JSON")
+)
 
 // jsonSource cuts a stream into JSON values. A value is valid until the next one is asked for.
 type jsonSource struct {
@@ -77,6 +80,9 @@ func (s *jsonSource) value() ([]byte, error) {
 		if done {
 			v := s.buf[s.pos:i]
 			s.pos = i
+			if len(v) == 0 {
+				return nil, errNoValue
+			}
 			return v, nil
 		}
 		i -= s.pos

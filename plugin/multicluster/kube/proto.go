@@ -48,6 +48,25 @@ func (m *message) next() bool {
 	return m.err == nil
 }
 
+// pair reads the message as an entry of a map.
+func (m *message) pair() (key, value []byte) {
+	for m.err == nil && len(m.b) > 0 {
+		tag := m.varint()
+		m.num, m.typ = int32(tag>>3), int(tag&7)
+		if m.num == 1 || m.num == 2 {
+			m.typ = wireBytes // the generated code does not look either
+		}
+		m.value(0)
+		switch m.num {
+		case 1:
+			key = m.val
+		case 2:
+			value = m.val
+		}
+	}
+	return key, value
+}
+
 func (m *message) value(depth int) {
 	switch m.typ {
 	case wireVarint:

@@ -32,7 +32,7 @@ func Open(c Config) (*Watch, error) {
 func (w *Watch) Close() {
 	registry.Lock()
 	w.refs--
-	last := w.refs == 0
+	last := w.refs == 0 // once: a Close too many goes below
 	if last {
 		delete(registry.open, w.key)
 	}

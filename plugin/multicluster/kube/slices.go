@@ -71,16 +71,8 @@ func (md *metadata) read(b []byte) error {
 }
 
 func (md *metadata) entry(m *message) {
-	var key, value []byte
 	entry := message{b: m.val}
-	for entry.next() {
-		switch {
-		case entry.is(1, wireBytes):
-			key = entry.val
-		case entry.is(2, wireBytes):
-			value = entry.val
-		}
-	}
+	key, value := entry.pair()
 	m.err = entry.err
 	switch string(key) {
 	case labelServiceName:

@@ -139,9 +139,11 @@ func (s *store) setSlice(o *sliceObject, round uint32) {
 	}
 	if o.slice != nil {
 		g := s.at(o.service)
+		if len(g.slices) > 0 {
+			o.service = g.slices[0].service // one string for all of them
+		}
 		s.tally(g, -1)
 		if old != nil && old.service == o.service && old.slice != nil {
-			o.service = old.service // share memory
 			g.slices[at(g.slices, old)] = o
 			old = nil
 		} else {

@@ -181,9 +181,6 @@ func (f jsonFormat) items(item func([]byte) error) error {
 			continue
 		}
 		b, err := f.value()
-		if err == nil && len(b) == 0 {
-			err = errNoList
-		}
 		if err == nil {
 			err = item(b)
 		}

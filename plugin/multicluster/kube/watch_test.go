@@ -1,22 +1,323 @@
 package kube
 
-import "testing"
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
 
 func TestFollowsTheAPI(t *testing.T) {
+	for name, streams := range map[string]bool{"streamed list": true, "list": false} {
+		t.Run(name, func(t *testing.T) {
+			a := startAPI(t)
+			a.noStreams = !streams
+			a.put(clusterSetIP("web", "10.42.42.42"), headless("db"), slice("db-1", "db", "eu", "10.1.0.1", "10.1.0.2"))
+			w := synced(t, open(t, a.config()))
+			for key, want := range map[string]string{"web.test": "10.42.42.42", "db.test": "10.1.0.1 10.1.0.2"} {
+				if got := addrs(w.Index(), key); got != want {
+					t.Errorf("once synced %s answers %s, want %s", key, got, want)
+				}
+			}
+			a.put(clusterSetIP("web", "10.42.42.43"))
+			answers(t, w, "web.test", "10.42.42.43")
+			a.put(slice("db-1", "db", "eu", "10.1.0.2"))
+			answers(t, w, "db.test", "10.1.0.2")
+			a.delete(slice("db-1", "db", "eu"))
+			answers(t, w, "db.test", "absent")
+			deletion := a.delete(clusterSetIP("web"))
+			answers(t, w, "web.test", "absent")
+			if got := w.Index().Serial(); uint64(got) != deletion {
+				t.Errorf("serial %d, want %d: the version of the deletion (M4)", got, deletion)
+			}
+			if err := w.Refused(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
+	out := capture(t)
 	a := startAPI(t)
-	a.put(clusterSetIP("web", "10.42.42.42"), headless("db"), slice("db-1", "db", "eu", "10.1.0.1", "10.1.0.2"))
+	a.put(clusterSetIP("web", "10.42.0.1"))
+	a.edit(func() { a.forbidden["endpointslices"] = true })
+	w := open(t, a.config())
+	eventually(t, "refused", func() bool { return w.Refused() != nil })
+	answers(t, w, "web.test", "10.42.0.1") // it is known, and nobody may see it
+	if w.Synced() {
+		t.Fatal("synced without EndpointSlices (L1)")
+	}
+	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns/rbac.yaml" {
+		t.Error(got)
+	}
+	a.edit(func() { a.forbidden["endpointslices"] = false })
+	start := time.Now()
+	synced(t, w)
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("synced %v after the permission was granted, want 5 s", d)
+	}
+	if w.Refused() != nil {
+		t.Error("refused though synced")
+	}
+	if n := strings.Count(out.String(), "not allowed"); n != 1 {
+		t.Errorf("%d lines about one refusal:\n%s", n, out)
+	}
+}
+
+func TestMissingCRDIsFoundWhenItComes(t *testing.T) {
+	out := capture(t)
+	a := startAPI(t)
+	a.edit(func() { delete(a.served, "/apis/multicluster.x-k8s.io/v1beta1") })
+	w := open(t, a.config())
+	eventually(t, "refused", func() bool { return w.Refused() != nil })
+	if got := w.Refused().Error(); got != "ServiceImports are not served by the API server: apply deploy/crds" {
+		t.Error(got)
+	}
+	tries := len(a.asked())
+	eventually(t, "three more attempts", func() bool { return len(a.asked()) > tries+12 })
+	a.put(clusterSetIP("web", "10.42.0.1"))
+	a.edit(func() { a.served["/apis/multicluster.x-k8s.io/v1beta1"] = true })
+	start := time.Now()
+	synced(t, w)
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("synced %v after the CRD came, want 5 s", d)
+	}
+	answers(t, w, "web.test", "10.42.0.1")
+	if n := strings.Count(out.String(), "not served"); n != 1 || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("want one line about the CRD and one when it is there:\n%s", out)
+	}
+}
+
+func TestServedVersionIsFollowed(t *testing.T) {
+	const v1alpha1, v1beta1 = "/apis/multicluster.x-k8s.io/v1alpha1", "/apis/multicluster.x-k8s.io/v1beta1"
+	a := startAPI(t)
+	a.served[v1alpha1], a.served[v1beta1] = true, false
+	a.put(clusterSetIP("web", "10.42.0.1"))
 	w := synced(t, open(t, a.config()))
-	for key, want := range map[string]string{"web.test": "10.42.42.42", "db.test": "10.1.0.1 10.1.0.2"} {
-		if got := addrs(w.Index(), key); got != want {
-			t.Errorf("once synced %s answers %s, want %s", key, got, want)
+	answers(t, w, "web.test", "10.42.0.1") // L5
+	a.edit(func() { a.served[v1alpha1], a.served[v1beta1] = false, true })
+	a.put(clusterSetIP("web", "10.42.0.2"))
+	a.endWatches()
+	answers(t, w, "web.test", "10.42.0.2")
+	a.edit(func() { a.served[v1beta1] = false })
+	a.endWatches()
+	eventually(t, "api_up 0", func() bool { return !w.health.up() })
+	answers(t, w, "web.test", "10.42.0.2") // nothing is served, so nothing is known to have gone
+	if !w.Synced() || w.Refused() != nil {
+		t.Error("synced went back (L1)")
+	}
+}
+
+func TestOutageKeepsAnswersAndReloads(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"))
+	c := a.config()
+	w := synced(t, open(t, c))
+	eventually(t, "api_up", w.health.up)
+	a.down()
+	eventually(t, "api_up 0", func() bool { return !w.health.up() })
+	again := open(t, c)
+	if again != w || !again.Synced() || addrs(again.Index(), "web.test") != "10.42.0.1" {
+		t.Error("a reload while the API server is down has not the watched state (L4)")
+	}
+	before := len(a.asked())
+	a.put(clusterSetIP("web", "10.42.0.2"))
+	a.up(t)
+	answers(t, w, "web.test", "10.42.0.2")
+	eventually(t, "api_up", w.health.up)
+	if lists := a.asked()[before:]; strings.Contains(strings.Join(lists, "\n"), "sendInitialEvents") {
+		t.Logf("listed again after the outage: %v", lists)
+	}
+}
+
+func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), clusterSetIP("gone", "10.42.0.2"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	w := synced(t, open(t, a.config()))
+	eventually(t, "api_up", w.health.up)
+	web, db := w.Index().Service("web.test"), w.Index().Service("db.test")
+	before := builds(t)
+	a.down()
+	a.delete(clusterSetIP("gone"))
+	last := a.put(clusterSetIP("new", "10.42.0.3"))
+	a.compact()
+	a.up(t)
+	answers(t, w, "new.test", "10.42.0.3")
+	answers(t, w, "gone.test", "absent")
+	if web != w.Index().Service("web.test") || db != w.Index().Service("db.test") {
+		t.Error("a Service that did not change was replaced")
+	}
+	if n := builds(t) - before; n != 2 {
+		t.Errorf("%d Services built, want 2: the new one and the one that is gone", n)
+	}
+	if got := uint64(w.Index().Serial()); got != last {
+		t.Errorf("serial %d, want %d: that of the list", got, last)
+	}
+}
+
+func TestMalformedObjectsAreNoHindrance(t *testing.T) {
+	a := startAPI(t)
+	for name, raw := range map[string]string{
+		"nothing": `{}`, "null": `null`, "number": `5`, "list": `[{"metadata":{}}]`,
+		"spec":     `{"metadata":{"name":"spec","namespace":"test","resourceVersion":"7"},"spec":[1,{}]}`,
+		"fields":   `{"metadata":{"name":"fields","namespace":"test","resourceVersion":"8"},"spec":{"type":1,"ips":"x","ports":{"a":[]}}}`,
+		"inside":   `{"metadata":{"name":"inside","namespace":"test","resourceVersion":"9"},"spec":{"type":"ClusterSetIP","ips":[null,5,"10.42.0.9","::x"],"ports":[null,7,{"port":-1,"name":[]}]}}`,
+		"version":  `{"metadata":{"name":"version","namespace":"test","resourceVersion":"abc"},"spec":{"type":"ClusterSetIP"}}`,
+		"dots.dot": `{"metadata":{"name":"dots.dot","namespace":"test","resourceVersion":"10"},"spec":{"type":"ClusterSetIP","ips":["10.42.0.1"]}}`,
+	} {
+		a.garbage[name] = raw
+		a.put(clusterSetIP(name))
+	}
+	a.put(clusterSetIP("web", "10.42.0.1"))
+	w := synced(t, open(t, a.config()))
+	answers(t, w, "web.test", "10.42.0.1")
+	answers(t, w, "inside.test", "10.42.0.9")
+	for _, key := range []string{"spec.test", "fields.test", "version.test", "dots.dot.test"} {
+		if got := addrs(w.Index(), key); got != "absent" {
+			t.Errorf("%s answers %s", key, got)
 		}
 	}
-	a.put(clusterSetIP("web", "10.42.42.43"))
-	answers(t, w, "web.test", "10.42.42.43")
-	a.put(slice("db-1", "db", "eu", "10.1.0.2"))
-	answers(t, w, "db.test", "10.1.0.2")
-	a.delete(slice("db-1", "db", "eu"))
-	answers(t, w, "db.test", "absent")
-	a.delete(clusterSetIP("web"))
-	answers(t, w, "web.test", "absent")
+	a.put(clusterSetIP("nothing"), clusterSetIP("null"))
+	a.put(clusterSetIP("web", "10.42.0.2"))
+	answers(t, w, "web.test", "10.42.0.2")
 }
+
+func TestNamespacesAndLabelsAreSelected(t *testing.T) {
+	a := startAPI(t)
+	labelled := clusterSetIP("labelled", "10.42.0.1")
+	labelled.Labels = map[string]string{"tier": "front"}
+	a.put(labelled, clusterSetIP("plain", "10.42.0.2"), headless("db"), slice("s", "db", "eu", "10.1.0.1"),
+		in(clusterSetIP("web", "10.42.0.3"), "prod"), in(clusterSetIP("web", "10.42.0.4"), "dev"),
+		namespace("test", map[string]string{"dns": "yes"}), namespace("prod", nil))
+	all := map[string]string{"labelled.test": "10.42.0.1", "plain.test": "10.42.0.2", "db.test": "10.1.0.1", "web.prod": "10.42.0.3", "web.dev": "10.42.0.4"}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		keys   []string
+		asks   string
+	}{
+		"all":              {func(c *Config) {}, []string{"labelled.test", "plain.test", "db.test", "web.prod", "web.dev"}, "/v1beta1/serviceimports?"},
+		"one namespace":    {func(c *Config) { c.Namespaces = []string{"prod"} }, []string{"web.prod"}, "/v1beta1/namespaces/prod/serviceimports?"},
+		"two namespaces":   {func(c *Config) { c.Namespaces = []string{"test", "prod"} }, []string{"labelled.test", "plain.test", "db.test", "web.prod"}, "/v1beta1/serviceimports?"},
+		"namespace labels": {func(c *Config) { c.NamespaceLabels = "dns in (yes)" }, []string{"labelled.test", "plain.test", "db.test"}, "/api/v1/namespaces?"},
+		"labels":           {func(c *Config) { c.Labels = "tier=front" }, []string{"labelled.test"}, "labelSelector=tier%3Dfront"},
+		"noendpoints":      {func(c *Config) { c.NoEndpoints = true }, []string{"labelled.test", "plain.test", "web.prod", "web.dev"}, "serviceimports?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(a.asked())
+			config := a.config()
+			c.change(&config)
+			w := synced(t, open(t, config))
+			found := 0
+			for key, want := range all {
+				got := addrs(w.Index(), key)
+				if got == want {
+					found++
+				} else if got != "absent" {
+					t.Errorf("%s answers %s", key, got)
+				}
+			}
+			for _, key := range c.keys {
+				if addrs(w.Index(), key) != all[key] {
+					t.Errorf("%s is not there", key)
+				}
+			}
+			if found != len(c.keys) {
+				t.Errorf("%d names answer, want %d", found, len(c.keys))
+			}
+			asked := strings.Join(a.asked()[before:], "\n")
+			if !strings.Contains(asked, c.asks) || config.NoEndpoints == strings.Contains(asked, "endpointslices") {
+				t.Errorf("asked\n%s", asked)
+			}
+		})
+	}
+}
+
+func TestWatchesAreSharedAndStop(t *testing.T) {
+	a := startAPI(t)
+	c := a.config()
+	before := goroutines()
+	one, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synced(t, one)
+	requests := len(a.asked())
+	two, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := c
+	other.EndpointPodNames = true
+	three, err := Open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one != two || one == three {
+		t.Error("equal Configs share a Watch, others do not")
+	}
+	synced(t, three)
+	one.Close()
+	a.put(clusterSetIP("web", "10.42.0.1"))
+	answers(t, two, "web.test", "10.42.0.1") // it lives while one reference does
+	eventually(t, "the third's requests", func() bool { return len(a.asked()) > requests })
+	three.Close()
+	two.Close()
+	a.put(clusterSetIP("late", "10.42.0.2"))
+	eventually(t, "no goroutine is left", func() bool { return goroutines() <= before })
+	if got := addrs(two.Index(), "late.test"); got != "absent" {
+		t.Error("a closed Watch goes on")
+	}
+	two.Close() // one too many does no harm
+	if len(opened()) != 0 {
+		t.Error("the registry holds closed Watches")
+	}
+}
+
+func TestCloseDoesNotWaitForTheAPIServer(t *testing.T) {
+	a := startAPI(t)
+	a.down()
+	w, err := Open(a.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an attempt failed", func() bool { w.health.mu.Lock(); defer w.health.mu.Unlock(); return len(w.health.answered) == 2 })
+	start := time.Now()
+	w.Close()
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("Close took %v", d)
+	}
+}
+
+// goroutines counts those that run our code or a reflector's.
+func goroutines() (n int) {
+	stacks := make([]byte, 4<<20)
+	for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(g, "multicluster/kube.(*decoder)") || strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
+			strings.Contains(g, "multicluster/kube.(*source)") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestReflectorUsesAllOfTheStore(t *testing.T) {
+	var f any = new(feed)
+	for name, ok := range map[string]bool{
+		"ReflectorBookmarkStore": is[cache.ReflectorBookmarkStore](f),
+		"TransformingStore":      is[cache.TransformingStore](f),
+	} {
+		if !ok {
+			t.Errorf("feed is no cache.%s: the reflector would pass over it", name)
+		}
+	}
+	for _, o := range []any{&importObject{key: "a.b"}, &sliceObject{key: "b/a"}, &namespaceObject{key: "b"}} {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err != nil || key != "b/a" && key != "b" {
+			t.Errorf("%T has the key %q: %v", o, key, err)
+		}
+	}
+}
+
+func is[T any](v any) bool { _, ok := v.(T); return ok }

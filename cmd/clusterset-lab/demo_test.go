@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+const reply = `;; Got answer:
+;; ->>HEADER<<- opcode: QUERY, status: %s, id: 4711
+;; flags: qr aa rd; QUERY: 1, ANSWER: 2, AUTHORITY: 0, ADDITIONAL: 1
+
+;; ANSWER SECTION:
+db.shop.svc.clusterset.local. 5	IN	A	%s
+db.shop.svc.clusterset.local. 5	IN	A	10.1.0.10
+`
+
+func TestOnlyTheRightAnswerPasses(t *testing.T) {
+	q := question{name: db, qtype: "A", want: []string{"10.1.0.10", "10.2.0.10"}, status: ok}
+	for _, c := range []struct {
+		name, reply string
+		right       bool
+	}{
+		{"in any order", fmt.Sprintf(reply, "NOERROR", "10.2.0.10"), true},
+		{"another address", fmt.Sprintf(reply, "NOERROR", "10.2.0.11"), false},
+		{"another status", fmt.Sprintf(reply, "SERVFAIL", "10.2.0.10"), false},
+		{"one too many", fmt.Sprintf(reply, "NOERROR", "10.2.0.10") + "db.shop.svc.clusterset.local. 5 IN A 10.2.0.11\n", false},
+		{"nothing", fmt.Sprintf(reply[:strings.Index(reply, ";; ANSWER")], "NOERROR"), false},
+		{"no reply", ";; no servers could be reached\n", false},
+	} {
+		if err := q.judge(read(c.reply, "A")); (err == nil) != c.right {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestCorefileExampleHasTheLinesThatTheDemoChanges(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(filepath.Join(root, "corefile.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	corefile, shown, err := adapt(string(example), "/k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outside := range []string{":53", "9153", "resolv.conf"} {
+		if strings.Contains(corefile, outside) {
+			t.Errorf("the demo would use %s:\n%s", outside, corefile)
+		}
+	}
+	if !strings.Contains(shown, "- .:53 {\n+ .:DNS_PORT {\n") {
+		t.Errorf("the change of ports is not shown:\n%s", shown)
+	}
+	if _, _, err := adapt("", "/k"); err == nil {
+		t.Error("a Corefile without these lines is no error")
+	}
+}

@@ -1,0 +1,111 @@
+package kube
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+)
+
+func samples(t *testing.T, h prometheus.Histogram) uint64 {
+	t.Helper()
+	var m dto.Metric
+	if err := h.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetHistogram().GetSampleCount()
+}
+
+// builds is how many Services were built so far.
+func builds(t *testing.T) uint64 { return samples(t, buildDuration) }
+
+// counted is how many slices were skipped for a reason so far.
+func counted(t *testing.T, r reason) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := skippedSlices.WithLabelValues(r.String()).Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+func gather(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(collector{}, programmingDuration, buildDuration, skippedSlices)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// gauges are the values of all gauges, by name and label.
+func gauges(t *testing.T) map[string]float64 {
+	all := make(map[string]float64)
+	for _, f := range gather(t) {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "coredns_multicluster_")
+			for _, l := range m.GetLabel() {
+				name += "/" + l.GetValue()
+			}
+			if m.GetGauge() != nil {
+				all[name] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+func TestMetrics(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"), slice("t", "db", "us", "10.2.0.1", "10.2.0.2"))
+	before := float64(time.Now().Unix())
+	w := synced(t, open(t, a.config()))
+	eventually(t, "api_up", w.health.up)
+	families := gather(t)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 || len(families) != 8 {
+		t.Errorf("promlint of %d metrics: %v %v", len(families), problems, err)
+	}
+	got := gauges(t)
+	if at := got["last_event_timestamp_seconds"]; at < before || at > float64(time.Now().Unix()+1) {
+		t.Errorf("last event at %v", at)
+	}
+	delete(got, "last_event_timestamp_seconds")
+	want := map[string]float64{
+		"api_up": 1, "synced": 1, "services/ClusterSetIP": 1, "services/Headless": 1, "endpoints/eu": 1, "endpoints/us": 2,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("gauges %v, want %v", got, want)
+	}
+	a.delete(slice("t", "db", "us"))
+	answers(t, w, "db.test", "10.1.0.1")
+	if _, there := gauges(t)["endpoints/us"]; there {
+		t.Error("a cluster that is gone has a series")
+	}
+	a.down()
+	eventually(t, "api_up is 0 while the API server is down", func() bool { return gauges(t)["api_up"] == 0 })
+	if gauges(t)["synced"] != 1 {
+		t.Error("synced went back")
+	}
+}
+
+func TestProgrammingDurationFollowsTheTrigger(t *testing.T) {
+	b := listed(t)
+	b.put(headless("db"))
+	before := samples(t, programmingDuration)
+	s := slice("s", "db", "eu", "10.1.0.1")
+	b.put(s)
+	s = slice("s", "db", "eu", "10.1.0.2")
+	s.Annotations = map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": time.Now().Add(-time.Second).Format(time.RFC3339Nano)}
+	b.put(s)
+	b.put(s) // alters no answer
+	if n := samples(t, programmingDuration) - before; n != 1 {
+		t.Errorf("%d samples, want 1: of the change that had a trigger and altered an answer", n)
+	}
+}

@@ -1,0 +1,320 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	golog "log"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// bench is a store with its feeds, and decodes what a test gives it as a stream would.
+type workbench struct {
+	t          *testing.T
+	store      *store
+	imports    *feed
+	slices     *feed
+	namespaces *feed
+	version    uint64
+}
+
+func newWorkbench(t *testing.T, selectNamespaces bool) *workbench {
+	s := newStore(selectNamespaces)
+	b := &workbench{t: t, store: s, imports: s.importFeed(), slices: s.sliceFeed(), version: 10}
+	if selectNamespaces {
+		b.namespaces = s.namespaceFeed()
+	}
+	return b
+}
+
+// listed is a store whose first lists were empty.
+func listed(t *testing.T) *workbench {
+	b := newWorkbench(t, false)
+	b.imports.Replace(nil, "1")
+	b.slices.Replace(nil, "1")
+	return b
+}
+
+// decode gives an object the next resourceVersion and reads it.
+func (b *workbench) decode(o object) any {
+	b.version++
+	return b.decodeAs(o, b.version)
+}
+
+func (b *workbench) decodeAs(o object, version uint64) any {
+	b.t.Helper()
+	o = o.DeepCopyObject().(object)
+	o.SetResourceVersion(strconv.FormatUint(version, 10))
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		raw, err := json.Marshal(o)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return (&importReader{store: b.store}).read(raw)
+	case *discoveryv1.EndpointSlice:
+		read, err := (&sliceReader{store: b.store}).read(marshal(o))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return read
+	}
+	return &namespaceObject{key: o.GetName(), version: version}
+}
+
+func (b *workbench) feedOf(o object) *feed {
+	switch o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		return b.imports
+	case *discoveryv1.EndpointSlice:
+		return b.slices
+	}
+	return b.namespaces
+}
+
+func (b *workbench) put(all ...object) {
+	for _, o := range all {
+		b.feedOf(o).Update(b.decode(o))
+	}
+}
+
+func (b *workbench) delete(o object) { b.feedOf(o).Delete(b.decode(o)) }
+
+func (b *workbench) want(key, want string) {
+	b.t.Helper()
+	if got := addrs(b.store.index, key); got != want {
+		b.t.Errorf("%s answers %q, want %q", key, got, want)
+	}
+}
+
+func TestSliceBeforeImportIsHeldAndUsed(t *testing.T) {
+	b := listed(t)
+	b.put(slice("db-1", "db", "eu", "10.1.0.1"))
+	b.want("db.test", "absent") // N17
+	b.put(headless("db"))
+	b.want("db.test", "10.1.0.1")
+	b.delete(headless("db"))
+	b.want("db.test", "absent")
+	b.put(headless("db"))
+	b.want("db.test", "10.1.0.1")
+}
+
+func TestTypeFlipChangesAllNamesAtOnce(t *testing.T) {
+	b := listed(t)
+	b.put(clusterSetIP("db", "10.42.0.1"), slice("db-1", "db", "eu", "10.1.0.1"))
+	b.want("db.test", "10.42.0.1")
+	b.put(headless("db"))
+	s := b.store.index.Service("db.test")
+	if s.Type() != catalog.Headless || s.Host("10-1-0-1.eu", catalog.V4, catalog.Window{}).Outcome != catalog.Success {
+		t.Error("the Service is not Headless with its host names")
+	}
+	b.want("db.test", "10.1.0.1")
+	b.put(clusterSetIP("db", "10.42.0.1"))
+	if s := b.store.index.Service("db.test"); s.Host("10-1-0-1.eu", catalog.V4, catalog.Window{}).Outcome != catalog.NameError {
+		t.Error("a ClusterSetIP Service has host names (N11)")
+	}
+	b.want("db.test", "10.42.0.1")
+}
+
+func TestUnknownTypeAnswersNothing(t *testing.T) {
+	b := listed(t)
+	o := clusterSetIP("web", "10.42.0.1")
+	b.put(o)
+	o.Spec.Type = "Other"
+	b.put(o)
+	b.want("web.test", "absent")
+}
+
+func TestSliceFollowsItsLabel(t *testing.T) {
+	b := listed(t)
+	b.put(headless("db"), headless("cache"), slice("s", "db", "eu", "10.1.0.1"))
+	b.want("db.test", "10.1.0.1")
+	b.put(slice("s", "cache", "eu", "10.1.0.1"))
+	b.want("db.test", "absent")
+	b.want("cache.test", "10.1.0.1")
+	b.delete(slice("s", "cache", "eu"))
+	b.want("cache.test", "absent")
+	if n := len(b.store.services); n != 2 {
+		t.Errorf("%d names held, want the two imports", n)
+	}
+	b.delete(headless("db"))
+	b.delete(headless("cache"))
+	if len(b.store.services)+len(b.store.slices)+b.store.imports != 0 {
+		t.Error("something is held when all is gone")
+	}
+}
+
+func TestListIsAppliedAsItStreamsAndRemovesLast(t *testing.T) {
+	b := listed(t)
+	b.put(headless("db"), slice("old", "db", "eu", "10.1.0.1"))
+	add := b.slices.Transformer()
+	fresh, _ := add(b.decode(slice("new", "db", "eu", "10.1.0.2")))
+	b.want("db.test", "10.1.0.2 10.1.0.1") // an addition seen before a removal is never an absence (L3)
+	b.slices.Replace([]any{fresh}, "90")
+	b.want("db.test", "10.1.0.2")
+	if got := b.store.index.Serial(); got != 90 {
+		t.Errorf("serial %d after a removal found in the list of version 90", got)
+	}
+	b.slices.Replace(nil, "91")
+	b.want("db.test", "absent") // an empty list is followed
+}
+
+func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
+	b := listed(t)
+	b.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	web, db := b.store.index.Service("web.test"), b.store.index.Service("db.test")
+	before := builds(t)
+	// The same versions again: the reader hands out what is held, and an equal copy is as good.
+	imports := []any{b.decodeAs(clusterSetIP("web", "10.42.0.1"), 11), b.decodeAs(headless("db"), 12)}
+	slices := []any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13)}
+	if imports[0] != any(b.store.services["web.test"].imp) || slices[0] != any(b.store.slices["test/s"]) {
+		t.Error("a held version was read again")
+	}
+	duplicate := *imports[1].(*importObject)
+	duplicate.mark = mark{}
+	imports[1] = &duplicate
+	b.imports.Replace(imports, "20")
+	b.slices.Replace(slices, "20")
+	if n := builds(t) - before; n != 0 {
+		t.Errorf("%d Services were built", n)
+	}
+	if web != b.store.index.Service("web.test") || db != b.store.index.Service("db.test") {
+		t.Error("a Service was replaced")
+	}
+}
+
+func TestSyncedAfterAllLists(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		b := newWorkbench(t, true)
+		lists := []func(){
+			func() {
+				b.imports.Replace([]any{b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(headless("db"))}, "20")
+			},
+			func() { b.slices.Replace([]any{b.decode(slice("s", "db", "eu", "10.1.0.1"))}, "20") },
+			func() { b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "20") },
+		}
+		for i, n := range order {
+			if b.store.synced.Load() {
+				t.Errorf("order %v: synced after %d lists of 3", order, i)
+			}
+			lists[n]()
+		}
+		select {
+		case <-b.store.done:
+		default:
+			t.Errorf("order %v: not synced after all lists", order)
+		}
+		b.want("web.test", "10.42.0.1")
+		b.want("db.test", "10.1.0.1")
+	}
+}
+
+func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
+	b := newWorkbench(t, false)
+	notReady := slice("t", "db", "eu")
+	b.imports.Replace([]any{b.decodeAs(headless("db"), 5)}, "20")
+	b.slices.Replace([]any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 6), b.decodeAs(notReady, 9)}, "20")
+	if got := b.store.index.Serial(); got != 9 {
+		t.Errorf("serial %d, want 9: the last ready endpoint of a slice may have gone at 9 (M4)", got)
+	}
+}
+
+func TestNamespacesSelect(t *testing.T) {
+	b := newWorkbench(t, true)
+	b.imports.Replace(nil, "1")
+	b.slices.Replace(nil, "1")
+	b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "1")
+	b.put(clusterSetIP("web", "10.42.0.1"), in(clusterSetIP("web", "10.42.0.2"), "prod"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	b.want("web.test", "10.42.0.1")
+	b.want("web.prod", "absent")
+	b.put(namespace("prod", nil))
+	b.want("web.prod", "10.42.0.2")
+	b.delete(namespace("test", nil))
+	b.want("web.test", "absent")
+	b.want("db.test", "absent")
+	if got := uint64(b.store.index.Serial()); got != b.version {
+		t.Errorf("serial %d, want %d: the namespace's", got, b.version)
+	}
+	b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "90")
+	b.want("db.test", "10.1.0.1")
+	b.want("web.prod", "absent")
+}
+
+func TestSkippedSlicesAreCountedAndWarnedAboutOnce(t *testing.T) {
+	out := capture(t)
+	b := listed(t)
+	b.put(headless("db"))
+	anonymous := slice("anonymous", "db", "", "10.1.0.1")
+	delete(anonymous.Labels, labelSourceCluster)
+	fqdn := slice("fqdn", "db", "eu", "a.example.org")
+	fqdn.AddressType = discoveryv1.AddressTypeFQDN
+	before := map[reason]float64{}
+	for r := noSourceCluster; r <= wrongAddressType; r++ {
+		before[r] = counted(t, r)
+	}
+	for range 3 {
+		b.put(anonymous, slice("bad-id", "db", "eu_1", "10.1.0.1"), fqdn)
+	}
+	b.want("db.test", "absent")
+	for r := noSourceCluster; r <= wrongAddressType; r++ {
+		if n := counted(t, r) - before[r]; n != 3 {
+			t.Errorf("%s counts %v versions, want 3", r, n)
+		}
+		if n := strings.Count(out.String(), advice[r]); n != 1 {
+			t.Errorf("%d warnings of %s, want 1:\n%s", n, r, out)
+		}
+	}
+	b.put(slice("bad-id", "db", "eu", "10.1.0.2")) // mended
+	b.want("db.test", "10.1.0.2")
+	b.put(slice("bad-id", "db", "eu_1", "10.1.0.2")) // and broken again
+	b.want("db.test", "absent")
+}
+
+func TestWarningsAreBounded(t *testing.T) {
+	out := capture(t)
+	b := listed(t)
+	for i := range 3 * maxWarnings {
+		b.put(slice("s"+strconv.Itoa(i), "db", "eu_1"))
+	}
+	if n := strings.Count(out.String(), "\n"); n != maxWarnings+1 {
+		t.Errorf("%d lines, want %d and one that says so", n, maxWarnings)
+	}
+}
+
+func TestEndpointsAreCountedByCluster(t *testing.T) {
+	b := listed(t)
+	counts := func() map[string]int {
+		n := map[string]int{}
+		b.store.count(map[catalog.Type]int{}, n)
+		return n
+	}
+	b.put(headless("db"), slice("s", "db", "eu", "10.1.0.1", "10.1.0.2"), slice("t", "db", "us", "10.2.0.1"))
+	b.put(clusterSetIP("web"), slice("w", "web", "eu", "10.1.0.9"))
+	if n := counts(); n["eu"] != 2 || n["us"] != 1 {
+		t.Errorf("%v, want 2 of eu and 1 of us: those of Headless Services", n)
+	}
+	b.put(slice("s", "db", "eu", "10.1.0.1"))
+	b.delete(slice("t", "db", "us"))
+	n := counts()
+	if _, there := n["us"]; there || n["eu"] != 1 {
+		t.Errorf("%v, want 1 of eu and nothing of us", n)
+	}
+	b.put(clusterSetIP("db"))
+	if n := counts(); len(n) != 0 {
+		t.Errorf("%v of ClusterSetIP Services", n)
+	}
+}
+
+// capture collects the lines that the plugin logs.
+func capture(t *testing.T) *bytes.Buffer {
+	out := new(bytes.Buffer)
+	golog.SetOutput(out)
+	t.Cleanup(func() { golog.SetOutput(os.Stderr) })
+	return out
+}
