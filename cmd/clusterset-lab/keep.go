@@ -73,8 +73,7 @@ func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) erro
 	if lock == nil {
 		return errors.New("a laboratory is running already: make lab-down ends it")
 	}
-	defer lock.Close()
-	defer os.Remove(k.pid)
+	defer lock.Close() // the file stays: a lock on one that was deleted would be seen by nobody
 	if _, err := lock.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
@@ -141,7 +140,7 @@ func (k keeper) down(ctx context.Context) error {
 				fmt.Println("no laboratory is running")
 			}
 			_ = os.Remove(k.env) // of a keeper that was killed
-			return errors.Join(os.Remove(k.pid), free.Close())
+			return free.Close()
 		}
 		if !asked {
 			if err := k.ask(); err != nil {

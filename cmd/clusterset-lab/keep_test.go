@@ -70,9 +70,7 @@ func TestKeptUntilDownAndOnlyOnce(t *testing.T) {
 		t.Errorf("the second keeper wrote its process id %d over %d", again, pid)
 	}
 	down(t, k)
-	if alive(pid) {
-		t.Error("the keeper lives after down")
-	}
+	ended(pid)
 	down(t, k) // nothing is running, which is no error
 }
 
@@ -88,8 +86,13 @@ func TestKeeperThatWasKilledLeavesNothingInTheWay(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for alive(pid) {
-			time.Sleep(time.Millisecond)
+		ended(pid)
+		for free := (*os.File)(nil); free == nil; { // its threads end one by one, and with the last its lock
+			var err error
+			if free, err = k.lock(); err != nil {
+				t.Fatal(err)
+			}
+			free.Close()
 		}
 	}
 	down(t, k)
@@ -101,9 +104,7 @@ func TestWhatFailsIsNotKept(t *testing.T) {
 	if err := keeperIn(dir).keep(t.Context(), []string{"fails"}, never); !errors.Is(err, errTold) {
 		t.Errorf("the error is %v", err)
 	}
-	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	down(t, keeperIn(dir))
 }
 
 // A keeper must not hold its parent's output: who reads that waits for its end.
@@ -149,10 +150,8 @@ func down(t *testing.T, k keeper) {
 	if err := k.down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{k.env, k.pid} {
-		if _, err := os.Stat(f); !os.IsNotExist(err) {
-			t.Errorf("%s is left: %v", f, err)
-		}
+	if _, err := os.Stat(k.env); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", k.env, err)
 	}
 }
 
@@ -169,8 +168,13 @@ func keeperPID(t *testing.T, k keeper) int {
 	return pid
 }
 
-// alive tells whether a process runs; a zombie does not.
-func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(stat), ") Z ")
+// ended waits for the end of a process, of which a zombie may be left.
+func ended(pid int) {
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -18,6 +18,11 @@ type packing struct{ dns.ResponseWriter }
 
 var remote net.Addr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
 
+// TakesWire says so: it stands for the server's writer.
+func (*packing) TakesWire() {}
+
+func (*packing) Write(b []byte) (int, error) { return len(b), nil }
+
 func (*packing) RemoteAddr() net.Addr { return remote }
 
 func (*packing) WriteMsg(m *dns.Msg) error {
@@ -59,22 +64,22 @@ var hotPath = []struct {
 	edns   uint16
 	budget float64 // allocations, the packed reply included
 }{
-	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 2},
-	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 2},
-	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 2},
-	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 2},
-	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 2},
-	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 2},
-	{"headless A of 100", "h100.test.svc.clusterset.local.", dns.TypeA, 0, 6},
-	{"headless A of 1000", "h1000.test.svc.clusterset.local.", dns.TypeA, 0, 6},
-	{"headless A of 1000 with EDNS", "h1000.test.svc.clusterset.local.", dns.TypeA, 1232, 6},
-	{"AAAA at v4-only headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeAAAA, 0, 2},
-	{"TXT at headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeTXT, 0, 2},
-	{"headless SRV of 1000", "_http._tcp.h1000.test.svc.clusterset.local.", dns.TypeSRV, 1232, 12},
+	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 1},
+	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 1},
+	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 1},
+	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 1},
+	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 1},
+	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 1},
+	{"headless A of 100", "h100.test.svc.clusterset.local.", dns.TypeA, 0, 3},
+	{"headless A of 1000", "h1000.test.svc.clusterset.local.", dns.TypeA, 0, 3},
+	{"headless A of 1000 with EDNS", "h1000.test.svc.clusterset.local.", dns.TypeA, 1232, 3},
+	{"AAAA at v4-only headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeAAAA, 0, 1},
+	{"TXT at headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeTXT, 0, 1},
+	{"headless SRV of 1000", "_http._tcp.h1000.test.svc.clusterset.local.", dns.TypeSRV, 1232, 6},
 }
 
 // The hot path has an allocation budget: what a query allocates from the plugin to the packed reply. Cutting a reply to the
-// client's buffer costs the server two maps more.
+// client's buffer costs nothing more.
 func TestAllocationBudget(t *testing.T) {
 	m := large()
 	for _, q := range hotPath {

@@ -219,6 +219,13 @@ type capture struct {
 	err error
 }
 
+// Write is what a reply takes that no plugin of the chain has touched.
+func (c *capture) Write(b []byte) (int, error) {
+	c.msg = new(dns.Msg)
+	c.err = c.msg.Unpack(b)
+	return len(b), c.err
+}
+
 func (c *capture) WriteMsg(m *dns.Msg) error {
 	b, err := m.Pack()
 	if err == nil {

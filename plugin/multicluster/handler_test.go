@@ -135,6 +135,22 @@ func (c *client) WriteMsg(m *dns.Msg) error {
 	return c.msg.Unpack(b)
 }
 
+// wireClient takes packed replies, as the server's own writer does.
+type wireClient struct{ *client }
+
+func (c wireClient) TakesWire() {}
+
+func (c wireClient) Write(b []byte) (int, error) {
+	c.msg, c.len = new(dns.Msg), len(b)
+	return len(b), c.msg.Unpack(b)
+}
+
+type wireStreamClient struct{ wireClient }
+
+func (wireStreamClient) RemoteAddr() net.Addr { return stream }
+
+var stream net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
+
 type streamClient struct{ client }
 
 func (c *streamClient) RemoteAddr() net.Addr {
@@ -163,9 +179,17 @@ func put(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (msg *dns.Msg, siz
 	if !tcp {
 		w = &c.client
 	}
-	w = request.NewScrubWriter(r, w)
-	if dns.Id()%2 == 0 { // a plugin's writer in between
-		w = dnstest.NewRecorder(w)
+	switch dns.Id() % 3 {
+	case 0: // a plugin's writer in between
+		w = dnstest.NewRecorder(request.NewScrubWriter(r, w))
+	case 1: // a writer that takes messages, as that for HTTPS does
+		w = request.NewScrubWriter(r, w)
+	default: // the server's own
+		w = wireClient{&c.client}
+		if tcp {
+			w = wireStreamClient{wireClient{&c.client}}
+		}
+		w = request.NewScrubWriter(r, w)
 	}
 	rcode, err := m.ServeDNS(context.Background(), w, r)
 	if err != nil {

@@ -106,12 +106,14 @@ func (s *server) ready(every time.Duration) error {
 // addr of its DNS port.
 func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// query asks over UDP. A server may say that it is ready a little before it listens: in-tree's does.
+// query asks over UDP, and again where the datagram was lost. A server may say that it is ready a little before it listens:
+// in-tree's does.
 func (s *server) query(r *dns.Msg) (*dns.Msg, error) {
-	client := dns.Client{Timeout: 2 * time.Second, UDPSize: dns.MaxMsgSize}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	client := dns.Client{Timeout: 500 * time.Millisecond, UDPSize: dns.MaxMsgSize}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		m, _, err := client.Exchange(r, s.addr())
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end) {
+		lost := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
+		if !lost || time.Now().After(end) {
 			return m, err
 		}
 	}

@@ -41,7 +41,7 @@ func (b *bench) start() ([]row, error) {
 		{What: "CPU time until then", Ours: seconds(u), Theirs: seconds(v), Ratio: number(u / v)},
 	}
 	for _, n := range []int{1000, imports} {
-		r, err := b.lastEvent(n, 2*rounds+1)
+		r, err := b.lastEvent(n, rounds)
 		if err != nil {
 			return nil, err
 		}

@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -65,6 +67,18 @@ func kubectl(t *testing.T, c *ControlPlane, args ...string) string {
 	return out
 }
 
+// namespace is a new one, so that tests can be repeated on one control plane.
+func namespace(t *testing.T, c *ControlPlane) string {
+	t.Helper()
+	name := "test-" + strings.ToLower(rand.Text())
+	kubectl(t, c, "create", "namespace", name)
+	t.Cleanup(func() {
+		_, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", name, "--wait=false")
+		must(t, err)
+	})
+	return name
+}
+
 // folder is a part of the checkout.
 func folder(t *testing.T, name string) string {
 	t.Helper()
@@ -80,6 +94,7 @@ func status(t *testing.T, kubeconfig, method, path string, limit time.Duration) 
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	must(t, err)
 	config.Timeout = limit
+	config.Dial = (&net.Dialer{}).DialContext // one of its own, so that no connection of an earlier request is used
 	client, err := rest.HTTPClientFor(config)
 	must(t, err)
 	defer client.CloseIdleConnections()
@@ -143,10 +158,11 @@ spec: {type: ClusterSetIP, ips: [10.96.1.1], ports: [{port: 80}]}
 
 func TestKilledAndStoppedAPIServerComesBackWithPortDataAndTokens(t *testing.T) {
 	c := controlPlane(t)
-	kubectl(t, c, "create", "configmap", "kept", "--from-literal=a=b")
-	kubectl(t, c, "create", "serviceaccount", "kept")
-	kubectl(t, c, "create", "clusterrolebinding", "kept", "--clusterrole=view", "--serviceaccount=default:kept")
-	account, err := c.ServiceAccountKubeconfig(t.Context(), "default", "kept", nil)
+	ns := namespace(t, c)
+	kubectl(t, c, "-n", ns, "create", "configmap", "kept", "--from-literal=a=b")
+	kubectl(t, c, "-n", ns, "create", "serviceaccount", "kept")
+	kubectl(t, c, "-n", ns, "create", "rolebinding", "kept", "--clusterrole=view", "--serviceaccount="+ns+":kept")
+	account, err := c.ServiceAccountKubeconfig(t.Context(), ns, "kept", nil)
 	must(t, err)
 	for _, end := range []struct {
 		how string
@@ -159,7 +175,7 @@ func TestKilledAndStoppedAPIServerComesBackWithPortDataAndTokens(t *testing.T) {
 			t.Errorf("%s, but it answers %d", end.how, code)
 		}
 		must(t, c.StartAPIServer(t.Context()))
-		if code, err := status(t, account, http.MethodGet, "/api/v1/namespaces/default/configmaps/kept", ordinary); code != http.StatusOK {
+		if code, err := status(t, account, http.MethodGet, "/api/v1/namespaces/"+ns+"/configmaps/kept", ordinary); code != http.StatusOK {
 			t.Errorf("%s and started: the ConfigMap with the token of before: %d %v", end.how, code, err)
 		}
 	}
@@ -181,35 +197,37 @@ func TestPausedAPIServerIsSilentUntilItIsResumed(t *testing.T) {
 func TestServiceAccountIsRefusedWhatRBACDoesNotGive(t *testing.T) {
 	c := controlPlane(t)
 	must(t, c.ApplyFolder(t.Context(), folder(t, "deploy/crds")))
-	kubectl(t, c, "create", "serviceaccount", "reader")
-	kubectl(t, c, "create", "clusterrole", "reader", "--verb=list", "--resource=serviceimports.multicluster.x-k8s.io")
-	kubectl(t, c, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount=default:reader")
-	account, err := c.ServiceAccountKubeconfig(t.Context(), "default", "reader", nil)
+	ns := namespace(t, c)
+	kubectl(t, c, "-n", ns, "create", "serviceaccount", "reader")
+	kubectl(t, c, "-n", ns, "create", "role", "reader", "--verb=list", "--resource=serviceimports.multicluster.x-k8s.io")
+	kubectl(t, c, "-n", ns, "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+ns+":reader")
+	account, err := c.ServiceAccountKubeconfig(t.Context(), ns, "reader", nil)
 	must(t, err)
-	const imports = "/apis/multicluster.x-k8s.io/v1beta1/namespaces/default/serviceimports"
+	imports := "/apis/multicluster.x-k8s.io/v1beta1/namespaces/" + ns + "/serviceimports"
 	for _, r := range []struct {
 		method, path string
 		want         int
 	}{
 		{http.MethodGet, imports, http.StatusOK},
 		{http.MethodPost, imports, http.StatusForbidden},
-		{http.MethodGet, "/api/v1/namespaces/default/secrets", http.StatusForbidden},
+		{http.MethodGet, "/api/v1/namespaces/" + ns + "/secrets", http.StatusForbidden},
 	} {
 		if code, err := status(t, account, r.method, r.path, ordinary); code != r.want {
 			t.Errorf("%s %s: %d %v, want %d", r.method, r.path, code, err, r.want)
 		}
 	}
-	if _, err := c.ServiceAccountKubeconfig(t.Context(), "default", "absent", nil); err == nil {
+	if _, err := c.ServiceAccountKubeconfig(t.Context(), ns, "absent", nil); err == nil {
 		t.Error("a kubeconfig for a ServiceAccount that does not exist")
 	}
 }
 
 func TestClientBehindAForwarderIsCutOffAloneAndReturns(t *testing.T) {
 	c := controlPlane(t)
-	kubectl(t, c, "create", "serviceaccount", "far")
+	ns := namespace(t, c)
+	kubectl(t, c, "-n", ns, "create", "serviceaccount", "far")
 	f, err := c.Forward()
 	must(t, err)
-	via, err := c.ServiceAccountKubeconfig(t.Context(), "default", "far", f)
+	via, err := c.ServiceAccountKubeconfig(t.Context(), ns, "far", f)
 	must(t, err)
 	reach := func(kubeconfig string) error {
 		code, err := status(t, kubeconfig, http.MethodGet, "/version", 2*time.Second)
@@ -245,6 +263,7 @@ func TestClientBehindAForwarderIsCutOffAloneAndReturns(t *testing.T) {
 func TestControlPlanesStandSideBySide(t *testing.T) {
 	first := controlPlane(t)
 	second := Run(t, Options{ServiceCIDR: "10.97.0.0/16", NoControllerManager: true, APIServer: []string{"--service-node-port-range=31000-31001"}})
+	// Where it has the name of an earlier run it has its address too.
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: one, namespace: default}\nspec: {type: NodePort, ports: [{port: 80}]}\n"
 	must(t, first.Apply(t.Context(), service))
 	must(t, second.Apply(t.Context(), service))

@@ -7,7 +7,7 @@ func (h *headless) find(label, cluster string) (id int, ok bool) {
 			continue
 		}
 		mask := uint32(len(h.table) - 1)
-		for i := hashHost(label, uint16(c)) & mask; h.table[i] != 0; i = (i + 1) & mask {
+		for i := hashHost(hashLabel(label), uint16(c)) & mask; h.table[i] != 0; i = (i + 1) & mask {
 			id := int(h.table[i] - 1)
 			if h.hosts[id].cluster == uint16(c) && h.label(id) == label {
 				return id, true

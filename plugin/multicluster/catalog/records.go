@@ -49,9 +49,10 @@ type Slice struct {
 	name    string // of the object, for a stable order
 	cluster string // source cluster id, one or two labels (N14)
 	ports   Ports
-	addrs   string // packed: four octets each, or sixteen
-	width   uint8  // 4 or 16; 0 when the slice has no endpoint
-	hosts   string // host labels, each behind its length octet; length 0: named by its address; nameless: not at all
+	addrs   string   // packed: four octets each, or sixteen
+	width   uint8    // 4 or 16; 0 when the slice has no endpoint
+	hosts   string   // host labels, each behind its length octet; length 0: named by its address; nameless: not at all
+	hashes  []uint32 // of the labels, those that addresses make included
 	version uint64
 }
 
@@ -71,13 +72,21 @@ func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version 
 		if addrs.Len() == 0 {
 			addrs.Grow(len(endpoints) * int(s.width))
 			hosts.Grow(len(endpoints) * 12)
+			s.hashes = make([]uint32, 0, len(endpoints))
 		}
-		addrs.Write(a.AsSlice())
+		packed := a.AsSlice()
+		addrs.Write(packed)
 		host := strings.ToLower(e.Host)
 		if host != "" && !IsLabel(host) {
 			hosts.WriteByte(nameless)
+			s.hashes = append(s.hashes, hashLabel(""))
 			continue
 		}
+		label := host
+		if label == "" {
+			label = dashed(string(packed))
+		}
+		s.hashes = append(s.hashes, hashLabel(label))
 		hosts.WriteByte(byte(len(host)))
 		hosts.WriteString(host)
 	}

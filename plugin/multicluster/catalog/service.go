@@ -57,13 +57,13 @@ func Build(imp *Import, from []*Slice) *Service {
 		s.v4, s.v6 = packIPs(imp)
 		return s
 	case Headless:
-		b := builder{slices: ready(from)}
-		if len(b.slices) == 0 {
+		from = ready(from)
+		if len(from) == 0 {
 			return nil
 		}
 		s.ports = noPorts
-		s.headless = b.build()
-		for _, sl := range b.slices {
+		s.headless = join(from)
+		for _, sl := range from {
 			s.version = max(s.version, sl.version)
 		}
 		return s

@@ -76,7 +76,10 @@ func (h *health) asked(r *resource, err error) {
 		if before != none && !h.troubled(none) {
 			log.Infof("The API server answers again")
 		}
-	case missing, forbidden:
+	case missing:
+		h.refusals[r.kind] = refusal(r, t)
+		log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], h.consequence())
+	case forbidden:
 		h.refusals[r.kind] = refusal(r, t)
 		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], h.consequence(), cause(err))
 	case unauthorized:

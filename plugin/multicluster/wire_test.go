@@ -1,0 +1,53 @@
+package multicluster
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+)
+
+// The writers of the library's server, UDP and TCP, are recognized as taking the wire format: if a release renames their type, replies
+// would take the slower way without anybody noticing (docs/decisions/0004).
+func TestServerWritersTakeWire(t *testing.T) {
+	m := large()
+	for _, network := range []string{"udp", "tcp"} {
+		took := make(chan bool, 1)
+		started := make(chan struct{})
+		s := &dns.Server{Net: network, NotifyStartedFunc: func() { close(started) },
+			Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+				took <- takesWire(w)
+				if _, err := m.ServeDNS(context.Background(), request.NewScrubWriter(r, w), r); err != nil {
+					t.Error(err)
+				}
+			})}
+		var addr string
+		if network == "udp" {
+			c, err := net.ListenPacket("udp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.PacketConn, addr = c, c.LocalAddr().String()
+		} else {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Listener, addr = l, l.Addr().String()
+		}
+		go func() { _ = s.ActivateAndServe() }()
+		<-started
+		reply, _, err := (&dns.Client{Net: network}).Exchange(question("web.test.svc.clusterset.local.", dns.TypeA, 1232), addr)
+		if err != nil || len(reply.Answer) != 1 || reply.IsEdns0() == nil {
+			t.Errorf("%s: %v %v", network, err, reply)
+		}
+		if !<-took {
+			t.Errorf("%s: the server's writer is not recognized", network)
+		}
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	}
+}
