@@ -84,7 +84,7 @@ func TestNamesOfGreatestLength(t *testing.T) {
 	s := c.serve(t, stanza)
 	s.waitFor(t, web, "A")
 	label := strings.Repeat("a", 63)
-	long := label + "." + label + "." + label + "." + strings.Repeat("b", 63-1-len("clusterset.local")) + ".clusterset.local."
+	long := label + "." + label + "." + label + "." + strings.Repeat("b", 254-3*64-len(".clusterset.local.")) + ".clusterset.local."
 	if len(long) != 254 {
 		t.Fatalf("the test's name has %d octets", len(long)+1)
 	}
