@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -34,12 +35,18 @@ const (
 	ceiling = "whoami"
 )
 
+// stanza of a plugin; api is the URL of a stub or the path of a kubeconfig.
 func stanza(plugin, api string) string {
+	options := "\n\t\tendpoint " + api
+	if filepath.IsAbs(api) {
+		options = "\n\t\tkubeconfig " + api
+	}
+	options += "\n\t\tstartup_timeout 60s\n\t}"
 	switch plugin {
 	case ours:
-		return "multicluster clusterset.local {\n\t\tendpoint " + api + "\n\t\tstartup_timeout 60s\n\t}"
+		return "multicluster clusterset.local {" + options
 	case inTree:
-		return "kubernetes clusterset.local {\n\t\tendpoint " + api + "\n\t\tmulticluster clusterset.local\n\t\tstartup_timeout 60s\n\t}"
+		return "kubernetes clusterset.local {\n\t\tmulticluster clusterset.local" + options
 	}
 	return plugin
 }

@@ -40,6 +40,7 @@ var parts = []part{
 	{"memory", "Memory", aboutMemory, (*bench).memory},
 	{"start", "Start to ready", aboutStart, (*bench).start},
 	{"updates", "Updates", aboutUpdates, (*bench).updates},
+	{"real", "Real API server", aboutReal, (*bench).real},
 }
 
 func main() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 const aboutSockets = "The coredns binary on one core, dnsperf on another, UDP on loopback, as many queries as the server can take (four " +
@@ -63,7 +64,7 @@ func (b *bench) sockets() ([]row, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, fmt.Errorf("server and client need a core each, and this machine has one")
 	}
-	if err := installDnsperf(); err != nil {
+	if err := lab.Require("dnsperf", "taskset"); err != nil {
 		return nil, err
 	}
 	api, err := stub.Start(standard(10_000))
@@ -245,19 +246,4 @@ func (b *bench) dnsperf(s *server, c socketCase, args ...string) (string, error)
 		return "", fmt.Errorf("dnsperf: %w: %s", err, out)
 	}
 	return string(out), nil
-}
-
-// installDnsperf installs the Debian package where the command is missing.
-func installDnsperf() error {
-	if _, err := exec.LookPath("dnsperf"); err == nil {
-		return nil
-	}
-	sudo := "sudo -n "
-	if os.Getuid() == 0 {
-		sudo = ""
-	}
-	if err := exec.Command("sh", "-c", sudo+"apt-get update -qq && "+sudo+"apt-get install -y -qq dnsperf").Run(); err != nil {
-		return fmt.Errorf("dnsperf is missing: install the Debian package dnsperf")
-	}
-	return nil
 }

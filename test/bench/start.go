@@ -22,6 +22,22 @@ func (b *bench) start() ([]row, error) {
 		return nil, err
 	}
 	defer api.Close()
+	rows, err := b.starts(api.URL, imports, rounds)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range []int{1000, imports} {
+		r, err := b.lastEvent(n, rounds)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// starts compares starts on one API server.
+func (b *bench) starts(api string, imports, rounds int) ([]row, error) {
 	wall, spent := map[string][]float64{}, map[string][]float64{}
 	for range rounds {
 		for _, p := range []string{ours, inTree} {
@@ -35,23 +51,15 @@ func (b *bench) start() ([]row, error) {
 	seconds := func(ns float64) string { return number(ns/1e9) + " s" }
 	x, y := median(wall[ours]), median(wall[inTree])
 	u, v := median(spent[ours]), median(spent[inTree])
-	rows := []row{
+	return []row{
 		row{What: "start to ready and answering, " + number(float64(imports)) + " imports", Ours: seconds(x), Theirs: seconds(y),
 			Ratio: number(x / y)}.atMost(x/y, 0.5, ""),
 		{What: "CPU time until then", Ours: seconds(u), Theirs: seconds(v), Ratio: number(u / v)},
-	}
-	for _, n := range []int{1000, imports} {
-		r, err := b.lastEvent(n, rounds)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r)
-	}
-	return rows, nil
+	}, nil
 }
 
-func (b *bench) startOnce(plugin string, api *stub.Server, imports int) (wall, cpu float64, err error) {
-	s, err := b.serve(stanza(plugin, api.URL), anyCore)
+func (b *bench) startOnce(plugin, api string, imports int) (wall, cpu float64, err error) {
+	s, err := b.serve(stanza(plugin, api), anyCore)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
 	"github.com/miekg/dns"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 const aboutUpdates = "A headless Service of 1,000 endpoints in ten EndpointSlices; each update changes one slice. CPU time of the server per update " +
@@ -60,7 +62,7 @@ func (b *bench) updates() ([]row, error) {
 	lat := map[string][]float64{}
 	for i := range 50 * rounds {
 		for _, p := range []string{ours, inTree} {
-			d, err := sides[p].srv.follow(sides[p].api, i)
+			d, err := sides[p].srv.follow(changing, i, sides[p].api.PutSlice)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p, err)
 			}
@@ -104,18 +106,21 @@ func (s *server) over(d time.Duration, f func(i int) error) (float64, error) {
 	return after - before, err
 }
 
-// follow changes an endpoint and tells how long it takes until its name is answered accordingly, in nanoseconds.
-func (s *server) follow(api *stub.Server, i int) (float64, error) {
-	slice := changing.Slices()[0]
+// follow makes an endpoint unready or ready and tells how long it takes until its name is answered accordingly, in nanoseconds;
+// put writes the changed slice.
+func (s *server) follow(h stub.Headless, i int, put func(*discoveryv1.EndpointSlice) error) (float64, error) {
+	slice := h.Slices()[0]
 	ready := i%2 == 1
-	slice.Endpoints[7].Conditions.Ready = &ready
-	name := *slice.Endpoints[7].Hostname + ".cluster-1." + headlessName(1000)
+	changed := &slice.Endpoints[1]
+	changed.Conditions.Ready = &ready
+	r := question(fmt.Sprintf("%s.%s.%s.%s.svc.%s", *changed.Hostname, slice.Labels[mcsv1beta1.LabelSourceCluster], h.Name, stub.HeadlessNamespace, zone),
+		dns.TypeA, 0)
 	began := time.Now()
-	if err := api.PutSlice(slice); err != nil {
+	if err := put(slice); err != nil {
 		return 0, err
 	}
 	for end := began.Add(10 * time.Second); time.Now().Before(end); {
-		m, err := s.query(question(name, dns.TypeA, 0))
+		m, err := s.query(r)
 		if err != nil {
 			return 0, err
 		}
@@ -123,5 +128,5 @@ func (s *server) follow(api *stub.Server, i int) (float64, error) {
 			return float64(time.Since(began)), nil
 		}
 	}
-	return 0, fmt.Errorf("%s did not change within ten seconds", name)
+	return 0, fmt.Errorf("%s did not change within ten seconds", r.Question[0].Name)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unsafe"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	corev1 "k8s.io/api/core/v1"
@@ -95,8 +96,8 @@ func TestRecordsDoNotPinTheirSource(t *testing.T) {
 			b[i] = 'X'
 		}
 	}
-	if imp.key != "service-00003.team-003" || imp.service.Key() != imp.key {
-		t.Errorf("the import became %q", imp.key)
+	if imp.key != "service-00003.team-003" || unsafe.StringData(imp.service.Key()) != unsafe.StringData(imp.key) {
+		t.Errorf("the import became %q, or has its key twice", imp.key)
 	}
 	for port := range imp.service.NamedPorts() {
 		if port != "https" {
@@ -135,6 +136,18 @@ func TestWatchesAreCutIntoEvents(t *testing.T) {
 	}
 	if _, _, err := f.event(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a stream that ends within a frame: %v", err)
+	}
+}
+
+func TestObjectsWithoutNameArePassedOver(t *testing.T) {
+	all := `{"type":"ADDED","object":{}}{"type":"ADDED","object":` + string(importJSON(1)) + `}{"type":"ODD","object":{}}`
+	r := Config{}.imports(newStore(false), "", "", nil)
+	d := &decoder{format: r.format(strings.NewReader(all)), read: r.reader()}
+	if _, o, err := d.Decode(); o == nil || err != nil || o.(*importObject).key != "service-00001.team-001" {
+		t.Errorf("%+v %v", o, err)
+	}
+	if _, _, err := d.Decode(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("an event of an unknown kind: %v", err)
 	}
 }
 
@@ -272,7 +285,8 @@ func FuzzSlice(f *testing.F) {
 	s.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "p"}
 	s.Endpoints[1].Conditions.Ready = ptr(false)
 	f.Add(marshal(s))
-	f.Add([]byte{0x0a, 0x03, 0x0a, 0x01, 'a', 0x1b, 0x0b, 0x0c, 0x1c})
+	f.Add(append(marshal(s), 9<<3|wireStart, 1<<3|wireVarint, 1, 9<<3|wireEnd)) // an unknown group
+	f.Add(append(marshal(s), 9<<3|wire64, 1, 2, 3, 4, 5, 6, 7, 8, 9<<3|wire32, 1, 2, 3, 4))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var want discoveryv1.EndpointSlice
 		r := sliceReader{store: newStore(false), podNames: true}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -112,6 +115,7 @@ func TestServedVersionIsFollowed(t *testing.T) {
 }
 
 func TestOutageKeepsAnswersAndReloads(t *testing.T) {
+	out := capture(t)
 	a := startAPI(t)
 	a.put(clusterSetIP("web", "10.42.0.1"))
 	c := a.config()
@@ -123,13 +127,15 @@ func TestOutageKeepsAnswersAndReloads(t *testing.T) {
 	if again != w || !again.Synced() || addrs(again.Index(), "web.test") != "10.42.0.1" {
 		t.Error("a reload while the API server is down has not the watched state (L4)")
 	}
-	before := len(a.asked())
 	a.put(clusterSetIP("web", "10.42.0.2"))
 	a.up(t)
 	answers(t, w, "web.test", "10.42.0.2")
 	eventually(t, "api_up", w.health.up)
-	if lists := a.asked()[before:]; strings.Contains(strings.Join(lists, "\n"), "sendInitialEvents") {
-		t.Logf("listed again after the outage: %v", lists)
+	if n := strings.Count(out.String(), "Cannot list and watch"); n != 1 {
+		t.Errorf("%d lines about one outage:\n%s", n, out)
+	}
+	if n := strings.Count(out.String(), "answers again"); n != 1 {
+		t.Errorf("%d lines when it was over:\n%s", n, out)
 	}
 }
 
@@ -190,20 +196,21 @@ func TestNamespacesAndLabelsAreSelected(t *testing.T) {
 	labelled := clusterSetIP("labelled", "10.42.0.1")
 	labelled.Labels = map[string]string{"tier": "front"}
 	a.put(labelled, clusterSetIP("plain", "10.42.0.2"), headless("db"), slice("s", "db", "eu", "10.1.0.1"),
-		in(clusterSetIP("web", "10.42.0.3"), "prod"), in(clusterSetIP("web", "10.42.0.4"), "dev"),
+		in(clusterSetIP("web", "10.42.0.3"), "prod"), in(clusterSetIP("web", "10.42.0.4"), "dev"), in(slice("s", "web", "eu", "10.1.0.9"), "dev"),
 		namespace("test", map[string]string{"dns": "yes"}), namespace("prod", nil))
 	all := map[string]string{"labelled.test": "10.42.0.1", "plain.test": "10.42.0.2", "db.test": "10.1.0.1", "web.prod": "10.42.0.3", "web.dev": "10.42.0.4"}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		keys   []string
+		slices int
 		asks   string
 	}{
-		"all":              {func(c *Config) {}, []string{"labelled.test", "plain.test", "db.test", "web.prod", "web.dev"}, "/v1beta1/serviceimports?"},
-		"one namespace":    {func(c *Config) { c.Namespaces = []string{"prod"} }, []string{"web.prod"}, "/v1beta1/namespaces/prod/serviceimports?"},
-		"two namespaces":   {func(c *Config) { c.Namespaces = []string{"test", "prod"} }, []string{"labelled.test", "plain.test", "db.test", "web.prod"}, "/v1beta1/serviceimports?"},
-		"namespace labels": {func(c *Config) { c.NamespaceLabels = "dns in (yes)" }, []string{"labelled.test", "plain.test", "db.test"}, "/api/v1/namespaces?"},
-		"labels":           {func(c *Config) { c.Labels = "tier=front" }, []string{"labelled.test"}, "labelSelector=tier%3Dfront"},
-		"noendpoints":      {func(c *Config) { c.NoEndpoints = true }, []string{"labelled.test", "plain.test", "web.prod", "web.dev"}, "serviceimports?"},
+		"all":              {func(c *Config) {}, []string{"labelled.test", "plain.test", "db.test", "web.prod", "web.dev"}, 2, "/v1beta1/serviceimports?"},
+		"one namespace":    {func(c *Config) { c.Namespaces = []string{"prod"} }, []string{"web.prod"}, 0, "/v1beta1/namespaces/prod/serviceimports?"},
+		"two namespaces":   {func(c *Config) { c.Namespaces = []string{"test", "prod"} }, []string{"labelled.test", "plain.test", "db.test", "web.prod"}, 1, "/v1beta1/serviceimports?"},
+		"namespace labels": {func(c *Config) { c.NamespaceLabels = "dns in (yes)" }, []string{"labelled.test", "plain.test", "db.test"}, 2, "/api/v1/namespaces?"},
+		"labels":           {func(c *Config) { c.Labels = "tier=front" }, []string{"labelled.test"}, 2, "labelSelector=tier%3Dfront"},
+		"noendpoints":      {func(c *Config) { c.NoEndpoints = true }, []string{"labelled.test", "plain.test", "web.prod", "web.dev"}, 0, "serviceimports?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(a.asked())
@@ -227,12 +234,22 @@ func TestNamespacesAndLabelsAreSelected(t *testing.T) {
 			if found != len(c.keys) {
 				t.Errorf("%d names answer, want %d", found, len(c.keys))
 			}
+			if got := held(w); got != c.slices {
+				t.Errorf("%d slices held, want %d", got, c.slices)
+			}
 			asked := strings.Join(a.asked()[before:], "\n")
 			if !strings.Contains(asked, c.asks) || config.NoEndpoints == strings.Contains(asked, "endpointslices") {
 				t.Errorf("asked\n%s", asked)
 			}
 		})
 	}
+}
+
+// held is how many slices are in memory.
+func held(w *Watch) int {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	return len(w.store.slices)
 }
 
 func TestWatchesAreSharedAndStop(t *testing.T) {
@@ -283,11 +300,42 @@ func TestCloseDoesNotWaitForTheAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an attempt failed", func() bool { w.health.mu.Lock(); defer w.health.mu.Unlock(); return len(w.health.answered) == 2 })
+	s := &source{client: client(t, a.config()), health: w.health}
+	s.resource = Config{}.imports(w.store, "", "", nil)
+	streamed := true
+	_, err = s.watch(t.Context(), metav1.ListOptions{SendInitialEvents: &streamed})
+	if err == nil || utilnet.IsConnectionRefused(err) {
+		t.Errorf("%v: the reflector would wait where nothing can stop it", err)
+	}
+	if _, err = s.watch(t.Context(), metav1.ListOptions{}); !utilnet.IsConnectionRefused(err) {
+		t.Errorf("%v: the reflector would list again where it could go on", err)
+	}
 	start := time.Now()
 	w.Close()
 	if d := time.Since(start); d > time.Second {
 		t.Errorf("Close took %v", d)
+	}
+}
+
+func client(t *testing.T, config Config) rest.Interface {
+	cfg, err := config.rest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := newClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestAttemptsAreAtMost4SecondsApart, so that a CRD or a permission that comes is used within 5 (L2).
+func TestAttemptsAreAtMost4SecondsApart(t *testing.T) {
+	next := backoff.DelayFunc()
+	for range 100 {
+		if d := next(); d > 4*time.Second || d < 200*time.Millisecond {
+			t.Fatalf("a delay of %v", d)
+		}
 	}
 }
 

@@ -174,8 +174,29 @@ func v6(n uint32) string {
 	return netip.AddrFrom16(b).String()
 }
 
-// namespaces that the data set's objects are in.
-func (s Shape) namespaces() []*corev1.Namespace {
+// ServiceImports of the data set.
+func (s Shape) ServiceImports() []*mcsv1beta1.ServiceImport {
+	var all []*mcsv1beta1.ServiceImport
+	for i := range s.Imports {
+		all = append(all, clusterSetIP(i))
+	}
+	for _, h := range s.Headless {
+		all = append(all, h.Import())
+	}
+	return all
+}
+
+// EndpointSlices of the data set.
+func (s Shape) EndpointSlices() []*discoveryv1.EndpointSlice {
+	var all []*discoveryv1.EndpointSlice
+	for _, h := range s.Headless {
+		all = append(all, h.Slices()...)
+	}
+	return all
+}
+
+// Namespaces that the data set's objects are in.
+func (s Shape) Namespaces() []*corev1.Namespace {
 	names := []string{HeadlessNamespace}
 	for i := 0; i < s.Imports; i += perNamespace {
 		_, ns := ClusterSetIP(i)

@@ -100,24 +100,19 @@ func Start(shape Shape) (*Server, error) {
 func (s *Server) Close() error { return s.http.Close() }
 
 func (s *Server) load(shape Shape) error {
-	for _, ns := range shape.namespaces() {
-		if err := s.put(Namespaces, ns); err != nil {
+	for _, o := range shape.Namespaces() {
+		if err := s.put(Namespaces, o); err != nil {
 			return err
 		}
 	}
-	for i := range shape.Imports {
-		if err := s.put(ServiceImports, clusterSetIP(i)); err != nil {
+	for _, o := range shape.ServiceImports() {
+		if err := s.put(ServiceImports, o); err != nil {
 			return err
 		}
 	}
-	for _, h := range shape.Headless {
-		if err := s.put(ServiceImports, h.Import()); err != nil {
+	for _, o := range shape.EndpointSlices() {
+		if err := s.put(EndpointSlices, o); err != nil {
 			return err
-		}
-		for _, slice := range h.Slices() {
-			if err := s.put(EndpointSlices, slice); err != nil {
-				return err
-			}
 		}
 	}
 	for _, t := range s.tables {
