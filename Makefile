@@ -6,12 +6,14 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -buildvcs=false -trimpath
+# One way of compiling for everything but the race detector, so that CoreDNS is compiled once.
+export CGO_ENABLED := 0
 
 # What make test proves beside the unit tests needs the laboratory's binaries; they are built once and kept in the cache.
 .PHONY: build
 build: ## bin/coredns and bin/clusterset-lab
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: build ## a real control plane, our CoreDNS, and the questions a reader wants to ask (KEEP=1: leave it running)
@@ -40,7 +42,7 @@ bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchm
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/coredns ./cmd/coredns; \
+		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/coredns ./cmd/coredns; \
 	done
 	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir ../../bin/image
 	cd deploy/image && IMAGE_DIR='$(CURDIR)/bin/image' $(GO) test -count=1 ./...

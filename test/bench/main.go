@@ -46,7 +46,7 @@ var parts = []part{
 func main() {
 	out := flag.String("out", "", "write the results to this `file` as well")
 	only := flag.String("only", "", "comma-separated `parts` to run: "+strings.Join(partNames(), ", "))
-	quick := flag.Bool("quick", false, "about a minute: few rounds, small data sets")
+	quick := flag.Bool("quick", false, "one or two minutes: few rounds, small data sets")
 	bin := flag.String("coredns", "bin/coredns", "the server `binary` to measure")
 	role := flag.String("role", "", "for the program's own use: what a child process does")
 	flag.Parse()

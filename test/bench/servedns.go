@@ -92,7 +92,7 @@ func (b *bench) serveDNS() ([]row, error) {
 	defer s.Close()
 	rounds := 101
 	if b.quick {
-		rounds = 15
+		rounds = 9
 	}
 	var rows []row
 	err = b.child(&rows, "servedns", s.URL, strconv.Itoa(rounds))

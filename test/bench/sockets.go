@@ -96,9 +96,9 @@ func (b *bench) sockets() ([]row, error) {
 
 // cpuRows measures CPU per query.
 func (b *bench) cpuRows(servers map[string]*server) ([]row, error) {
-	rounds, seconds := 7, 1.0
+	rounds, seconds := 9, 0.4
 	if b.quick {
-		rounds, seconds = 1, 0.3
+		rounds, seconds = 2, 0.2
 	}
 	type series struct{ perQuery, ratio []float64 }
 	all := map[string]*series{}
@@ -176,7 +176,7 @@ func (b *bench) perQuery(s *server, c socketCase, seconds float64) (float64, err
 
 // latencyRows measures one query at a time.
 func (b *bench) latencyRows(servers map[string]*server) ([]row, error) {
-	rounds := 5
+	rounds := 3
 	if b.quick {
 		rounds = 1
 	}

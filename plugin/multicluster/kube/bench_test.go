@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -175,43 +176,32 @@ func BenchmarkEndpointHeap100k(b *testing.B) {
 	}
 	for b.Loop() {
 		before := heap()
-		s := newStore(false)
-		imports, slices := s.importFeed(), s.sliceFeed()
-		for i := range 100 {
-			o := headless(fmt.Sprintf("db-%03d", i))
-			o.ResourceVersion = "7"
-			j, _ := json.Marshal(o)
-			imports.Add((&importReader{store: s}).read(j))
-		}
-		imports.Replace(listOf(s), "7")
-		r := sliceReader{store: s}
-		var held []any
-		for _, m := range raw {
-			o, err := r.read(m)
-			if err != nil {
-				b.Fatal(err)
-			}
-			slices.Add(o)
-			held = append(held, o)
-		}
-		slices.Replace(held, "60000")
-		held = nil
-		if _, all := s.index.Snapshot(); len(all) != 100 {
-			b.Fatal(len(all))
-		}
+		s := fillEndpoints(b, raw)
 		b.ReportMetric(float64(heap()-before)/100_000, "B/endpoint")
 		runtime.KeepAlive(s)
 	}
 	runtime.KeepAlive(raw)
 }
 
-func listOf(s *store) (all []any) {
-	for _, g := range s.services {
-		if g.imp != nil {
-			all = append(all, g.imp)
-		}
+// fillEndpoints is a store with these slices, ten to a Headless Service.
+func fillEndpoints(t testing.TB, raw [][]byte) *store {
+	s := newStore(false)
+	imports, slices := s.importFeed(), s.sliceFeed()
+	r := sliceReader{store: s}
+	var services, held []any
+	for i := range len(raw) / 10 {
+		services = append(services, &importObject{key: fmt.Sprintf("db-%03d.test", i), version: 7, kind: catalog.Headless})
 	}
-	return all
+	imports.Replace(services, "7")
+	for _, m := range raw {
+		o, err := r.read(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, o)
+	}
+	slices.Replace(held, "60000")
+	return s
 }
 
 // BenchmarkFirstReplace50k is the time from the end of the list of imports to synced.
@@ -250,7 +240,7 @@ func BenchmarkRelist50k(b *testing.B) {
 func BenchmarkChange10k(b *testing.B) {
 	s := newStore(false)
 	imports, slices := s.importFeed(), s.sliceFeed()
-	imports.Replace([]any{&importObject{key: "db-000.test", version: 1, kind: 2}}, "1")
+	imports.Replace([]any{&importObject{key: "db-000.test", version: 1, kind: catalog.Headless}}, "1")
 	r := sliceReader{store: s}
 	var held []any
 	for i := range 100 {

@@ -12,7 +12,7 @@ import (
 type feed struct {
 	store *store
 	table table
-	round uint32       // lists, so far
+	round uint32       // lists in which something was gone, so far
 	heard atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
 }
 
@@ -20,10 +20,11 @@ type feed struct {
 type table struct {
 	set    func(object any, round uint32)
 	remove func(object any, version uint64)
-	// sweep removes what was in no list of this round.
+	// sweep removes what was not set in this round.
 	sweep   func(round uint32, version uint64)
 	size    func() int
 	version func(object any) uint64
+	held    func(object any) bool // it is in the store
 }
 
 func (s *store) feed(t table) *feed {
@@ -37,6 +38,7 @@ func (s *store) importFeed() *feed {
 		set:     func(o any, round uint32) { s.setImport(o.(*importObject), round) },
 		remove:  func(o any, version uint64) { s.removeImport(o.(*importObject).key, version) },
 		version: func(o any) uint64 { return o.(*importObject).version },
+		held:    func(o any) bool { return o.(*importObject).held },
 		size:    func() int { return s.imports },
 		sweep: func(round uint32, version uint64) {
 			for key, g := range s.services {
@@ -53,6 +55,7 @@ func (s *store) sliceFeed() *feed {
 		set:     func(o any, round uint32) { s.setSlice(o.(*sliceObject), round) },
 		remove:  func(o any, version uint64) { s.removeSlice(o.(*sliceObject).key, version) },
 		version: func(o any) uint64 { return o.(*sliceObject).version },
+		held:    func(o any) bool { return o.(*sliceObject).held },
 		size:    func() int { return len(s.slices) },
 		sweep: func(round uint32, version uint64) {
 			for key, o := range s.slices {
@@ -69,6 +72,7 @@ func (s *store) namespaceFeed() *feed {
 		set:     func(o any, round uint32) { s.setNamespace(o.(*namespaceObject), round) },
 		remove:  func(o any, version uint64) { s.removeNamespace(o.(*namespaceObject).key, version) },
 		version: func(o any) uint64 { return o.(*namespaceObject).version },
+		held:    func(o any) bool { return o.(*namespaceObject).held },
 		size:    func() int { return len(s.namespaces) },
 		sweep: func(round uint32, version uint64) {
 			for key, o := range s.namespaces {
@@ -108,11 +112,17 @@ func (f *feed) Delete(object any) error {
 // Transformer.
 func (f *feed) Replace(objects []any, version string) error {
 	defer f.lock()()
-	f.round++
 	for _, o := range objects {
-		f.table.set(o, f.round)
+		if !f.table.held(o) {
+			f.table.set(o, f.round)
+		}
 	}
+	// All that was listed is held now. If that is not all that is held, the rest is gone.
 	if len(objects) != f.table.size() {
+		f.round++
+		for _, o := range objects {
+			f.table.set(o, f.round)
+		}
 		f.table.sweep(f.round, parseUint([]byte(version), 64))
 	}
 	f.store.listed(f)

@@ -15,7 +15,7 @@ import (
 
 // mark is what the store notes on an object; only it reads and writes it.
 type mark struct {
-	round uint32 // the last list that had the object
+	round uint32 // of the feed, when it was set last
 	held  bool   // it is in the store
 }
 

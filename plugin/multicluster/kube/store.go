@@ -16,6 +16,7 @@ type store struct {
 
 	mu         sync.Mutex
 	waiting    map[*feed]bool          // before the first build: feeds without a complete list
+	later      map[string]struct{}     // before the first build: services that it has to make
 	services   map[string]*service     // by "<svc>.<ns>"
 	slices     map[string]*sliceObject // by "<ns>/<name>"
 	imports    int
@@ -35,6 +36,7 @@ func newStore(selectNamespaces bool) *store {
 	s := &store{
 		index:     catalog.NewIndex(),
 		waiting:   make(map[*feed]bool),
+		later:     make(map[string]struct{}),
 		done:      make(chan struct{}),
 		services:  make(map[string]*service),
 		slices:    make(map[string]*sliceObject),
@@ -196,12 +198,13 @@ func (s *store) setNamespace(o *namespaceObject, round uint32) {
 		old.round = round
 		return
 	}
-	o.round = round
+	o.mark = mark{round, true}
 	s.inNamespace(o.key, o.version, func() { s.namespaces[o.key] = o })
 }
 
 func (s *store) removeNamespace(key string, version uint64) {
-	if s.namespaces[key] != nil {
+	if o := s.namespaces[key]; o != nil {
+		o.held = false
 		s.inNamespace(key, version, func() { delete(s.namespaces, key) })
 	}
 }
@@ -261,7 +264,9 @@ func (s *store) publishSlices(key string, g *service, version uint64, trigger in
 func (s *store) publish(key string, g *service, version uint64, trigger int64) {
 	if s.synced.Load() || !s.depends(g) {
 		s.put(key, g, version, trigger)
+		return
 	}
+	s.later[key] = struct{}{}
 }
 
 // depends tells whether what a Service answers depends on more than its import.
@@ -310,11 +315,12 @@ func (s *store) listed(f *feed) {
 	if len(s.waiting) > 0 {
 		return
 	}
-	for key, g := range s.services {
-		if s.depends(g) && g.imp != nil {
+	for key := range s.later {
+		if g := s.services[key]; g != nil && g.imp != nil {
 			s.put(key, g, versionOf(g), 0)
 		}
 	}
+	s.later = nil
 	s.synced.Store(true)
 	close(s.done)
 }

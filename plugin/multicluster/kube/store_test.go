@@ -318,3 +318,26 @@ func capture(t *testing.T) *bytes.Buffer {
 	t.Cleanup(func() { golog.SetOutput(os.Stderr) })
 	return out
 }
+
+// TestBrokenListsLeaveNothingBehind: what only a list that broke off had, or what went while it streamed, is gone with the next.
+func TestBrokenListsLeaveNothingBehind(t *testing.T) {
+	b := listed(t)
+	b.put(clusterSetIP("held", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	b.want("held.test", "10.42.0.1")
+	add, addSlice := b.imports.Transformer(), b.slices.Transformer()
+	// Streamed, and then the connection breaks.
+	for _, o := range []any{b.decodeAs(clusterSetIP("held", "10.42.0.1"), 11), b.decode(clusterSetIP("new", "10.42.0.2"))} {
+		if _, err := add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addSlice(b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13))
+	// The next list has neither.
+	db := b.decodeAs(headless("db"), 12)
+	add(db)
+	b.imports.Replace([]any{db}, "90")
+	b.slices.Replace(nil, "90")
+	for _, key := range []string{"held.test", "new.test", "db.test"} {
+		b.want(key, "absent")
+	}
+}
