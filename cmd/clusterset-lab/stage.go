@@ -85,7 +85,8 @@ func (s *stage) deploy(ctx context.Context, root string) error {
 	return err
 }
 
-// changes are the lines of corefile.example that the demo changes, and into what: it needs free ports, it is not in a pod, and it asks nobody outside.
+// changes are the lines of corefile.example that the demo changes, and into what: it needs free ports, is not in a pod, and asks
+// nobody outside.
 func changes(kubeconfig string) [][2]string {
 	return [][2]string{
 		{".:53 {", ".:DNS_PORT {\n    bind 127.0.0.1"},

@@ -142,7 +142,7 @@ func TestL2MissingCRD(t *testing.T) {
 		t.Error("ready before startup_timeout although the CRD is missing")
 	}
 	eventually(t, 20*time.Second, "ready after startup_timeout", func() bool { return s.ready(t) })
-	if n := s.logLines("Cannot watch"); n != 1 {
+	if n := s.logLines("are not served by the API server: apply deploy/crds"); n != 1 {
 		t.Errorf("%d log lines about the missing CRD, want 1:\n%s", n, s.log())
 	}
 	c.applyCRDs(t)

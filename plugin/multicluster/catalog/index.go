@@ -70,14 +70,12 @@ func (x *Index) Set(key string, s *Service, version uint64) bool {
 	return x.set(key, s, version)
 }
 
-// Fill sets many Services at once, as Set with their own versions does: for the first build.
-func (x *Index) Fill(all []*Service) {
+// Seen takes note of the resourceVersion of an object that is there at the first build, whether or not it answers now: it may have
+// been the one whose change altered an answer before, and the serial must not go back at a restart (M4).
+func (x *Index) Seen(version uint64) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	x.grow(len(all))
-	for _, s := range all {
-		x.set(s.key, s, s.version)
-	}
+	x.serial.Store(max(version, x.serial.Load()))
 }
 
 func (x *Index) set(key string, s *Service, version uint64) bool {

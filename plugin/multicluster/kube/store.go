@@ -318,6 +318,7 @@ func (s *store) listed(f *feed) {
 	for key := range s.later {
 		if g := s.services[key]; g != nil && g.imp != nil {
 			s.put(key, g, versionOf(g), 0)
+			s.index.Seen(versionOf(g))
 		}
 	}
 	s.later = nil

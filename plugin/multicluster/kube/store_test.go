@@ -341,3 +341,20 @@ func TestBrokenListsLeaveNothingBehind(t *testing.T) {
 		b.want(key, "absent")
 	}
 }
+
+// TestListsAreFollowedBackwards: after the API server's data was restored, a list has what was replaced long ago.
+func TestListsAreFollowedBackwards(t *testing.T) {
+	b := listed(t)
+	imp, sl := b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(slice("s", "db", "eu", "10.1.0.1"))
+	db := b.decode(headless("db"))
+	b.imports.Add(imp)
+	b.imports.Add(db)
+	b.slices.Add(sl)
+	b.put(clusterSetIP("web", "10.42.0.2"), slice("s", "db", "eu", "10.1.0.2"))
+	b.want("web.test", "10.42.0.2")
+	b.want("db.test", "10.1.0.2")
+	b.imports.Replace([]any{imp, db}, "12")
+	b.slices.Replace([]any{sl}, "12")
+	b.want("web.test", "10.42.0.1")
+	b.want("db.test", "10.1.0.1")
+}
