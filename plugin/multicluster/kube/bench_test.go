@@ -17,7 +17,7 @@ import (
 func managed(o object) {
 	o.SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: "clusterset-controller", Operation: "Apply", FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`)},
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`),
 	}})
 	o.SetUID("8a1f8f9e-1e5d-4b0e-9d4f-6f0c1f3a7c11")
 }

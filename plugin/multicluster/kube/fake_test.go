@@ -55,12 +55,6 @@ type change struct {
 	old, new object
 }
 
-var group = map[string]string{
-	"serviceimports": "/apis/multicluster.x-k8s.io/",
-	"endpointslices": "/apis/discovery.k8s.io/",
-	"namespaces":     "/api/",
-}
-
 // startAPI serves on a free port of loopback until the test ends.
 func startAPI(t testing.TB) *api {
 	t.Helper()

@@ -98,9 +98,9 @@ func (s *jsonSource) value() ([]byte, error) {
 
 // extent finds the end of a value, piece by piece. It does not check what is inside.
 type extent struct {
-	depth            int
-	quoted, escaped  bool
-	scalar, finished bool
+	depth           int
+	quoted, escaped bool
+	scalar          bool
 }
 
 // scan consumes octets up to the end of the value and tells whether it came. A number ends before what follows it.

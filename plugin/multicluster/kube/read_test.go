@@ -285,7 +285,7 @@ func FuzzSlice(f *testing.F) {
 	s.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "p"}
 	s.Endpoints[1].Conditions.Ready = ptr(false)
 	f.Add(marshal(s))
-	f.Add(append(marshal(s), 9<<3|wireStart, 1<<3|wireVarint, 1, 9<<3|wireEnd)) // an unknown group
+	f.Add(append(marshal(s), 9<<3|wireStart, 1<<3 /* of wireVarint */, 1, 9<<3|wireEnd)) // an unknown group
 	f.Add(append(marshal(s), 9<<3|wire64, 1, 2, 3, 4, 5, 6, 7, 8, 9<<3|wire32, 1, 2, 3, 4))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var want discoveryv1.EndpointSlice

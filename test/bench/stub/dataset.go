@@ -151,7 +151,7 @@ func serviceImport(name, namespace string, t mcsv1beta1.ServiceImportType, port 
 func managed(apiVersion, fields string) []metav1.ManagedFieldsEntry {
 	return []metav1.ManagedFieldsEntry{{
 		Manager: "clusterset-controller", Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion,
-		Time: &created, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)},
+		Time: &created, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
 	}}
 }
 
