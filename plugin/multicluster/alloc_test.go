@@ -64,17 +64,17 @@ var hotPath = []struct {
 	edns   uint16
 	budget float64 // allocations, the packed reply included
 }{
-	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 1},
-	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 1},
-	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 1},
-	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 1},
-	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 1},
-	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 1},
+	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 0},
+	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 0},
+	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 0},
+	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 0},
+	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 0},
+	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 0},
 	{"headless A of 100", "h100.test.svc.clusterset.local.", dns.TypeA, 0, 3},
 	{"headless A of 1000", "h1000.test.svc.clusterset.local.", dns.TypeA, 0, 3},
 	{"headless A of 1000 with EDNS", "h1000.test.svc.clusterset.local.", dns.TypeA, 1232, 3},
-	{"AAAA at v4-only headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeAAAA, 0, 1},
-	{"TXT at headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeTXT, 0, 1},
+	{"AAAA at v4-only headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeAAAA, 0, 0},
+	{"TXT at headless of 1000", "h1000.test.svc.clusterset.local.", dns.TypeTXT, 0, 0},
 	{"headless SRV of 1000", "_http._tcp.h1000.test.svc.clusterset.local.", dns.TypeSRV, 1232, 6},
 }
 

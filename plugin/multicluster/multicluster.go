@@ -56,13 +56,15 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	if !m.source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
 		return dns.RcodeServerFailure, nil // L1
 	}
-	a := asked{r: r, zone: m.zones[i], owner: name[at:], index: m.source.Index()}
+	out := newOutlet(w)
+	defer out.release()
+	a := asked{r: r, zone: m.zones[i], owner: name[at:], index: m.source.Index(), memory: out.memory()}
 	a.window, a.limit = m.window(a.zone), limit(w, r)
 	msg := a.answer(q)
 	if msg.Rcode == dns.RcodeNameError && m.Fall.Through(name) {
 		return plugin.NextOrFailure(m.Name(), m.Next, ctx, w, r)
 	}
-	if err := write(w, r, msg); err != nil { // M5
+	if err := out.write(r, msg); err != nil { // M5
 		return dns.RcodeServerFailure, plugin.Error(pluginName, err)
 	}
 	return msg.Rcode, nil
@@ -90,6 +92,7 @@ type asked struct {
 	index  *catalog.Index
 	window catalog.Window
 	limit  int
+	memory *reply.Memory // nil: the reply gets its own
 }
 
 func (a *asked) answer(q query.Query) *dns.Msg {
@@ -163,15 +166,15 @@ func (a *asked) reply(svc *catalog.Service, res catalog.Result) *dns.Msg {
 	case res.Outcome == catalog.NoData:
 		return a.noData(res.Pending)
 	case res.Addrs != "":
-		return a.zone.Addresses(a.r, a.r.Question[0].Qtype, res.Addrs, a.limit)
+		return a.zone.Addresses(a.memory, a.r, a.r.Question[0].Qtype, res.Addrs, a.limit)
 	}
-	return a.zone.SRV(a.r, svc.Key(), res.Targets, a.limit)
+	return a.zone.SRV(a.memory, a.r, svc.Key(), res.Targets, a.limit)
 }
 
 func (a *asked) noData(pending bool) *dns.Msg {
-	return a.zone.Negative(a.r, dns.RcodeSuccess, a.owner, a.index.Serial(), pending)
+	return a.zone.Negative(a.memory, a.r, dns.RcodeSuccess, a.owner, a.index.Serial(), pending)
 }
 
 func (a *asked) nameError() *dns.Msg {
-	return a.zone.Negative(a.r, dns.RcodeNameError, a.owner, a.index.Serial(), false)
+	return a.zone.Negative(a.memory, a.r, dns.RcodeNameError, a.owner, a.index.Serial(), false)
 }

@@ -11,28 +11,70 @@ import (
 	"github.com/miekg/dns"
 )
 
-// write sends a reply that fits the client's buffer and says itself whether it is to be compressed. Straight below the server
-// stands its ScrubWriter, which would find out both again, in two more walks over all records, and does not compress large
-// replies to TCP (M3, docs/decisions/0003): where no other plugin has put a writer between, the reply goes past it, packed by us if
-// the writer below takes the wire format (docs/decisions/0004).
-func write(w dns.ResponseWriter, r, m *dns.Msg) error {
+// outlet is the way that a reply takes. Straight below the server stands its ScrubWriter, which would find out again, in two more
+// walks over all records, that the reply fits, and does not compress large replies to TCP (M3, docs/decisions/0003): where no
+// other plugin has put a writer between, the reply goes past it, packed by us if the writer below takes the wire format. Then nobody
+// keeps it, and it is made in memory that the next one is made in (docs/decisions/0004).
+type outlet struct {
+	w    dns.ResponseWriter
+	bare *request.ScrubWriter // w, if it is the server's own
+	lent *lent                // if the reply goes out as octets
+}
+
+type lent struct {
+	memory reply.Memory
+	wire   []byte
+}
+
+var lents = sync.Pool{New: func() any { return new(lent) }}
+
+func newOutlet(w dns.ResponseWriter) outlet {
+	o := outlet{w: w}
 	if scrub, ok := w.(*request.ScrubWriter); ok {
-		state := request.Request{W: scrub.ResponseWriter, Req: r}
-		state.SizeAndDo(m)
+		o.bare = scrub
 		if takesWire(scrub.ResponseWriter) {
-			return writeWire(scrub.ResponseWriter, m)
+			o.lent = lents.Get().(*lent)
 		}
-		return scrub.ResponseWriter.WriteMsg(m)
 	}
-	if m.Compress && overStream(w) {
-		if scrub := scrubber(w); scrub != nil {
+	return o
+}
+
+func (o *outlet) release() {
+	if o.lent != nil {
+		lents.Put(o.lent)
+	}
+}
+
+func (o *outlet) memory() *reply.Memory {
+	if o.lent == nil {
+		return nil
+	}
+	return &o.lent.memory
+}
+
+// write sends a reply that fits the client's buffer and says itself whether it is to be compressed.
+func (o *outlet) write(r, m *dns.Msg) error {
+	if o.bare != nil {
+		state := request.Request{W: o.bare.ResponseWriter, Req: r}
+		state.SizeAndDo(m)
+		if o.lent != nil {
+			if wire, ok := reply.Pack(o.lent.wire[:0], m); ok {
+				o.lent.wire = wire
+				_, err := o.bare.ResponseWriter.Write(wire)
+				return err
+			}
+		}
+		return o.bare.ResponseWriter.WriteMsg(m)
+	}
+	if m.Compress && overStream(o.w) {
+		if scrub := scrubber(o.w); scrub != nil {
 			scrub.ResponseWriter = compressor{scrub.ResponseWriter}
 		}
 	}
-	return w.WriteMsg(m)
+	return o.w.WriteMsg(m)
 }
 
-// WireWriter is a writer whose Write sends a packed message as it is, and keeps nothing of it.
+// WireWriter is a writer that keeps nothing: its Write sends a packed message as it is, its WriteMsg packs at once.
 type WireWriter interface {
 	dns.ResponseWriter
 	TakesWire()
@@ -45,21 +87,6 @@ func takesWire(w dns.ResponseWriter) bool {
 		return true
 	}
 	return reflect.TypeOf(w).String() == "*dns.response"
-}
-
-// buffers for packed replies. Write hands them to the kernel before it returns.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-func writeWire(w dns.ResponseWriter, m *dns.Msg) error {
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	wire, ok := reply.Pack((*buf)[:0], m)
-	*buf = wire
-	if !ok {
-		return w.WriteMsg(m)
-	}
-	_, err := w.Write(wire)
-	return err
 }
 
 func overStream(w dns.ResponseWriter) bool {

@@ -64,11 +64,11 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 			}
 			r := ask("web.test.svc.clusterset.local.", dns.TypeA)
 			owner := r.Question[0].Name[len("web.test.svc."):]
-			send(r, zone.Addresses(r, dns.TypeA, web.Self(catalog.V4, catalog.Window{}).Addrs, 512))
-			send(r, zone.Negative(r, dns.RcodeNameError, owner, 7, false))
-			send(r, zone.Negative(r, dns.RcodeSuccess, owner, 7, true))
+			send(r, zone.Addresses(nil, r, dns.TypeA, web.Self(catalog.V4, catalog.Window{}).Addrs, 512))
+			send(r, zone.Negative(nil, r, dns.RcodeNameError, owner, 7, false))
+			send(r, zone.Negative(nil, r, dns.RcodeSuccess, owner, 7, true))
 			r = ask("_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV)
-			send(r, zone.SRV(r, web.Key(), web.Port("https", "tcp", catalog.SRV, catalog.Window{}).Targets, 512))
+			send(r, zone.SRV(nil, r, web.Key(), web.Port("https", "tcp", catalog.SRV, catalog.Window{}).Targets, 512))
 			r = ask("clusterset.local.", dns.TypeNS)
 			send(r, zone.NS(r, r.Question[0].Name))
 			send(r, zone.SOA(r, r.Question[0].Name, 9))
@@ -80,10 +80,10 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 				db := headless(n)
 				for _, limit := range []int{512, 1232, 65535} {
 					r = ask("db.test.svc.clusterset.local.", dns.TypeA)
-					send(r, zone.Addresses(r, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit))
+					send(r, zone.Addresses(nil, r, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit))
 					for _, name := range []string{"_http._tcp.db.test.svc.clusterset.local.", "db.test.svc.clusterset.local."} {
 						r = ask(name, dns.TypeSRV)
-						send(r, zone.SRV(r, db.Key(), db.Self(catalog.SRV, catalog.Window{}).Targets, limit))
+						send(r, zone.SRV(nil, r, db.Key(), db.Self(catalog.SRV, catalog.Window{}).Targets, limit))
 					}
 				}
 			}
@@ -94,7 +94,7 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 // Names with escapes are left to the library.
 func TestPackRefusesEscapes(t *testing.T) {
 	r := question(`a\.b.test.svc.clusterset.local.`, dns.TypeA)
-	if buf, ok := reply.Pack(nil, zone.Negative(r, dns.RcodeNameError, "clusterset.local.", 7, false)); ok || len(buf) != 0 {
+	if buf, ok := reply.Pack(nil, zone.Negative(nil, r, dns.RcodeNameError, "clusterset.local.", 7, false)); ok || len(buf) != 0 {
 		t.Error("packed a name with an escape")
 	}
 }
@@ -103,7 +103,7 @@ func BenchmarkPack(b *testing.B) {
 	db := headless(1000)
 	for _, limit := range []int{512, 65535} {
 		r := question("db.test.svc.clusterset.local.", dns.TypeA)
-		m := zone.Addresses(r, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit)
+		m := zone.Addresses(nil, r, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit)
 		b.Run(fmt.Sprint(limit), func(b *testing.B) {
 			buf := make([]byte, 0, 1<<16)
 			b.ReportAllocs()

@@ -1,6 +1,6 @@
 // Package reply makes DNS messages of what the catalogue found: records, the SOA of negative answers, glue, and what is left
 // out when the client's buffer is small. Every reply owns all of its memory, in one or two allocations, so that plugins may
-// change it on its way back (docs/decisions/0001).
+// change it on its way back (docs/decisions/0001); the caller can lend Memory for one that nobody keeps.
 package reply
 
 import (
@@ -45,6 +45,15 @@ func (z *Zone) Name() string { return z.name }
 // TTL of the zone's records, in seconds.
 func (z *Zone) TTL() uint32 { return z.ttl }
 
+// Memory is what a reply of few records can be made in, over and over, by a caller who knows when the last one is done with. A
+// nil *Memory makes each reply in memory of its own.
+type Memory struct {
+	four     few4
+	six      few6
+	srv      fewSRV
+	negative negative
+}
+
 // start makes m the authoritative reply to r, with an empty question section backed by q and room for the OPT record that
 // the server appends.
 func start(m *dns.Msg, q *[1]dns.Question, opt *[1]dns.RR, r *dns.Msg) {
@@ -68,10 +77,18 @@ type negative struct {
 	soa dns.SOA
 }
 
+func (mem *Memory) forNegative() *negative {
+	if mem == nil {
+		return new(negative)
+	}
+	mem.negative = negative{}
+	return &mem.negative
+}
+
 // Negative makes NODATA (rcode NOERROR) and NXDOMAIN replies (M2). owner is the zone in the case of the query (M1). The
 // answer that is only pending may be cached for a second (N5).
-func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
-	n := new(negative)
+func (z *Zone) Negative(mem *Memory, r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
+	n := mem.forNegative()
 	start(&n.m, &n.q, &n.opt, r)
 	n.m.Rcode = rcode
 	z.soa(&n.soa, owner, serial)
@@ -86,7 +103,7 @@ func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pend
 
 // SOA makes the answer for the apex.
 func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
-	m := z.Negative(r, dns.RcodeSuccess, owner, serial, false)
+	m := z.Negative(nil, r, dns.RcodeSuccess, owner, serial, false)
 	m.Answer, m.Ns = m.Ns, nil
 	return m
 }

@@ -25,13 +25,21 @@ type fewSRV struct {
 	a6   [1]address6
 }
 
+func (mem *Memory) forSRV() *fewSRV {
+	if mem == nil {
+		return new(fewSRV)
+	}
+	mem.srv = fewSRV{}
+	return &mem.srv
+}
+
 // SRV makes the answer of the targets of a Service, with the addresses of the targets in Additional, cut to the client's
 // buffer of limit octets: glue goes before answers do, and only answers that went set TC (M3, RFC 2181 §9). Glue goes by
 // whole RRsets.
-func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
+func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
 	b := srvBuilder{suffix: z.serviceName(owner, key), left: room(r, limit), off: headerSize + nameSize(owner) + 4}
-	s := new(fewSRV)
+	s := mem.forSRV()
 	start(&s.m, &s.q, &s.opt, r)
 	b.plan(targets)
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
