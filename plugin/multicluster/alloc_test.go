@@ -91,6 +91,9 @@ func TestAllocationBudget(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
+			if raceEnabled {
+				return // the race detector makes pools forget, at random
+			}
 			if got > q.budget {
 				t.Errorf("%.0f allocations, the budget is %.0f", got, q.budget)
 			}

@@ -39,7 +39,7 @@ func tryDig(ctx context.Context, addr string, q question) (*dns.Msg, error) {
 		return nil, err
 	}
 	args := []string{"@" + host, "-p", port, q.name, q.qtype, "+norecurse", "+tries=1", "+time=5", "+nocookie", "+noshowsearch",
-		"+nosearch", "+qr", "+noall", "+comments", "+question", "+answer", "+authority", "+additional", "+ignore"}
+		"+nosearch", "+noidnin", "+noidnout", "+noall", "+comments", "+question", "+answer", "+authority", "+additional", "+ignore"}
 	if q.tcp {
 		args = append(args, "+tcp")
 	} else {

@@ -30,13 +30,12 @@ func TestL1ServfailUntilImportsAndSlicesAreIn(t *testing.T) {
 	s := c.serve(t, `.:0 {
 		bind 127.0.0.1
 		errors
+		prometheus METRICS
 		multicluster {
 			kubeconfig KUBECONFIG:partial
 			fallthrough
 		}
-		template ANY ANY {
-			answer "{{ .Name }} 60 IN TXT next"
-		}
+		whoami
 	}`)
 	s.waitForLog(t, "endpointslices")
 	for _, name := range []string{web, "db.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "svc.clusterset.local.", "ns.dns.clusterset.local."} {
