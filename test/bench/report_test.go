@@ -76,7 +76,7 @@ func TestReportNamesTheMachineAndTheCommandButNoPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(text, "/tmp") || strings.Contains(text, host) {
+	if strings.Contains(text, os.TempDir()) || strings.Contains(text, host) {
 		t.Errorf("a path or a host name in:\n%s", text)
 	}
 }
