@@ -25,7 +25,7 @@ func ips(packed string, width int) (out []string) {
 	return out
 }
 
-func srv(t Targets) (out []string) {
+func srv(t *Targets) (out []string) {
 	for t.Next() {
 		label, cluster := t.Host()
 		out = append(out, fmt.Sprintf("%d %s.%s", t.Number(), label, cluster))

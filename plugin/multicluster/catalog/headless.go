@@ -110,6 +110,12 @@ func (t *Targets) Next() bool {
 	}
 }
 
+// any tells whether there is a target, without moving.
+func (t *Targets) any() bool {
+	first := *t
+	return first.Next()
+}
+
 // nextHost moves to the first port number of the next host that has one.
 func (t *Targets) nextHost() bool {
 	h := t.svc.headless

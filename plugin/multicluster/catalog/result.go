@@ -30,8 +30,9 @@ type Result struct {
 	Pending bool
 	// Addrs are the addresses of a question for V4 or V6, packed: four or sixteen octets each.
 	Addrs string
-	// Targets are the answers of a question for SRV.
-	Targets Targets
+	// Targets are the answers of a question for SRV. It is a pointer to keep Result small: a query's goroutine is new, and large
+	// values on its way down would make its stack grow.
+	Targets *Targets
 }
 
 // Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
@@ -128,14 +129,14 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 }
 
 func (s *Service) targets(name, proto string, w Window) Result {
-	t := Targets{svc: s, name: name, proto: proto, window: w}
+	t := &Targets{svc: s, name: name, proto: proto, window: w}
 	if h := s.headless; h != nil {
 		t.ring = len(h.hosts) - 1
 		if w.Max > 0 && t.ring > w.Max {
 			t.at, t.most = w.start(t.ring), w.Max
 		}
 	}
-	if first := t; !first.Next() {
+	if !t.any() {
 		return Result{Outcome: NoData}
 	}
 	return Result{Outcome: Success, Targets: t}

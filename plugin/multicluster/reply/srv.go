@@ -36,12 +36,12 @@ func (mem *Memory) forSRV() *fewSRV {
 // SRV makes the answer of the targets of a Service, with the addresses of the targets in Additional, cut to the client's
 // buffer of limit octets: glue goes before answers do, and only answers that went set TC (M3, RFC 2181 §9). Glue goes by
 // whole RRsets.
-func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
+func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets *catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
 	b := srvBuilder{suffix: z.serviceName(owner, key), left: room(r, limit), off: headerSize + nameSize(owner) + 4}
 	s := mem.forSRV()
 	start(&s.m, &s.q, &s.opt, r)
-	b.plan(targets)
+	b.plan(*targets)
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
 	if b.records > len(s.srv) {
 		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
@@ -55,7 +55,7 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets,
 	if b.most4+b.most6 >= len(s.glue) {
 		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
 	}
-	b.fill(targets, z.header(owner, dns.TypeSRV))
+	b.fill(*targets, z.header(owner, dns.TypeSRV))
 	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
 	compress(&s.m, r, limit, b.plain+b.records*(nameSize(owner)-pointerSize))
 	return &s.m
