@@ -1,0 +1,65 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ClusterSet is the one object in a clusterset's namespace on the hub that its admin writes; it bears the clusterset's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,categories=multicluster
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.vips.mode`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a clusterset's name becomes a label value: at most 63 characters"
+type ClusterSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	// +kubebuilder:default={}
+	Spec ClusterSetSpec `json:"spec,omitzero"`
+}
+
+// ClusterSetSpec holds what is the same in every member.
+type ClusterSetSpec struct {
+	// +optional
+	// +kubebuilder:default={}
+	VIPs VIPs `json:"vips,omitzero"`
+
+	// +optional
+	// +kubebuilder:default={}
+	Lease LeaseSpec `json:"lease,omitzero"`
+}
+
+// VIPMode says where the addresses of ClusterSetIP imports come from (DESIGN §5).
+type VIPMode string
+
+// VIPModeShared takes them from the cluster's own service ranges.
+const VIPModeShared VIPMode = "shared"
+
+// VIPs is how members give out addresses.
+type VIPs struct {
+	// +optional
+	// +kubebuilder:validation:Enum=shared
+	// +kubebuilder:default=shared
+	Mode VIPMode `json:"mode,omitempty"`
+}
+
+// LeaseSpec is the members' heartbeat (T1), in seconds.
+//
+// +kubebuilder:validation:XValidation:rule="self.renewSeconds * 2 <= self.durationSeconds",message="durationSeconds must be at least twice renewSeconds: one lost renewal is no death"
+type LeaseSpec struct {
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	RenewSeconds int32 `json:"renewSeconds,omitempty"`
+	// +optional
+	// +kubebuilder:default=40
+	// +kubebuilder:validation:Minimum=2
+	DurationSeconds int32 `json:"durationSeconds,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+type ClusterSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterSet `json:"items"`
+}

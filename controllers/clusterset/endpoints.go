@@ -1,0 +1,115 @@
+package clusterset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// EndpointRecordName is the name of the record of one source slice.
+func EndpointRecordName(sliceUID, cluster string) string { return sliceUID + "." + cluster }
+
+// ParseEndpoints checks a record that is not withdrawn, and returns what of it may be imported. Endpoints whose address no peer may
+// claim (S4) are left out and named in refused; err means that the whole record is nonsense. rec is not changed.
+func ParseEndpoints(rec *hubv1alpha1.EndpointRecord, reserved []netip.Prefix) (spec hubv1alpha1.EndpointRecordSpec, refused []string, err error) {
+	spec = rec.Spec
+	uid, found := strings.CutSuffix(rec.Name, "."+spec.ClusterID)
+	if !found || len(validation.IsDNS1123Label(uid)) > 0 {
+		return spec, nil, fmt.Errorf("the record is named %q, which is not <slice UID>.%s", rec.Name, spec.ClusterID)
+	}
+	if err := checkOrigin(&spec.Origin); err != nil {
+		return spec, nil, err
+	}
+	if spec.AddressType != discoveryv1.AddressTypeIPv4 && spec.AddressType != discoveryv1.AddressTypeIPv6 {
+		return spec, nil, fmt.Errorf("addressType %q is neither IPv4 nor IPv6", spec.AddressType)
+	}
+	names := map[string]bool{}
+	for _, p := range spec.Ports {
+		app := ""
+		if p.AppProtocol != nil {
+			app = *p.AppProtocol
+		}
+		if err := checkPort(p.Name, p.Protocol, p.Port, app); err != nil {
+			return spec, nil, err
+		}
+		if names[p.Name] {
+			return spec, nil, fmt.Errorf("port %q is there twice", p.Name)
+		}
+		names[p.Name] = true
+	}
+	spec.Endpoints = make([]hubv1alpha1.Endpoint, 0, len(rec.Spec.Endpoints))
+	for _, e := range rec.Spec.Endpoints {
+		if err := checkEndpoint(&e, spec.AddressType, reserved); err != nil {
+			refused = append(refused, err.Error())
+			continue
+		}
+		spec.Endpoints = append(spec.Endpoints, e)
+	}
+	return spec, refused, nil
+}
+
+func checkEndpoint(e *hubv1alpha1.Endpoint, family discoveryv1.AddressType, reserved []netip.Prefix) error {
+	addr, err := netip.ParseAddr(e.Address)
+	if err != nil {
+		return fmt.Errorf("address %q is no IP address", e.Address)
+	}
+	if addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
+		return fmt.Errorf("address %s is not %s", addr, family)
+	}
+	if err := checkAddress(addr, reserved); err != nil {
+		return err
+	}
+	if e.Hostname != "" && len(validation.IsDNS1123Label(e.Hostname)) > 0 {
+		return fmt.Errorf("address %s: hostname %q is no DNS label", addr, e.Hostname)
+	}
+	if e.Zone != "" && len(validation.IsValidLabelValue(e.Zone)) > 0 {
+		return fmt.Errorf("address %s: zone %q is no label value", addr, e.Zone)
+	}
+	return nil
+}
+
+// never holds the ranges that no endpoint can be in, beside those that netip has a word for: this network (RFC 791), reserved and
+// broadcast (RFC 1112), and IPv4 in disguise (RFC 4291), which would slip past the checks on IPv4.
+var never = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("::ffff:0:0/96"),
+}
+
+// checkAddress is S4.
+func checkAddress(addr netip.Addr, reserved []netip.Prefix) error {
+	var why error
+	switch {
+	case addr.Zone() != "":
+		why = errors.New("bears a zone")
+	case addr.IsLoopback():
+		why = errors.New("is a loopback address")
+	case addr.IsLinkLocalUnicast():
+		why = errors.New("is a link-local address")
+	case addr.IsMulticast():
+		why = errors.New("is a multicast address")
+	case addr.IsUnspecified():
+		why = errors.New("is the unspecified address")
+	}
+	for _, p := range never {
+		if why == nil && p.Contains(addr) {
+			why = fmt.Errorf("is in the reserved range %s", p)
+		}
+	}
+	for _, p := range reserved {
+		if why == nil && p.Contains(addr) {
+			why = fmt.Errorf("is in %s, which --reserved-cidrs keeps from peers", p)
+		}
+	}
+	if why != nil {
+		return fmt.Errorf("address %s %w", addr, why)
+	}
+	return nil
+}

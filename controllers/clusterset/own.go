@@ -1,0 +1,80 @@
+package clusterset
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// RecordOf is what other clusters need to know of an exported Service (E6, E7). Revision is left to the caller. The result shares
+// memory with its arguments.
+func RecordOf(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) hubv1alpha1.ServiceExportRecordSpec {
+	spec := hubv1alpha1.ServiceExportRecordSpec{
+		Origin:                hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: svc.Namespace, ServiceName: svc.Name},
+		ExportedAt:            &export.CreationTimestamp,
+		Type:                  mcsv1beta1.ClusterSetIP,
+		SessionAffinity:       svc.Spec.SessionAffinity,
+		SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: svc.Spec.InternalTrafficPolicy,
+		TrafficDistribution:   svc.Spec.TrafficDistribution,
+		IPFamilies:            svc.Spec.IPFamilies,
+		ExportedLabels:        export.Spec.ExportedLabels,
+		ExportedAnnotations:   export.Spec.ExportedAnnotations,
+	}
+	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		spec.Type = mcsv1beta1.Headless
+	}
+	for _, p := range svc.Spec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		spec.Ports = append(spec.Ports, hubv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+	}
+	return spec
+}
+
+// EndpointsOf is what other clusters need to know of a slice of the Service namespace/service; ok is false for addresses that are not
+// IP (FQDN). Revision is left to the caller. The result shares memory with slice.
+func EndpointsOf(cluster, service string, slice *discoveryv1.EndpointSlice) (spec hubv1alpha1.EndpointRecordSpec, ok bool) {
+	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+		return spec, false
+	}
+	spec = hubv1alpha1.EndpointRecordSpec{
+		Origin:      hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: slice.Namespace, ServiceName: service},
+		AddressType: slice.AddressType,
+	}
+	for _, p := range slice.Ports {
+		port := hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolTCP, Port: p.Port, AppProtocol: p.AppProtocol}
+		if p.Name != nil {
+			port.Name = *p.Name
+		}
+		if p.Protocol != nil {
+			port.Protocol = *p.Protocol
+		}
+		spec.Ports = append(spec.Ports, port)
+	}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		out := hubv1alpha1.Endpoint{
+			Address: e.Addresses[0],
+			Ready:   e.Conditions.Ready, Serving: e.Conditions.Serving, Terminating: e.Conditions.Terminating,
+		}
+		if e.Hostname != nil {
+			out.Hostname = *e.Hostname
+		}
+		if e.Zone != nil {
+			out.Zone = *e.Zone
+		}
+		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+			out.PodName = e.TargetRef.Name
+		}
+		spec.Endpoints = append(spec.Endpoints, out)
+	}
+	return spec, true
+}

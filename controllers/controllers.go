@@ -1,0 +1,25 @@
+// Package controllers is the one list of everything that runs in an agent. README.md says of each what it reads, decides, writes and
+// owns.
+package controllers
+
+import (
+	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
+	"github.com/clusterset-dns/clusterset-dns/controllers/record"
+	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
+	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
+)
+
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh and env.Complete.
+func Agent(env *kube.Env, holder string) []kube.Controller {
+	beat := heartbeat.New(env, holder)
+	env.Fresh, env.Complete = beat.Fresh, beat.Complete
+	return []kube.Controller{
+		serviceexport.Controller(env),
+		serviceimport.Controller(env),
+		beat.Controller(),
+		publish.Controller(env),
+		record.Controller(env),
+	}
+}

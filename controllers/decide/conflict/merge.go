@@ -1,0 +1,219 @@
+package conflict
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// Merge resolves exports, which are all of one namespaced name, one per cluster, and at least one. The order of the input does not
+// matter, and the input is not changed.
+func Merge(exports []clusterset.Export) (Merged, []Conflict) {
+	in := slices.Clone(exports)
+	slices.SortFunc(in, precedes)
+	oldest := &in[0]
+
+	m := Merged{
+		Type:                  oldest.Type,
+		SessionAffinity:       oldest.SessionAffinity,
+		SessionAffinityConfig: oldest.SessionAffinityConfig,
+		InternalTrafficPolicy: oldest.InternalTrafficPolicy,
+		TrafficDistribution:   oldest.TrafficDistribution,
+		Labels:                oldest.Labels,
+		Annotations:           oldest.Annotations,
+	}
+	for i := range in {
+		m.Clusters = append(m.Clusters, in[i].Cluster)
+	}
+	slices.Sort(m.Clusters)
+	m.Ports, m.Names = union(in)
+	var leftOut int
+	m.Families, leftOut = families(in)
+
+	return m, disagreements(in, m, leftOut)
+}
+
+// precedes is C1: oldest first, ties by cluster id.
+func precedes(a, b clusterset.Export) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
+}
+
+// families is C7: the running intersection in the oldest's order, and how many clusters have nothing in common with it.
+func families(in []clusterset.Export) (common []corev1.IPFamily, leftOut int) {
+	common = in[0].Families
+	for i := range in[1:] {
+		var both []corev1.IPFamily
+		for _, f := range common {
+			if slices.Contains(in[i+1].Families, f) {
+				both = append(both, f)
+			}
+		}
+		if len(both) == 0 {
+			leftOut++
+			continue
+		}
+		common = both
+	}
+	return slices.Clone(common), leftOut
+}
+
+// A property is a row of the table in DESIGN §4 whose rule is "the oldest's".
+type property struct {
+	reason mcsv1beta1.ServiceExportConditionReason
+	what   string
+	agree  func(a, b *clusterset.Export) bool
+	value  func(e *clusterset.Export) string // what won, for the message
+}
+
+var properties = []property{
+	{mcsv1beta1.ServiceExportReasonTypeConflict, "type",
+		func(a, b *clusterset.Export) bool { return a.Type == b.Type },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Type) }},
+	{mcsv1beta1.ServiceExportReasonPortConflict, "ports",
+		func(a, b *clusterset.Export) bool { return samePorts(a.Ports, b.Ports) },
+		func(*clusterset.Export) string { return "Using the union, where names and numbers clash those" }},
+	{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity",
+		func(a, b *clusterset.Export) bool { return a.SessionAffinity == b.SessionAffinity },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.SessionAffinity) }},
+	{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig",
+		func(a, b *clusterset.Export) bool {
+			return reflect.DeepEqual(a.SessionAffinityConfig, b.SessionAffinityConfig)
+		},
+		func(e *clusterset.Export) string { return "Using " + affinityTimeout(e.SessionAffinityConfig) }},
+	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy",
+		func(a, b *clusterset.Export) bool { return a.InternalTrafficPolicy == b.InternalTrafficPolicy },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.InternalTrafficPolicy) }},
+	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution",
+		func(a, b *clusterset.Export) bool { return a.TrafficDistribution == b.TrafficDistribution },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.TrafficDistribution) }},
+}
+
+// exported are the rows that stand behind ipFamilies.
+var exported = []property{
+	{mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels",
+		func(a, b *clusterset.Export) bool { return maps.Equal(a.Labels, b.Labels) },
+		func(*clusterset.Export) string { return "Using those" }},
+	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations",
+		func(a, b *clusterset.Export) bool { return maps.Equal(a.Annotations, b.Annotations) },
+		func(*clusterset.Export) string { return "Using those" }},
+}
+
+// disagreements reports every reason that holds, in the order of the table. in is in order of precedence.
+func disagreements(in []clusterset.Export, m Merged, leftOut int) []Conflict {
+	var out []Conflict
+	report := func(p property) {
+		n := 0
+		for i := range in[1:] {
+			if !p.agree(&in[0], &in[i+1]) {
+				n++
+			}
+		}
+		if n > 0 {
+			out = append(out, Conflict{p.reason, message(p.what, p.value(&in[0]), in, n)})
+		}
+	}
+	for _, p := range properties {
+		report(p)
+	}
+	if leftOut > 0 {
+		out = append(out, Conflict{mcsv1beta1.ServiceExportReasonIPFamilyConflict,
+			message("ipFamilies", fmt.Sprintf("Using %v, which some backends do not have,", m.Families), in, leftOut)})
+	}
+	for _, p := range exported {
+		report(p)
+	}
+	return out
+}
+
+// message has the form of K1645's example.
+func message(what, using string, in []clusterset.Export, disagree int) string {
+	return fmt.Sprintf("Conflicting %s. %s from oldest service export in %q. %d/%d clusters disagree.", what, using, in[0].Cluster, disagree, len(in))
+}
+
+func affinityTimeout(c *corev1.SessionAffinityConfig) string {
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return "none"
+	}
+	return fmt.Sprintf("a timeout of %d s", *c.ClientIP.TimeoutSeconds)
+}
+
+// samePorts compares as sets: order alone is no conflict.
+func samePorts(a, b []clusterset.Port) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, p := range a {
+		if !slices.Contains(b, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// union is C3: the ports in order of precedence, and per cluster which of them each of its own ports is.
+//
+// A port is what clients connect to, protocol and number; so a port whose protocol and number are there is that port, whatever it is
+// called. One that brings a new number under a name that is taken by another loses. No name ("") is not a name, and takes none.
+func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[string]string) {
+	type key struct {
+		protocol corev1.Protocol
+		number   int32
+	}
+	at := map[key]int{}
+	taken := map[string]bool{"": false}
+	index := make([]map[string]int, len(in)) // per cluster: own name → place in ports
+	for i := range in {
+		index[i] = map[string]int{}
+		for _, p := range in[i].Ports {
+			k := key{p.Protocol, p.Number}
+			j, there := at[k]
+			if !there {
+				if taken[p.Name] {
+					continue
+				}
+				j = len(ports)
+				at[k] = j
+				taken[p.Name] = p.Name != ""
+				ports = append(ports, p)
+			}
+			index[i][p.Name] = j
+		}
+	}
+	nameUnnamed(ports, taken)
+
+	names = make(map[string]map[string]string, len(in))
+	for i := range in {
+		own := make(map[string]string, len(index[i]))
+		for name, j := range index[i] {
+			own[name] = ports[j].Name
+		}
+		names[in[i].Cluster] = own
+	}
+	return ports, names
+}
+
+// nameUnnamed gives every unnamed port a name where there is more than one port, since a Service demands it.
+func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
+	if len(ports) < 2 {
+		return
+	}
+	for i := range ports {
+		if ports[i].Name != "" {
+			continue
+		}
+		base := strings.ToLower(string(ports[i].Protocol)) + "-" + fmt.Sprint(ports[i].Number)
+		name := base
+		for n := 2; taken[name]; n++ {
+			name = fmt.Sprintf("%s-%d", base, n)
+		}
+		ports[i].Name, taken[name] = name, true
+	}
+}

@@ -1,0 +1,147 @@
+package endpoints
+
+import (
+	"maps"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Changes is what makes existing slices the desired ones. Additions come first and take nothing away; Removals come last.
+type Changes struct {
+	Create []*discoveryv1.EndpointSlice
+	Update []*discoveryv1.EndpointSlice // existing objects, changed in a copy: they carry the resourceVersion that was seen
+	Delete []*discoveryv1.EndpointSlice
+	// Unnamed are the updates that take a port name away. They are not in Update; whether traffic still flows under the name must be
+	// looked up past every cache before.
+	Unnamed []*discoveryv1.EndpointSlice
+}
+
+// Plan compares. An existing slice whose address type differs (immutable) is deleted and made anew. Neither list is changed.
+func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
+	var c Changes
+	have := make(map[string]*discoveryv1.EndpointSlice, len(existing))
+	for _, e := range existing {
+		have[e.Name] = e
+	}
+	for _, d := range desired {
+		e := have[d.Name]
+		if e == nil {
+			c.Create = append(c.Create, d)
+			continue
+		}
+		delete(have, d.Name)
+		if e.AddressType != d.AddressType {
+			c.Delete = append(c.Delete, e)
+			c.Create = append(c.Create, d)
+			continue
+		}
+		if same(d, e) {
+			continue
+		}
+		u := updated(d, e)
+		if loses(e.Ports, d.Ports) {
+			c.Unnamed = append(c.Unnamed, u)
+		} else {
+			c.Update = append(c.Update, u)
+		}
+	}
+	for _, e := range existing {
+		if have[e.Name] != nil {
+			c.Delete = append(c.Delete, e)
+		}
+	}
+	return c
+}
+
+// Additive is desired with the port names that the existing slices have kept, so that writing it takes nothing away.
+func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	have := make(map[string]*discoveryv1.EndpointSlice, len(existing))
+	for _, e := range existing {
+		have[e.Name] = e
+	}
+	out := make([]*discoveryv1.EndpointSlice, 0, len(desired))
+	for _, d := range desired {
+		e := have[d.Name]
+		if e == nil || !loses(e.Ports, d.Ports) {
+			out = append(out, d)
+			continue
+		}
+		both := d.DeepCopy()
+		for i := range e.Ports {
+			if !named(both.Ports, e.Ports[i].Name) {
+				both.Ports = append(both.Ports, e.Ports[i])
+			}
+		}
+		out = append(out, both)
+	}
+	return out
+}
+
+func same(d, e *discoveryv1.EndpointSlice) bool {
+	for k, v := range d.Annotations {
+		if w, ok := e.Annotations[k]; !ok || w != v {
+			return false
+		}
+	}
+	_, traffic := d.Labels[headless]
+	if _, was := e.Labels[headless]; was != traffic {
+		return false
+	}
+	for k, v := range d.Labels {
+		if w, ok := e.Labels[k]; !ok || w != v {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(d.OwnerReferences, e.OwnerReferences) &&
+		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
+}
+
+// sameEndpoint is written out since a pass compares every endpoint of a service; what reflection would find beyond it is compared so.
+func sameEndpoint(a, b discoveryv1.Endpoint) bool {
+	return slices.Equal(a.Addresses, b.Addresses) &&
+		eq(a.Conditions.Ready, b.Conditions.Ready) && eq(a.Conditions.Serving, b.Conditions.Serving) &&
+		eq(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		eq(a.Hostname, b.Hostname) && eq(a.Zone, b.Zone) && eq(a.NodeName, b.NodeName) &&
+		((a.Hints == nil && b.Hints == nil) || equality.Semantic.DeepEqual(a.Hints, b.Hints)) &&
+		((a.TargetRef == nil && b.TargetRef == nil) || equality.Semantic.DeepEqual(a.TargetRef, b.TargetRef)) &&
+		len(a.DeprecatedTopology) == 0 && len(b.DeprecatedTopology) == 0
+}
+
+func eq[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	u := e.DeepCopy()
+	if u.Labels == nil {
+		u.Labels = map[string]string{}
+	}
+	if u.Annotations == nil {
+		u.Annotations = map[string]string{}
+	}
+	maps.Copy(u.Labels, d.Labels)
+	if _, traffic := d.Labels[headless]; !traffic {
+		delete(u.Labels, headless)
+	}
+	maps.Copy(u.Annotations, d.Annotations)
+	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
+	return u
+}
+
+// loses tells whether a name that was there is there no more.
+func loses(was, is []discoveryv1.EndpointPort) bool {
+	return slices.ContainsFunc(was, func(p discoveryv1.EndpointPort) bool { return !named(is, p.Name) })
+}
+
+func named(ports []discoveryv1.EndpointPort, name *string) bool {
+	return slices.ContainsFunc(ports, func(p discoveryv1.EndpointPort) bool { return str(p.Name) == str(name) })
+}
+
+func str(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,180 @@
+// Package endpoints decides how the endpoints of one source slice appear in an importing cluster (SPEC S1, S2, C4; DESIGN §4, §7). Pure:
+// the source as it was published or seen, the import, and the derived Service's ports in; the EndpointSlice that ought to be out.
+package endpoints
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+// What an imported slice remembers of its source, so that it can be rebuilt while the hub shows none.
+const (
+	AnnotationRecord   = "clusterset-dns.io/record"   // the EndpointRecord's name
+	AnnotationRevision = "clusterset-dns.io/revision" // its revision
+	AnnotationPorts    = "clusterset-dns.io/ports"    // its ports, by the source's own names
+)
+
+// Source is one slice of one exporting cluster.
+type Source struct {
+	Record string // EndpointRecordName
+	hubv1alpha1.EndpointRecordSpec
+	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
+	Native []discoveryv1.Endpoint
+}
+
+// Import is what slices need to know of the ServiceImport they belong to.
+type Import struct {
+	Namespace, Name string
+	UID             types.UID
+	Derived         string // name of the derived Service
+	Manager         string // value of the managed-by label
+	Merged          *conflict.Merged
+	// Live holds the derived Service's ports as they are: a name under which traffic flows now stays on the slices until the Service
+	// has changed (C9).
+	Live []corev1.ServicePort
+}
+
+// headless is the label that kube-proxy excludes from its watch of EndpointSlices.
+const headless = corev1.IsHeadlessService
+
+// SliceName is the imported slice's: unambiguous for every source, and of a length that does not depend on it.
+func SliceName(derived, record string) string {
+	sum := sha256.Sum256([]byte(record))
+	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
+}
+
+// Desired is the imported slice for src.
+func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
+	ports, _ := json.Marshal(src.Ports) // cannot fail: strings and numbers
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: imp.Namespace,
+			Name:      SliceName(imp.Derived, src.Record),
+			Labels: map[string]string{
+				mcsv1beta1.LabelServiceName:   imp.Name,
+				mcsv1beta1.LabelSourceCluster: src.ClusterID,
+				discoveryv1.LabelServiceName:  imp.Derived,
+				discoveryv1.LabelManagedBy:    imp.Manager,
+			},
+			Annotations: map[string]string{
+				AnnotationRecord:   src.Record,
+				AnnotationRevision: strconv.FormatInt(src.Revision, 10),
+				AnnotationPorts:    string(ports),
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: imp.Name, UID: imp.UID,
+				Controller: new(bool),
+			}},
+		},
+		AddressType: src.AddressType,
+		Ports:       portsOf(src, imp),
+	}
+	if imp.Merged.Type == mcsv1beta1.Headless {
+		// kube-proxy's watch leaves out what bears this label: a headless import has no VIP, whatever its derived Service still holds.
+		slice.Labels[headless] = ""
+	}
+	if slice.Endpoints = slices.Clone(src.Native); slice.Endpoints == nil {
+		slice.Endpoints = endpointsOf(src.Endpoints)
+	}
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].Hints = hints(imp.Merged.TrafficDistribution, slice.Endpoints[i].Zone)
+		slice.Endpoints[i].DeprecatedTopology = nil
+	}
+	return slice
+}
+
+// portsOf are the source's ports under the names of the import; a port that lost to another cluster's is left out (C4). Where the
+// derived Service still has the same protocol and number under another name, the slice carries both.
+func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
+	names := imp.Merged.Names[src.ClusterID]
+	out := []discoveryv1.EndpointPort{}
+	add := func(name string, p *hubv1alpha1.EndpointPort) {
+		if slices.ContainsFunc(out, func(o discoveryv1.EndpointPort) bool { return *o.Name == name }) {
+			return
+		}
+		out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+	}
+	for i := range src.Ports {
+		if name, ok := names[src.Ports[i].Name]; ok {
+			add(name, &src.Ports[i])
+		}
+	}
+	for i := range src.Ports {
+		name, ok := names[src.Ports[i].Name]
+		if !ok {
+			continue
+		}
+		at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
+		for _, live := range imp.Live {
+			if at >= 0 && live.Protocol == imp.Merged.Ports[at].Protocol && live.Port == imp.Merged.Ports[at].Number {
+				add(live.Name, &src.Ports[i])
+			}
+		}
+	}
+	return out
+}
+
+func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
+	out := make([]discoveryv1.Endpoint, 0, len(in))
+	for i := range in {
+		e := &in[i]
+		ep := discoveryv1.Endpoint{
+			Addresses:  []string{e.Address},
+			Conditions: discoveryv1.EndpointConditions{Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating},
+		}
+		if e.Hostname != "" {
+			ep.Hostname = &e.Hostname
+		}
+		if e.Zone != "" {
+			ep.Zone = &e.Zone
+		}
+		out = append(out, ep)
+	}
+	return out
+}
+
+// hints puts an endpoint into its zone where traffic is to be kept near. kube-proxy goes by hints only where all ready endpoints carry
+// them, so one endpoint without a zone turns them off, as in a single cluster.
+func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
+	if distribution == "" || zone == nil {
+		return nil
+	}
+	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
+}
+
+// Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.
+func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
+	src := Source{Record: slice.Annotations[AnnotationRecord], Native: slice.Endpoints}
+	src.ClusterID = slice.Labels[mcsv1beta1.LabelSourceCluster]
+	src.ServiceNamespace, src.ServiceName = slice.Namespace, slice.Labels[mcsv1beta1.LabelServiceName]
+	src.AddressType = slice.AddressType
+	if src.Native == nil {
+		src.Native = []discoveryv1.Endpoint{}
+	}
+	if src.Record == "" {
+		return src, fmt.Errorf("imported EndpointSlice %s/%s lost its annotation %s", slice.Namespace, slice.Name, AnnotationRecord)
+	}
+	var err error
+	if src.Revision, err = strconv.ParseInt(slice.Annotations[AnnotationRevision], 10, 64); err != nil {
+		return src, fmt.Errorf("imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationRevision, err)
+	}
+	if err := json.Unmarshal([]byte(slice.Annotations[AnnotationPorts]), &src.Ports); err != nil {
+		return src, fmt.Errorf("imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationPorts, err)
+	}
+	return src, nil
+}

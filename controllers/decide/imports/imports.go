@@ -1,0 +1,122 @@
+// Package imports decides what a ServiceImport says (SPEC I3–I5, C7, C8). Pure: the merged export, the families that this cluster can
+// serve and the VIPs in; metadata, spec, status and the condition Ready out.
+package imports
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+)
+
+const (
+	// AnnotationDerived names the derived Service (DESIGN §11).
+	AnnotationDerived = "multicluster.kubernetes.io/derived-service"
+	// AnnotationExported lists the keys of labels, then of annotations, that came from exports, so that they go when those change while
+	// what users have added stays.
+	AnnotationExported = "clusterset-dns.io/exported"
+)
+
+// Metadata gives imp the exported labels and annotations (C8) and ours, which nobody can export over. What earlier exports had put there
+// goes; what users put there stays.
+func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, manager string) {
+	oldLabels, oldAnnotations, _ := strings.Cut(imp.Annotations[AnnotationExported], ";")
+	labels, annotations := maps.Clone(imp.Labels), maps.Clone(imp.Annotations)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	forget(labels, oldLabels)
+	forget(annotations, oldAnnotations)
+	exportedLabels, exportedAnnotations := allowed(m.Labels), allowed(m.Annotations)
+	maps.Copy(labels, exportedLabels)
+	maps.Copy(annotations, exportedAnnotations)
+	labels[derived.LabelManagedBy] = manager
+	annotations[AnnotationDerived] = derivedName
+	delete(annotations, AnnotationExported)
+	if len(exportedLabels)+len(exportedAnnotations) > 0 {
+		annotations[AnnotationExported] = keys(exportedLabels) + ";" + keys(exportedAnnotations)
+	}
+	imp.Labels, imp.Annotations = labels, annotations
+}
+
+func forget(from map[string]string, list string) {
+	for _, k := range strings.Split(list, ",") {
+		if !reserved(k) {
+			delete(from, k)
+		}
+	}
+}
+
+func allowed(in map[string]string) map[string]string {
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(k, _ string) bool { return reserved(k) })
+	return out
+}
+
+// reserved keys are the field's and ours: a peer must not steer this cluster by them.
+func reserved(k string) bool {
+	prefix, _, _ := strings.Cut(k, "/")
+	return k == derived.LabelManagedBy || prefix == "clusterset-dns.io" || prefix == "multicluster.kubernetes.io"
+}
+
+func keys(m map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(m)), ",") }
+
+// Spec is I3. ips are in the order of families.
+func Spec(m *conflict.Merged, families []corev1.IPFamily, ips []string) mcsv1beta1.ServiceImportSpec {
+	traffic := m.InternalTrafficPolicy
+	spec := mcsv1beta1.ServiceImportSpec{
+		Type: m.Type, IPs: ips, IPFamilies: families, Ports: []mcsv1beta1.ServicePort{},
+		SessionAffinity: m.SessionAffinity, SessionAffinityConfig: m.SessionAffinityConfig.DeepCopy(),
+		InternalTrafficPolicy: &traffic,
+	}
+	for _, p := range m.Ports {
+		port := mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Number}
+		if p.AppProtocol != "" {
+			app := p.AppProtocol
+			port.AppProtocol = &app
+		}
+		spec.Ports = append(spec.Ports, port)
+	}
+	if m.TrafficDistribution != "" {
+		distribution := m.TrafficDistribution
+		spec.TrafficDistribution = &distribution
+	}
+	return spec
+}
+
+// Status is I4 and I5, without the conditions.
+func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
+	status := mcsv1beta1.ServiceImportStatus{EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent}
+	for _, c := range m.Clusters {
+		status.Clusters = append(status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
+	}
+	return status
+}
+
+// Ready is I4. failed is what the API server said to the derived Service, nil if nothing.
+func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed error) metav1.Condition {
+	switch {
+	case len(families) == 0:
+		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
+			fmt.Sprintf("The exporting clusters have %v in common, none of which this cluster has.", m.Families))
+	case failed != nil:
+		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
+			fmt.Sprintf("The derived Service is not as it ought to be: %v. It is tried again until it is.", failed))
+	case m.Type == mcsv1beta1.ClusterSetIP && len(m.Ports) == 0:
+		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, "No exporting cluster has a port; a clusterset IP needs one.")
+	case m.Type == mcsv1beta1.ClusterSetIP && len(ips) == 0:
+		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, "Waiting for the clusterset IP.")
+	}
+	return conditions.ImportReady(metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "The import can be used.")
+}

@@ -1,0 +1,90 @@
+// Package kube is what every reconciler stands on: the two API servers of an agent, and the description of a controller from which
+// the manager (and the simulation in test/sim) starts it. It decides nothing.
+package kube
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// SystemNamespace holds what the agent keeps in a member: its copies of the records in effect, and Leases (DESIGN §11).
+const SystemNamespace = "clusterset-system"
+
+// Manager is the value of every managed-by label that we set (DESIGN §11).
+const Manager = "clusterset-controller.clusterset-dns.io"
+
+// Side names one of the two API servers that an agent talks to.
+type Side string
+
+// The member's own API server, and the hub's.
+const (
+	Local Side = "local"
+	Hub   Side = "hub"
+)
+
+// Env is what a reconciler may reach. Clients read from caches that may be stale, and hand out objects that must not be changed.
+type Env struct {
+	Cluster      string // this member's cluster id
+	HubNamespace string
+
+	Local client.Client
+	// LocalNow reads past the cache, for the rare step that a stale view would make harmful.
+	LocalNow client.Reader
+	// Hub is nil until the hub's caches have synced once; afterwards it stays, and shows the last view while the hub is away.
+	Hub func() client.Client
+	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
+	Fresh func() bool
+	// Complete tells whether the hub shows of this member exactly the records that the member's live Lease states, and not suddenly
+	// few: then what is not there is gone by its owner's word (DESIGN §2). False while the view is not fresh.
+	Complete func(cluster string) bool
+
+	// Families are those that this cluster's Services can have.
+	Families func(context.Context) ([]corev1.IPFamily, error)
+
+	// Reserved ranges hold no peer's endpoint (S4: --reserved-cidrs).
+	Reserved []netip.Prefix
+
+	Now    func() time.Time
+	Events Events
+}
+
+// Events reports to the user at the object concerned. eventType is Normal or Warning; reason is from the closed list in docs.
+type Events interface {
+	Event(about runtime.Object, eventType, reason, message string)
+}
+
+// Warning and Normal are the two types of Events.
+const (
+	Warning = corev1.EventTypeWarning
+	Normal  = corev1.EventTypeNormal
+)
+
+// Controller is one loop: when to look (Watches), and what to do then (Reconciler).
+type Controller struct {
+	Name       string
+	NeedsHub   bool // started once the hub's caches have synced; in the others, hub watches are added then
+	Watches    []Watch
+	Reconciler reconcile.Reconciler
+}
+
+// Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new
+// object, for a deletion with the last one seen.
+type Watch struct {
+	Side     Side
+	Object   client.Object
+	Requests func(context.Context, client.Object) []reconcile.Request
+}
+
+// Index is a field index that a cache must hold, for client.MatchingFields.
+type Index struct {
+	Side   Side
+	Object client.Object
+	Field  string
+	Values client.IndexerFunc
+}

@@ -1,0 +1,29 @@
+package kube
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Get reads into object and returns it, or nil where there is none.
+func Get[T interface {
+	client.Object
+	*E
+}, E any](ctx context.Context, from client.Reader, name types.NamespacedName) (T, error) {
+	object := T(new(E))
+	if err := from.Get(ctx, name, object); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return object, nil
+}
+
+// Gone is err, unless it says that what was to be deleted is not there.
+func Gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

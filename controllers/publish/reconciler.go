@@ -1,0 +1,263 @@
+// Package publish keeps the hub at what this member says: its own records, as serviceexport wrote them here, and one EndpointRecord
+// per EndpointSlice of what is exported (DESIGN §2). It writes this member's records only.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Controller is this room's entry in the list of controllers. Requests are namespace/name of a Service.
+func Controller(env *kube.Env) kube.Controller {
+	own := func(o client.Object) (n types.NamespacedName) {
+		if kube.Origin(o).ClusterID == env.Cluster {
+			n = kube.Exported(o)
+		}
+		return n
+	}
+	return kube.Controller{
+		Name:     "publish",
+		NeedsHub: true,
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
+			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
+		},
+		Reconciler: &reconciler{env},
+	}
+}
+
+type reconciler struct{ *kube.Env }
+
+// state is what one pass goes by.
+type state struct {
+	own       *hubv1alpha1.ServiceExportRecord // what this member says, nil if it says nothing
+	published *hubv1alpha1.ServiceExportRecord // what the hub has of it
+	slices    discoveryv1.EndpointSliceList
+	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub
+}
+
+// Reconcile is one pass over one name.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	s, err := r.gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if s.own == nil {
+		if s.published == nil && len(s.endpoints) == 0 {
+			return reconcile.Result{}, nil
+		}
+		// Records of this member that it knows nothing of: its own cluster lost its memory, or the hub has found old ones again. Where
+		// there is an export, serviceexport is about to say so.
+		export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, req.NamespacedName)
+		if err != nil || export != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	again, err := r.record(ctx, s)
+	if err == nil {
+		var next time.Duration
+		if next, err = r.publishEndpoints(ctx, req.Name, s); next > 0 && (again == 0 || next < again) {
+			again = next
+		}
+	}
+	if s.own != nil {
+		err = errors.Join(err, r.report(ctx, s.own, err))
+	}
+	return reconcile.Result{RequeueAfter: again}, err
+}
+
+func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
+	record := clusterset.RecordName(name.Name, name.Namespace, r.Cluster)
+	if s.own, err = kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: record}); err != nil {
+		return s, err
+	}
+	hub := r.Hub()
+	if s.published, err = kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, hub, types.NamespacedName{Namespace: r.HubNamespace, Name: record}); err != nil {
+		return s, err
+	}
+	var records hubv1alpha1.EndpointRecordList
+	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+		return s, err
+	}
+	s.endpoints = map[string]*hubv1alpha1.EndpointRecord{}
+	for i := range records.Items {
+		if records.Items[i].Spec.ClusterID == r.Cluster {
+			s.endpoints[records.Items[i].Name] = &records.Items[i]
+		}
+	}
+	if s.own != nil && !s.own.Spec.Withdrawn {
+		err = r.Local.List(ctx, &s.slices, client.InNamespace(name.Namespace), client.MatchingFields{kube.ByService: kube.Key(name)})
+	}
+	return s, err
+}
+
+// record makes the hub's record this member's own, and tells when to look at a withdrawn one again.
+func (r *reconciler) record(ctx context.Context, s state) (again time.Duration, err error) {
+	if s.own == nil {
+		if s.published == nil || s.published.Spec.Withdrawn {
+			return r.expire(ctx, s.published)
+		}
+		rec := s.published.DeepCopy()
+		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: withdrawn(s.published.Spec.Origin, r.Now())}
+		return clusterset.Retention, r.write(ctx, rec)
+	}
+	if s.published != nil && s.published.Spec.Revision > s.own.Spec.Revision {
+		// What others have seen is ahead of what this cluster remembers: it must overtake before anyone listens.
+		rec := s.own.DeepCopy()
+		rec.Spec.Revision = clusterset.NextRevision(s.published.Spec.Revision, r.Now())
+		return 0, r.Local.Update(ctx, rec)
+	}
+	if s.own.Spec.Withdrawn {
+		if again, err = r.expire(ctx, s.own); err != nil || again <= 0 {
+			return 0, err
+		}
+	}
+	if s.published == nil {
+		rec := &hubv1alpha1.ServiceExportRecord{Spec: s.own.Spec}
+		rec.Namespace, rec.Name = r.HubNamespace, s.own.Name
+		log.FromContext(ctx).Info("publishing", "record", rec.Name)
+		return again, r.Hub().Create(ctx, rec)
+	}
+	if equality.Semantic.DeepEqual(s.published.Spec, s.own.Spec) {
+		return again, nil
+	}
+	rec := s.published.DeepCopy()
+	rec.Spec = s.own.Spec
+	return again, r.write(ctx, rec)
+}
+
+// expire removes a withdrawn record, here and on the hub, once everyone has had the time to see it; again is what is left of it.
+func (r *reconciler) expire(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) (again time.Duration, err error) {
+	if rec == nil {
+		return 0, nil
+	}
+	if again = r.left(&rec.Spec.Origin); again > 0 {
+		return again, nil
+	}
+	on := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace, Name: rec.Name}}
+	if err := kube.Gone(r.Hub().Delete(ctx, on)); err != nil {
+		return 0, err
+	}
+	log.FromContext(ctx).Info("removed a record withdrawn a day ago", "record", rec.Name)
+	if rec.Namespace != kube.SystemNamespace {
+		return 0, nil
+	}
+	return 0, kube.Gone(r.Local.Delete(ctx, rec))
+}
+
+func (r *reconciler) left(o *hubv1alpha1.Origin) time.Duration {
+	if o.WithdrawnAt == nil {
+		return 0
+	}
+	return o.WithdrawnAt.Add(clusterset.Retention).Sub(r.Now())
+}
+
+func withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.Origin {
+	at := metav1.NewTime(now)
+	o.Withdrawn, o.WithdrawnAt = true, &at
+	o.Revision = clusterset.NextRevision(o.Revision, now)
+	return o
+}
+
+// publishEndpoints makes the hub's EndpointRecords those of the slices: what there is first, then withdrawals.
+func (r *reconciler) publishEndpoints(ctx context.Context, service string, s state) (again time.Duration, err error) {
+	kept := map[string]bool{}
+	var errs []error
+	for i := range s.slices.Items {
+		slice := &s.slices.Items[i]
+		spec, ok := clusterset.EndpointsOf(r.Cluster, service, slice)
+		if !ok {
+			continue
+		}
+		name := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
+		kept[name] = true
+		errs = append(errs, r.publishOne(ctx, name, spec, s.endpoints[name]))
+	}
+	for name, rec := range s.endpoints {
+		if kept[name] {
+			continue
+		}
+		if !rec.Spec.Withdrawn {
+			gone := rec.DeepCopy()
+			gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: withdrawn(rec.Spec.Origin, r.Now())}
+			errs = append(errs, r.write(ctx, gone))
+			again = clusterset.Retention
+			continue
+		}
+		left := r.left(&rec.Spec.Origin)
+		if left <= 0 {
+			errs = append(errs, kube.Gone(r.Hub().Delete(ctx, rec)))
+		} else if again == 0 || left < again {
+			again = left
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+func (r *reconciler) publishOne(ctx context.Context, name string, spec hubv1alpha1.EndpointRecordSpec, published *hubv1alpha1.EndpointRecord) error {
+	if published == nil {
+		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
+		rec.Namespace, rec.Name = r.HubNamespace, name
+		rec.Spec.Revision = clusterset.NextRevision(0, r.Now())
+		return r.Hub().Create(ctx, rec)
+	}
+	spec.Revision = published.Spec.Revision
+	if equality.Semantic.DeepEqual(spec, published.Spec) {
+		return nil
+	}
+	rec := published.DeepCopy()
+	rec.Spec = spec
+	rec.Spec.Revision = clusterset.NextRevision(published.Spec.Revision, r.Now())
+	return r.write(ctx, rec)
+}
+
+func (r *reconciler) write(ctx context.Context, rec client.Object) error {
+	log.FromContext(ctx).Info("publishing a change", "record", rec.GetName(), "withdrawn", kube.Origin(rec).Withdrawn)
+	return r.Hub().Update(ctx, rec)
+}
+
+// report leaves on the own record how publishing went; serviceexport makes the condition Ready of it. A conflict of writes, or a stale
+// cache, is no news to a user: the next pass mends it.
+func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportRecord, failed error) error {
+	c := metav1.Condition{Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: "Published", Message: "The hub has this revision."}
+	if failed != nil {
+		if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) || apierrors.IsNotFound(failed) {
+			return nil
+		}
+		c.Status, c.Reason = metav1.ConditionFalse, "Failed"
+		c.Message = fmt.Sprintf("The hub did not take it: %v. It is tried again until it does.", failed)
+	}
+	if own.Spec.Withdrawn && r.left(&own.Spec.Origin) <= 0 {
+		return nil
+	}
+	out, changed := conditions.Set(own.Status.Conditions, []metav1.Condition{c}, own.Generation, metav1.NewTime(r.Now()))
+	if !changed {
+		return nil
+	}
+	rec := own.DeepCopy()
+	rec.Status.Conditions = out
+	err := r.Local.Status().Update(ctx, rec)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // it has changed, or is gone: another pass is on its way
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package serviceimport
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// ensure returns the import, made without VIPs where there is none yet: slices need its UID.
+func (r *reconciler) ensure(ctx context.Context, s state, m *conflict.Merged) (*mcsv1beta1.ServiceImport, error) {
+	if s.imp != nil {
+		if s.imp.DeletionTimestamp != nil {
+			return nil, fmt.Errorf("ServiceImport %s is being deleted, though clusters export it; it is made again once it is gone", s.name)
+		}
+		return s.imp, nil
+	}
+	imp := &mcsv1beta1.ServiceImport{}
+	imp.Namespace, imp.Name = s.name.Namespace, s.name.Name
+	imports.Metadata(imp, m, s.derivedName(), kube.Manager)
+	imp.Spec = imports.Spec(m, nil, nil)
+	log.FromContext(ctx).Info("importing", "type", m.Type, "clusters", m.Clusters)
+	return imp, r.Local.Create(ctx, imp)
+}
+
+// update makes the import's spec and status what they ought to be. failed is why there is no (current) derived Service.
+func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) error {
+	var ips []string
+	if m.Type == mcsv1beta1.ClusterSetIP && svc != nil {
+		ips = derived.IPs(svc, families)
+	}
+	if ips == nil && failed != nil && was.Spec.Type == m.Type {
+		ips = was.Spec.IPs // what was given out stays true until there is something better
+	}
+	imp := was.DeepCopy()
+	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
+	imp.Spec = imports.Spec(m, families, ips)
+	if !equality.Semantic.DeepEqual(imp.Spec, was.Spec) || !equality.Semantic.DeepEqual(imp.ObjectMeta, was.ObjectMeta) {
+		log.FromContext(ctx).Info("changing the import", "type", m.Type, "ips", ips, "clusters", m.Clusters)
+		if err := r.Local.Update(ctx, imp); err != nil {
+			return err
+		}
+	}
+	status := imports.Status(m)
+	var flipped bool
+	wanted := imports.Ready(m, families, ips, failed)
+	status.Conditions, flipped = conditions.Set(imp.Status.Conditions, []metav1.Condition{wanted}, imp.Generation, metav1.NewTime(r.Now()))
+	if equality.Semantic.DeepEqual(status, imp.Status) {
+		return nil
+	}
+	imp.Status = status
+	if err := r.Local.Status().Update(ctx, imp); err != nil {
+		return err
+	}
+	if flipped && wanted.Status == metav1.ConditionFalse && (failed != nil || wanted.Reason != string(mcsv1beta1.ServiceImportReasonPending)) {
+		r.Events.Event(imp, kube.Warning, "NotReady", wanted.Message)
+	}
+	return nil
+}
+
+// retire takes down what nobody exports any more (I2). The derived Service stays for the quarantine, so that an exporter that comes back
+// finds its VIP (DESIGN §5).
+func (r *reconciler) retire(ctx context.Context, s state) (reconcile.Result, error) {
+	if s.imp != nil && s.imp.Labels[derived.LabelManagedBy] == kube.Manager && s.imp.DeletionTimestamp == nil {
+		log.FromContext(ctx).Info("nobody exports this any more", "clusters", s.imp.Status.Clusters)
+		if err := kube.Gone(r.Local.Delete(ctx, s.imp, client.Preconditions{UID: &s.imp.UID})); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	for _, slice := range s.slices {
+		if err := kube.Gone(r.Local.Delete(ctx, slice, client.Preconditions{UID: &slice.UID})); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if s.svc == nil || !derived.Is(s.svc, kube.Manager) || s.svc.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	left, dated := derived.Expired(s.svc, r.Now())
+	if !dated {
+		svc := s.svc.DeepCopy()
+		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
+		return reconcile.Result{RequeueAfter: left}, r.Local.Update(ctx, svc)
+	}
+	if left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	log.FromContext(ctx).Info("giving up the VIP", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
+	err := r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
+	if apierrors.IsConflict(err) { // somebody uses it again
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return reconcile.Result{}, kube.Gone(err)
+}

@@ -1,0 +1,124 @@
+// Package serviceimport makes, of all records of one name, this cluster's ServiceImport, derived Service and imported EndpointSlices
+// (SPEC I, S, C). One pass does all three, since their order is what keeps traffic flowing: additions to slices, then the Service, then
+// the import, then removals (DESIGN §4).
+package serviceimport
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// recheck is how often slices that the hub no longer shows are looked at again: their owner's word comes with its Lease.
+const recheck = 10 * time.Second
+
+// Controller is this room's entry in the list of controllers. Requests are namespace/name of a Service.
+func Controller(env *kube.Env) kube.Controller {
+	r := &reconciler{env}
+	return kube.Controller{
+		Name: "serviceimport",
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.ofDerived},
+			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.ofNamespace},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
+		},
+		Reconciler: r,
+	}
+}
+
+type reconciler struct{ *kube.Env }
+
+// Reconcile is one pass over one name.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	s, err := r.gather(ctx, req.NamespacedName)
+	if err != nil || !s.namespace {
+		return reconcile.Result{}, err
+	}
+	if len(s.exports) == 0 {
+		return r.retire(ctx, s)
+	}
+	merged, _ := conflict.Merge(s.exports) // conflicts are reported on ServiceExports, by their exporters
+	supported, err := r.Families(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	families := derived.Families(merged.Families, supported)
+
+	imp, err := r.ensure(ctx, s, &merged)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	sources, held := r.sources(s, imp, &merged)
+	want := &endpoints.Import{
+		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
+		Merged: &merged, Live: s.live(),
+	}
+	existing, err := r.add(ctx, sources, want, s.slices)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	svc, failed := r.service(ctx, s, imp, &merged, families)
+	if svc != nil {
+		want.Live = svc.Spec.Ports
+	}
+	err = errors.Join(failed,
+		r.update(ctx, imp, &merged, families, svc, failed),
+		r.remove(ctx, sources, want, existing))
+	if held && err == nil {
+		return reconcile.Result{RequeueAfter: recheck}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// ofDerived names the import of a derived Service, also where a user has removed what says so.
+func (r *reconciler) ofDerived(ctx context.Context, o client.Object) []reconcile.Request {
+	if len(o.GetName()) < len("derived-") || o.GetName()[:len("derived-")] != "derived-" {
+		return nil
+	}
+	var imports mcsv1beta1.ServiceImportList
+	if err := r.Local.List(ctx, &imports, client.InNamespace(o.GetNamespace())); err == nil {
+		for i := range imports.Items {
+			if derived.Name(o.GetNamespace(), imports.Items[i].Name) == o.GetName() {
+				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(&imports.Items[i])}}
+			}
+		}
+	}
+	return requestOf(derived.Import(o.GetAnnotations()))
+}
+
+func requestOf(name types.NamespacedName) []reconcile.Request {
+	if name.Name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// ofNamespace asks for every name that is exported in the namespace (I1).
+func (r *reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByNamespace: o.GetName()}); err != nil {
+		return nil // the cache answers; it fails only when the agent stops
+	}
+	var out []reconcile.Request
+	for i := range records.Items {
+		out = append(out, reconcile.Request{NamespacedName: kube.Exported(&records.Items[i])})
+	}
+	return out
+}

@@ -1,0 +1,189 @@
+package serviceimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// sources are the slices of all exporters: this cluster's own as they are, its peers' as published. What a peer no longer shows, shows
+// as older than seen, or shows as nonsense, is held as it was imported; held tells whether there is any.
+func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged) (out []*endpoints.Source, held bool) {
+	if m.Names[r.Cluster] != nil {
+		out = append(out, r.native(s)...)
+	}
+	imported := map[string]*discoveryv1.EndpointSlice{} // by record
+	for _, slice := range s.slices {
+		if cluster := slice.Labels[mcsv1beta1.LabelSourceCluster]; cluster != r.Cluster && m.Names[cluster] != nil {
+			imported[slice.Annotations[endpoints.AnnotationRecord]] = slice
+		}
+	}
+	hold := func(slice *discoveryv1.EndpointSlice) {
+		held = true
+		if src, err := endpoints.Remembered(slice); err == nil {
+			out = append(out, &src)
+		}
+	}
+	for _, rec := range s.records {
+		slice := imported[rec.Name]
+		delete(imported, rec.Name)
+		if m.Names[rec.Spec.ClusterID] == nil {
+			continue
+		}
+		if slice != nil && rec.Spec.Revision < revision(slice) {
+			hold(slice)
+			continue
+		}
+		if rec.Spec.Withdrawn {
+			continue
+		}
+		spec, refused, err := clusterset.ParseEndpoints(rec, r.Reserved)
+		if err != nil {
+			r.Events.Event(imp, kube.Warning, "RecordRefused", fmt.Sprintf("Cluster %s: endpoints are not imported: %v.", rec.Spec.ClusterID, err))
+			if slice != nil {
+				hold(slice)
+			}
+			continue
+		}
+		if len(refused) > 0 && (slice == nil || revision(slice) != spec.Revision) {
+			r.Events.Event(imp, kube.Warning, "EndpointsRefused", fmt.Sprintf("Cluster %s: %s. No peer may claim such an address; the other endpoints are imported.",
+				rec.Spec.ClusterID, strings.Join(refused[:min(len(refused), 5)], "; ")))
+		}
+		out = append(out, &endpoints.Source{Record: rec.Name, EndpointRecordSpec: spec})
+	}
+	for _, slice := range imported {
+		if !s.hubSeen || !r.Complete(slice.Labels[mcsv1beta1.LabelSourceCluster]) {
+			hold(slice)
+		}
+	}
+	return out, held
+}
+
+func (r *reconciler) native(s state) (out []*endpoints.Source) {
+	for _, slice := range s.native {
+		spec, ok := clusterset.EndpointsOf(r.Cluster, s.name.Name, slice)
+		if !ok {
+			continue
+		}
+		spec.Revision = slice.Generation
+		native := slice.Endpoints
+		if native == nil {
+			native = []discoveryv1.Endpoint{}
+		}
+		out = append(out, &endpoints.Source{
+			Record: clusterset.EndpointRecordName(string(slice.UID), r.Cluster), EndpointRecordSpec: spec, Native: native,
+		})
+	}
+	return out
+}
+
+func revision(slice *discoveryv1.EndpointSlice) int64 {
+	src, err := endpoints.Remembered(slice)
+	if err != nil {
+		return 0
+	}
+	return src.Revision
+}
+
+func desired(sources []*endpoints.Source, want *endpoints.Import) []*discoveryv1.EndpointSlice {
+	out := make([]*discoveryv1.EndpointSlice, len(sources))
+	for i, src := range sources {
+		out[i] = endpoints.Desired(src, want)
+	}
+	return out
+}
+
+// add writes what is new, and takes nothing away. It returns the imported slices as they are then.
+func (r *reconciler) add(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) ([]*discoveryv1.EndpointSlice, error) {
+	c := endpoints.Plan(endpoints.Additive(desired(sources, want), existing), existing)
+	c.Delete = nil
+	written, err := r.write(ctx, c)
+	have := map[string]int{}
+	out := append([]*discoveryv1.EndpointSlice(nil), existing...)
+	for i, e := range out {
+		have[e.Name] = i
+	}
+	for _, w := range written {
+		if i, ok := have[w.Name]; ok {
+			out[i] = w
+		} else {
+			out = append(out, w)
+		}
+	}
+	return out, err
+}
+
+// remove writes the rest: names that no traffic uses any more, and slices that have no source. Before a name goes, the derived Service
+// is read past the cache, since a stale one would not show that the name is in use.
+func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
+	c := endpoints.Plan(desired(sources, want), existing)
+	if len(c.Unnamed) > 0 {
+		svc, err := kube.Get[*corev1.Service](ctx, r.LocalNow, types.NamespacedName{Namespace: want.Namespace, Name: want.Derived})
+		if err != nil {
+			return err
+		}
+		want.Live = nil
+		if svc != nil {
+			want.Live = svc.Spec.Ports
+		}
+		c = endpoints.Plan(desired(sources, want), existing)
+		c.Update = append(c.Update, c.Unnamed...)
+	}
+	_, err := r.write(ctx, c)
+	return err
+}
+
+// write applies creations, updates and deletions, in this order. One that fails does not stop the others.
+func (r *reconciler) write(ctx context.Context, c endpoints.Changes) (written []*discoveryv1.EndpointSlice, err error) {
+	logger := log.FromContext(ctx)
+	var errs []error
+	for _, slice := range c.Create {
+		logger.Info("importing endpoints", "slice", slice.Name, "source", slice.Labels[mcsv1beta1.LabelSourceCluster], "endpoints", len(slice.Endpoints))
+		err := r.Local.Create(ctx, slice)
+		if apierrors.IsAlreadyExists(err) {
+			err = r.adopt(ctx, slice)
+		}
+		if err == nil {
+			written = append(written, slice)
+		}
+		errs = append(errs, err)
+	}
+	for _, slice := range c.Update {
+		logger.V(1).Info("changing imported endpoints", "slice", slice.Name, "source", slice.Labels[mcsv1beta1.LabelSourceCluster], "endpoints", len(slice.Endpoints))
+		err := r.Local.Update(ctx, slice)
+		if err == nil {
+			written = append(written, slice)
+		}
+		errs = append(errs, err)
+	}
+	for _, slice := range c.Delete {
+		logger.Info("removing imported endpoints", "slice", slice.Name, "source", slice.Labels[mcsv1beta1.LabelSourceCluster])
+		errs = append(errs, kube.Gone(r.Local.Delete(ctx, slice, client.Preconditions{UID: &slice.UID})))
+	}
+	return written, errors.Join(errs...)
+}
+
+// adopt takes over a slice that bears our name but lost our labels, which no list shows.
+func (r *reconciler) adopt(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	there, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.LocalNow, client.ObjectKeyFromObject(slice))
+	if err != nil || there == nil {
+		return err
+	}
+	slice.ResourceVersion = there.ResourceVersion
+	return r.Local.Update(ctx, slice)
+}
