@@ -79,7 +79,7 @@ var properties = []property{
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Type) }},
 	{mcsv1beta1.ServiceExportReasonPortConflict, "ports",
 		func(a, b *clusterset.Export) bool { return samePorts(a.Ports, b.Ports) },
-		func(*clusterset.Export) string { return "Using the union, where names and numbers clash those" }},
+		func(*clusterset.Export) string { return "Using all ports and, where names or numbers clash, those" }},
 	{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity",
 		func(a, b *clusterset.Export) bool { return a.SessionAffinity == b.SessionAffinity },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.SessionAffinity) }},

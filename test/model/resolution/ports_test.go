@@ -47,6 +47,8 @@ var portCases = []struct {
 		list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"http": "http", "grpc": "grpc"}}, 0},
 	{"C3 union in order of precedence; C4 each serves its own", []list{{grpc90}, {http80, tcp("web", 70)}, {grpc90}},
 		list{grpc90, http80, tcp("web", 70)}, []names{{"grpc": "grpc"}, {"http": "http", "web": "web"}, {"grpc": "grpc"}}, 1},
+	{"C3 who disagrees is counted against the oldest, not the most", []list{{http80}, {grpc90}, {grpc90}},
+		list{http80, grpc90}, []names{{"http": "http"}, {"grpc": "grpc"}, {"grpc": "grpc"}}, 2},
 	{"C3 name taken by another number: loses; C4 no traffic", []list{{http80}, {tcp("http", 81), grpc90}},
 		list{http80, grpc90}, []names{{"http": "http"}, {"grpc": "grpc"}}, 1},
 	{"C3 name taken by another protocol: loses", []list{{http80}, {udp("http", 80)}},

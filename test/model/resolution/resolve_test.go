@@ -190,7 +190,6 @@ var oldestWins = []struct {
 	{"C8 annotations", [3]change{note(goldOne), note(gold), note(goldOne)}, "AnnotationsConflict", 1},
 }
 
-
 func TestC2C5C6C8OldestWins(t *testing.T) {
 	for _, test := range oldestWins {
 		t.Run(test.name, func(t *testing.T) {

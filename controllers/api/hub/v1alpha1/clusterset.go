@@ -14,18 +14,18 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={vips: {mode: shared}, lease: {renewSeconds: 10, durationSeconds: 40}}
 	Spec ClusterSetSpec `json:"spec,omitzero"`
 }
 
 // ClusterSetSpec holds what is the same in every member.
 type ClusterSetSpec struct {
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={mode: shared}
 	VIPs VIPs `json:"vips,omitzero"`
 
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40}
 	Lease LeaseSpec `json:"lease,omitzero"`
 }
 

@@ -1,0 +1,301 @@
+// Package agent runs the controllers of one member: against its own API server at once, against the hub as soon and as long as that can
+// be reached. It decides nothing.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Scheme knows every kind that an agent reads or writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, mcsv1beta1.AddToScheme, hubv1alpha1.AddToScheme,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
+// Options are what a user sets.
+type Options struct {
+	Cluster      string // this member's cluster id
+	HubNamespace string
+	Holder       string // names this instance of the agent
+	Reserved     []netip.Prefix
+}
+
+// Agent is started by a manager, once it leads.
+type Agent struct {
+	Options
+	mgr     manager.Manager
+	hub     func() (*rest.Config, error)
+	log     logr.Logger
+	env     *kube.Env
+	list    []kube.Controller
+	started map[string]controller.Controller
+	linked  atomic.Pointer[client.Client]
+	ready   atomic.Bool
+}
+
+// New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
+// it, so that a kubeconfig may come later.
+func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
+	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}}
+	a.env = &kube.Env{
+		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
+		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
+		Hub: func() client.Client {
+			if c := a.linked.Load(); c != nil {
+				return *c
+			}
+			return nil
+		},
+		Families: kube.Families(mgr.GetClient(), time.Now),
+		Now:      time.Now,
+		Events:   recorder{mgr.GetEventRecorder(kube.Manager)},
+	}
+	a.list = controllers.Agent(a.env, o.Holder)
+	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
+}
+
+// Ready is the readiness check: the member's own side runs. Whether the hub can be reached is a condition and a metric, not a reason to
+// restart.
+func (a *Agent) Ready() error {
+	if !a.ready.Load() {
+		return errors.New("the controllers do not run yet: waiting to lead, or for the kinds that deploy/member brings")
+	}
+	return nil
+}
+
+// Start runs until ctx ends (manager.Runnable).
+func (a *Agent) Start(ctx context.Context) error {
+	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", func(ctx context.Context) error {
+		return served(ctx, a.mgr.GetAPIReader(), localKinds())
+	})
+	if err != nil {
+		return nil // only the end of ctx gets here
+	}
+	for _, c := range a.list {
+		if !c.NeedsHub {
+			if err := a.start(c); err != nil {
+				return err
+			}
+		}
+	}
+	a.ready.Store(true)
+	a.log.Info("this cluster's side runs")
+
+	link, err := a.link(ctx)
+	if err != nil {
+		return nil // only the end of ctx gets here
+	}
+	for _, c := range a.list {
+		if c.NeedsHub {
+			if err := a.start(c); err != nil {
+				return err
+			}
+		}
+		if err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache()); err != nil {
+			return err
+		}
+	}
+	a.log.Info("the hub's side runs")
+	<-ctx.Done()
+	return nil
+}
+
+// start adds a controller with its local watches.
+func (a *Agent) start(c kube.Controller) error {
+	ctl, err := controller.New(c.Name, a.mgr, controller.Options{Reconciler: quiet{c.Reconciler}, MaxConcurrentReconciles: concurrency(c.Name)})
+	if err != nil {
+		return err
+	}
+	a.started[c.Name] = ctl
+	return a.watch(ctl, c, kube.Local, a.mgr.GetCache())
+}
+
+// concurrency: one name is only ever in one pass, so passes may run side by side. The heartbeat is one loop.
+func concurrency(name string) int {
+	if name == "heartbeat" {
+		return 1
+	}
+	return 4
+}
+
+func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Side, from cache.Cache) error {
+	for _, w := range c.Watches {
+		if w.Side != side {
+			continue
+		}
+		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
+		}
+	}
+	return nil
+}
+
+// link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
+func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
+	var link cluster.Cluster
+	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub there", func(ctx context.Context) error {
+		cfg, err := a.hub()
+		if err != nil {
+			return err
+		}
+		link, err = cluster.New(cfg, func(o *cluster.Options) {
+			o.Scheme = a.mgr.GetScheme()
+			o.Logger = a.log
+			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
+			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		})
+		if err != nil {
+			return err
+		}
+		return served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := index(ctx, link.GetFieldIndexer(), kube.Hub); err != nil {
+		return nil, err
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := link.Start(ctx); err != nil {
+			a.log.Error(err, "the hub's caches ended")
+		}
+	})
+	for _, o := range hubKinds(a.HubNamespace) {
+		if _, err := link.GetCache().GetInformer(ctx, o.item); err != nil {
+			return nil, err
+		}
+	}
+	if !link.GetCache().WaitForCacheSync(ctx) {
+		return nil, ctx.Err()
+	}
+	c := link.GetClient()
+	a.linked.Store(&c)
+	return link, nil
+}
+
+// await calls try until it succeeds. The log says each new reason once, with what to do.
+func (a *Agent) await(ctx context.Context, what, remedy string, try func(context.Context) error) error {
+	last := ""
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := try(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if err.Error() != last {
+			last = err.Error()
+			a.log.Info("waiting for "+what, "reason", last, "remedy", remedy)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+type kind struct {
+	item      client.Object
+	list      client.ObjectList
+	namespace string // "" for all
+}
+
+func localKinds() []kind {
+	return []kind{
+		{&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{}, ""},
+		{&mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceImportList{}, ""},
+		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, kube.SystemNamespace},
+	}
+}
+
+func hubKinds(namespace string) []kind {
+	return []kind{
+		{&hubv1alpha1.ClusterSet{}, &hubv1alpha1.ClusterSetList{}, namespace},
+		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, namespace},
+		{&hubv1alpha1.EndpointRecord{}, &hubv1alpha1.EndpointRecordList{}, namespace},
+		{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}, namespace},
+	}
+}
+
+// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is decided on a kind
+// that is not there. A namespace without its ClusterSet is no clusterset's.
+func served(ctx context.Context, api client.Reader, kinds []kind) error {
+	for _, k := range kinds {
+		if err := api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)); err != nil {
+			return err
+		}
+		if sets, ok := k.list.(*hubv1alpha1.ClusterSetList); ok && len(sets.Items) == 0 {
+			return fmt.Errorf("namespace %s of the hub holds no ClusterSet", k.namespace)
+		}
+	}
+	return nil
+}
+
+func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error {
+	for _, x := range kube.Indexes() {
+		if x.Side == side {
+			if err := into.IndexField(ctx, x.Object, x.Field, x.Values); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
+// concurrency works.
+type quiet struct{ reconcile.Reconciler }
+
+func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	res, err := q.Reconciler.Reconcile(ctx, req)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+	}
+	return res, err
+}
+
+// recorder reports to the events API.
+type recorder struct{ events.EventRecorder }
+
+func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
+	if len(message) > 1024 { // the API's limit
+		message = message[:1020] + " …"
+	}
+	r.Eventf(about, nil, eventType, reason, "Reconcile", "%s", message)
+}
