@@ -26,12 +26,3 @@ func CheckID(id string) error {
 func RecordName(service, namespace, cluster string) string {
 	return service + "." + namespace + "." + cluster
 }
-
-// SplitRecordName is the inverse of RecordName; ok is false where name is none.
-func SplitRecordName(name string) (service, namespace, cluster string, ok bool) {
-	parts := strings.SplitN(name, ".", 3)
-	if len(parts) != 3 || CheckID(parts[2]) != nil {
-		return "", "", "", false
-	}
-	return parts[0], parts[1], parts[2], true
-}

@@ -3,7 +3,10 @@ package arch
 
 import (
 	"encoding/json"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +90,75 @@ var rules = []rule{
 		forbidden: []string{"k8s.io/client-go/kubernetes", "sigs.k8s.io/controller-runtime"},
 		direct:    true,
 	},
+}
+
+// decisions are the pure rooms of the controllers: they know the kinds of Kubernetes, as values.
+var decisions = []string{module + "controllers/clusterset", module + "controllers/decide"}
+
+// reconcilers are the rooms with a loop each.
+var reconcilers = []string{"serviceexport", "serviceimport", "publish", "record", "heartbeat"}
+
+func init() {
+	rules = append(rules,
+		rule{
+			name:      "decisions reach no world",
+			reason:    "gather, decide, apply: what is decided by values alone is tested by tables, models and seeds",
+			from:      decisions,
+			forbidden: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "k8s.io/klog", "github.com/go-logr", "github.com/prometheus/", "net/http", "log", "os", "math/rand", "sync", module + "controllers/kube"},
+			direct:    true,
+		},
+		rule{
+			name:      "controllers and plugin do not know each other",
+			reason:    "the halves meet only in ServiceImport, EndpointSlice and Namespace (DESIGN §1)",
+			from:      []string{module + "controllers"},
+			forbidden: []string{module + "plugin", "github.com/coredns/coredns", module + "test"},
+		},
+		rule{
+			name:      "the plugin does not know the controllers",
+			reason:    "DNS must be buildable into anybody's CoreDNS",
+			from:      []string{module + "plugin"},
+			forbidden: []string{module + "controllers"},
+		})
+	for _, room := range reconcilers {
+		var others []string
+		for _, other := range reconcilers {
+			if other != room {
+				others = append(others, module+"controllers/"+other)
+			}
+		}
+		rules = append(rules, rule{
+			name:      room + " knows no other reconciler",
+			reason:    "reconcilers meet in objects; one that calls another cannot be reasoned about alone",
+			from:      []string{module + "controllers/" + room},
+			forbidden: append(others, module+"controllers/agent"),
+		})
+	}
+}
+
+// TestDecisionsHaveNoClock: an import of time is needed for durations, so the imports cannot tell.
+func TestDecisionsHaveNoClock(t *testing.T) {
+	files := 0
+	for _, dir := range decisions {
+		err := filepath.WalkDir(filepath.Join("../..", strings.TrimPrefix(dir, module)), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files++
+			text, err := os.ReadFile(path)
+			for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "metav1.Now("} {
+				if strings.Contains(string(text), clock) {
+					t.Errorf("%s calls %s): the time is an input of a decision", path, clock)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files == 0 {
+		t.Fatal("no file of a decision found")
+	}
 }
 
 // unclear are names that say nothing of what a package is for.

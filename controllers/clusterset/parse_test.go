@@ -1,0 +1,162 @@
+package clusterset
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+func exportRecord() *hubv1alpha1.ServiceExportRecord {
+	r := &hubv1alpha1.ServiceExportRecord{}
+	r.Name = "web.shop.a"
+	r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = "a", "shop", "web", 1
+	r.Spec.ExportedAt = &metav1.Time{}
+	r.Spec.Type = "ClusterSetIP"
+	r.Spec.IPFamilies = []corev1.IPFamily{"IPv4"}
+	r.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
+	return r
+}
+
+func TestAnExportIsNormal(t *testing.T) {
+	e, err := ParseExport(exportRecord())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.SessionAffinity != corev1.ServiceAffinityNone || e.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || e.SessionAffinityConfig != nil {
+		t.Errorf("defaults: %+v", e)
+	}
+}
+
+// TestAPeerIsNotTrusted: what the hub's schema would refuse, too, is refused here: the hub may be older, or another's.
+func TestAPeerIsNotTrusted(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for name, c := range map[string]struct {
+		change func(*hubv1alpha1.ServiceExportRecordSpec)
+		says   string
+	}{
+		"a foreign cluster's name":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "b" }, "does not fit"},
+		"an id that is no id":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "a.b.c" }, "cluster id"},
+		"an id with capitals":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "A" }, "cluster id"},
+		"a namespace with a slash":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceNamespace = "../x" }, "serviceNamespace"},
+		"a name too long":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceName = long }, "serviceName"},
+		"no time":                    {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = nil }, "exportedAt"},
+		"an unknown type":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = "ExternalName" }, "type"},
+		"port 0":                     {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 0 }, "1..65535"},
+		"port 70000":                 {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 70000 }, "1..65535"},
+		"a protocol of its own":      {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Protocol = "GRE" }, "protocol"},
+		"a port's name that is none": {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Name = "a b" }, "port"},
+		"a port twice":               {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports = append(s.Ports, s.Ports[0]) }, "twice"},
+		"an unnamed port of two": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Protocol: "TCP", Port: 81})
+		}, "need names"},
+		"no family":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = nil }, "ipFamilies"},
+		"a family twice":       {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "ipFamilies"},
+		"an unknown affinity":  {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
+		"a label that is none": {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedLabels = map[string]string{"k": long} }, "exportedLabels"},
+		"an annotation too big": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 300<<10)}
+		}, "exportedAnnotations"},
+		"an unknown distribution": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.TrafficDistribution = &long
+		}, "trafficDistribution"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := exportRecord()
+			c.change(&r.Spec)
+			if _, err := ParseExport(r); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v, want one that says %q", err, c.says)
+			}
+		})
+	}
+}
+
+// TestS4AddressesThatNoPeerMayClaim: each is left out by itself, and named.
+func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
+	reserved := []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
+	for family, addresses := range map[string][]string{
+		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4", "fd00::1", "nonsense", "0.1.2.3"},
+		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0"},
+	} {
+		rec := &hubv1alpha1.EndpointRecord{}
+		rec.Name = "u-1.a"
+		rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web", "IPv4"
+		good := "10.0.0.1"
+		if family == "IPv6" {
+			rec.Spec.AddressType, good = "IPv6", "fd00::1"
+		}
+		for _, a := range append(addresses, good) {
+			rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
+		}
+		got, refused, err := ParseEndpoints(rec, reserved)
+		if err != nil || len(got.Endpoints) != 1 || got.Endpoints[0].Address != good || len(refused) != len(addresses) {
+			t.Errorf("%s: %v, refused %q, %v; want %s alone", family, got.Endpoints, refused, err, good)
+		}
+		if len(rec.Spec.Endpoints) != len(addresses)+1 {
+			t.Error("the record was changed")
+		}
+	}
+}
+
+// TestS4NonsensePorts: then nothing of the record is imported.
+func TestS4NonsensePorts(t *testing.T) {
+	port := int32(70000)
+	rec := &hubv1alpha1.EndpointRecord{}
+	rec.Name = "u-1.a"
+	rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web", "IPv4"
+	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &port}}
+	if _, _, err := ParseEndpoints(rec, nil); err == nil {
+		t.Error("port 70000 is taken")
+	}
+	rec.Spec.Ports, rec.Name = nil, "u-1.b"
+	if _, _, err := ParseEndpoints(rec, nil); err == nil {
+		t.Error("a record under another's name is taken")
+	}
+}
+
+func TestClusterIDs(t *testing.T) {
+	for id, ok := range map[string]bool{"a": true, "a.b": true, "a-b": true, "a.b.c": false, "": false, "A": false, "-a": false, "a.": false,
+		strings.Repeat("x", 63): true, strings.Repeat("x", 40) + "." + strings.Repeat("y", 23): false} {
+		if err := CheckID(id); (err == nil) != ok {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// TestNamesAreUnambiguous: a-b/c and a/b-c are two Services.
+func TestNamesAreUnambiguous(t *testing.T) {
+	if RecordName("a-b", "c", "x") == RecordName("a", "b-c", "x") {
+		t.Error("two Services have one record")
+	}
+}
+
+// FuzzParse: no record, whatever it holds, panics, and what is accepted is accepted again from its own JSON.
+func FuzzParse(f *testing.F) {
+	seed, _ := json.Marshal(exportRecord())
+	f.Add(seed)
+	f.Add([]byte(`{"metadata":{"name":"u.a"},"spec":{"clusterID":"a","serviceNamespace":"b","serviceName":"c","addressType":"IPv4","endpoints":[{"address":"10.0.0.1"}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var export hubv1alpha1.ServiceExportRecord
+		if json.Unmarshal(data, &export) == nil {
+			if e, err := ParseExport(&export); err == nil && (CheckID(e.Cluster) != nil || len(e.Families) == 0 || e.Created.IsZero() && export.Spec.ExportedAt == nil) {
+				t.Errorf("accepted: %+v", e)
+			}
+		}
+		var slice hubv1alpha1.EndpointRecord
+		if json.Unmarshal(data, &slice) == nil {
+			spec, _, err := ParseEndpoints(&slice, nil)
+			for _, e := range spec.Endpoints {
+				a, bad := netip.ParseAddr(e.Address)
+				if err == nil && (bad != nil || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
+					t.Errorf("accepted: %s", e.Address)
+				}
+			}
+		}
+	})
+}

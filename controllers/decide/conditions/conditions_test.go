@@ -1,0 +1,43 @@
+package conditions
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+// TestE8TransitionTimes: observedGeneration follows, lastTransitionTime moves only with the status, nothing new is no change.
+func TestE8TransitionTimes(t *testing.T) {
+	t0, t1 := metav1.NewTime(time.Unix(100, 0)), metav1.NewTime(time.Unix(200, 0))
+	one, changed := Set(nil, []metav1.Condition{Valid()}, 1, t0)
+	if !changed || len(one) != 1 || one[0].ObservedGeneration != 1 || !one[0].LastTransitionTime.Equal(&t0) {
+		t.Errorf("first: %+v", one)
+	}
+	same, changed := Set(one, []metav1.Condition{Valid()}, 1, t1)
+	if changed || !same[0].LastTransitionTime.Equal(&t0) {
+		t.Errorf("again: %+v", same)
+	}
+	next, changed := Set(one, []metav1.Condition{Valid()}, 2, t1)
+	if !changed || next[0].ObservedGeneration != 2 || !next[0].LastTransitionTime.Equal(&t0) || one[0].ObservedGeneration != 1 {
+		t.Errorf("a new generation: %+v", next)
+	}
+	flipped, _ := Set(one, []metav1.Condition{Invalid(mcsv1beta1.ServiceExportReasonNoService, "x")}, 1, t1)
+	if !flipped[0].LastTransitionTime.Equal(&t1) {
+		t.Errorf("flipped: %+v", flipped)
+	}
+}
+
+// TestE5AllReasons: comma-joined without spaces.
+func TestE5AllReasons(t *testing.T) {
+	c := Conflict([]conflict.Conflict{{Reason: mcsv1beta1.ServiceExportReasonTypeConflict, Message: "A."}, {Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "B."}})
+	if c.Status != metav1.ConditionTrue || c.Reason != "TypeConflict,PortConflict" || c.Message != "A. B." {
+		t.Errorf("%+v", c)
+	}
+	if c := Conflict(nil); c.Status != metav1.ConditionFalse || c.Reason != "NoConflicts" {
+		t.Errorf("%+v", c)
+	}
+}

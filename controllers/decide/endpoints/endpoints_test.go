@@ -1,0 +1,191 @@
+package endpoints
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func source(cluster string, ports ...string) *Source {
+	src := &Source{Record: "11111111-1111-1111-1111-111111111111." + cluster}
+	src.ClusterID, src.ServiceNamespace, src.ServiceName, src.Revision = cluster, "shop", "web", 7
+	src.AddressType = discoveryv1.AddressTypeIPv4
+	for i, name := range ports {
+		src.Ports = append(src.Ports, hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: ptr(int32(8080 + i))})
+	}
+	src.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.0.0.1", Ready: ptr(true), Hostname: "web-0", PodName: "web-0", Zone: "z1"}, {Address: "10.0.0.2", Ready: ptr(false)}}
+	return src
+}
+
+func imported(m *conflict.Merged, live ...corev1.ServicePort) *Import {
+	return &Import{Namespace: "shop", Name: "web", UID: "u", Derived: "derived-x", Manager: "m", Merged: m, Live: live}
+}
+
+func merged(names map[string]string, ports ...clusterset.Port) *conflict.Merged {
+	return &conflict.Merged{Clusters: []string{"a"}, Type: mcsv1beta1.ClusterSetIP, Ports: ports, Names: map[string]map[string]string{"a": names}}
+}
+
+func portNames(s *discoveryv1.EndpointSlice) (out []string) {
+	for _, p := range s.Ports {
+		out = append(out, *p.Name)
+	}
+	return out
+}
+
+// TestC4OnlyExposedPorts: a port that lost carries no traffic of that cluster; one that is the same port under another name does.
+func TestC4OnlyExposedPorts(t *testing.T) {
+	m := merged(map[string]string{"web": "http"}, clusterset.Port{Name: "http", Protocol: "TCP", Number: 80}, clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53})
+	got := Desired(source("a", "web", "lost"), imported(m))
+	if names := portNames(got); !slices.Equal(names, []string{"http"}) || *got.Ports[0].Port != 8080 {
+		t.Errorf("ports %v, want http at 8080", names)
+	}
+}
+
+// TestC9BothNamesWhileAPortIsRenamed: as long as the derived Service has the old name, slices carry both.
+func TestC9BothNamesWhileAPortIsRenamed(t *testing.T) {
+	m := merged(map[string]string{"http": "web"}, clusterset.Port{Name: "web", Protocol: "TCP", Number: 80})
+	old := corev1.ServicePort{Name: "http", Protocol: "TCP", Port: 80}
+	if names := portNames(Desired(source("a", "http"), imported(m, old))); !slices.Equal(names, []string{"web", "http"}) {
+		t.Errorf("ports %v, want the new name and the old one", names)
+	}
+	if names := portNames(Desired(source("a", "http"), imported(m, corev1.ServicePort{Name: "web", Protocol: "TCP", Port: 80}))); !slices.Equal(names, []string{"web"}) {
+		t.Errorf("ports %v after the Service has changed, want the new name alone", names)
+	}
+	if names := portNames(Desired(source("a", "http"), imported(m, corev1.ServicePort{Name: "http", Protocol: "TCP", Port: 81}))); !slices.Equal(names, []string{"web"}) {
+		t.Errorf("ports %v, where the Service's http is another number", names)
+	}
+}
+
+// TestS1WhatAnImportedSliceBears: labels, owner, and nothing of the source's nodes.
+func TestS1WhatAnImportedSliceBears(t *testing.T) {
+	m := merged(map[string]string{"http": "http"}, clusterset.Port{Name: "http", Protocol: "TCP", Number: 80})
+	s := Desired(source("a", "http"), imported(m))
+	for k, v := range map[string]string{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: "a",
+		discoveryv1.LabelServiceName: "derived-x", discoveryv1.LabelManagedBy: "m"} {
+		if s.Labels[k] != v {
+			t.Errorf("label %s is %q, want %q", k, s.Labels[k], v)
+		}
+	}
+	if o := s.OwnerReferences; len(o) != 1 || o[0].UID != "u" || o[0].Controller == nil || *o[0].Controller {
+		t.Errorf("owners %v", o)
+	}
+	e := s.Endpoints[0]
+	if e.NodeName != nil || e.TargetRef != nil || *e.Zone != "z1" || *e.Hostname != "web-0" || e.Hints != nil || s.Endpoints[1].Zone != nil {
+		t.Errorf("endpoints %+v", s.Endpoints)
+	}
+}
+
+// TestC6HintsWhereDistributionAsks: every endpoint is put into its zone.
+func TestC6HintsWhereDistributionAsks(t *testing.T) {
+	m := merged(nil)
+	m.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
+	e := Desired(source("a"), imported(m)).Endpoints
+	if e[0].Hints == nil || e[0].Hints.ForZones[0].Name != "z1" || e[1].Hints != nil {
+		t.Errorf("hints %+v", e)
+	}
+}
+
+// TestHeadlessImportsAreHiddenFromKubeProxy: DESIGN §7's label.
+func TestHeadlessImportsAreHiddenFromKubeProxy(t *testing.T) {
+	m := merged(nil)
+	m.Type = mcsv1beta1.Headless
+	s := Desired(source("a"), imported(m))
+	if _, ok := s.Labels[corev1.IsHeadlessService]; !ok {
+		t.Errorf("labels %v", s.Labels)
+	}
+	m.Type = mcsv1beta1.ClusterSetIP
+	c := Plan([]*discoveryv1.EndpointSlice{Desired(source("a"), imported(m))}, []*discoveryv1.EndpointSlice{s})
+	if len(c.Update) != 1 {
+		t.Fatalf("changes %+v", c)
+	}
+	if _, ok := c.Update[0].Labels[corev1.IsHeadlessService]; ok {
+		t.Error("the label stays after the flip back")
+	}
+}
+
+// TestRememberedIsTheSource: from the slice alone, the same slice comes out again, so that an absent record changes nothing.
+func TestRememberedIsTheSource(t *testing.T) {
+	m := merged(map[string]string{"http": "web"}, clusterset.Port{Name: "web", Protocol: "TCP", Number: 80})
+	s := Desired(source("a", "http"), imported(m))
+	src, err := Remembered(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := Desired(&src, imported(m)); !equality.Semantic.DeepEqual(s, again) {
+		t.Errorf("%+v\nis not\n%+v", again, s)
+	}
+	delete(s.Annotations, AnnotationPorts)
+	if _, err := Remembered(s); err == nil {
+		t.Error("a slice without its ports is remembered")
+	}
+}
+
+// TestPlanSettles: for random slices, applying the plan gives what is desired, additions take nothing away, a second plan is empty, and
+// nothing that came in was changed.
+func TestPlanSettles(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		draw := func() (out []*discoveryv1.EndpointSlice) {
+			for _, cluster := range []string{"a", "b", "c"} {
+				if r.IntN(3) == 0 {
+					continue
+				}
+				names := map[string]string{"x": []string{"x", "y"}[r.IntN(2)], "z": "z"}
+				m := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Names: map[string]map[string]string{cluster: names}}
+				out = append(out, Desired(source(cluster, []string{"x", "z"}[:r.IntN(3)]...), imported(m)))
+			}
+			return out
+		}
+		desired, existing := draw(), draw()
+		before := []*discoveryv1.EndpointSlice{}
+		for _, s := range slices.Concat(desired, existing) {
+			before = append(before, s.DeepCopy())
+		}
+		first := Plan(Additive(desired, existing), existing)
+		if len(first.Unnamed) > 0 {
+			t.Fatalf("seed %d: adding takes a name away: %+v", seed, first.Unnamed)
+		}
+		first.Delete = nil
+		state := apply(existing, first)
+		second := Plan(desired, state)
+		second.Update = append(second.Update, second.Unnamed...)
+		state = apply(state, second)
+		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Delete)+len(c.Unnamed) > 0 {
+			t.Fatalf("seed %d: not settled: %+v", seed, c)
+		}
+		for i, s := range slices.Concat(desired, existing) {
+			if !equality.Semantic.DeepEqual(s, before[i]) {
+				t.Fatalf("seed %d: %s was changed", seed, s.Name)
+			}
+		}
+	}
+}
+
+func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.EndpointSlice {
+	by := map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range slices.Concat(existing) {
+		by[s.Name] = s
+	}
+	for _, s := range c.Delete {
+		delete(by, s.Name)
+	}
+	for _, s := range slices.Concat(c.Create, c.Update) {
+		by[s.Name] = s
+	}
+	var out []*discoveryv1.EndpointSlice
+	for _, s := range by {
+		out = append(out, s)
+	}
+	return out
+}
