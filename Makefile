@@ -5,6 +5,7 @@ GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 export GOFLAGS := -buildvcs=false -trimpath
 # One way of compiling for everything but the race detector, so that CoreDNS is compiled once.
 export CGO_ENABLED := 0
@@ -42,7 +43,7 @@ bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchm
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	for arch in amd64 arm64; do \
-		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/coredns ./cmd/coredns; \
+		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/ ./cmd/coredns ./cmd/clusterset-controller; \
 	done
 	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir ../../bin/image
 	cd deploy/image && IMAGE_DIR='$(CURDIR)/bin/image' $(GO) test -count=1 ./...
@@ -72,14 +73,21 @@ verify-tidy: ## go.mod and go.sum of every module; make tidy mends them
 tidy: ## tidy every module
 	for m in $(MODULES); do (cd $$m && $(GO) mod tidy); done
 
+GENERATED := deploy/crds controllers/api
+
 .PHONY: verify-generate
 verify-generate: ## generated files; make generate mends them
-	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r deploy/crds "$$tmp/"; $(MAKE) -s generate; \
-	diff -r "$$tmp/crds" deploy/crds || { rm -rf deploy/crds; cp -r "$$tmp/crds" deploy/crds; echo "deploy/crds is not what make generate makes"; exit 1; }
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r --parents $(GENERATED) "$$tmp/"; $(MAKE) -s generate; \
+	for d in $(GENERATED); do \
+		diff -r "$$tmp/$$d" $$d || { rm -rf $$d; cp -r "$$tmp/$$d" $$d; echo "$$d is not what make generate makes"; exit 1; }; \
+	done
 
+# The kind that members need too stands apart from those that only a hub needs.
 .PHONY: generate
-generate: ## write deploy/crds from the mcs-api module
+generate: ## write deploy/crds from the mcs-api module and controllers/api, and the latter's deep copies
 	cd deploy/crds && $(GO) run generate.go
+	$(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/hub/... output:crd:dir=deploy/crds/hub
+	mv deploy/crds/hub/hub.clusterset-dns.io_serviceexportrecords.yaml deploy/crds/record/
 
 .PHONY: verify-vet
 verify-vet: ## go vet of every module

@@ -9,16 +9,20 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -87,20 +91,30 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("this cluster: %w", err)
 	}
-	if f.cluster == "" {
-		if f.cluster, err = clusterID(ctx, local); err != nil {
-			return err
+	for f.cluster == "" {
+		if f.cluster, err = clusterID(ctx, local); err == nil {
+			break
+		}
+		fmt.Fprintln(os.Stderr, "clusterset-controller: trying again:", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(2 * time.Second):
 		}
 	}
 	logger := textlogger.NewLogger(textlogger.NewConfig()).WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
-	host, err := os.Hostname()
+	host, err := os.Hostname() // a pod's name
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(local, managerOptions(f))
+	options, err := managerOptions(f, local, host)
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(local, options)
 	if err != nil {
 		return err
 	}
@@ -119,18 +133,39 @@ func agentCommand(args []string) error {
 		return err
 	}
 	logger.Info("starting", "version", version)
-	return mgr.Start(ctx)
+	err = mgr.Start(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// It no longer leads: another replica does, or its API server is away for longer than the lease. All that it knows is to be read
+	// again, and a kubelet would make it wait longer with every restart.
+	logger.Error(err, "starting again")
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, os.Environ())
 }
 
-func managerOptions(f agentFlags) ctrl.Options {
-	// Short, since nothing else takes over what a killed agent has left: a write a second is little for an API server.
-	duration, deadline, retry := 8*time.Second, 6*time.Second, time.Second
+func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options, error) {
+	// The holder is the pod: a container that crashed leads again at once. Another replica takes over well before the other members
+	// would give this one up (T1).
+	duration, deadline, retry := 30*time.Second, 25*time.Second, 2*time.Second
+	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(local, "leader-election"))
+	if err != nil {
+		return ctrl.Options{}, err
+	}
+	const name = "clusterset-controller"
 	return ctrl.Options{
-		Scheme:                        agent.Scheme(),
-		Metrics:                       server.Options{BindAddress: f.metrics},
-		HealthProbeBindAddress:        f.probes,
-		LeaderElection:                true,
-		LeaderElectionID:              "clusterset-controller",
+		Scheme:                 agent.Scheme(),
+		Metrics:                server.Options{BindAddress: f.metrics},
+		HealthProbeBindAddress: f.probes,
+		LeaderElection:         true,
+		LeaderElectionResourceLockInterface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
+			Client:    clients.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: host},
+		},
+		LeaderElectionID:              name,
 		LeaderElectionNamespace:       kube.SystemNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &duration,
@@ -142,7 +177,7 @@ func managerOptions(f agentFlags) ctrl.Options {
 				&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
 			},
 		},
-	}
+	}, nil
 }
 
 // config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client.

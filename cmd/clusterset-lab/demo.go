@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // question is one that a reader would ask, with the only right answer.
@@ -17,27 +20,9 @@ type question struct {
 	status           string
 }
 
-// questions are asked while all is well.
-var questions = []question{
-	{"web runs in two clusters and has one address here, that of its ServiceImport", web, "A", []string{"10.96.42.42"}, ok},
-	{"in IPv6 too, since the import has one", web, "AAAA", []string{"fd00:96::42"}, ok},
-	{"the port by its name", "_https._tcp." + web, "SRV", []string{"0 100 443 " + web}, ok},
-	{"db is headless: every ready pod of every cluster", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10"}, ok},
-	{"the same with port and name of each, the name of its cluster in it", "_postgres._tcp." + db, "SRV", []string{
-		"0 100 5432 db-0.north." + db, "0 100 5432 db-0.south." + db, "0 100 5432 db-1.north." + db}, ok},
-	{"so one pod can be asked for: db-0 is in both clusters, this is south's", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
-	{"what nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, "NXDOMAIN"},
-	{"and cluster.local is answered as ever", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"}, ok},
-}
-
-// outage are asked while the API server is away.
-var outage = []question{
-	{"CoreDNS answers from memory", web, "A", []string{"10.96.42.42"}, ok},
-	{"and knows every pod", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
-}
-
 const (
 	ok  = "NOERROR"
+	no  = "NXDOMAIN"
 	web = "web.shop.svc.clusterset.local."
 	db  = "db.shop.svc.clusterset.local."
 )
@@ -48,64 +33,220 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	if err != nil {
 		return s, err
 	}
-	title("Questions, and answers that are checked (dig is dig %s)", s.digArgs())
-	for _, q := range questions {
-		if err := s.check(ctx, q); err != nil {
+	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing, s.unexporting} {
+		if err := act(ctx); err != nil {
 			return s, err
 		}
 	}
-	title("A pod in cluster north goes unready, and is ready again")
-	if err := s.ready(ctx, false, []string{"10.1.0.11", "10.2.0.10"}); err != nil {
-		return s, err
-	}
-	if err := s.ready(ctx, true, []string{"10.1.0.10", "10.1.0.11", "10.2.0.10"}); err != nil {
-		return s, err
-	}
-	title("The API server is killed, and every answer stays")
-	s.cluster.KillAPIServer()
-	for _, q := range outage {
-		if err := s.check(ctx, q); err != nil {
-			return s, err
-		}
-	}
-	began := time.Now()
-	if err := s.cluster.StartAPIServer(ctx); err != nil {
-		return s, err
-	}
-	text("it is back after %.1f s", time.Since(began).Seconds())
 	fmt.Println("\nAll answers were right.")
 	return s, nil
 }
 
-// ready makes db-0 of north ready or not, and waits until the answer follows.
-func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
-	patch := fmt.Sprintf(`[{"op": "replace", "path": "/endpoints/0/conditions/ready", "value": %v}]`, ready)
-	command("kubectl -n shop patch endpointslice db-north --type=json -p \\\n        '%s'", patch)
-	if _, err := s.cluster.Kubectl(ctx, "", "-n", "shop", "patch", "endpointslice", "db-north", "--type=json", "-p", patch); err != nil {
+// exporting: north exports, and both clusters have the names.
+func (s *stage) exporting(ctx context.Context) error {
+	title("North exports both; each cluster gives web an address of its own")
+	if err := s.ask(ctx, s.south, question{"before: the name does not exist", web, "A", nil, no}); err != nil {
 		return err
 	}
-	began := time.Now()
-	for {
-		got, err := s.dig(ctx, db, "A")
+	if err := s.export(ctx, s.north, "web", "db"); err != nil {
+		return err
+	}
+	for _, m := range s.set.Members {
+		vip, err := s.vip(ctx, m)
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
-		if slices.Equal(got.data, want) {
-			text("%d ms after kubectl, dig %s A gives %s", took.Milliseconds(), db, strings.Join(got.data, " "))
+		if err := s.ask(ctx, m, question{"the clusterset IP in " + m.ID, web, "A", []string{vip}, ok}); err != nil {
+			return err
+		}
+	}
+	return s.askAll(ctx, s.south, []question{
+		{"the port by its name", "_https._tcp." + web, "SRV", []string{"0 100 443 " + web}, ok},
+		{"db is headless: every ready pod, north's, asked for in south", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok},
+		{"what nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, no},
+		{"and cluster.local is answered as ever", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"}, ok},
+	})
+}
+
+// together: south exports, too.
+func (s *stage) together(ctx context.Context) error {
+	title("South exports the same; both together are the Service")
+	if err := s.export(ctx, s.south, "web", "db"); err != nil {
+		return err
+	}
+	all := []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}
+	if err := s.ask(ctx, s.north, question{"the pods of both clusters", db, "A", all, ok}); err != nil {
+		return err
+	}
+	return s.askAll(ctx, s.north, []question{
+		{"db-0 is in both clusters; this one is south's", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
+		{"the same with port and name of each, the name of its cluster in it", "_postgres._tcp." + db, "SRV", []string{
+			"0 100 5432 db-0.north." + db, "0 100 5432 db-0.south." + db, "0 100 5432 db-1.north." + db, "0 100 5432 db-1.south." + db}, ok},
+	})
+}
+
+// following: a pod of north goes unready, and comes back.
+func (s *stage) following(ctx context.Context) error {
+	title("A pod in north goes unready, and is ready again: south follows")
+	if err := s.ready(ctx, false, []string{"10.1.0.11", "10.2.0.10", "10.2.0.11"}); err != nil {
+		return err
+	}
+	return s.ready(ctx, true, []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"})
+}
+
+// ready makes db-0 of north ready or not, and measures until south's answer follows.
+func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/endpoints/0/conditions/ready","value":%v}]`, ready)
+	if _, err := s.kubectl(ctx, s.north, "patch", "endpointslice", "db-1", "--type=json", "-p", patch); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.until(ctx, s.south, question{"", db, "A", want, ok}); err != nil {
+		return err
+	}
+	text("%d ms after kubectl, dig in south gives %s", time.Since(began).Milliseconds(), strings.Join(want, " "))
+	return nil
+}
+
+// disagreeing: a conflict, its explanation, and its end.
+func (s *stage) disagreeing(ctx context.Context) error {
+	title("South changes a port: the clusters disagree, north's older export wins, and both users are told")
+	vip, err := s.vip(ctx, s.north)
+	if err != nil {
+		return err
+	}
+	patch := `[{"op":"replace","path":"/spec/ports/0/port","value":8443}]`
+	if _, err := s.kubectl(ctx, s.south, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
+		return err
+	}
+	if err := s.conflict(ctx, "True"); err != nil {
+		return err
+	}
+	for _, m := range s.set.Members {
+		out, err := s.kubectl(ctx, m, "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].message}`)
+		if err != nil {
+			return err
+		}
+		text("%s", out)
+	}
+	if err := s.ask(ctx, s.north, question{"nothing that worked stopped", web, "A", []string{vip}, ok}); err != nil {
+		return err
+	}
+	patch = `[{"op":"replace","path":"/spec/ports/0/port","value":443}]`
+	if _, err := s.kubectl(ctx, s.south, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
+		return err
+	}
+	if err := s.conflict(ctx, "False"); err != nil {
+		return err
+	}
+	text("and they agree again")
+	return nil
+}
+
+// conflict waits until both ServiceExports say so.
+func (s *stage) conflict(ctx context.Context, status string) error {
+	deadline := time.Now().Add(limit)
+	for _, m := range s.set.Members {
+		for {
+			out, err := m.Cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
+			if err != nil {
+				return err
+			}
+			if out == status {
+				break
+			}
+			if time.Now().After(deadline) {
+				return s.wrong(m, fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.ID, out, status))
+			}
+		}
+	}
+	return nil
+}
+
+// failing: the API servers of south and of the hub are killed.
+func (s *stage) failing(ctx context.Context) error {
+	title("The API servers of the hub and of south are killed, and every answer in south stays")
+	vip, err := s.vip(ctx, s.south)
+	if err != nil {
+		return err
+	}
+	s.set.Hub.KillAPIServer()
+	s.south.Cluster.KillAPIServer()
+	err = s.askAll(ctx, s.south, []question{
+		{"CoreDNS answers from memory", web, "A", []string{vip}, ok},
+		{"and knows every pod of both clusters", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok},
+	})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := errors.Join(s.set.Hub.StartAPIServer(ctx), s.south.Cluster.StartAPIServer(ctx)); err != nil {
+		return err
+	}
+	text("they are back after %.1f s", time.Since(began).Seconds())
+	return nil
+}
+
+// unexporting: one share goes, then the name.
+func (s *stage) unexporting(ctx context.Context) error {
+	title("North takes its exports back, then south: the names are gone")
+	if _, err := s.kubectl(ctx, s.north, "delete", "serviceexport", "web", "db"); err != nil {
+		return err
+	}
+	if err := s.ask(ctx, s.north, question{"south's pods are left", db, "A", []string{"10.2.0.10", "10.2.0.11"}, ok}); err != nil {
+		return err
+	}
+	if _, err := s.kubectl(ctx, s.south, "delete", "serviceexport", "web", "db"); err != nil {
+		return err
+	}
+	for _, m := range s.set.Members {
+		if err := s.ask(ctx, m, question{"nobody exports it any more", web, "A", nil, no}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until asks until the answer is right.
+func (s *stage) until(ctx context.Context, m *lab.Member, q question) error {
+	deadline := time.Now().Add(limit)
+	for {
+		got, err := dig(ctx, m, q.name, q.qtype)
+		if err != nil {
+			return err
+		}
+		wrong := q.judge(got)
+		if wrong == nil {
 			return nil
 		}
-		if took > limit {
-			return fmt.Errorf("%s A is %v a minute after the change, want %v", db, got.data, want)
+		if time.Now().After(deadline) {
+			return s.wrong(m, fmt.Errorf("a minute after the change: %w", wrong))
 		}
 	}
 }
 
+// ask waits for the right answer to a question after a change, and shows it.
+func (s *stage) ask(ctx context.Context, m *lab.Member, q question) error {
+	if err := s.until(ctx, m, q); err != nil {
+		return err
+	}
+	return s.check(ctx, m, q)
+}
+
+func (s *stage) askAll(ctx context.Context, m *lab.Member, questions []question) error {
+	for _, q := range questions {
+		if err := s.ask(ctx, m, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // check asks and shows a question. Its error is what is wrong with the answer.
-func (s *stage) check(ctx context.Context, q question) error {
+func (s *stage) check(ctx context.Context, m *lab.Member, q question) error {
 	remark(q.why)
-	command("dig %s %s", q.name, q.qtype)
-	got, err := s.dig(ctx, q.name, q.qtype)
+	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.ID)
+	got, err := dig(ctx, m, q.name, q.qtype)
 	if err != nil {
 		return err
 	}
@@ -116,7 +257,7 @@ func (s *stage) check(ctx context.Context, q question) error {
 		text("%s", d)
 	}
 	if err := q.judge(got); err != nil {
-		return fmt.Errorf("%w\nCoreDNS said:\n%s", err, s.dns.Log())
+		return s.wrong(m, err)
 	}
 	return nil
 }
@@ -135,13 +276,13 @@ type answer struct {
 	data   []string // of the answer section, sorted, since loadbalance shuffles
 }
 
-func (s *stage) digArgs() string {
-	host, port, _ := net.SplitHostPort(s.dns.Addr()) // the laboratory's own
+func digArgs(m *lab.Member) string {
+	host, port, _ := net.SplitHostPort(m.DNS.Addr()) // the laboratory's own
 	return "@" + host + " -p " + port
 }
 
-func (s *stage) dig(ctx context.Context, name, qtype string) (answer, error) {
-	args := append(strings.Fields(s.digArgs()), name, qtype, "+nocookie", "+noall", "+comments", "+answer")
+func dig(ctx context.Context, m *lab.Member, name, qtype string) (answer, error) {
+	args := append(strings.Fields(digArgs(m)), name, qtype, "+nocookie", "+noall", "+comments", "+answer")
 	out, err := exec.CommandContext(ctx, "dig", args...).CombinedOutput()
 	if err != nil {
 		return answer{}, fmt.Errorf("dig %s: %w: %s", strings.Join(args, " "), err, out)

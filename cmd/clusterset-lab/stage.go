@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,15 +13,18 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// objects are what an implementation of the Multi-Cluster Services API writes into a member: here the demo does.
+// services are what a team has deployed in each cluster before it hears of clustersets.
 //
-//go:embed objects.yaml
-var objects string
+//go:embed services.yaml
+var services string
 
-// stage is a member cluster with its CoreDNS.
+// nets are the members, by cluster id, and their pod networks.
+var nets = map[string]string{"north": "10.1.0", "south": "10.2.0"}
+
+// stage is a hub and its members.
 type stage struct {
-	cluster *lab.ControlPlane
-	dns     *lab.DNS
+	set          *lab.ClusterSet
+	north, south *lab.Member
 }
 
 // setUp makes the stage and tells the user each step. What it returns is to be stopped, error or not.
@@ -29,60 +33,47 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 	if err := lab.Require("dig"); err != nil {
 		return s, err
 	}
-	bin, err := lab.Find(ctx)
-	if err != nil {
+	if _, err := lab.Find(ctx); err != nil {
 		return s, err
 	}
+	for _, program := range []string{"coredns", "clusterset-controller"} {
+		if _, err := os.Stat(filepath.Join(root, "bin", program)); err != nil {
+			return s, fmt.Errorf("build bin/%s first (make build): %w", program, err)
+		}
+	}
+	title("A hub and two member clusters, north and south, and what their admin applies")
+	text("three control planes of their own: etcd %s, kube-apiserver and kube-controller-manager %s", lab.EtcdVersion, lab.KubernetesVersion)
 	began := time.Now()
-	title("A cluster's control plane: etcd %s, kube-apiserver and kube-controller-manager %s", lab.EtcdVersion, lab.KubernetesVersion)
-	if s.cluster, err = lab.Start(ctx, lab.Options{}); err != nil {
+	example, err := os.ReadFile(filepath.Join(root, "corefile.example"))
+	if err != nil {
 		return s, err
 	}
-	text("real processes on loopback, ready after %.1f s", time.Since(began).Seconds())
-
-	title("What its admin applies, and what clusters north and south have exported to it")
-	if err := s.deploy(ctx, root); err != nil {
+	_, shown, err := adapt(string(example), "KUBECONFIG")
+	if err != nil {
 		return s, err
 	}
-	title("Our CoreDNS: bin/coredns as ServiceAccount kube-system/coredns, with corefile.example but for")
-	return s, s.serve(ctx, bin, root)
-}
+	s.set, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
+		Members: []string{"north", "south"}, DNS: true, Step: command,
+		Corefile: func(kubeconfig string) (string, error) {
+			corefile, _, err := adapt(string(example), kubeconfig)
+			return corefile, err
+		},
+	})
+	if err != nil {
+		return s, err
+	}
+	s.north, s.south = s.set.Members[0], s.set.Members[1]
+	text("all ready after %.1f s; in each member one agent and our CoreDNS, with corefile.example but for", time.Since(began).Seconds())
+	text("%s", s.south.DNS.Fill(shown))
 
-func (s *stage) deploy(ctx context.Context, root string) error {
-	command("kubectl apply --server-side -k deploy/crds")
-	if err := s.cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/crds")); err != nil {
-		return err
+	title("A team's Services, in both clusters; nothing is exported yet")
+	for _, m := range s.set.Members {
+		command("kubectl --context %s apply -f cmd/clusterset-lab/services.yaml   # pods in %s.0/24", m.ID, nets[m.ID])
+		if err := m.Cluster.Apply(ctx, strings.ReplaceAll(services, "NET", nets[m.ID])); err != nil {
+			return s, err
+		}
 	}
-	command("kubectl apply --server-side -f deploy/coredns/bare.yaml   # what kubeadm would have made")
-	bare, err := os.ReadFile(filepath.Join(root, "deploy/coredns/bare.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := s.cluster.Apply(ctx, string(bare)); err != nil {
-		return err
-	}
-	command("kubectl apply --server-side -k deploy/coredns")
-	if err := s.cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/coredns")); err != nil {
-		return err
-	}
-	command("kubectl apply --server-side -f cmd/clusterset-lab/objects.yaml")
-	if err := s.cluster.Apply(ctx, objects); err != nil {
-		return err
-	}
-	table, err := s.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimports", "-o",
-		"custom-columns=SERVICEIMPORT:.metadata.name,TYPE:.spec.type,IPS:.spec.ips[*],PORTS:.spec.ports[*].name")
-	if err != nil {
-		return err
-	}
-	text("%s", table)
-	table, err = s.cluster.Kubectl(ctx, "", "-n", "shop", "get", "endpointslices", "-o",
-		"custom-columns=ENDPOINTSLICE:.metadata.name,"+
-			`CLUSTER:.metadata.labels.multicluster\.kubernetes\.io/source-cluster,`+
-			"HOSTS:.endpoints[*].hostname,ADDRESSES:.endpoints[*].addresses[*]")
-	if err == nil {
-		text("%s", table)
-	}
-	return err
+	return s, nil
 }
 
 // changes are the lines of corefile.example that the demo changes, and into what: it needs free ports, is not in a pod, and asks
@@ -111,62 +102,61 @@ func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	return corefile, shown, nil
 }
 
-func (s *stage) serve(ctx context.Context, bin *lab.Binaries, root string) error {
-	kubeconfig, err := s.cluster.ServiceAccountKubeconfig(ctx, "kube-system", "coredns", nil)
-	if err != nil {
-		return err
-	}
-	example, err := os.ReadFile(filepath.Join(root, "corefile.example"))
-	if err != nil {
-		return err
-	}
-	corefile, shown, err := adapt(string(example), kubeconfig)
-	if err != nil {
-		return err
-	}
-	program := filepath.Join(root, "bin", "coredns")
-	if _, err := os.Stat(program); err != nil {
-		return fmt.Errorf("build bin/coredns first (make build): %w", err)
-	}
-	began := time.Now()
-	if s.dns, err = lab.StartDNS(ctx, bin, program, corefile); err != nil {
-		return err
-	}
-	text("%s", s.dns.Fill(shown))
-	if err := s.untilReady(ctx); err != nil {
-		return err
-	}
-	text("ready after %.1f s at %s", time.Since(began).Seconds(), s.dns.Addr())
-	return nil
-}
-
 // limit of everything that the demo waits for: far more than it takes.
 const limit = time.Minute
 
-func (s *stage) untilReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for !s.dns.Ready() {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("CoreDNS is not ready: %w\n%s", ctx.Err(), s.dns.Log())
+// export applies or deletes a ServiceExport, as a user does.
+func (s *stage) export(ctx context.Context, m *lab.Member, names ...string) error {
+	for _, name := range names {
+		command("kubectl --context %s apply -f -   # ServiceExport shop/%s", m.ID, name)
+		err := m.Cluster.Apply(ctx, fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1beta1\nkind: ServiceExport\nmetadata: {name: %s, namespace: shop}\n", name))
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// env is what bin/lab.env says. The hub may be a member, and here it is.
+func (s *stage) kubectl(ctx context.Context, m *lab.Member, args ...string) (string, error) {
+	command("kubectl --context %s -n shop %s", m.ID, strings.Join(args, " "))
+	return m.Cluster.Kubectl(ctx, "", append([]string{"-n", "shop"}, args...)...)
+}
+
+// vip waits for the address of shop/web in a member.
+func (s *stage) vip(ctx context.Context, m *lab.Member) (string, error) {
+	deadline := time.Now().Add(limit)
+	for {
+		ip, err := m.Cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o", "jsonpath={.spec.ips[0]}", "--ignore-not-found")
+		if err != nil || ip != "" {
+			return ip, err
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("ServiceImport shop/web has no address in %s after %v; its agent says:\n%s", m.ID, limit, m.Agent.Log())
+		}
+	}
+}
+
+// env is what bin/lab.env says.
 func (s *stage) env() string {
-	return fmt.Sprintf("export HUB_KUBECONFIG=%[1]s\nexport MEMBER_1_KUBECONFIG=%[1]s\nexport MEMBER_1_DNS=%[2]s\n",
-		s.cluster.Kubeconfig(), s.dns.Addr())
+	out := fmt.Sprintf("export HUB_KUBECONFIG=%s\n", s.set.Hub.Kubeconfig())
+	for i, m := range s.set.Members {
+		out += fmt.Sprintf("export MEMBER_%[1]d_KUBECONFIG=%[2]s\nexport MEMBER_%[1]d_DNS=%[3]s\n", i+1, m.Cluster.Kubeconfig(), m.DNS.Addr())
+	}
+	return out
 }
 
 func (s *stage) stop() {
-	if s.dns != nil {
-		s.dns.Stop()
+	if s.set != nil {
+		s.set.Stop()
 	}
-	if s.cluster != nil {
-		s.cluster.Stop()
+}
+
+// wrong adds what programs have said to an error.
+func (s *stage) wrong(m *lab.Member, err error) error {
+	errs := []error{err, fmt.Errorf("CoreDNS of %s said:\n%s", m.ID, m.DNS.Log())}
+	for _, m := range s.set.Members {
+		log := strings.Split(m.Agent.Log(), "\n")
+		errs = append(errs, fmt.Errorf("the agent of %s said:\n%s", m.ID, strings.Join(log[max(0, len(log)-30):], "\n")))
 	}
+	return errors.Join(errs...)
 }

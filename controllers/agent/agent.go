@@ -20,6 +20,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -136,7 +137,11 @@ func (a *Agent) Start(ctx context.Context) error {
 
 // start adds a controller with its local watches.
 func (a *Agent) start(c kube.Controller) error {
-	ctl, err := controller.New(c.Name, a.mgr, controller.Options{Reconciler: quiet{c.Reconciler}, MaxConcurrentReconciles: concurrency(c.Name)})
+	// What failed is tried again soon: after a long outage nothing may wait for minutes.
+	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
+	ctl, err := controller.New(c.Name, a.mgr, controller.Options{
+		Reconciler: quiet{c.Reconciler}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: retry,
+	})
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,10 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if lease != nil && due > 0 {
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
-	return reconcile.Result{RequeueAfter: every}, h.renew(ctx, name, lease, spec)
+	if err := h.renew(ctx, name, lease, spec); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: every}, nil
 }
 
 // note keeps when a change was seen. The own Lease counts only as this instance last wrote it.

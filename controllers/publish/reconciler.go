@@ -82,7 +82,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if s.own != nil {
 		err = errors.Join(err, r.report(ctx, s.own, err))
 	}
-	return reconcile.Result{RequeueAfter: again}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {

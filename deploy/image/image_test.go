@@ -59,8 +59,10 @@ func prepare(dir string) error {
 	}
 	subject.time = time.Unix(1e9, 0).UTC() // not 0, which a forgotten time would be
 	for _, arch := range architectures {
-		if err := compile(arch, filepath.Join(dir, "linux_"+arch, "coredns")); err != nil {
-			return err
+		for _, p := range programs {
+			if err := compile(arch, filepath.Join(dir, "linux_"+arch, p.name)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, p := range programs {
@@ -342,6 +344,25 @@ func forEachArchitecture(t *testing.T, check func(t *testing.T, arch string, img
 			must(t, err)
 			check(t, arch, img)
 		})
+	}
+}
+
+// TestEveryProgramHasItsImage: the other programs' images differ from coredns' in what the list says of them, and in nothing else: the
+// same user, the entry point of their own, no capabilities.
+func TestEveryProgramHasItsImage(t *testing.T) {
+	for _, p := range programs[1:] {
+		dir := t.TempDir()
+		must(t, unpack(filepath.Join(subject.out, archive(p.name)), dir))
+		for _, arch := range architectures {
+			img, err := imageOf(dir, arch)
+			must(t, err)
+			cfg, err := img.ConfigFile()
+			must(t, err)
+			equal(t, p.name+" configuration", cfg.Config, configuration(p, subject))
+			equal(t, p.name+" entry point", cfg.Config.Entrypoint, []string{"/" + p.name})
+			equal(t, p.name+" user", cfg.Config.User, "65532:65532")
+			equal(t, p.name+" architecture", cfg.Architecture, arch)
+		}
 	}
 }
 

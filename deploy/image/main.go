@@ -32,6 +32,11 @@ var programs = []program{
 		// Port 53 for a user that is not root, as in the stock image.
 		capabilities: netBindService,
 	},
+	{
+		name:        "clusterset-controller",
+		description: "Keeps a member cluster's exports and imports in step with its clusterset",
+		ports:       []string{"8080/tcp", "8081/tcp"},
+	},
 }
 
 // architectures are those of linux; the binary of each is DIR/linux_ARCH/NAME.

@@ -36,7 +36,7 @@ type ControlPlane struct {
 	data    string // of etcd, in memory where the machine has such a file system
 
 	etcdPort, peerPort, apiPort, managerPort *Port
-	etcd, api, manager                       *process
+	folder, etcd, api, manager               *process
 	forwarders                               []*Forwarder
 }
 
@@ -102,13 +102,11 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.writeSecrets(); err != nil {
 		return err
 	}
-	url, peer := "http://"+c.etcdPort.Addr(), "http://"+c.peerPort.Addr()
-	// The watchdog of etcd deletes the folders: it ends last.
-	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), []string{c.data, c.dir}, nil, c.bin.Etcd,
-		"--name=lab", "--data-dir="+c.data, "--unsafe-no-fsync", "--log-level=error",
-		"--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls="+peer,
-		"--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
-	if err != nil {
+	// It outlives every other program, and its watchdog deletes the folder of logs and kubeconfigs.
+	if c.folder, err = spawn(c.bin, "folder", filepath.Join(c.dir, "folder.log"), []string{c.dir}, nil, "sleep", "infinity"); err != nil {
+		return err
+	}
+	if err := c.startEtcd(); err != nil {
 		return err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
@@ -118,6 +116,16 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return nil
 	}
 	return c.startManager(ctx)
+}
+
+// startEtcd runs it on c.data, which goes with it.
+func (c *ControlPlane) startEtcd() (err error) {
+	url, peer := "http://"+c.etcdPort.Addr(), "http://"+c.peerPort.Addr()
+	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), []string{c.data}, nil, c.bin.Etcd,
+		"--name=lab", "--data-dir="+c.data, "--unsafe-no-fsync", "--log-level=error",
+		"--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
+	return err
 }
 
 func (c *ControlPlane) startManager(ctx context.Context) error {
@@ -194,6 +202,7 @@ func (c *ControlPlane) Stop() {
 	c.manager.kill()
 	c.api.kill()
 	c.etcd.kill()
+	c.folder.kill()
 	for _, p := range []*Port{c.etcdPort, c.peerPort, c.apiPort, c.managerPort} {
 		p.Release()
 	}

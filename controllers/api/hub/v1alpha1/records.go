@@ -177,7 +177,7 @@ type ServiceExportRecordList struct {
 // +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints[*].address`
 // +kubebuilder:printcolumn:name="Withdrawn",type=boolean,JSONPath=`.spec.withdrawn`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.endsWith('.' + self.spec.clusterID)",message="metadata.name must be <slice UID>.<clusterID>"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.contains('.') && self.metadata.name.substring(self.metadata.name.indexOf('.') + 1) == self.spec.clusterID",message="metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot"
 type EndpointRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -1,0 +1,252 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestI1WhereTheNamespaceIs: an import in every member that has the namespace, exporters included; it comes and goes with it.
+func TestI1WhereTheNamespaceIs(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
+	s.members["a"].wantImport(t, ns, "web", ready("a"))
+	s.members["b"].wantImport(t, ns, "web", ready("a"))
+	if _, err := s.members["c"].imported(t.Context(), ns, "web"); err == nil {
+		t.Error("an import without a namespace")
+	}
+	s.namespace(t, "c")
+	s.members["c"].wantImport(t, ns, "web", ready("a"))
+	s.members["a"].remove(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	s.members["b"].wantNoImport(t, ns, "web")
+	s.members["c"].wantNoImport(t, ns, "web")
+}
+
+// TestI2AsLongAsOneExports: one of two leaves only its share behind.
+func TestI2AsLongAsOneExports(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b", "c")
+	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
+	s.members["b"].exported(t, service(ns, "web"), "10.2.0.1")
+	before := s.members["c"].wantImport(t, ns, "web", ready("a", "b"))
+	s.members["a"].remove(t, export(ns, "web"))
+	after := s.members["c"].wantImport(t, ns, "web", ready("b"))
+	s.members["c"].wantEndpoints(t, ns, "web", "b/http/10.2.0.1:8080")
+	if before.UID != after.UID || !slices.Equal(before.Spec.IPs, after.Spec.IPs) {
+		t.Errorf("the import is another: %v %v, before %v %v", after.UID, after.Spec.IPs, before.UID, before.Spec.IPs)
+	}
+	s.members["b"].remove(t, export(ns, "web"))
+	s.members["c"].wantNoImport(t, ns, "web")
+}
+
+// TestI3Spec: what the import says comes from the export, and ips are the derived Service's.
+func TestI3Spec(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	svc := service(ns, "web", port("http", 80), port("metrics", 9090))
+	timeout, local, near, app := int32(77), corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferClose, "kubernetes.io/h2c"
+	svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+	svc.Spec.InternalTrafficPolicy, svc.Spec.TrafficDistribution, svc.Spec.Ports[0].AppProtocol = &local, &near, &app
+	s.members["a"].exported(t, svc, "10.1.0.1")
+	imp := s.members["b"].wantImport(t, ns, "web", ready("a"))
+	spec := imp.Spec
+	if spec.Type != mcsv1beta1.ClusterSetIP || len(spec.Ports) != 2 || spec.Ports[0].Name != "http" || *spec.Ports[0].AppProtocol != app || spec.Ports[1].Port != 9090 ||
+		spec.SessionAffinity != corev1.ServiceAffinityClientIP || *spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout ||
+		*spec.InternalTrafficPolicy != local || *spec.TrafficDistribution != near || len(spec.IPFamilies) != 1 {
+		t.Errorf("spec %+v", spec)
+	}
+	derived := s.members["b"].derivedOf(t, imp)
+	if !slices.Equal(derived.Spec.ClusterIPs, spec.IPs) || derived.Spec.SessionAffinity != spec.SessionAffinity ||
+		*derived.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout || *derived.Spec.InternalTrafficPolicy != local ||
+		*derived.Spec.TrafficDistribution != near || len(derived.Spec.Ports) != 2 || len(derived.OwnerReferences) != 0 {
+		t.Errorf("derived Service %+v", derived)
+	}
+}
+
+// TestI5SlicesArePublished: status says so, and lists exporters sorted (I4).
+func TestI5SlicesArePublished(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b", "c")
+	for _, id := range []string{"c", "a", "b"} {
+		s.members[id].exported(t, service(ns, "web"), "10.1.0.1")
+	}
+	imp := s.members["b"].wantImport(t, ns, "web", ready("a", "b", "c"))
+	if imp.Status.EndpointSliceObjects != mcsv1beta1.EndpointSliceObjectsPresent {
+		t.Errorf("status %+v", imp.Status)
+	}
+}
+
+// TestI6TheVIPStays: through the derived Service's deletion (by who may), a headless flip and back, the import's deletion by a user, and
+// the last exporter gone and back.
+func TestI6TheVIPStays(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	a, b := s.members["a"], s.members["b"]
+	a.exported(t, service(ns, "web"), "10.1.0.1")
+	vip := b.wantImport(t, ns, "web", ready("a")).Spec.IPs
+	same := func(what string) {
+		t.Helper()
+		b.wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
+			if len(imp.Spec.IPs) == 0 {
+				return errors.New("no VIP")
+			}
+			return ready("a")(imp)
+		})
+		if imp, err := b.imported(t.Context(), ns, "web"); err != nil || !slices.Equal(imp.Spec.IPs, vip) {
+			t.Fatalf("%s: VIP %v (%v), before %v", what, imp.Spec.IPs, err, vip)
+		}
+	}
+	b.remove(t, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}})
+	same("import deleted")
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+
+	a.remove(t, export(ns, "web"))
+	b.wantNoImport(t, ns, "web")
+	a.create(t, export(ns, "web"))
+	same("last exporter gone and back")
+
+	a.remove(t, service(ns, "web"))
+	a.create(t, headless(ns, "web"))
+	b.wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
+		if imp.Spec.Type != mcsv1beta1.Headless || len(imp.Spec.IPs) > 0 {
+			return errors.New("not Headless")
+		}
+		return nil
+	})
+	eventually(t, "slices of a headless import are hidden from kube-proxy", func() error {
+		var list discoveryv1.EndpointSliceList
+		if err := b.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil {
+			return err
+		}
+		for _, s := range list.Items {
+			if _, ok := s.Labels[corev1.IsHeadlessService]; !ok {
+				return fmt.Errorf("%s is not", s.Name)
+			}
+		}
+		return nil
+	})
+	a.remove(t, service(ns, "web"))
+	a.create(t, service(ns, "web"))
+	same("headless flip and back")
+}
+
+// TestI9EditsArePutRight: of import, derived Service and imported slice, and deletions, too.
+func TestI9EditsArePutRight(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	b := s.members["b"]
+	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
+	imp := b.wantImport(t, ns, "web", ready("a"))
+	want := imp.Spec
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+
+	change(t, b, imp, func(i *mcsv1beta1.ServiceImport) {
+		i.Spec.Ports[0].Port, i.Spec.IPs, i.Spec.Type = 99, []string{"10.99.99.99"}, mcsv1beta1.Headless
+		i.Annotations["multicluster.kubernetes.io/derived-service"] = "other"
+	})
+	b.wantImport(t, ns, "web", func(i *mcsv1beta1.ServiceImport) error {
+		if i.Spec.Ports[0].Port != 80 || !slices.Equal(i.Spec.IPs, want.IPs) || i.Spec.Type != want.Type || i.Annotations["multicluster.kubernetes.io/derived-service"] == "other" {
+			return errors.New("the edit stays")
+		}
+		return nil
+	})
+	imp = b.wantImport(t, ns, "web", ready("a"))
+	derived := b.derivedOf(t, imp)
+	change(t, b, derived, func(svc *corev1.Service) {
+		svc.Spec.Ports[0].Port, svc.Labels, svc.Annotations = 99, nil, nil
+		svc.Spec.Selector = map[string]string{"app": "x"}
+	})
+	eventually(t, "derived Service is put right", func() error {
+		svc := b.derivedOf(t, imp)
+		if svc.Spec.Ports[0].Port != 80 || svc.Labels["app.kubernetes.io/managed-by"] != kube.Manager || len(svc.Spec.Selector) > 0 {
+			return fmt.Errorf("%+v", svc)
+		}
+		return nil
+	})
+	var list discoveryv1.EndpointSliceList
+	if err := b.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%v, %v", list.Items, err)
+	}
+	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) { s.Labels = nil })
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	b.remove(t, &list.Items[0])
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+}
+
+// TestS1S2Slices: one source cluster each, our labels, an owner that is no controller; conditions, host names and zones as at home;
+// nothing of the source's nodes; gone with the slice at home.
+func TestS1S2Slices(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	svc := headless(ns, "web")
+	home := slice(svc, "web.with.dots-"+strings.Repeat("x", 200), "10.1.0.1", "10.1.0.2", "10.1.0.3")
+	no, yes, host, zone, node := false, true, "web-0", "z1", "node-1"
+	home.Endpoints[0].Hostname, home.Endpoints[0].Zone, home.Endpoints[0].NodeName = &host, &zone, &node
+	home.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "web-0", Namespace: ns}
+	home.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+	home.Endpoints[2].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	s.members["a"].create(t, svc, home, export(ns, "web"))
+	for _, id := range []string{"a", "b"} {
+		imp := s.members[id].wantImport(t, ns, "web", ready("a"))
+		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+		var list discoveryv1.EndpointSliceList
+		if err := s.members[id].List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil || len(list.Items) != 1 {
+			t.Fatalf("%v, %v", list.Items, err)
+		}
+		got := list.Items[0]
+		if got.Labels[mcsv1beta1.LabelSourceCluster] != "a" || got.Labels[discoveryv1.LabelManagedBy] != kube.Manager ||
+			len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != imp.UID || *got.OwnerReferences[0].Controller {
+			t.Errorf("%s: metadata %+v", id, got.ObjectMeta)
+		}
+		e := got.Endpoints
+		if *e[0].Hostname != host || *e[0].Zone != zone || !*e[1].Conditions.Serving || !*e[1].Conditions.Terminating || *e[2].Conditions.Ready {
+			t.Errorf("%s: endpoints %+v", id, e)
+		}
+		if remote := id == "b"; (e[0].NodeName == nil) != remote || (e[0].TargetRef == nil) != remote {
+			t.Errorf("%s: node %v, target %v", id, e[0].NodeName, e[0].TargetRef)
+		}
+	}
+	s.members["a"].remove(t, home)
+	s.members["b"].wantEndpoints(t, ns, "web")
+	s.members["b"].wantImport(t, ns, "web", ready("a"))
+}
+
+// TestNamesThatLookAlike: a-b/c and a/b-c are two imports, and equal node names in two clusters are two nodes.
+func TestNamesThatLookAlike(t *testing.T) {
+	s := three(t)
+	one, two := "alike-b", "alike"
+	for _, id := range []string{"a", "b"} {
+		s.members[id].create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: one}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: two}})
+	}
+	s.members["a"].exported(t, service(one, "c"), "10.1.0.1")
+	s.members["a"].exported(t, service(two, "b-c"), "10.1.0.2")
+	s.members["b"].wantEndpoints(t, one, "c", "a/http/10.1.0.1:8080")
+	s.members["b"].wantEndpoints(t, two, "b-c", "a/http/10.1.0.2:8080")
+}
+
+// TestASliceOfAThousandEndpoints comes through whole, in two members.
+func TestASliceOfAThousandEndpoints(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	var addresses, want []string
+	for i := range 1000 {
+		a := fmt.Sprintf("10.1.%d.%d", i/250+1, i%250+1)
+		addresses, want = append(addresses, a), append(want, "a/http/"+a+":8080")
+	}
+	s.members["a"].exported(t, service(ns, "web"), addresses...)
+	s.members["b"].wantEndpoints(t, ns, "web", want...)
+}
