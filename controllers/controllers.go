@@ -11,10 +11,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh and env.Complete.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh and env.Gone.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
-	env.Fresh, env.Complete = beat.Fresh, beat.Complete
+	env.Fresh, env.Gone = beat.Fresh, beat.Gone
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),

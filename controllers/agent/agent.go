@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -65,13 +66,16 @@ type Agent struct {
 	list    []kube.Controller
 	started map[string]controller.Controller
 	linked  atomic.Pointer[client.Client]
+	past    atomic.Pointer[client.Reader] // the hub past the cache
+	relist  chan string
+	dials   atomic.Int64
 	ready   atomic.Bool
 }
 
 // New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
 // it, so that a kubeconfig may come later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
-	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}}
+	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
 	a.env = &kube.Env{
 		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
@@ -84,6 +88,15 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Families: kube.Families(mgr.GetClient(), time.Now),
 		Now:      time.Now,
 		Events:   recorder{mgr.GetEventRecorder(kube.Manager)},
+	}
+	a.env.Connections = a.dials.Load
+	a.env.HubNow = func() client.Reader { return *a.past.Load() }
+	a.env.Relist = func(reason, message string) {
+		a.env.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}, kube.Warning, reason, message)
+		select {
+		case a.relist <- message:
+		default: // said already
+		}
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
 	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
@@ -116,31 +129,41 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 
-	link, err := a.link(ctx)
-	if err != nil {
-		return nil // only the end of ctx gets here
-	}
-	for _, c := range a.list {
-		if c.NeedsHub {
-			if err := a.start(c); err != nil {
+	for first := true; ; first = false {
+		linked, unlink := context.WithCancel(ctx)
+		link, err := a.link(linked)
+		if err != nil {
+			unlink()
+			return nil // only the end of ctx gets here
+		}
+		for _, c := range a.list {
+			if c.NeedsHub && first {
+				if err := a.start(c); err != nil {
+					unlink()
+					return err
+				}
+			}
+			if err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache()); err != nil {
+				unlink()
 				return err
 			}
 		}
-		if err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache()); err != nil {
-			return err
+		a.log.Info("the hub's side runs")
+		select {
+		case <-ctx.Done():
+			unlink()
+			return nil
+		case why := <-a.relist:
+			a.log.Info("reading the hub again", "reason", why)
+			unlink()
 		}
 	}
-	a.log.Info("the hub's side runs")
-	<-ctx.Done()
-	return nil
 }
 
 // start adds a controller with its local watches.
 func (a *Agent) start(c kube.Controller) error {
-	// What failed is tried again soon: after a long outage nothing may wait for minutes.
-	retry := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
 	ctl, err := controller.New(c.Name, a.mgr, controller.Options{
-		Reconciler: quiet{c.Reconciler}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: retry,
+		Reconciler: quiet{c.Reconciler, backoff()}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: backoff(),
 	})
 	if err != nil {
 		return err
@@ -177,6 +200,11 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 		if err != nil {
 			return err
 		}
+		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			a.dials.Add(1)
+			return dialer.DialContext(ctx, network, address)
+		}
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
 			o.Scheme = a.mgr.GetScheme()
 			o.Logger = a.log
@@ -208,7 +236,8 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	if !link.GetCache().WaitForCacheSync(ctx) {
 		return nil, ctx.Err()
 	}
-	c := link.GetClient()
+	now, c := link.GetAPIReader(), link.GetClient()
+	a.past.Store(&now)
 	a.linked.Store(&c)
 	return link, nil
 }
@@ -284,15 +313,24 @@ func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error 
 }
 
 // quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
-// concurrency works.
-type quiet struct{ reconcile.Reconciler }
+// concurrency works. The passes come less often as long as it lasts.
+type quiet struct {
+	reconcile.Reconciler
+	retry workqueue.TypedRateLimiter[reconcile.Request]
+}
 
 func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	res, err := q.Reconciler.Reconcile(ctx, req)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+		return reconcile.Result{RequeueAfter: q.retry.When(req)}, nil
 	}
+	q.retry.Forget(req)
 	return res, err
+}
+
+// backoff of what failed: after a long outage nothing may wait for minutes.
+func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
 }
 
 // recorder reports to the events API.

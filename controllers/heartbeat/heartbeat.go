@@ -6,13 +6,17 @@ package heartbeat
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,19 +36,29 @@ type Heartbeat struct {
 	mu       sync.Mutex
 	duration time.Duration
 	wrote    metav1.MicroTime // the own renewal that is to be seen again
+	first    time.Time        // the first one
 	seen     map[string]sight
+	missing  map[string]absence // by record
+
+	// Of verify alone.
+	verified int64           // the hub's connections when its caches were last found right
+	wrong    map[string]bool // what was wrong at the last look: kind, name and resourceVersion on the hub
 }
+
+// absence is since when a record has been missed, and when it last was.
+type absence struct{ since, last time.Time }
 
 // sight is the last change of a Lease that was seen.
 type sight struct {
 	renewed metav1.MicroTime
 	at      time.Time // by this agent's clock
+	changed bool      // it was seen to change: somebody renews it
 	states  string
 }
 
 // New returns a Heartbeat that has seen nothing. holder names this instance of the agent.
 func New(env *kube.Env, holder string) *Heartbeat {
-	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, seen: map[string]sight{}}
+	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are the names of Leases; the ClusterSet asks for the own one.
@@ -65,18 +79,25 @@ func (h *Heartbeat) Controller() kube.Controller {
 }
 
 // Fresh tells whether the hub has shown the own renewal within the Lease's duration.
-func (h *Heartbeat) Fresh() bool { return h.live(h.Cluster) }
-
-func (h *Heartbeat) live(cluster string) bool {
+func (h *Heartbeat) Fresh() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, ok := h.seen[cluster]
+	s, ok := h.seen[h.Cluster]
 	return ok && h.Now().Sub(s.at) < h.duration
 }
 
-// Complete is kube.Env's.
-func (h *Heartbeat) Complete(cluster string) bool {
-	if !h.Fresh() || !h.live(cluster) {
+// Gone is kube.Env's. A statement from before the record was missed says nothing of it: records may have come after it, and a hub that
+// was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead.
+func (h *Heartbeat) Gone(cluster, record string) bool {
+	since := h.missed(record)
+	if !h.Fresh() {
+		return false
+	}
+	h.mu.Lock()
+	s := h.seen[cluster]
+	lives := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
+	h.mu.Unlock()
+	if !lives {
 		return false
 	}
 	ctx := context.Background() // caches answer at once
@@ -88,24 +109,40 @@ func (h *Heartbeat) Complete(cluster string) bool {
 	if err != nil {
 		return false
 	}
-	h.mu.Lock()
-	states := h.seen[cluster].states
-	h.mu.Unlock()
-	complete, err := liveness.Complete(states, shown, withdrawn, held)
+	complete, err := liveness.Complete(s.states, shown, withdrawn, held)
 	if err != nil {
 		log.Log.WithName("heartbeat").Info("a peer's records are held", "peer", cluster, "why", err.Error())
 	}
 	return complete
 }
 
+// missed tells since when a record has been missed without a minute's pause.
+func (h *Heartbeat) missed(record string) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.Now()
+	for r, m := range h.missing {
+		if now.Sub(m.last) > time.Minute {
+			delete(h.missing, r)
+		}
+	}
+	m, ok := h.missing[record]
+	if !ok {
+		m.since = now
+	}
+	m.last = now
+	h.missing[record] = m
+	return m.since
+}
+
 // Reconcile renews the own Lease where that is due, and takes note of every other.
 func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: h.HubNamespace, Name: req.Name}
-	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
+	shown, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	h.note(req.Name, lease)
+	h.note(req.Name, shown)
 	if req.Name != h.Cluster {
 		return reconcile.Result{}, nil
 	}
@@ -118,13 +155,34 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	h.duration = time.Duration(spec.DurationSeconds) * time.Second
 	due := every - h.Now().Sub(h.wrote.Time)
 	h.mu.Unlock()
-	if lease != nil && due > 0 {
+	if due > 0 {
+		if again, err := h.verify(ctx); again || err != nil {
+			due = min(due, settling)
+		}
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
-	if err := h.renew(ctx, name, lease, spec); err != nil {
+	if err := h.renew(ctx, name, spec); err != nil {
 		return reconcile.Result{}, err
 	}
+	h.suspect()
+	if again, err := h.verify(ctx); again || err != nil {
+		return reconcile.Result{RequeueAfter: min(every, settling)}, nil // an error is the hub's going, which the next renewal reports
+	}
 	return reconcile.Result{RequeueAfter: every}, nil
+}
+
+// suspect asks for a new start where the hub takes renewals and does not show them: its watches are silently dead (DESIGN §7).
+func (h *Heartbeat) suspect() {
+	h.mu.Lock()
+	since := h.first
+	if s, ok := h.seen[h.Cluster]; ok {
+		since = s.at
+	}
+	silent := h.Now().Sub(since)
+	h.mu.Unlock()
+	if silent > h.duration {
+		h.Relist("HubSilent", fmt.Sprintf("The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
+	}
 }
 
 // note keeps when a change was seen. The own Lease counts only as this instance last wrote it.
@@ -140,28 +198,73 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	if ok && was.renewed.Equal(&renewed) || cluster == h.Cluster && !renewed.Equal(&h.wrote) {
 		return
 	}
-	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), states: lease.Annotations[liveness.AnnotationRecords]}
+	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: ok, states: lease.Annotations[liveness.AnnotationRecords]}
 }
 
-func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, was *coordinationv1.Lease, spec hubv1alpha1.LeaseSpec) error {
+// renew writes the own Lease. It goes by the hub and not by the cache, which may be what is wrong; and a resourceVersion below one that
+// was seen tells that the hub came back from a backup: its watches then wait for versions that will be used a second time.
+func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
 	names, err := h.own(ctx)
 	if err != nil {
 		return err
 	}
-	now := metav1.NewMicroTime(h.Now().Truncate(time.Microsecond))
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	if was != nil {
-		lease = was.DeepCopy()
+	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
+	if err != nil {
+		return err
 	}
+	write := h.Hub().Update
+	if lease == nil {
+		lease, write = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}, h.create
+	}
+	highest, err := h.highest(ctx)
+	if err != nil {
+		return err
+	}
+	now := metav1.NewMicroTime(h.Now().Truncate(time.Microsecond))
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
 	h.mu.Lock()
-	h.wrote = now
-	h.mu.Unlock()
-	if was == nil {
-		return h.Hub().Create(ctx, lease)
+	h.wrote = now // before it is written, since it may be seen before this returns
+	if h.first.IsZero() {
+		h.first = now.Time
 	}
-	return h.Hub().Update(ctx, lease)
+	h.mu.Unlock()
+	if err := write(ctx, lease); err != nil {
+		h.mu.Lock()
+		h.wrote = metav1.MicroTime{} // due again
+		h.mu.Unlock()
+		return err
+	}
+	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, highest); err == nil && order <= 0 {
+		h.Relist("HubRestored", fmt.Sprintf("The hub wrote resourceVersion %s after %s was seen: it was restored from a backup. What is in effect stays; what owners publish again is followed.",
+			lease.ResourceVersion, highest))
+	}
+	return nil
+}
+
+// highest is the highest resourceVersion that the hub's caches have seen; what is written later must be above.
+func (h *Heartbeat) highest(ctx context.Context) (string, error) {
+	highest := "1"
+	for _, list := range []client.ObjectList{&hubv1alpha1.ServiceExportRecordList{}, &hubv1alpha1.EndpointRecordList{}, &coordinationv1.LeaseList{}} {
+		if err := h.Hub().List(ctx, list, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
+			return "", err
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			version := o.(client.Object).GetResourceVersion()
+			if order, err := resourceversion.CompareResourceVersion(version, highest); err == nil && order > 0 {
+				highest = version
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return highest, nil
+}
+
+func (h *Heartbeat) create(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
+	return h.Hub().Create(ctx, o)
 }
 
 // spec is the ClusterSet's; there is one in the namespace.

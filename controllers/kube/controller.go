@@ -38,11 +38,18 @@ type Env struct {
 	LocalNow client.Reader
 	// Hub is nil until the hub's caches have synced once; afterwards it stays, and shows the last view while the hub is away.
 	Hub func() client.Client
+	// HubNow reads the hub past the cache; nil as long as Hub is.
+	HubNow func() client.Reader
+	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
+	Connections func() int64
+	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
+	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
 	Fresh func() bool
-	// Complete tells whether the hub shows of this member exactly the records that the member's live Lease states, and not suddenly
-	// few: then what is not there is gone by its owner's word (DESIGN §2). False while the view is not fresh.
-	Complete func(cluster string) bool
+	// Gone tells whether a record of a member that the hub does not show is gone by its owner's word: the member's live Lease has, since
+	// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). False while the view is
+	// not fresh. Whoever misses a record asks again within a minute.
+	Gone func(cluster, record string) bool
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

@@ -60,13 +60,13 @@ const (
 	drop
 )
 
-// decide goes by the hub's record and the copy, either of which may be nil. complete says that the owner states what the hub shows.
+// decide goes by the hub's record and the copy, either of which may be nil. gone says that it is so by its owner's word.
 // reason and message are for the condition Held, or for the Event where a record is refused.
-func decide(shown, copied *hubv1alpha1.ServiceExportRecord, complete bool) (v verdict, reason, message string) {
+func decide(shown, copied *hubv1alpha1.ServiceExportRecord, gone bool) (v verdict, reason, message string) {
 	switch {
 	case shown == nil && copied == nil:
 		return keep, "", ""
-	case shown == nil && (copied.Spec.Withdrawn || complete):
+	case shown == nil && (copied.Spec.Withdrawn || gone):
 		return drop, "", ""
 	case shown == nil:
 		return hold, "Absent", "The hub no longer shows this record, and its owner has neither withdrawn it nor stated a set without it: it stays in effect."
@@ -94,8 +94,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	complete := shown == nil && copied != nil && r.Complete(copied.Spec.ClusterID)
-	switch v, reason, message := decide(shown, copied, complete); v {
+	gone := shown == nil && copied != nil && r.Gone(copied.Spec.ClusterID, copied.Name)
+	switch v, reason, message := decide(shown, copied, gone); v {
 	case follow:
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
 	case drop:

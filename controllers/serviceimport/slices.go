@@ -66,8 +66,8 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 		}
 		out = append(out, &endpoints.Source{Record: rec.Name, EndpointRecordSpec: spec})
 	}
-	for _, slice := range imported {
-		if !s.hubSeen || !r.Complete(slice.Labels[mcsv1beta1.LabelSourceCluster]) {
+	for record, slice := range imported {
+		if !s.hubSeen || !r.Gone(slice.Labels[mcsv1beta1.LabelSourceCluster], record) {
 			hold(slice)
 		}
 	}

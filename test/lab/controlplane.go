@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +38,8 @@ type ControlPlane struct {
 
 	etcdPort, peerPort, apiPort, managerPort *Port
 	folder, etcd, api, manager               *process
-	forwarders                               []*Forwarder
+	mu                                       sync.Mutex
+	forwarders                               []*Forwarder // under mu
 }
 
 const (
@@ -286,6 +288,8 @@ func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, 
 func (c *ControlPlane) Forward() (*Forwarder, error) {
 	f, err := newForwarder(c.apiPort.Addr())
 	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.forwarders = append(c.forwarders, f)
 	}
 	return f, err

@@ -24,15 +24,14 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:n
 subjects: [{kind: ServiceAccount, name: kube-proxy, namespace: kube-system}]
 `
 
-// Every change is written to the kernel at once: what a longer period would hide is to be seen. The limits of conntrack are the
-// machine's, and not to be touched.
+// All is kube-proxy's default but for conntrack, whose limits are the machine's and not to be touched. By default changes are written to
+// the kernel at most once a second, so what it sees in the wrong order stays wrong that long.
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: %q}
 mode: nftables
 hostnameOverride: %s
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-nftables: {minSyncPeriod: 0s}
 `
 
 // Proxy is a running kube-proxy in nftables mode.

@@ -28,8 +28,10 @@ const limit = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if shared.set != nil {
-		shared.set.Stop()
+	for _, s := range []*set{shared.set, chaos.set} {
+		if s != nil {
+			s.Stop()
+		}
 	}
 	os.Exit(code)
 }
@@ -47,34 +49,19 @@ func three(t *testing.T) *set {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
+	shared.set.logAgents(t)
+	return shared.set
+}
+
+// logAgents shows what the agents said, if the test fails.
+func (s *set) logAgents(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, m := range shared.set.members {
+			for _, m := range s.members {
 				t.Logf("agent %s:\n%s", m.ID, tail(m.Agent.Log(), 60))
 			}
 		}
 	})
-	return shared.set
-}
-
-// own is a clusterset of this test alone.
-func own(t *testing.T, ids ...string) *set {
-	t.Helper()
-	s, err := start(context.WithoutCancel(t.Context()), ids...)
-	if s != nil {
-		t.Cleanup(func() {
-			if t.Failed() {
-				for _, m := range s.members {
-					t.Logf("agent %s:\n%s", m.ID, tail(m.Agent.Log(), 60))
-				}
-			}
-			s.Stop()
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // set is a clusterset with an admin's client on each cluster.
@@ -90,7 +77,11 @@ type member struct {
 }
 
 func start(ctx context.Context, ids ...string) (*set, error) {
-	cs, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{Members: ids})
+	return startWith(ctx, lab.ClusterSetOptions{Members: ids})
+}
+
+func startWith(ctx context.Context, o lab.ClusterSetOptions) (*set, error) {
+	cs, err := lab.StartClusterSet(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -174,7 +174,7 @@ type ServiceExportRecordList struct {
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
-// +kubebuilder:printcolumn:name="Endpoints",type=string,JSONPath=`.spec.endpoints[*].address`
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.addressType`
 // +kubebuilder:printcolumn:name="Withdrawn",type=boolean,JSONPath=`.spec.withdrawn`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.contains('.') && self.metadata.name.substring(self.metadata.name.indexOf('.') + 1) == self.spec.clusterID",message="metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot"

@@ -1,0 +1,78 @@
+package heartbeat
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// settling is how long events may take to reach a cache: what is wrong at two looks that far apart is wrong.
+const settling = 2 * time.Second
+
+// verify compares the hub's caches with the hub, once after each new connection: a hub that was restored from a backup gives out
+// resourceVersions a second time, and a watch that goes on from one of the first time misses what came before it, for good. again says
+// that another look is needed.
+func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
+	connections := h.Connections()
+	if connections == h.verified {
+		return false, nil
+	}
+	wrong, err := h.differences(ctx)
+	if err != nil {
+		return true, err
+	}
+	if len(wrong) == 0 {
+		h.verified, h.wrong = connections, nil
+		return false, nil
+	}
+	for what := range wrong {
+		if h.wrong[what] {
+			h.Relist("HubRestored", fmt.Sprintf("The hub has had %s for %v, and its watch does not show it: it was restored from a backup. What is in effect stays; what owners publish again is followed.", what, settling))
+			break
+		}
+	}
+	h.wrong = wrong
+	return true, nil
+}
+
+// differences are the records that the hub has otherwise than the cache, or has not.
+func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
+	wrong := map[string]bool{}
+	for kind, list := range map[string]client.ObjectList{
+		"ServiceExportRecord": &hubv1alpha1.ServiceExportRecordList{},
+		"EndpointRecord":      &hubv1alpha1.EndpointRecordList{},
+	} {
+		there := &metav1.PartialObjectMetadataList{}
+		there.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
+		if err := h.HubNow().List(ctx, there, client.InNamespace(h.HubNamespace)); err != nil {
+			return nil, err
+		}
+		if err := h.Hub().List(ctx, list, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		cached := map[string]string{}
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			cached[o.(client.Object).GetName()] = o.(client.Object).GetResourceVersion()
+			return nil
+		})
+		for i := range there.Items {
+			o := &there.Items[i]
+			if cached[o.Name] != o.ResourceVersion {
+				wrong[fmt.Sprintf("%s %s of version %s", kind, o.Name, o.ResourceVersion)] = true
+			}
+			delete(cached, o.Name)
+		}
+		for name := range cached {
+			wrong[fmt.Sprintf("no %s %s", kind, name)] = true
+		}
+	}
+	return wrong, nil
+}

@@ -1,0 +1,360 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// long tells whether make chaos asks: then outages take minutes and changes are many.
+var long = os.Getenv("CHAOS") != ""
+
+// outage is how long something stays away.
+func outage() time.Duration {
+	if long {
+		return 5 * time.Minute
+	}
+	return 8 * time.Second
+}
+
+// chaos is the clusterset of these tests; a test that fails takes it along.
+var chaos struct{ set *set }
+
+// steadyState is a clusterset of members a and b with CoreDNS in each, and what must not change in it, asked for throughout: steady, a
+// ClusterSetIP that both export, and heads, which is headless. moving is a's, for changes.
+type steadyState struct {
+	*set
+	ns       string
+	vips     map[string]string // of steady, by member
+	asked    int
+	mu       sync.Mutex
+	wrong    []string
+	stop     context.CancelFunc
+	askers   sync.WaitGroup
+	moving   *discoveryv1.EndpointSlice
+	position int
+}
+
+func steady(t *testing.T) *steadyState {
+	t.Helper()
+	if chaos.set == nil {
+		var err error
+		if chaos.set, err = startWith(context.Background(), lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &steadyState{set: chaos.set, vips: map[string]string{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.Stop()
+			chaos.set = nil
+		}
+	})
+	s.logAgents(t)
+	s.ns = s.namespace(t, "a", "b")
+	for i, id := range []string{"a", "b"} {
+		s.members[id].exported(t, service(s.ns, "steady"), fmt.Sprintf("10.%d.0.1", i+1))
+		s.members[id].exported(t, headless(s.ns, "heads"), fmt.Sprintf("10.%d.0.2", i+1))
+	}
+	svc := service(s.ns, "moving")
+	s.moving = slice(svc, "moving-1", "10.1.1.0")
+	s.members["a"].create(t, svc, s.moving, export(s.ns, "moving"))
+	for _, id := range []string{"a", "b"} {
+		s.vips[id] = s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")).Spec.IPs[0]
+		s.members[id].wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
+		s.members[id].wantEndpoints(t, s.ns, "heads", "a/http/10.1.0.2:8080", "b/http/10.2.0.2:8080")
+		s.members[id].wantEndpoints(t, s.ns, "moving", "a/http/10.1.1.0:8080")
+		for name, want := range map[string][]string{"steady": {s.vips[id]}, "heads": {"10.1.0.2", "10.2.0.2"}} {
+			eventually(t, "first answer", func() error { return s.ask(id, name, want) })
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.stop = cancel
+	for _, id := range []string{"a", "b"} {
+		s.askers.Go(func() { s.keepAsking(ctx, id) })
+	}
+	t.Cleanup(cancel)
+	return s
+}
+
+// keepAsking asks a member's CoreDNS forty times a second, and keeps every answer that is not the one.
+func (s *steadyState) keepAsking(ctx context.Context, id string) {
+	for ctx.Err() == nil {
+		for name, want := range map[string][]string{"steady": {s.vips[id]}, "heads": {"10.1.0.2", "10.2.0.2"}} {
+			err := s.ask(id, name, want)
+			s.mu.Lock()
+			s.asked++
+			if err != nil && ctx.Err() == nil {
+				s.wrong = append(s.wrong, time.Now().Format("15:04:05.000 ")+err.Error())
+			}
+			s.mu.Unlock()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (s *steadyState) ask(id, name string, want []string) error {
+	m := new(dns.Msg)
+	m.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, s.ns), dns.TypeA)
+	c := dns.Client{Timeout: 5 * time.Second}
+	reply, _, err := c.Exchange(m, s.members[id].DNS.Addr())
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", name, id, err)
+	}
+	var got []string
+	for _, rr := range reply.Answer {
+		if a, ok := rr.(*dns.A); ok {
+			got = append(got, a.A.String())
+		}
+	}
+	slices.Sort(got)
+	if reply.Rcode != dns.RcodeSuccess || !slices.Equal(got, want) {
+		return fmt.Errorf("%s of %s: %s %v, want %v", name, id, dns.RcodeToString[reply.Rcode], got, want)
+	}
+	return nil
+}
+
+// settled stops asking, and fails for every wrong answer and for every VIP that is another.
+func (s *steadyState) settled(t *testing.T) {
+	t.Helper()
+	s.converge(t)
+	s.stop()
+	s.askers.Wait()
+	t.Logf("%d answers, %d wrong", s.asked, len(s.wrong))
+	if s.asked < 20 {
+		t.Errorf("only %d questions were asked", s.asked)
+	}
+	if len(s.wrong) > 0 {
+		t.Errorf("%d of %d answers were wrong; the first:\n%s", len(s.wrong), s.asked, strings.Join(s.wrong[:min(len(s.wrong), 10)], "\n"))
+	}
+	for id, vip := range s.vips {
+		if imp := s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")); imp.Spec.IPs[0] != vip {
+			t.Errorf("%s: the VIP is %s, and was %s", id, imp.Spec.IPs[0], vip)
+		}
+	}
+}
+
+// move gives moving another address in a.
+func (s *steadyState) move(t *testing.T) {
+	t.Helper()
+	s.position++
+	change(t, s.members["a"], s.moving, func(e *discoveryv1.EndpointSlice) {
+		e.Endpoints[0].Addresses[0] = fmt.Sprintf("10.1.%d.%d", 1+s.position/250, s.position%250)
+	})
+}
+
+func (s *steadyState) at() string {
+	return fmt.Sprintf("a/http/10.1.%d.%d:8080", 1+s.position/250, s.position%250)
+}
+
+// converge makes one more change, and waits until both members have it.
+func (s *steadyState) converge(t *testing.T) {
+	t.Helper()
+	s.move(t)
+	for _, id := range []string{"a", "b"} {
+		s.members[id].wantEndpoints(t, s.ns, "moving", s.at())
+	}
+}
+
+func (s *steadyState) restart(t *testing.T, id string) {
+	t.Helper()
+	s.members[id].Agent.Kill()
+	if err := s.members[id].Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAgentsKilledAtRandom: during changes, one agent or the other is killed and started again.
+func TestAgentsKilledAtRandom(t *testing.T) {
+	s := steady(t)
+	kills, changes := 5, 50
+	if long {
+		kills, changes = 50, 500
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range changes {
+		if i%(changes/kills) == 0 {
+			s.restart(t, []string{"a", "b"}[r.IntN(2)])
+			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond) // where in its start the next change and kill find it
+		}
+		switch i % 10 {
+		case 3:
+			s.members["a"].remove(t, export(s.ns, "moving"))
+		case 4:
+			s.members["a"].create(t, export(s.ns, "moving"))
+		default:
+			s.move(t)
+		}
+	}
+	s.settled(t)
+}
+
+// TestHubAPIServerKilled: imports stay as they are, local changes still appear locally, an agent that starts meanwhile changes nothing,
+// and all is followed afterwards.
+func TestHubAPIServerKilled(t *testing.T) {
+	s := steady(t)
+	s.Hub.KillAPIServer()
+	began := time.Now()
+	before := s.at()
+	s.move(t)
+	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
+	s.members["a"].exported(t, service(s.ns, "fresh"), "10.1.0.9")
+	s.members["a"].wantImport(t, s.ns, "fresh", ready("a"))
+	s.members["a"].wantCondition(t, s.ns, "fresh", exported, "False", "Failed")
+	s.restart(t, "b")
+	for time.Since(began) < outage() {
+		s.members["b"].wantEndpoints(t, s.ns, "moving", before)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.members["b"].wantImport(t, s.ns, "fresh", ready("a"))
+	s.members["a"].wantCondition(t, s.ns, "fresh", exported, "True", "Exported")
+	s.settled(t)
+}
+
+// TestHubEmptied: every record is deleted behind the members' backs, while an agent is away and the other one restarts. Absence is not
+// deletion; what owners publish again is followed.
+func TestHubEmptied(t *testing.T) {
+	s := steady(t)
+	s.members["a"].Agent.Kill()
+	s.members["b"].Agent.Kill()
+	for _, all := range []client.Object{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointRecord{}} {
+		if err := s.hub.DeleteAllOf(t.Context(), all, client.InNamespace(lab.HubNamespace)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	b := s.members["b"]
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "b holds a's records", func() error {
+		var rec hubv1alpha1.ServiceExportRecord
+		if err := b.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: "steady." + s.ns + ".a"}, &rec); err != nil {
+			return err
+		}
+		if len(rec.Status.Conditions) == 0 || rec.Status.Conditions[0].Reason != "Absent" {
+			return fmt.Errorf("%+v", rec.Status)
+		}
+		return nil
+	})
+	b.wantEvent(t, "clusterset-system", "steady."+s.ns+".a", "RecordHeld")
+	for time.Since(began) < outage() {
+		b.wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.members["a"].Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.settled(t)
+	s.members["a"].remove(t, export(s.ns, "moving"))
+	b.wantNoImport(t, s.ns, "moving")
+}
+
+// TestHubRestored: from an old snapshot of etcd. What was exported since stays, what was withdrawn since does not come back, and later
+// changes are followed.
+func TestHubRestored(t *testing.T) {
+	s := steady(t)
+	a, b := s.members["a"], s.members["b"]
+	a.exported(t, service(s.ns, "old"), "10.1.0.8")
+	b.wantImport(t, s.ns, "old", ready("a"))
+	snapshot, err := s.Hub.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.exported(t, service(s.ns, "fresh"), "10.1.0.9")
+	b.wantImport(t, s.ns, "fresh", ready("a"))
+	a.remove(t, export(s.ns, "old"))
+	b.wantNoImport(t, s.ns, "old")
+	s.converge(t)
+
+	watching, cancel := context.WithCancel(t.Context())
+	var bad []string
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for watching.Err() == nil {
+			if _, err := b.imported(watching, s.ns, "old"); err == nil {
+				bad = append(bad, "what was withdrawn came back")
+			}
+			if _, err := b.imported(watching, s.ns, "fresh"); client.IgnoreNotFound(err) == nil && err != nil {
+				bad = append(bad, "what was exported after the snapshot is gone")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	if err := s.Hub.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(outage() / 4) // nothing to wait for: nothing may happen
+	s.converge(t)
+	b.wantImport(t, s.ns, "fresh", ready("a"))
+	cancel()
+	watcher.Wait()
+	if len(bad) > 0 {
+		t.Errorf("%d times: %s", len(bad), bad[0])
+	}
+	s.settled(t)
+}
+
+// TestMemberAPIServerRestarted: CoreDNS answers from memory, and the agent goes on afterwards.
+func TestMemberAPIServerRestarted(t *testing.T) {
+	s := steady(t)
+	s.members["b"].Cluster.KillAPIServer()
+	began := time.Now()
+	s.move(t)
+	for time.Since(began) < outage() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.members["b"].Cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.settled(t)
+}
+
+// TestTwoAtOnce: the hub away, and both agents killed and started again.
+func TestTwoAtOnce(t *testing.T) {
+	s := steady(t)
+	s.Hub.KillAPIServer()
+	s.restart(t, "a")
+	s.restart(t, "b")
+	began := time.Now()
+	s.move(t)
+	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
+	for time.Since(began) < outage() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := s.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.settled(t)
+}
+
+// TestUnexportInQuietTimes is immediate.
+func TestUnexportInQuietTimes(t *testing.T) {
+	s := steady(t)
+	began := time.Now()
+	s.members["a"].remove(t, export(s.ns, "moving"))
+	s.members["b"].wantNoImport(t, s.ns, "moving")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	s.stop()
+	s.askers.Wait()
+}
