@@ -31,6 +31,11 @@ test: build ## unit tests, laboratory, integration tests, with -race; the first 
 .PHONY: chaos
 chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -run 'TestL1|TestL4' -timeout 80m ./test/integration/...
+	CHAOS=1 test/run -count=1 -v -run 'TestAgentsKilled|TestHub|TestMemberAPI|TestTwoAtOnce' -timeout 80m ./test/members/...
+
+.PHONY: model
+model: ## a million random inputs of Merge beside its model
+	$(GO) test -count=1 -timeout 60m ./controllers/decide/conflict -merges 1000000
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (default 5m)
@@ -96,7 +101,7 @@ verify-vet: ## go vet of every module
 
 .PHONY: verify-static
 verify-static: ## staticcheck
-	$(GO) run $(STATICCHECK) ./plugin/... ./test/... ./cmd/...
+	$(GO) run $(STATICCHECK) ./plugin/... ./controllers/... ./test/... ./cmd/...
 
 .PHONY: verify-arch
 verify-arch: ## the shape of the repository, and what the documents promise

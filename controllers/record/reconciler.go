@@ -103,7 +103,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, kube.Gone(r.Local.Delete(ctx, copied))
 	case hold:
 		if copied == nil {
-			r.Events.Event(shown, kube.Warning, "RecordRefused", message)
+			// The hub's objects are not this cluster's: the Event is about the copy that there would be.
+			about := shown.DeepCopy()
+			about.Namespace = kube.SystemNamespace
+			r.Events.Event(about, kube.Warning, "RecordRefused", message)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{RequeueAfter: recheck}, r.held(ctx, copied, metav1.ConditionTrue, reason, message)

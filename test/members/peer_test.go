@@ -1,0 +1,78 @@
+package members
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// liar writes records of a cluster that has no agent, as a member with our API server's consent but without our agent could.
+func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) {
+	t.Helper()
+	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
+	record := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
+		Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin, ExportedAt: &metav1.Time{Time: since}, Type: "ClusterSetIP",
+			Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+	}
+	target := int32(8080)
+	slice := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "11111111-" + ns + ".liar"},
+		Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: "IPv4",
+			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}}},
+	}
+	for _, a := range addresses {
+		slice.Spec.Endpoints = append(slice.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
+	}
+	for _, err := range []error{s.hub.Create(t.Context(), record), s.hub.Create(t.Context(), slice)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestS4ALyingPeer: addresses that no peer may claim are not imported, and the user of the import is told; the others are.
+func TestS4ALyingPeer(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a")
+	s.liar(t, ns, time.Now(), "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "10.66.0.1")
+	s.members["a"].wantImport(t, ns, "web", ready("liar"))
+	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
+	s.members["a"].wantEvent(t, ns, "web", "EndpointsRefused")
+}
+
+// TestE9ABackdatedExport wins conflicts, and raises its Event in every member.
+func TestE9ABackdatedExport(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	s.liar(t, ns, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "10.66.0.1")
+	for _, id := range []string{"a", "b"} {
+		s.members[id].wantEvent(t, "clusterset-system", "web."+ns+".liar", "BackdatedExport")
+		s.members[id].wantImport(t, ns, "web", ready("liar"))
+	}
+}
+
+// TestARecordThatIsNonsense to Kubernetes, though the hub's schema lets it pass, is not imported, and says so.
+func TestARecordThatIsNonsense(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a")
+	bad := "not a protocol!"
+	record := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
+		Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1},
+			ExportedAt: &metav1.Time{Time: time.Now()}, Type: "ClusterSetIP", IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, AppProtocol: &bad}}},
+	}
+	if err := s.hub.Create(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	s.members["a"].wantEvent(t, "clusterset-system", record.Name, "RecordRefused")
+	if _, err := s.members["a"].imported(t.Context(), ns, "web"); err == nil {
+		t.Error("it is imported")
+	}
+}
