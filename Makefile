@@ -37,6 +37,10 @@ chaos: build ## long outages and soaks
 model: ## a million random inputs of Merge beside its model
 	$(GO) test -count=1 -timeout 60m ./controllers/decide/conflict -merges 1000000
 
+.PHONY: sabotage
+sabotage: ## break a copy of the product in known ways: every one must turn a test red
+	test/sabotage/run
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (default 5m)
 	test/fuzz $(or $(FUZZTIME),5m)

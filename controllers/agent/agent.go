@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -102,11 +103,16 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
 }
 
-// Ready is the readiness check: the member's own side runs. Whether the hub can be reached is a condition and a metric, not a reason to
-// restart.
+// Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be reached is a condition
+// and a metric, not a reason to restart.
 func (a *Agent) Ready() error {
+	select {
+	case <-a.mgr.Elected():
+	default:
+		return nil
+	}
 	if !a.ready.Load() {
-		return errors.New("the controllers do not run yet: waiting to lead, or for the kinds that deploy/member brings")
+		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")
 	}
 	return nil
 }
@@ -143,7 +149,11 @@ func (a *Agent) Start(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache()); err != nil {
+			err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache())
+			if err == nil && !first {
+				err = a.revisit(a.started[c.Name], c)
+			}
+			if err != nil {
 				unlink()
 				return err
 			}
@@ -192,10 +202,43 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 	return nil
 }
 
+// revisit asks a controller to look at everything in this cluster once more: what is here and no longer on the hub makes no event in a
+// new cache.
+func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
+	for _, w := range c.Watches {
+		if w.Side != kube.Local {
+			continue
+		}
+		gvk, err := a.mgr.GetClient().GroupVersionKindFor(w.Object)
+		if err != nil {
+			return err
+		}
+		all, err := a.mgr.GetScheme().New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if err != nil {
+			return err
+		}
+		once := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			if err := a.mgr.GetClient().List(ctx, all.(client.ObjectList)); err != nil {
+				return err
+			}
+			return meta.EachListItem(all, func(o runtime.Object) error {
+				for _, req := range w.Requests(ctx, o.(client.Object)) {
+					queue.Add(req)
+				}
+				return nil
+			})
+		})
+		if err := ctl.Watch(once); err != nil {
+			return fmt.Errorf("%s: %T: %w", c.Name, w.Object, err)
+		}
+	}
+	return nil
+}
+
 // link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
 func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	var link cluster.Cluster
-	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub there", func(ctx context.Context) error {
+	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
 			return err

@@ -3,13 +3,14 @@ package heartbeat
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
@@ -33,7 +34,7 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 		h.verified, h.wrong = connections, nil
 		return false, nil
 	}
-	for what := range wrong {
+	for _, what := range slices.Sorted(maps.Keys(wrong)) {
 		if h.wrong[what] {
 			h.Relist("HubRestored", fmt.Sprintf("The hub has had %s for %v, and its watch does not show it: it was restored from a backup. What is in effect stays; what owners publish again is followed.", what, settling))
 			break
@@ -46,10 +47,14 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 // differences are the records that the hub has otherwise than the cache, or has not.
 func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
 	wrong := map[string]bool{}
-	for kind, list := range map[string]client.ObjectList{
-		"ServiceExportRecord": &hubv1alpha1.ServiceExportRecordList{},
-		"EndpointRecord":      &hubv1alpha1.EndpointRecordList{},
+	for _, of := range []struct {
+		kind string
+		list client.ObjectList
+	}{
+		{"ServiceExportRecord", &hubv1alpha1.ServiceExportRecordList{}},
+		{"EndpointRecord", &hubv1alpha1.EndpointRecordList{}},
 	} {
+		kind, list := of.kind, of.list
 		there := &metav1.PartialObjectMetadataList{}
 		there.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
 		if err := h.HubNow().List(ctx, there, client.InNamespace(h.HubNamespace)); err != nil {

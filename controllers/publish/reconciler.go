@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -195,7 +197,8 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 		kept[name] = true
 		errs = append(errs, r.publishOne(ctx, name, spec, s.endpoints[name]))
 	}
-	for name, rec := range s.endpoints {
+	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // in an order, so that a seed of the simulation replays
+		rec := s.endpoints[name]
 		if kept[name] {
 			continue
 		}

@@ -31,14 +31,6 @@ type state struct {
 
 func (s *state) derivedName() string { return derived.Name(s.name.Namespace, s.name.Name) }
 
-// live are the ports under which traffic flows now.
-func (s *state) live() []corev1.ServicePort {
-	if s.svc == nil {
-		return nil
-	}
-	return s.svc.Spec.Ports
-}
-
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
 	s.name = name
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: name.Namespace})

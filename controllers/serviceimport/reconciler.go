@@ -68,16 +68,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	sources, held := r.sources(s, imp, &merged)
 	want := &endpoints.Import{
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
-		Merged: &merged, Live: s.live(),
+		Merged: &merged,
 	}
 	existing, err := r.add(ctx, sources, want, s.slices)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
-	if svc != nil {
-		want.Live = svc.Spec.Ports
-	}
 	err = errors.Join(failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
 		r.remove(ctx, sources, want, existing))

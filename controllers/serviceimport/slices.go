@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
@@ -66,7 +65,8 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 		}
 		out = append(out, &endpoints.Source{Record: rec.Name, EndpointRecordSpec: spec})
 	}
-	for record, slice := range imported {
+	for _, record := range slices.Sorted(maps.Keys(imported)) { // in an order, so that a seed of the simulation replays
+		slice := imported[record]
 		if !s.hubSeen || !r.Gone(slice.Labels[mcsv1beta1.LabelSourceCluster], record) {
 			hold(slice)
 		}
@@ -128,23 +128,9 @@ func (r *reconciler) add(ctx context.Context, sources []*endpoints.Source, want 
 	return out, err
 }
 
-// remove writes the rest: names that no traffic uses any more, and slices that have no source. Before a name goes, the derived Service
-// is read past the cache, since a stale one would not show that the name is in use.
+// remove writes the rest: ports that nobody exposes any more, and slices that have no source.
 func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
-	c := endpoints.Plan(desired(sources, want), existing)
-	if len(c.Unnamed) > 0 {
-		svc, err := kube.Get[*corev1.Service](ctx, r.LocalNow, types.NamespacedName{Namespace: want.Namespace, Name: want.Derived})
-		if err != nil {
-			return err
-		}
-		want.Live = nil
-		if svc != nil {
-			want.Live = svc.Spec.Ports
-		}
-		c = endpoints.Plan(desired(sources, want), existing)
-		c.Update = append(c.Update, c.Unnamed...)
-	}
-	_, err := r.write(ctx, c)
+	_, err := r.write(ctx, endpoints.Plan(desired(sources, want), existing))
 	return err
 }
 

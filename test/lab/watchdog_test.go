@@ -55,8 +55,8 @@ func TestNothingIsLeftOfAParentThatWasKilled(t *testing.T) {
 				t.Fatalf("the parent said %q, %v", line, err)
 			}
 			folders := strings.Fields(line)[1:]
-			if n := len(marked(t, mark)); n != 9 {
-				t.Errorf("%d processes, want 9: the parent, and four programs with a watchdog each", n)
+			if n := len(marked(t, mark)); n != 11 {
+				t.Errorf("%d processes, want 11: the parent, and five programs with a watchdog each", n)
 			}
 			must(t, parent.Process.Signal(s))
 			_ = parent.Wait() // killed, as it should be

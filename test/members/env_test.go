@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -270,7 +272,11 @@ func ready(clusters ...string) func(*mcsv1beta1.ServiceImport) error {
 	}
 }
 
-// endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready endpoints.
+// byNumber are the names under which kube-proxy finds ports.
+var byNumber = regexp.MustCompile("^(tcp|udp|sctp)-[0-9]+$")
+
+// endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready endpoints. Ports are named as
+// the import names them.
 func (m *member) endpoints(ctx context.Context, ns, name string) (map[string]bool, error) {
 	var list discoveryv1.EndpointSliceList
 	err := m.List(ctx, &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: name})
@@ -278,6 +284,10 @@ func (m *member) endpoints(ctx context.Context, ns, name string) (map[string]boo
 	for _, s := range list.Items {
 		for _, e := range s.Endpoints {
 			for _, p := range s.Ports {
+				twin := func(o discoveryv1.EndpointPort) bool { return *o.Name != *p.Name && *o.Port == *p.Port }
+				if byNumber.MatchString(*p.Name) && slices.ContainsFunc(s.Ports, twin) {
+					continue
+				}
 				if e.Conditions.Ready == nil || *e.Conditions.Ready {
 					out[fmt.Sprintf("%s/%s/%s:%d", s.Labels[mcsv1beta1.LabelSourceCluster], *p.Name, e.Addresses[0], *p.Port)] = true
 				}

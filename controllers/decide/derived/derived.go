@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,10 +108,17 @@ func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFami
 	}
 }
 
+// PortName is what the derived Service calls a port. It never changes while the port lives, whatever exporters call it: kube-proxy joins
+// Services and slices by name, and hears of changes to the two in any order, so that no order of writes could change a name without
+// cutting traffic (C9, docs/decisions/0006).
+func PortName(protocol corev1.Protocol, number int32) string {
+	return strings.ToLower(string(protocol)) + "-" + strconv.Itoa(int(number))
+}
+
 func ports(m *conflict.Merged) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range m.Ports {
-		port := corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Number, TargetPort: intstr.FromInt32(p.Number)}
+		port := corev1.ServicePort{Name: PortName(p.Protocol, p.Number), Protocol: p.Protocol, Port: p.Number, TargetPort: intstr.FromInt32(p.Number)}
 		if p.AppProtocol != "" {
 			app := p.AppProtocol
 			port.AppProtocol = &app

@@ -13,9 +13,6 @@ type Changes struct {
 	Create []*discoveryv1.EndpointSlice
 	Update []*discoveryv1.EndpointSlice // existing objects, changed in a copy: they carry the resourceVersion that was seen
 	Delete []*discoveryv1.EndpointSlice
-	// Unnamed are the updates that take a port name away. They are not in Update; whether traffic still flows under the name must be
-	// looked up past every cache before.
-	Unnamed []*discoveryv1.EndpointSlice
 }
 
 // Plan compares. An existing slice whose address type differs (immutable) is deleted and made anew. Neither list is changed.
@@ -40,12 +37,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if same(d, e) {
 			continue
 		}
-		u := updated(d, e)
-		if loses(e.Ports, d.Ports) {
-			c.Unnamed = append(c.Unnamed, u)
-		} else {
-			c.Update = append(c.Update, u)
-		}
+		c.Update = append(c.Update, updated(d, e))
 	}
 	for _, e := range existing {
 		if have[e.Name] != nil {

@@ -20,6 +20,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // What an imported slice remembers of its source, so that it can be rebuilt while the hub shows none.
@@ -44,9 +45,6 @@ type Import struct {
 	Derived         string // name of the derived Service
 	Manager         string // value of the managed-by label
 	Merged          *conflict.Merged
-	// Live holds the derived Service's ports as they are: a name under which traffic flows now stays on the slices until the Service
-	// has changed (C9).
-	Live []corev1.ServicePort
 }
 
 // headless is the label that kube-proxy excludes from its watch of EndpointSlices.
@@ -98,10 +96,10 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// portsOf are the source's ports under the names of the import; a port that lost to another cluster's is left out (C4). Where the
-// derived Service still has the same protocol and number under another name, the slice carries both.
+// portsOf are the source's ports; one that lost to another cluster's is left out (C4). Each stands there under the derived Service's name
+// for it, by which kube-proxy finds it, and under the import's, by which everybody else does. A headless import has no use for the
+// former.
 func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
-	names := imp.Merged.Names[src.ClusterID]
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p *hubv1alpha1.EndpointPort) {
 		if slices.ContainsFunc(out, func(o discoveryv1.EndpointPort) bool { return *o.Name == name }) {
@@ -109,21 +107,19 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 		}
 		out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
 	}
-	for i := range src.Ports {
-		if name, ok := names[src.Ports[i].Name]; ok {
-			add(name, &src.Ports[i])
+	names := imp.Merged.Names[src.ClusterID]
+	if imp.Merged.Type != mcsv1beta1.Headless {
+		for i := range src.Ports {
+			name, ok := names[src.Ports[i].Name]
+			at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
+			if ok && at >= 0 {
+				add(derived.PortName(imp.Merged.Ports[at].Protocol, imp.Merged.Ports[at].Number), &src.Ports[i])
+			}
 		}
 	}
 	for i := range src.Ports {
-		name, ok := names[src.Ports[i].Name]
-		if !ok {
-			continue
-		}
-		at := slices.IndexFunc(imp.Merged.Ports, func(m clusterset.Port) bool { return m.Name == name })
-		for _, live := range imp.Live {
-			if at >= 0 && live.Protocol == imp.Merged.Ports[at].Protocol && live.Port == imp.Merged.Ports[at].Number {
-				add(live.Name, &src.Ports[i])
-			}
+		if name, ok := names[src.Ports[i].Name]; ok {
+			add(name, &src.Ports[i])
 		}
 	}
 	return out

@@ -28,8 +28,8 @@ func source(cluster string, ports ...string) *Source {
 	return src
 }
 
-func imported(m *conflict.Merged, live ...corev1.ServicePort) *Import {
-	return &Import{Namespace: "shop", Name: "web", UID: "u", Derived: "derived-x", Manager: "m", Merged: m, Live: live}
+func imported(m *conflict.Merged) *Import {
+	return &Import{Namespace: "shop", Name: "web", UID: "u", Derived: "derived-x", Manager: "m", Merged: m}
 }
 
 func merged(names map[string]string, ports ...clusterset.Port) *conflict.Merged {
@@ -47,23 +47,32 @@ func portNames(s *discoveryv1.EndpointSlice) (out []string) {
 func TestC4OnlyExposedPorts(t *testing.T) {
 	m := merged(map[string]string{"web": "http"}, clusterset.Port{Name: "http", Protocol: "TCP", Number: 80}, clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53})
 	got := Desired(source("a", "web", "lost"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"http"}) || *got.Ports[0].Port != 8080 {
-		t.Errorf("ports %v, want http at 8080", names)
+	if names := portNames(got); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 || *got.Ports[1].Port != 8080 {
+		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
 }
 
-// TestC9BothNamesWhileAPortIsRenamed: as long as the derived Service has the old name, slices carry both.
-func TestC9BothNamesWhileAPortIsRenamed(t *testing.T) {
-	m := merged(map[string]string{"http": "web"}, clusterset.Port{Name: "web", Protocol: "TCP", Number: 80})
-	old := corev1.ServicePort{Name: "http", Protocol: "TCP", Port: 80}
-	if names := portNames(Desired(source("a", "http"), imported(m, old))); !slices.Equal(names, []string{"web", "http"}) {
-		t.Errorf("ports %v, want the new name and the old one", names)
+// TestC9KubeProxysNameStays: whatever a port is called, kube-proxy finds it under the name that the derived Service always has for it,
+// also where another port bears just that name.
+func TestC9KubeProxysNameStays(t *testing.T) {
+	for _, name := range []string{"web", "http", "", "tcp-80"} {
+		m := merged(map[string]string{"http": name}, clusterset.Port{Name: name, Protocol: "TCP", Number: 80})
+		want := []string{"tcp-80", name}
+		if name == "tcp-80" {
+			want = want[:1]
+		}
+		if names := portNames(Desired(source("a", "http"), imported(m))); !slices.Equal(names, want) {
+			t.Errorf("ports %q, want %q", names, want)
+		}
 	}
-	if names := portNames(Desired(source("a", "http"), imported(m, corev1.ServicePort{Name: "web", Protocol: "TCP", Port: 80}))); !slices.Equal(names, []string{"web"}) {
-		t.Errorf("ports %v after the Service has changed, want the new name alone", names)
+	m := merged(map[string]string{"x": "tcp-80", "y": "y"}, clusterset.Port{Name: "tcp-80", Protocol: "TCP", Number: 81}, clusterset.Port{Name: "y", Protocol: "TCP", Number: 80})
+	got := Desired(source("a", "x", "y"), imported(m))
+	if names := portNames(got); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) || *got.Ports[1].Port != 8081 {
+		t.Errorf("ports %+v, want tcp-80 to be the port that has number 80", got.Ports)
 	}
-	if names := portNames(Desired(source("a", "http"), imported(m, corev1.ServicePort{Name: "http", Protocol: "TCP", Port: 81}))); !slices.Equal(names, []string{"web"}) {
-		t.Errorf("ports %v, where the Service's http is another number", names)
+	m.Type = mcsv1beta1.Headless
+	if names := portNames(Desired(source("a", "x", "y"), imported(m))); !slices.Equal(names, []string{"tcp-80", "y"}) {
+		t.Errorf("ports %q of a headless import, want the import's names alone", names)
 	}
 }
 
@@ -153,16 +162,20 @@ func TestPlanSettles(t *testing.T) {
 			before = append(before, s.DeepCopy())
 		}
 		first := Plan(Additive(desired, existing), existing)
-		if len(first.Unnamed) > 0 {
-			t.Fatalf("seed %d: adding takes a name away: %+v", seed, first.Unnamed)
+		for _, u := range first.Update {
+			i := slices.IndexFunc(existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == u.Name })
+			if loses(existing[i].Ports, u.Ports) {
+				t.Fatalf("seed %d: adding takes a name away: %+v", seed, u)
+			}
 		}
 		first.Delete = nil
 		state := apply(existing, first)
-		second := Plan(desired, state)
-		second.Update = append(second.Update, second.Unnamed...)
-		state = apply(state, second)
-		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Delete)+len(c.Unnamed) > 0 {
+		state = apply(state, Plan(desired, state))
+		if c := Plan(desired, state); len(c.Create)+len(c.Update)+len(c.Delete) > 0 {
 			t.Fatalf("seed %d: not settled: %+v", seed, c)
+		}
+		if len(state) != len(desired) {
+			t.Fatalf("seed %d: %d slices, want %d", seed, len(state), len(desired))
 		}
 		for i, s := range slices.Concat(desired, existing) {
 			if !equality.Semantic.DeepEqual(s, before[i]) {

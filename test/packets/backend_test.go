@@ -1,0 +1,116 @@
+package packets
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// answerLimit is far more than an answer takes. A packet that nobody takes is refused, not dropped, on these networks: only then does
+// an attempt last that long.
+const answerLimit = 20 * time.Second
+
+// serve answers every line of a TCP connection, and every UDP datagram, to a port of the pod with "NAME:PORT", until the pod is closed.
+func (p *pod) serve(port int) error {
+	said := fmt.Appendf(nil, "%s:%d\n", p.name, port)
+	return p.do(func() error {
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
+		if err != nil {
+			return err
+		}
+		u, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
+		if err != nil {
+			return err
+		}
+		p.servers = append(p.servers, l, u)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go answer(c, said)
+			}
+		}()
+		go func() {
+			asked := make([]byte, 64)
+			for {
+				_, from, err := u.ReadFromUDPAddrPort(asked)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				_, _ = u.WriteToUDPAddrPort(said, from) // who asked and got nothing tells
+			}
+		}()
+		return nil
+	})
+}
+
+func answer(c net.Conn, said []byte) {
+	defer c.Close()
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		if _, err := c.Write(said); err != nil {
+			return
+		}
+	}
+}
+
+// flow is a TCP connection, or the datagrams of one UDP socket.
+type flow struct {
+	net.Conn
+	lines *bufio.Reader
+}
+
+// open starts a flow from the pod to an address; from is one of the pod's, or none in particular if it is zero.
+func (p *pod) open(protocol string, from netip.Addr, to netip.AddrPort) (*flow, error) {
+	f := &flow{}
+	err := p.do(func() (err error) {
+		d := net.Dialer{Timeout: answerLimit}
+		switch {
+		case !from.IsValid():
+		case protocol == "tcp":
+			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		default:
+			d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		}
+		f.Conn, err = d.Dial(protocol, to.String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.lines = bufio.NewReader(f)
+	return f, nil
+}
+
+// ask sends one line or datagram, and returns the answer: which backend, and which port of it.
+func (f *flow) ask() (string, error) {
+	if err := f.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return "", err
+	}
+	if _, err := f.Write([]byte("who?\n")); err != nil {
+		return "", err
+	}
+	line, err := f.lines.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	return line[:len(line)-1], nil
+}
+
+// ask opens a flow for one question. A port that is refused is the error syscall.ECONNREFUSED.
+func (p *pod) ask(protocol string, from netip.Addr, to netip.AddrPort) (string, error) {
+	f, err := p.open(protocol, from, to)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return f.ask()
+}
+
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

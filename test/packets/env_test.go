@@ -1,0 +1,242 @@
+// Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and the right backends
+// answer. A hub and three members run as in test/members; each member has a node with a real kube-proxy in nftables mode, and pods in
+// network namespaces, routed flat. It needs root; where it cannot run, the last line it writes says why.
+package packets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// reportFile names the file to which the last line of this package's output is appended, for whoever runs it among other packages.
+const reportFile = "PACKETS_REPORT"
+
+var (
+	obstacle error // why packets cannot be sent on this machine
+	ran      atomic.Int32
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentMark) != "" {
+		beParent()
+	}
+	log.SetLogger(logr.Discard()) // else controller-runtime asks for one
+	obstacle = possible()
+	code := m.Run()
+	if shared.world != nil {
+		shared.world.stop()
+	}
+	if err := report(); err != nil {
+		fmt.Println(err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func report() error {
+	line := fmt.Sprintf("packets: ran %d", ran.Load())
+	if obstacle != nil {
+		line = fmt.Sprintf("packets: NOT RUN (%v)", obstacle)
+	}
+	fmt.Println(line)
+	name := os.Getenv(reportFile)
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("%s: %w", reportFile, err)
+	}
+	_, err = fmt.Fprintln(f, line)
+	return errors.Join(err, f.Close())
+}
+
+// possible tells whether this machine lets us make network namespaces and nftables rules. Where it does, whatever fails is a failure.
+func possible() error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root")
+	}
+	if err := lab.Require("ip", "nft"); err != nil {
+		return err
+	}
+	n, err := newNamespace()
+	defer n.close()
+	if err != nil {
+		return err
+	}
+	return n.do(func() error {
+		if out, err := exec.Command("nft", "add", "table", "inet", "probe").CombinedOutput(); err != nil {
+			return fmt.Errorf("nft: %w %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
+}
+
+// world is the clusterset and its network.
+type world struct {
+	set      *lab.ClusterSet
+	net      *network
+	a, b, c  *cluster
+	clusters []*cluster
+}
+
+type cluster struct {
+	*lab.Member
+	client.Client // the admin's
+	node          *node
+	proxy         *lab.Proxy
+	zone          string
+	pod           *pod            // asks
+	backends      map[string]*pod // answer; named after the cluster: a1, a2
+}
+
+var shared struct {
+	sync.Once
+	world *world
+	err   error
+}
+
+// clusters are three members that all tests share; each test keeps to a namespace of its own, which it gets here in all three.
+func clusters(t *testing.T) (w *world, namespace string) {
+	t.Helper()
+	if obstacle != nil {
+		t.Skipf("packets cannot be sent here: %v", obstacle)
+	}
+	shared.Do(func() {
+		shared.world = &world{}
+		shared.err = shared.world.start(context.Background())
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	w = shared.world
+	ran.Add(1)
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.tell(t)
+		}
+	})
+	namespace = fmt.Sprintf("test-%d", ran.Load())
+	for _, c := range w.clusters {
+		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	return w, namespace
+}
+
+// serving are the ports on which every backend answers, by TCP and UDP.
+var serving = []int{8080, 8081, 8082}
+
+func (w *world) start(ctx context.Context) (err error) {
+	if w.net, err = newNetwork(3); err != nil {
+		return err
+	}
+	w.set, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
+		Members: []string{"a", "b", "c"},
+		Plane: func(string) lab.Options {
+			return lab.Options{ServiceCIDR: "10.96.0.0/16,fd00:10:96::/112"} // the same in all, as it often is
+		},
+	})
+	if err != nil {
+		return err
+	}
+	zones := []string{"east", "west", "east"}
+	errs := make([]error, 3)
+	var all sync.WaitGroup
+	for i, m := range w.set.Members {
+		c := &cluster{Member: m, node: w.net.nodes[i], zone: zones[i], backends: map[string]*pod{}}
+		w.clusters = append(w.clusters, c)
+		all.Go(func() { errs[i] = c.start(ctx) })
+	}
+	all.Wait()
+	w.a, w.b, w.c = w.clusters[0], w.clusters[1], w.clusters[2]
+	return errors.Join(errs...)
+}
+
+// nodeName is the same in all clusters, as it often is: an equal name is not this cluster's node.
+const nodeName = "node"
+
+func (c *cluster) start(ctx context.Context) error {
+	config, err := c.Cluster.RESTConfig()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	known := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(known), mcsv1beta1.AddToScheme(known)); err != nil {
+		return err
+	}
+	if c.Client, err = client.New(config, client.Options{Scheme: known}); err != nil {
+		return err
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelTopologyZone: c.zone, corev1.LabelHostname: nodeName}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.77.%d.1", c.node.number)},
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd77:%d::1", c.node.number)},
+		}},
+	}
+	if err := c.Create(ctx, node); err != nil {
+		return err
+	}
+	if c.pod, err = c.node.pod(c.ID); err != nil {
+		return err
+	}
+	for i := 1; i <= 2; i++ {
+		p, err := c.node.pod(fmt.Sprint(c.ID, i))
+		if err != nil {
+			return err
+		}
+		c.backends[p.name] = p
+		for _, port := range serving {
+			if err := p.serve(port); err != nil {
+				return err
+			}
+		}
+	}
+	c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.do)
+	return err
+}
+
+// tell logs what a failure may come from.
+func (w *world) tell(t *testing.T) {
+	for _, c := range w.clusters {
+		log := strings.Split(c.Agent.Log(), "\n")
+		t.Logf("agent %s:\n%s", c.ID, strings.Join(log[max(0, len(log)-40):], "\n"))
+		t.Logf("kube-proxy %s:\n%s", c.ID, c.proxy.Log())
+		for _, family := range []string{"ip", "ip6"} {
+			rules, err := c.node.ruleset(family)
+			t.Logf("nftables %s: %v\n%s", c.ID, err, rules)
+		}
+	}
+}
+
+func (w *world) stop() {
+	for _, c := range w.clusters {
+		c.proxy.Stop()
+	}
+	if w.set != nil {
+		w.set.Stop()
+	}
+	if w.net != nil {
+		w.net.close()
+	}
+}

@@ -1,0 +1,117 @@
+package packets
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespace is a network namespace without a name. It lives as long as this process holds it or a program runs in it, and what is in
+// it, interfaces and nftables, goes with it: however this process ends, nothing is left.
+type namespace struct{ file *os.File }
+
+// newNamespace makes one with loopback up, which forwards, says of every packet that it refuses that it does, and uses IPv6 addresses at
+// once: they are unique, as all are given here.
+func newNamespace() (*namespace, error) {
+	n := &namespace{}
+	err := onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("a new network namespace: %w", err)
+		}
+		var err error
+		if n.file, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+			return err
+		}
+		for name, value := range map[string]string{
+			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0",
+			"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
+			"ipv4/icmp_ratelimit": "0", "ipv6/icmp/ratelimit": "0",
+		} {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return ip("link set lo up")
+	})
+	return n, err
+}
+
+// do calls f on a thread that is in the namespace. Sockets that f itself opens, not a goroutine of its, belong to the namespace for
+// good, and so do programs that it starts.
+func (n *namespace) do(f func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("into a network namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// onThread calls f on a thread that then returns to the network namespace it came from, or else ends.
+func onThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
+		defer home.Close()
+		err = f()
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+			if err == nil {
+				err = fmt.Errorf("back to the first network namespace: %w", back)
+			}
+			done <- err // and the thread ends, still locked
+			return
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}
+
+// path names the namespace to other programs, while this process lives.
+func (n *namespace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
+
+// ip runs ip(8) commands in the namespace.
+func (n *namespace) ip(commands ...string) error {
+	return n.do(func() error { return ip(commands...) })
+}
+
+// close gives it up. It goes when nothing runs in it any more.
+func (n *namespace) close() {
+	if n != nil && n.file != nil {
+		n.file.Close()
+	}
+}
+
+func ip(commands ...string) error {
+	return command(strings.Join(commands, "\n"), "ip", "-batch", "-")
+}
+
+func command(input, program string, args ...string) error {
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s\n%s", program, strings.Join(args, " "), err, out, input)
+	}
+	return nil
+}
+
+// ruleset is what nft(8) shows of kube-proxy's in the namespace.
+func (n *namespace) ruleset(family string) (out string, err error) {
+	err = n.do(func() error {
+		said, err := exec.Command("nft", "list", "table", family, "kube-proxy").CombinedOutput()
+		out = string(said)
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,118 @@
+package packets
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// network is a router with a node per cluster behind it, and pods behind each node. Pods are routed flat between clusters; addresses
+// of Services are not, so a packet to one that no kube-proxy has rewritten gets nowhere.
+//
+//	node n   10.77.n.1 fd77:n::1     its side of the link to the router, which has .254
+//	pod p    10.(200+n).0.p fd02:n::p, and as a client also all of 10.(200+n).p.0/24
+type network struct {
+	router *namespace
+	nodes  []*node
+}
+
+type node struct {
+	*namespace
+	number int
+	pods   []*pod
+}
+
+// pod is a namespace with one address of each family, a client or a backend.
+type pod struct {
+	*namespace
+	name    string
+	v4, v6  netip.Addr
+	number  [2]int // of its node, of itself
+	servers []io.Closer
+}
+
+func newNetwork(nodes int) (*network, error) {
+	w := &network{}
+	var err error
+	if w.router, err = newNamespace(); err != nil {
+		return w, err
+	}
+	for n := 1; n <= nodes; n++ {
+		nd := &node{number: n}
+		w.nodes = append(w.nodes, nd)
+		if nd.namespace, err = newNamespace(); err != nil {
+			return w, err
+		}
+		err = errors.Join(
+			w.router.ip(
+				fmt.Sprintf("link add node%d type veth peer name router netns %s", n, nd.path()),
+				fmt.Sprintf("addr add 10.77.%d.254/24 dev node%[1]d", n),
+				fmt.Sprintf("addr add fd77:%d::254/64 dev node%[1]d nodad", n),
+				fmt.Sprintf("link set node%d up", n)),
+			nd.ip(
+				fmt.Sprintf("addr add 10.77.%d.1/24 dev router", n),
+				fmt.Sprintf("addr add fd77:%d::1/64 dev router nodad", n),
+				"link set router up",
+				fmt.Sprintf("route add default via 10.77.%d.254", n),
+				fmt.Sprintf("route add default via fd77:%d::254", n)),
+			w.router.ip(
+				fmt.Sprintf("route add 10.%d.0.0/16 via 10.77.%d.1", 200+n, n),
+				fmt.Sprintf("route add fd02:%d::/64 via fd77:%[1]d::1", n)))
+		if err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// pod adds one to the node. Each has a link of its own, so that every packet, to a pod of the same node as well, passes kube-proxy's
+// rules both ways.
+func (nd *node) pod(name string) (*pod, error) {
+	n, p := nd.number, len(nd.pods)+2 // .1 is the gateway's
+	out := &pod{name: name, number: [2]int{n, p},
+		v4: netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", 200+n, p)), v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p))}
+	var err error
+	if out.namespace, err = newNamespace(); err != nil {
+		return nil, err
+	}
+	nd.pods = append(nd.pods, out)
+	gateway4, gateway6 := fmt.Sprintf("10.%d.0.1", 200+n), fmt.Sprintf("fd02:%d::1", n)
+	return out, errors.Join(
+		nd.ip(
+			fmt.Sprintf("link add pod%d type veth peer name eth0 netns %s", p, out.path()),
+			fmt.Sprintf("addr add %s/32 dev pod%d", gateway4, p),
+			fmt.Sprintf("addr add %s/128 dev pod%d nodad", gateway6, p),
+			fmt.Sprintf("link set pod%d up", p),
+			fmt.Sprintf("route add %s dev pod%d", out.v4, p),
+			fmt.Sprintf("route add %s dev pod%d", out.v6, p),
+			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(), out.v4, p)),
+		out.ip(
+			fmt.Sprintf("addr add %s/32 dev eth0", out.v4),
+			fmt.Sprintf("addr add %s/128 dev eth0 nodad", out.v6),
+			"link set eth0 up",
+			fmt.Sprintf("route add %s dev eth0", gateway4),
+			fmt.Sprintf("route add %s dev eth0", gateway6),
+			"route add default via "+gateway4,
+			"route add default via "+gateway6,
+			fmt.Sprintf("route add local %s dev lo", out.sources())))
+}
+
+// sources are further addresses that the pod may ask from.
+func (p *pod) sources() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + p.number[0]), byte(p.number[1]), 0}), 24)
+}
+
+// close gives all namespaces up. Programs in them have ended by then.
+func (w *network) close() {
+	for _, nd := range w.nodes {
+		for _, p := range nd.pods {
+			for _, s := range p.servers {
+				s.Close()
+			}
+			p.close()
+		}
+		nd.close()
+	}
+	w.router.close()
+}

@@ -1,0 +1,193 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// DESIGN §5: the VIP is not given away by a slip.
+func TestDerivedServiceIsDeletedByTheAgentOnly(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	svc := derivedService(ns, derived.Name(ns, "web"))
+	must(t, e.agent.Create(ctx, svc))
+	if !derived.Is(svc, kube.Manager) {
+		t.Fatalf("%s with labels %v is no derived Service to the agent: the policy and it go by different things", svc.Name, svc.Labels)
+	}
+	says := fmt.Sprintf("Service %s holds the VIP of ServiceImport %s/web", svc.Name, ns)
+	refused(t, e.admin.Delete(ctx, svc.DeepCopy()), says)
+	refused(t, e.admin.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(ns)), says)
+	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(svc), svc))
+	must(t, e.agent.Delete(ctx, svc))
+
+	unnamed := derivedService(ns, derived.Name(ns, "api"))
+	unnamed.Annotations = nil
+	must(t, e.agent.Create(ctx, unnamed))
+	refused(t, e.admin.Delete(ctx, unnamed.DeepCopy()), "holds the VIP of ServiceImport ?")
+	must(t, e.agent.Delete(ctx, unnamed))
+}
+
+func TestOtherServicesAreDeletedByTheirUsers(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	for name, labels := range map[string]map[string]string{
+		"web":            nil,
+		"derived-by-me":  {"app.kubernetes.io/managed-by": "me"},
+		"managed-by-our": {"app.kubernetes.io/managed-by": kube.Manager},
+	} {
+		svc := derivedService(ns, name)
+		svc.Labels = labels
+		must(t, e.admin.Create(ctx, svc))
+		must(t, e.admin.Delete(ctx, svc))
+	}
+}
+
+func TestDerivedServiceGoesWithItsNamespace(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	must(t, e.agent.Create(ctx, derivedService(ns, derived.Name(ns, "web"))))
+	must(t, e.admin.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
+	must(t, until(ctx, func() error {
+		var left corev1.Namespace
+		err := e.admin.Get(ctx, client.ObjectKey{Name: ns}, &left)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("namespace %s is still there: %+v", ns, left.Status.Conditions))
+	}))
+}
+
+// The namespace controller's own identity suffices, whatever the API server knows of the namespace yet.
+func TestNamespaceControllerDeletesDerivedServices(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	svc := derivedService(ns, derived.Name(ns, "web"))
+	must(t, e.agent.Create(ctx, svc))
+	_, err := e.cp.Kubectl(ctx, "", "-n", ns, "delete", "service", svc.Name, "--as=system:serviceaccount:kube-system:namespace-controller")
+	must(t, err)
+}
+
+// access is verb resource[/subresource][.group][@namespace].
+func (e *environment) may(ctx context.Context, user, access string) (bool, error) {
+	rest, namespace, _ := strings.Cut(access, "@")
+	verb, resource, _ := strings.Cut(rest, " ")
+	resource, group, _ := strings.Cut(resource, ".")
+	resource, sub, _ := strings.Cut(resource, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub},
+	}}
+	err := e.admin.Create(ctx, review)
+	return review.Status.Allowed, err
+}
+
+// SPEC I7. Aggregation takes the controller-manager a moment.
+func TestUsersExportAndReadImports(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	for _, role := range []string{"view", "edit", "admin"} {
+		_, err := e.cp.Kubectl(ctx, "", "-n", ns, "create", "rolebinding", role, "--clusterrole="+role, "--user="+role)
+		must(t, err)
+	}
+	const exports, imports = "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"
+	read, write := []string{"get", "list", "watch"}, []string{"create", "update", "patch", "delete", "deletecollection"}
+	for _, c := range []struct {
+		role, resource string
+		verbs          []string
+		want           bool
+	}{
+		{"view", exports, read, true}, {"view", imports, read, true},
+		{"edit", exports, read, true}, {"edit", imports, read, true}, {"edit", exports, write, true},
+		{"admin", exports, read, true}, {"admin", imports, read, true}, {"admin", exports, write, true},
+		{"view", exports, write, false},
+		{"view", imports, write, false}, {"edit", imports, write, false}, {"admin", imports, write, false},
+		{"admin", "serviceimports/status.multicluster.x-k8s.io", write, false},
+		{"admin", "serviceexports/status.multicluster.x-k8s.io", write, false},
+	} {
+		for _, verb := range c.verbs {
+			must(t, until(ctx, func() error {
+				got, err := e.may(ctx, c.role, verb+" "+c.resource+"@"+ns)
+				if err == nil && got != c.want {
+					err = fmt.Errorf("%s may %s %s: %v, want %v", c.role, verb, c.resource, got, c.want)
+				}
+				return err
+			}))
+		}
+	}
+}
+
+func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
+	e := setUp(t)
+	want := map[string][]string{ // in namespace default, and beside it in clusterset-system
+		"default": {
+			"clusterproperties.about.k8s.io [get list watch]",
+			"endpointslices.discovery.k8s.io [get list watch create update patch delete]",
+			"endpointslices.discovery.k8s.io/restricted [create]",
+			"events [create patch]",
+			"events.events.k8s.io [create patch]",
+			"namespaces [get list watch]",
+			"serviceexports.multicluster.x-k8s.io [get list watch]",
+			"serviceexports.multicluster.x-k8s.io/status [get update patch]",
+			"serviceimports.multicluster.x-k8s.io [get list watch create update patch delete]",
+			"serviceimports.multicluster.x-k8s.io/finalizers [update]",
+			"serviceimports.multicluster.x-k8s.io/status [get update patch]",
+			"services [get list watch create update patch delete]",
+		},
+		system: {
+			"leases.coordination.k8s.io [get list watch create update patch delete]",
+			"serviceexportrecords.hub.clusterset-dns.io [get list watch create update patch delete]",
+			"serviceexportrecords.hub.clusterset-dns.io/status [get update patch]",
+		},
+	}
+	want[system] = append(want[system], want["default"]...)
+	for ns, want := range want {
+		got := rights(t, e, ns, "system:serviceaccount:"+system+":clusterset-controller")
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("in %s it may\n%s\nwant\n%s", ns, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// rights are what user may in a namespace, sorted, without what every authenticated user may.
+func rights(t *testing.T, e *environment, namespace, user string) (out []string) {
+	t.Helper()
+	text, err := e.cp.Kubectl(t.Context(), "", "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as="+user)
+	must(t, err)
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[0], "[") || strings.HasPrefix(f[0], "self") {
+			continue
+		}
+		line = strings.Replace(strings.Join(f, " "), " []", "", 1) // no non-resource URLs
+		out = append(out, strings.Replace(line, " []", "", 1))     // no names, where there are none
+	}
+	slices.Sort(out)
+	return out
+}
+
+// The namespace enforces the Pod Security Standard "restricted".
+func TestAgentsPodIsRestricted(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	var d appsv1.Deployment
+	must(t, e.admin.Get(ctx, client.ObjectKey{Namespace: system, Name: "clusterset-controller"}, &d))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "like-the-agents", Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+	must(t, e.admin.Create(ctx, pod.DeepCopy(), client.DryRunAll))
+	pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
+	refused(t, e.admin.Create(ctx, pod, client.DryRunAll), `violates PodSecurity "restricted`)
+}

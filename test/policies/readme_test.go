@@ -1,0 +1,125 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// The commands in the READMEs, as they stand there, make members that can write.
+func TestREADMEsCommandsMakeAMember(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	root, err := lab.Root()
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
+
+	hub := commands(t, filepath.Join(root, "deploy/hub/README.md"))
+	if len(hub) != 4 {
+		t.Fatalf("deploy/hub/README.md has %d blocks of commands; three steps and the check that follows are known here", len(hub))
+	}
+	member := commands(t, filepath.Join(root, "deploy/member/README.md"))
+	if len(member) != 4 {
+		t.Fatalf("deploy/member/README.md has %d blocks of commands; three steps and what to look at are known here", len(member))
+	}
+	for _, block := range append(hub[:3:3], member[:3]...) {
+		if out, err := e.shell(ctx, dir, block); err != nil {
+			t.Fatalf("%s\n%v\n%s", block, err, out)
+		}
+	}
+	if out, err := e.shell(ctx, dir, hub[3]); err == nil || !strings.Contains(out, "cluster east does not write Lease west") {
+		t.Errorf("the check says: %v\n%s", err, out)
+	}
+	if out, err := e.shell(ctx, dir, "kubectl -n clusterset-system get secret hub-kubeconfig -o jsonpath='{.data}'"); err != nil || !strings.Contains(out, `"token"`) {
+		t.Errorf("the Secret holds %s (%v)", out, err)
+	}
+	home, err := connect(filepath.Join(dir, "kubeconfig"))
+	must(t, err)
+	blue, err := e.connectAs(ctx, other, "mcs-east")
+	must(t, err)
+	r := exportRecord("east", "readme")
+	must(t, home.Create(ctx, r.DeepCopy()))
+	must(t, home.Delete(ctx, r))
+	r.Namespace = other
+	must(t, blue.Create(ctx, r.DeepCopy()))
+	must(t, blue.Delete(ctx, r))
+	var sets hubv1alpha1.ClusterSetList
+	must(t, blue.List(ctx, &sets, client.InNamespace(other)))
+	if len(sets.Items) != 1 || sets.Items[0].Name != other {
+		t.Errorf("ClusterSets in %s: %+v", other, sets.Items)
+	}
+}
+
+// The kustomization that the README tells to write sets what it is for.
+func TestREADMEsKustomizationSetsImageAndID(t *testing.T) {
+	e := setUp(t)
+	root, err := lab.Root()
+	must(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "deploy/member/README.md"))
+	must(t, err)
+	_, block, _ := strings.Cut(string(text), "~~~ yaml\n")
+	block, _, found := strings.Cut(block, "~~~")
+	if !found {
+		t.Fatal("deploy/member/README.md shows no kustomization")
+	}
+	dir := t.TempDir()
+	must(t, os.Symlink(root, filepath.Join(dir, "clusterset-dns")))
+	must(t, os.Mkdir(filepath.Join(dir, "mine"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "mine/kustomization.yaml"), []byte(strings.ReplaceAll(block, "\n   ", "\n")[3:]), 0o644))
+	out, err := e.shell(t.Context(), dir, "kubectl kustomize mine")
+	must(t, err)
+	for _, want := range []string{"image: REGISTRY/clusterset-controller:VERSION\n", "- --hub-namespace=clusterset\n        - --cluster-id=east\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the manifests lack %q:\n%s", want, out)
+		}
+	}
+}
+
+// commands are a page's indented blocks, without what is fenced.
+func commands(t *testing.T, page string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	must(t, err)
+	inside, fenced := false, false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "~~~") {
+			fenced = !fenced
+		}
+		if fenced || !strings.HasPrefix(line, "    ") {
+			inside = inside && strings.TrimSpace(line) != ""
+			continue
+		}
+		if !inside {
+			blocks = append(blocks, "")
+			inside = true
+		}
+		blocks[len(blocks)-1] += strings.TrimSpace(line) + "\n"
+	}
+	return blocks
+}
+
+// shell runs a script in dir as the admin does: with kubectl in the path, and the first failure as its own.
+func (e *environment) shell(ctx context.Context, dir, script string) (string, error) {
+	bin, err := lab.Find(ctx)
+	if err != nil {
+		return "", err
+	}
+	if filepath.Base(bin.Kubectl) != "kubectl" {
+		return "", errors.New(bin.Kubectl + " is not called kubectl")
+	}
+	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.cp.Kubeconfig(), "PATH="+filepath.Dir(bin.Kubectl)+":"+os.Getenv("PATH"), "HOME="+dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

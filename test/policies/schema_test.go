@@ -1,0 +1,225 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// wrong is a value at a path of an otherwise valid object, and what the refusal says. nil removes the field.
+type wrong struct {
+	path  string
+	value any
+	says  string
+}
+
+func list(n int, item any) []any {
+	out := make([]any, n)
+	for i := range out {
+		out[i] = item
+	}
+	return out
+}
+
+func strs(n int) map[string]any {
+	out := map[string]any{}
+	for i := range n {
+		out[fmt.Sprint("k", i)] = "v"
+	}
+	return out
+}
+
+func port(field string, value any) []any {
+	p := map[string]any{"protocol": "TCP", "port": int64(80)}
+	if p[field] = value; value == nil {
+		delete(p, field)
+	}
+	return []any{p}
+}
+
+func endpoint(field string, value any) []any {
+	e := map[string]any{"address": "10.0.0.1"}
+	if e[field] = value; value == nil {
+		delete(e, field)
+	}
+	return []any{e}
+}
+
+var long = strings.Repeat("x", 64)
+
+var originRules = []wrong{
+	{"spec.clusterID", nil, "spec.clusterID: Required value"},
+	{"spec.clusterID", "", "should be at least 1 chars long"},
+	{"spec.clusterID", long, "may not be more than 63 bytes"},
+	{"spec.clusterID", "A", "spec.clusterID in body should match"},
+	{"spec.clusterID", "a.b.c", "spec.clusterID in body should match"},
+	{"spec.clusterID", "a-", "spec.clusterID in body should match"},
+	{"spec.serviceNamespace", nil, "spec.serviceNamespace: Required value"},
+	{"spec.serviceNamespace", "", "should be at least 1 chars long"},
+	{"spec.serviceNamespace", long, "may not be more than 63 bytes"},
+	{"spec.serviceNamespace", "a.b", "spec.serviceNamespace in body should match"},
+	{"spec.serviceName", nil, "spec.serviceName: Required value"},
+	{"spec.serviceName", "", "should be at least 1 chars long"},
+	{"spec.serviceName", long, "may not be more than 63 bytes"},
+	{"spec.serviceName", "a.b", "spec.serviceName in body should match"},
+	{"spec.revision", nil, "spec.revision: Required value"},
+	{"spec.revision", int64(0), "spec.revision in body should be greater than or equal to 1"},
+	{"spec.withdrawnAt", "yesterday", "spec.withdrawnAt in body must be of type date-time"},
+}
+
+var portRules = []wrong{
+	{"spec.ports", list(257, port("port", int64(1))[0]), "must have at most 256 items"},
+	{"spec.ports", port("name", long), "may not be more than 63 bytes"},
+	{"spec.ports", port("protocol", nil), "protocol: Required value"},
+	{"spec.ports", port("protocol", "ICMP"), `Unsupported value: "ICMP"`},
+	{"spec.ports", port("port", int64(0)), "should be greater than or equal to 1"},
+	{"spec.ports", port("port", int64(65536)), "should be less than or equal to 65535"},
+	{"spec.ports", port("appProtocol", strings.Repeat("x", 318)), "may not be more than 317 bytes"},
+}
+
+var exportRules = []wrong{
+	{"metadata.name", "web.shop.b", "metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>"},
+	{"spec.type", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
+	{"spec.exportedAt", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
+	{"spec.ipFamilies", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
+	{"spec.type", "ExternalName", `Unsupported value: "ExternalName"`},
+	{"spec.exportedAt", "yesterday", "spec.exportedAt in body must be of type date-time"},
+	{"spec.ports", port("port", nil), "port: Required value"},
+	{"spec.sessionAffinity", "Cookie", `Unsupported value: "Cookie"`},
+	{"spec.internalTrafficPolicy", "Zone", `Unsupported value: "Zone"`},
+	{"spec.trafficDistribution", long, "may not be more than 63 bytes"},
+	{"spec.ipFamilies", []any{}, "spec.ipFamilies in body should have at least 1 items"},
+	{"spec.ipFamilies", list(3, "IPv4"), "must have at most 2 items"},
+	{"spec.ipFamilies", []any{"IPv5"}, `Unsupported value: "IPv5"`},
+	{"spec.exportedLabels", strs(257), "must have at most 256 items"},
+	{"spec.exportedAnnotations", strs(257), "must have at most 256 items"},
+}
+
+var endpointRules = []wrong{
+	{"metadata.name", "uid.b", "metadata.name must be <slice UID>.<clusterID>"},
+	{"metadata.name", "uid.x.a", "metadata.name must be <slice UID>.<clusterID>"},
+	{"metadata.name", "a", "metadata.name must be <slice UID>.<clusterID>"},
+	{"spec.addressType", nil, "addressType is required unless the record is withdrawn"},
+	{"spec.addressType", "FQDN", `Unsupported value: "FQDN"`},
+	{"spec.endpoints", list(1001, endpoint("ready", true)[0]), "must have at most 1000 items"},
+	{"spec.endpoints", endpoint("address", nil), "address: Required value"},
+	{"spec.endpoints", endpoint("address", "1"), "should be at least 2 chars long"},
+	{"spec.endpoints", endpoint("address", long), "may not be more than 45 bytes"},
+	{"spec.endpoints", endpoint("hostname", long), "may not be more than 63 bytes"},
+	{"spec.endpoints", endpoint("podName", strings.Repeat("x", 254)), "may not be more than 253 bytes"},
+	{"spec.endpoints", endpoint("zone", long), "may not be more than 63 bytes"},
+}
+
+var clusterSetRules = []wrong{
+	{"metadata.name", long, "a clusterset's name becomes a label value: at most 63 characters"},
+	{"spec.vips.mode", "bridged", `Unsupported value: "bridged"`},
+	{"spec.lease", map[string]any{"renewSeconds": int64(10), "durationSeconds": int64(19)}, "durationSeconds must be at least twice renewSeconds"},
+	{"spec.lease", map[string]any{"renewSeconds": int64(30)}, "durationSeconds must be at least twice renewSeconds"}, // beside the default of 40
+	{"spec.lease.renewSeconds", int64(0), "should be greater than or equal to 1"},
+	{"spec.lease.durationSeconds", int64(1), "should be greater than or equal to 2"},
+}
+
+func TestSchemasRefuse(t *testing.T) {
+	e := setUp(t)
+	clusterSet := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
+	for _, kind := range []struct {
+		valid client.Object
+		rules [][]wrong
+	}{
+		{exportRecord("a", "web"), [][]wrong{originRules, portRules, exportRules}},
+		{endpointRecord("a", "uid"), [][]wrong{originRules, portRules, endpointRules}},
+		{clusterSet, [][]wrong{clusterSetRules}},
+	} {
+		must(t, e.admin.Create(t.Context(), kind.valid.DeepCopyObject().(client.Object), client.DryRunAll))
+		for _, rules := range kind.rules {
+			for _, w := range rules {
+				t.Run(fmt.Sprintf("%T/%s=%.20v", kind.valid, w.path, w.value), func(t *testing.T) {
+					refused(t, e.admin.Create(t.Context(), with(t, e, kind.valid, w), client.DryRunAll), w.says)
+				})
+			}
+		}
+	}
+}
+
+// with is valid, wrong at one place.
+func with(t *testing.T, e *environment, valid client.Object, w wrong) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(valid.DeepCopyObject())
+	must(t, err)
+	u := &unstructured.Unstructured{Object: content}
+	kind, err := e.admin.GroupVersionKindFor(valid)
+	must(t, err)
+	u.SetGroupVersionKind(kind)
+	path := strings.Split(w.path, ".")
+	if w.value == nil {
+		unstructured.RemoveNestedField(u.Object, path...)
+		return u
+	}
+	must(t, unstructured.SetNestedField(u.Object, runtime.DeepCopyJSONValue(w.value), path...))
+	return u
+}
+
+func TestRecordsDoNotChangeWhatTheyAreAbout(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	for _, o := range []client.Object{exportRecord("a", "fixed"), endpointRecord("a", "fixed")} {
+		must(t, e.admin.Create(ctx, o))
+		t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), o)) })
+		for _, field := range []string{"clusterID", "serviceNamespace", "serviceName"} {
+			patch := fmt.Appendf(nil, `{"spec":{%q:"changed"}}`, field)
+			refused(t, e.admin.Patch(ctx, o.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)), field+" is immutable")
+		}
+	}
+}
+
+// What is withdrawn needs no more than what it was, and the biggest that there can be has room.
+func TestSchemasLetThrough(t *testing.T) {
+	e := setUp(t)
+	label := strings.Repeat("l", 63)
+	long := exportRecord("a", "web")
+	long.Spec.Origin = hubv1alpha1.Origin{ClusterID: label[:31] + "." + label[:31], ServiceNamespace: label, ServiceName: label, Revision: 1 << 62}
+	long.Name = label + "." + label + "." + long.Spec.ClusterID
+	long.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	withdrawn := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "web.shop.a"}}
+	withdrawn.Spec.Origin = origin("a", "web")
+	withdrawn.Spec.Withdrawn = true
+	gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "uid.a"}, Spec: hubv1alpha1.EndpointRecordSpec{Origin: withdrawn.Spec.Origin}}
+	thousand := endpointRecord("a.b", "3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11")
+	thousand.Spec.Endpoints = nil
+	for range 1000 {
+		thousand.Spec.Endpoints = append(thousand.Spec.Endpoints, hubv1alpha1.Endpoint{
+			Address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255", PodName: strings.Repeat("p", 253), Hostname: label, Zone: label,
+		})
+	}
+	for _, o := range []client.Object{long, withdrawn, gone, thousand} {
+		if err := e.admin.Create(t.Context(), o, client.DryRunAll); err != nil {
+			t.Errorf("%T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+func TestClusterSetHasDefaults(t *testing.T) {
+	e := setUp(t)
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
+	must(t, e.admin.Create(t.Context(), set, client.DryRunAll))
+	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared}, Lease: hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40}}
+	if set.Spec != want {
+		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)
+	}
+	for _, ns := range []string{home, other} {
+		must(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: ns}, set))
+		if set.Spec != want {
+			t.Errorf("deploy/hub/clusterset says %+v, want the defaults %+v", set.Spec, want)
+		}
+	}
+}
