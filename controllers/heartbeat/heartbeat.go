@@ -190,12 +190,12 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if lease == nil || lease.Spec.RenewTime == nil {
-		delete(h.seen, cluster)
-		return
+		return // what was seen grows old
 	}
 	renewed := *lease.Spec.RenewTime
 	was, ok := h.seen[cluster]
-	if ok && was.renewed.Equal(&renewed) || cluster == h.Cluster && !renewed.Equal(&h.wrote) {
+	// One that is older than what was seen came back from a backup, and says nothing of now.
+	if ok && !was.renewed.Before(&renewed) || cluster == h.Cluster && !renewed.Equal(&h.wrote) {
 		return
 	}
 	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: ok, states: lease.Annotations[liveness.AnnotationRecords]}

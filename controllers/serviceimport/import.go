@@ -44,7 +44,7 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 		ips = derived.IPs(svc, families)
 	}
 	if ips == nil && failed != nil && was.Spec.Type == m.Type {
-		ips = was.Spec.IPs // what was given out stays true until there is something better
+		ips, families = was.Spec.IPs, was.Spec.IPFamilies // what was given out stays true until there is something better
 	}
 	imp := was.DeepCopy()
 	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)

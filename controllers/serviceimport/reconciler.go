@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -75,6 +76,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
+	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
+		return reconcile.Result{}, failed // no news to a user: the next pass sees what is there
+	}
 	err = errors.Join(failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
 		r.remove(ctx, sources, want, existing))

@@ -19,7 +19,7 @@ import (
 // no use for one, and leaves it, so that the VIP is there when the import becomes a ClusterSetIP again (I6).
 func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily) (*corev1.Service, error) {
 	if m.Type == mcsv1beta1.Headless || len(families) == 0 || len(m.Ports) == 0 {
-		return s.svc, nil
+		return s.svc, r.keep(ctx, s.svc)
 	}
 	if s.svc != nil && s.svc.DeletionTimestamp != nil {
 		return nil, nil // its going is an event, and the next pass makes it anew with the same VIP
@@ -53,4 +53,14 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 	}
 	log.FromContext(ctx).Info("made the derived Service", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
 	return svc, nil
+}
+
+// keep ends the quarantine of a derived Service whose import is there again, though without use for it.
+func (r *reconciler) keep(ctx context.Context, svc *corev1.Service) error {
+	if svc == nil || svc.Annotations[derived.AnnotationUnusedSince] == "" {
+		return nil
+	}
+	kept := svc.DeepCopy()
+	delete(kept.Annotations, derived.AnnotationUnusedSince)
+	return r.Local.Update(ctx, kept)
 }

@@ -66,7 +66,7 @@ var hotPath = []struct {
 }{
 	{"ClusterSetIP A", "web.test.svc.clusterset.local.", dns.TypeA, 0, 0},
 	{"ClusterSetIP AAAA", "web.test.svc.clusterset.local.", dns.TypeAAAA, 0, 0},
-	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 1},
+	{"ClusterSetIP SRV", "_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV, 0, 0},
 	{"NXDOMAIN", "absent.test.svc.clusterset.local.", dns.TypeA, 0, 0},
 	{"host name in 100", "pod-50.cluster-0.h100.test.svc.clusterset.local.", dns.TypeA, 0, 0},
 	{"host name in 1000", "pod-500.cluster-0.h1000.test.svc.clusterset.local.", dns.TypeA, 0, 0},

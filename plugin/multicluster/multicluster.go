@@ -124,7 +124,14 @@ func (a *asked) answer(q query.Query) *dns.Msg {
 	if svc == nil {
 		return a.nameError()
 	}
-	return a.reply(svc, find(svc, q, qtype, a.window))
+	res := find(svc, q, qtype, a.window)
+	switch res.Outcome {
+	case catalog.NameError:
+		return a.nameError()
+	case catalog.NoData:
+		return a.noData(res.Pending)
+	}
+	return a.success(svc, q, res.Addrs)
 }
 
 func (a *asked) apex(qtype uint16) *dns.Msg {
@@ -154,21 +161,17 @@ func find(svc *catalog.Service, q query.Query, qtype uint16, w catalog.Window) c
 	case query.Proto:
 		return svc.Proto(q.Proto)
 	case query.Port:
-		return svc.Port(q.Below, q.Proto, wanted, w)
+		return svc.Port(q.Below, q.Proto, wanted)
 	}
 	return svc.Host(q.Below, wanted, w)
 }
 
-func (a *asked) reply(svc *catalog.Service, res catalog.Result) *dns.Msg {
-	switch {
-	case res.Outcome == catalog.NameError:
-		return a.nameError()
-	case res.Outcome == catalog.NoData:
-		return a.noData(res.Pending)
-	case res.Addrs != "":
-		return a.zone.Addresses(a.memory, a.r, a.r.Question[0].Qtype, res.Addrs, a.limit)
+// success is the reply of addresses, where find gave some, else that of the targets.
+func (a *asked) success(svc *catalog.Service, q query.Query, addrs string) *dns.Msg {
+	if addrs != "" {
+		return a.zone.Addresses(a.memory, a.r, a.r.Question[0].Qtype, addrs, a.limit)
 	}
-	return a.zone.SRV(a.memory, a.r, svc.Key(), res.Targets, a.limit)
+	return a.zone.SRV(a.memory, a.r, svc.Key(), svc.Targets(q.Below, q.Proto, a.window), a.limit)
 }
 
 func (a *asked) noData(pending bool) *dns.Msg {

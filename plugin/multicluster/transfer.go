@@ -96,7 +96,7 @@ func (x *xfr) send(s *catalog.Service, q query.Query, name string, types []uint1
 	for _, t := range types {
 		a := asked{r: x.question(name, t), zone: x.zone, window: x.window, limit: unlimited}
 		if res := find(s, q, t, x.window); res.Outcome == catalog.Success {
-			x.out <- a.reply(s, res).Answer
+			x.out <- a.success(s, q, res.Addrs).Answer
 		}
 	}
 }

@@ -25,10 +25,10 @@ func ips(packed string, width int) (out []string) {
 	return out
 }
 
-func srv(t *Targets) (out []string) {
-	for t.Next() {
-		label, cluster := t.Host()
-		out = append(out, fmt.Sprintf("%d %s.%s", t.Number(), label, cluster))
+func srv(t Targets) (out []string) {
+	for w := t.Walk(); w.Next(); {
+		label, cluster := w.Host()
+		out = append(out, fmt.Sprintf("%d %s.%s", w.Number(), label, cluster))
 	}
 	return out
 }
@@ -48,7 +48,7 @@ func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	if got, want := ips(s.Host("x.b", V4, Window{}).Addrs, 4), []string{"10.0.0.1"}; !slices.Equal(got, want) {
 		t.Errorf("x.b: %v, want %v", got, want)
 	}
-	if got, want := srv(s.Self(SRV, Window{}).Targets), []string{"5432 x.a", "5432 x.b", "5432 y.b"}; !slices.Equal(got, want) {
+	if got, want := srv(s.Targets("", "", Window{})), []string{"5432 x.a", "5432 x.b", "5432 y.b"}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
 	if s.Version() != 9 {
@@ -90,13 +90,13 @@ func TestN15DashedAddresses(t *testing.T) {
 func TestN8DistinctNumbersOfNamedPorts(t *testing.T) {
 	ports := []Port{{"tcp", "TCP", 42}, {"udp", "UDP", 42}, {"", "TCP", 43}, {"web", "", 80}, {"web", "tcp", 80}, {"a.b", "TCP", 44}, {"zero", "TCP", 0}}
 	s := Build(&Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Ports: ports, IPs: []netip.Addr{addr("10.0.0.1")}}, nil)
-	if got, want := srv(s.Self(SRV, Window{}).Targets), []string{"42 .", "80 .", "44 ."}; !slices.Equal(got, want) {
+	if got, want := srv(s.Targets("", "", Window{})), []string{"42 .", "80 .", "44 ."}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
-	if got := s.Port("web", "tcp", SRV, Window{}).Outcome; got != Success {
+	if got := s.Port("web", "tcp", SRV).Outcome; got != Success {
 		t.Errorf("an empty protocol is TCP: outcome %d", got)
 	}
-	if got := s.Port("web", "tcp", V4, Window{}).Outcome; got != NoData {
+	if got := s.Port("web", "tcp", V4).Outcome; got != NoData {
 		t.Errorf("other types of a port's name: outcome %d, want NoData", got)
 	}
 	if s.Proto("sctp").Outcome != NameError || s.Proto("udp").Outcome != NoData {
@@ -123,7 +123,7 @@ func TestM6WindowRotates(t *testing.T) {
 			t.Fatalf("epoch %d: %d and %d addresses, want 3 of each", epoch, len(a4), len(a6))
 		}
 		var fromSRV []string
-		for it := s.Self(SRV, w).Targets; it.Next(); {
+		for it := s.Targets("", "", w).Walk(); it.Next(); {
 			v4, _ := it.Addrs()
 			fromSRV = append(fromSRV, ips(v4, 4)...)
 		}
@@ -171,6 +171,53 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 		r.Shuffle(len(shuffled), reflect.Swapper(shuffled))
 		if b := Build(headlessImport(), shuffled); !a.Same(b) {
 			t.Fatalf("order of slices matters: %v and %v", a, b)
+		}
+	}
+}
+
+// What is taken from the Service before a change is what Build would make anew.
+func TestRebuildIsBuild(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	random := func(i int) *Slice {
+		var eps []Endpoint
+		six := r.IntN(3) == 0
+		for range r.IntN(6) {
+			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))})
+			if six {
+				a = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(r.IntN(6))})
+			}
+			eps = append(eps, Endpoint{a, []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)]})
+		}
+		ports := []Port{{Name: []string{"pg", "web"}[r.IntN(2)], Number: uint16(1 + r.IntN(2))}}
+		return NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", i%3), ports, eps, uint64(i+1))
+	}
+	for range 300 {
+		from := make([]*Slice, 7)
+		for i := range from {
+			from[i] = random(i)
+		}
+		var s *Service
+		for range 10 {
+			i := r.IntN(len(from))
+			from[i] = random(i)
+			s = Rebuild(s, headlessImport(), from)
+			anew := Build(headlessImport(), from)
+			if !s.Same(anew) || !anew.Same(s) {
+				t.Fatalf("rebuilt %+v, built %+v", s, anew)
+			}
+			if s == nil {
+				continue
+			}
+			for _, w := range []Window{{}, {Max: 2, Epoch: uint64(r.IntN(50))}} {
+				for _, family := range []Wanted{V4, V6} {
+					if got, want := s.Self(family, w), anew.Self(family, w); got != want {
+						t.Fatalf("rebuilt %v, built %v", got, want)
+					}
+				}
+				if got, want := srv(s.Targets("", "", w)), srv(anew.Targets("", "", w)); !slices.Equal(got, want) {
+					t.Fatalf("rebuilt %v, built %v", got, want)
+				}
+			}
 		}
 	}
 }

@@ -1,30 +1,34 @@
 package catalog
 
 // find looks a host up by its label and its whole cluster id.
-func (h *headless) find(label, cluster string) (id int, ok bool) {
-	for c := range h.clusters {
-		if h.clusters[c] != cluster {
-			continue
+func (h *headless) find(label, cluster string) (p *part, id int, ok bool) {
+	for _, p := range h.parts {
+		if p.cluster == cluster {
+			id, ok := p.find(label)
+			return p, id, ok
 		}
-		mask := uint32(len(h.table) - 1)
-		for i := hashHost(hashLabel(label), uint16(c)) & mask; h.table[i] != 0; i = (i + 1) & mask {
-			id := int(h.table[i] - 1)
-			if h.hosts[id].cluster == uint16(c) && h.label(id) == label {
-				return id, true
-			}
-		}
-		return 0, false
 	}
-	return 0, false
+	return nil, 0, false
 }
 
-func (h *headless) label(id int) string { return h.labels[h.hosts[id].label:h.hosts[id+1].label] }
+// place is a host's in the ring of all.
+type place struct{ part, host int }
 
-func (h *headless) hostAddrs(id int, wanted Wanted) string {
-	if wanted == V6 {
-		return h.v6[h.hosts[id].a6:h.hosts[id+1].a6]
+// place is the one that so many hosts stand before.
+func (h *headless) place(n int) (at place) {
+	for ; n >= len(h.parts[at.part].hosts)-1; at.part++ {
+		n -= len(h.parts[at.part].hosts) - 1
 	}
-	return h.v4[h.hosts[id].a4:h.hosts[id+1].a4]
+	at.host = n
+	return at
+}
+
+// after is the place behind another; behind the last comes the first.
+func (h *headless) after(at place) place {
+	if at.host++; at.host < len(h.parts[at.part].hosts)-1 {
+		return at
+	}
+	return place{part: (at.part + 1) % len(h.parts)}
 }
 
 // addresses of one family of all hosts, each once (N6), or of those in the window (M6).
@@ -42,10 +46,10 @@ func (h *headless) addresses(wanted Wanted, w Window) string {
 // windowed takes hosts from the window's start until the window is full. A host without an address of the family is
 // passed over, so that a family that few hosts have is not answered with nothing.
 func (h *headless) windowed(wanted Wanted, width int, w Window) []byte {
-	ring := len(h.hosts) - 1
 	out := make([]byte, 0, w.Max*width)
-	for hosts, i := 0, 0; i < ring && hosts < w.Max; i++ {
-		addrs := w.clip(h.hostAddrs((w.start(ring)+i)%ring, wanted), width)
+	at := h.place(w.start(h.ring))
+	for hosts, i := 0, 0; i < h.ring && hosts < w.Max; i, at = i+1, h.after(at) {
+		addrs := w.clip(h.parts[at.part].addrs(at.host, wanted), width)
 		if addrs != "" {
 			hosts++
 		}
@@ -81,22 +85,43 @@ func (w Window) clip(addrs string, width int) string {
 	return addrs[start:] + addrs[:end-len(addrs)]
 }
 
-// Targets walks the distinct (target, port number) of an SRV answer, in a stable order. The zero value has none. A copy is
-// a walk of its own.
+// Targets are the answers of a question for SRV.
 type Targets struct {
 	svc         *Service
 	name, proto string // of the port; both "": all named ports (N7)
 	window      Window
-	at, ring    int // the next host, and how many there are; no ring: the Service itself is the one target
-	walked      int
-	most, taken int // hosts: the window's size, 0 for all, and how many were answered
+}
+
+// Targets of the ports that match a name and a protocol; "" and "" match all.
+func (s *Service) Targets(name, proto string, w Window) Targets {
+	return Targets{svc: s, name: name, proto: proto, window: w}
+}
+
+// Walk walks the distinct (target, port number) of an SRV answer, in a stable order. The zero value has none.
+type Walk struct {
+	Targets
+	next        place // the next host
+	walked      int   // hosts
+	most, taken int   // hosts: the window's size, 0 for all, and how many were answered
+	part        *part
 	host        int
 	numbers     numberIter
 	inHost      bool
 }
 
+// Walk begins a walk.
+func (t Targets) Walk() Walk {
+	w := Walk{Targets: t}
+	if t.svc != nil && t.svc.headless != nil {
+		if h := t.svc.headless; t.window.Max > 0 && h.ring > t.window.Max {
+			w.next, w.most = h.place(t.window.start(h.ring)), t.window.Max
+		}
+	}
+	return w
+}
+
 // Next moves to the next target, and tells whether there is one.
-func (t *Targets) Next() bool {
+func (t *Walk) Next() bool {
 	if t.svc == nil {
 		return false
 	}
@@ -110,14 +135,8 @@ func (t *Targets) Next() bool {
 	}
 }
 
-// any tells whether there is a target, without moving.
-func (t *Targets) any() bool {
-	first := *t
-	return first.Next()
-}
-
 // nextHost moves to the first port number of the next host that has one.
-func (t *Targets) nextHost() bool {
+func (t *Walk) nextHost() bool {
 	h := t.svc.headless
 	if h == nil {
 		if t.inHost {
@@ -127,21 +146,14 @@ func (t *Targets) nextHost() bool {
 		t.numbers = t.svc.ports.numbers(t.name, t.proto)
 		return true
 	}
-	if t.walked == t.ring || t.most > 0 && t.taken == t.most {
+	if t.walked == h.ring || t.most > 0 && t.taken == t.most {
 		return false
 	}
-	t.host = t.at
-	t.at++
-	if t.at == t.ring {
-		t.at = 0
-	}
+	t.part, t.host = h.parts[t.next.part], t.next.host
+	t.next = h.after(t.next)
 	t.walked++
 	t.inHost = true
-	if h.label(t.host) == "" { // no name, no target
-		t.numbers = numberIter{}
-		return true
-	}
-	t.numbers = h.ports[h.hosts[t.host].ports].numbers(t.name, t.proto)
+	t.numbers = t.part.ports[t.part.hosts[t.host].ports].numbers(t.name, t.proto)
 	if peek := t.numbers; peek.next() {
 		t.taken++
 	}
@@ -149,25 +161,23 @@ func (t *Targets) nextHost() bool {
 }
 
 // Number is the port number of the target.
-func (t *Targets) Number() uint16 { return t.numbers.number }
+func (t *Walk) Number() uint16 { return t.numbers.number }
 
 // Index tells targets apart: two with the same one have the same name.
-func (t *Targets) Index() int { return t.host }
+func (t *Walk) Index() int { return t.walked }
 
 // Host is the label and the cluster id of the target's host name, both "" where the target is the Service.
-func (t *Targets) Host() (label, cluster string) {
-	h := t.svc.headless
-	if h == nil {
+func (t *Walk) Host() (label, cluster string) {
+	if t.part == nil {
 		return "", ""
 	}
-	return h.label(t.host), h.clusters[h.hosts[t.host].cluster]
+	return t.part.label(t.host), t.part.cluster
 }
 
 // Addrs are the target's addresses of both families, packed (M3).
-func (t *Targets) Addrs() (v4, v6 string) {
-	h := t.svc.headless
-	if h == nil {
+func (t *Walk) Addrs() (v4, v6 string) {
+	if t.part == nil {
 		return t.svc.v4, t.svc.v6
 	}
-	return t.window.clip(h.hostAddrs(t.host, V4), 4), t.window.clip(h.hostAddrs(t.host, V6), 16)
+	return t.window.clip(t.part.addrs(t.host, V4), 4), t.window.clip(t.part.addrs(t.host, V6), 16)
 }

@@ -86,6 +86,12 @@ func (p Ports) hasProto(proto string) bool {
 	return false
 }
 
+// has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
+func (p Ports) has(name, proto string) bool {
+	n := p.numbers(name, proto)
+	return n.next()
+}
+
 // portIter walks a packed list. After next, name, proto and number are those of the port it stands on.
 type portIter struct {
 	rest, name, proto string
@@ -112,6 +118,7 @@ type numberIter struct {
 	it          portIter
 	name, proto string
 	number      uint16
+	moved       bool // number is one that was found
 }
 
 func (p Ports) numbers(name, proto string) numberIter {
@@ -124,8 +131,8 @@ func (n *numberIter) match(it *portIter) bool {
 
 func (n *numberIter) next() bool {
 	for n.it.next() {
-		if n.match(&n.it) && !n.earlier() {
-			n.number = n.it.number
+		if n.match(&n.it) && !(n.moved && n.earlier()) {
+			n.number, n.moved = n.it.number, true
 			return true
 		}
 	}

@@ -51,18 +51,16 @@ type Slice struct {
 	ports   Ports
 	addrs   string   // packed: four octets each, or sixteen
 	width   uint8    // 4 or 16; 0 when the slice has no endpoint
-	hosts   string   // host labels, each behind its length octet; length 0: named by its address; nameless: not at all
-	hashes  []uint32 // of the labels, those that addresses make included
+	labels  string   // host labels, each behind its length octet; length 0: it has no name
+	hashes  []uint32 // of the labels
 	version uint64
 }
-
-const nameless = 0xff
 
 // NewSlice packs the ready endpoints of one EndpointSlice. All addresses must be of one family; those that are not of
 // the first one's are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
 func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version uint64) *Slice {
 	s := &Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports), version: version}
-	var addrs, hosts strings.Builder
+	var addrs, labels strings.Builder
 	for _, e := range endpoints {
 		a := e.Addr
 		if !a.IsValid() || s.width != 0 && a.BitLen() != int(s.width)*8 {
@@ -71,26 +69,23 @@ func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version 
 		s.width = uint8(a.BitLen() / 8)
 		if addrs.Len() == 0 {
 			addrs.Grow(len(endpoints) * int(s.width))
-			hosts.Grow(len(endpoints) * 12)
+			labels.Grow(len(endpoints) * 12)
 			s.hashes = make([]uint32, 0, len(endpoints))
 		}
 		packed := a.AsSlice()
 		addrs.Write(packed)
-		host := strings.ToLower(e.Host)
-		if host != "" && !IsLabel(host) {
-			hosts.WriteByte(nameless)
-			s.hashes = append(s.hashes, hashLabel(""))
-			continue
-		}
-		label := host
-		if label == "" {
+		label := strings.ToLower(e.Host)
+		switch {
+		case label == "":
 			label = dashed(string(packed))
+		case !IsLabel(label):
+			label = ""
 		}
 		s.hashes = append(s.hashes, hashLabel(label))
-		hosts.WriteByte(byte(len(host)))
-		hosts.WriteString(host)
+		labels.WriteByte(byte(len(label)))
+		labels.WriteString(label)
 	}
-	s.addrs, s.hosts = addrs.String(), strings.Clone(hosts.String())
+	s.addrs, s.labels = addrs.String(), strings.Clone(labels.String())
 	return s
 }
 

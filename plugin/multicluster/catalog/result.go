@@ -1,6 +1,9 @@
 package catalog
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Wanted is what a question asks for, as far as an answer depends on it.
 type Wanted uint8
@@ -23,16 +26,15 @@ const (
 	Success
 )
 
-// Result is what the catalogue knows of a question. Its memory is shared by all readers, and none can write to it.
+// Result is what the catalogue knows of a question. Its memory is shared by all readers, and none can write to it. It is
+// small: a query's goroutine is new, and large values on its way down would make its stack grow. The answers of a question for SRV,
+// in case of success, are Targets of the Service.
 type Result struct {
 	Outcome Outcome
 	// Pending: there is no address yet, but there will be (N5).
 	Pending bool
 	// Addrs are the addresses of a question for V4 or V6, packed: four or sixteen octets each.
 	Addrs string
-	// Targets are the answers of a question for SRV. It is a pointer to keep Result small: a query's goroutine is new, and large
-	// values on its way down would make its stack grow.
-	Targets *Targets
 }
 
 // Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
@@ -51,7 +53,9 @@ func (s *Service) Self(wanted Wanted, w Window) Result {
 	case V4, V6:
 		return s.addresses(wanted, w)
 	case SRV:
-		return s.targets("", "", w)
+		if s.anyPorts(func(p Ports) bool { return p.has("", "") }) {
+			return Result{Outcome: Success}
+		}
 	}
 	return Result{Outcome: NoData}
 }
@@ -76,30 +80,30 @@ func found(addrs string) Result {
 }
 
 // Port answers a question for _name._proto of the Service (N8); both without underscore, in lower case.
-func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
-	r := s.targets(name, proto, w)
+func (s *Service) Port(name, proto string, wanted Wanted) Result {
 	switch {
-	case r.Outcome != Success:
+	case !s.anyPorts(func(p Ports) bool { return p.has(name, proto) }):
 		return Result{}
 	case wanted != SRV:
 		return Result{Outcome: NoData}
 	}
-	return r
+	return Result{Outcome: Success}
 }
 
 // Proto answers a question for _proto of the Service, an empty non-terminal where it has a named port of it (N4).
 func (s *Service) Proto(proto string) Result {
-	if s.ports.hasProto(proto) {
+	if s.anyPorts(func(p Ports) bool { return p.hasProto(proto) }) {
 		return Result{Outcome: NoData}
 	}
-	if s.headless != nil {
-		for _, p := range s.headless.ports {
-			if p.hasProto(proto) {
-				return Result{Outcome: NoData}
-			}
-		}
-	}
 	return Result{}
+}
+
+// anyPorts tells whether a list of ports of the Service is such. Each list of a headless belongs to hosts.
+func (s *Service) anyPorts(such func(Ports) bool) bool {
+	if s.headless == nil {
+		return such(s.ports)
+	}
+	return slices.ContainsFunc(s.headless.parts, func(p *part) bool { return slices.ContainsFunc(p.ports, such) })
 }
 
 // Host answers a question for a name below the Service other than a port's: "<hostname>.<clusterid>" (N9), or the
@@ -110,34 +114,21 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 		return Result{}
 	}
 	if label, cluster, ok := strings.Cut(name, "."); ok {
-		if id, ok := h.find(label, cluster); ok {
+		if p, id, ok := h.find(label, cluster); ok {
 			switch wanted {
 			case V4:
-				return found(w.clip(h.hostAddrs(id, V4), 4))
+				return found(w.clip(p.addrs(id, V4), 4))
 			case V6:
-				return found(w.clip(h.hostAddrs(id, V6), 16))
+				return found(w.clip(p.addrs(id, V6), 16))
 			}
 			return Result{Outcome: NoData}
 		}
 	}
-	for _, c := range h.clusters {
-		if _, parent, two := strings.Cut(c, "."); c == name || two && parent == name {
+	for _, p := range h.parts {
+		_, parent, two := strings.Cut(p.cluster, ".")
+		if p.named() && (p.cluster == name || two && parent == name) {
 			return Result{Outcome: NoData}
 		}
 	}
 	return Result{}
-}
-
-func (s *Service) targets(name, proto string, w Window) Result {
-	t := &Targets{svc: s, name: name, proto: proto, window: w}
-	if h := s.headless; h != nil {
-		t.ring = len(h.hosts) - 1
-		if w.Max > 0 && t.ring > w.Max {
-			t.at, t.most = w.start(t.ring), w.Max
-		}
-	}
-	if !t.any() {
-		return Result{Outcome: NoData}
-	}
-	return Result{Outcome: Success, Targets: t}
 }

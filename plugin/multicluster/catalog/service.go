@@ -17,31 +17,20 @@ type Service struct {
 	kind     Type
 }
 
-// headless is what a Headless Service adds: the ready endpoints of every source cluster, grouped by host name. Hosts stand in
-// the order of (cluster, slice, place in the slice), the addresses of each host together.
+// headless is what a Headless Service adds: the ready endpoints of every source cluster, in the order of clusters.
 type headless struct {
-	clusters []string // ids with a ready endpoint that has a name, sorted
-	ports    []Ports  // the distinct port lists of hosts
-	labels   string   // host labels, one behind the other
-	hosts    []host   // one more than there are hosts: the last holds the ends
-	v4, v6   string   // addresses, grouped by host
-	// all4 and all6 are v4 and v6 without repetition: the same string where no two hosts share an address.
-	all4, all6 string
-	table      []uint32 // open addressing by hash of "<host>.<cluster>": index of host + 1
-}
-
-// host is an offset record: what it owns runs to the same offset of the next one.
-type host struct {
-	label   uint32 // into labels
-	a4, a6  uint32 // into v4 and v6, in octets
-	cluster uint16 // into clusters
-	ports   uint16 // into ports
+	parts      []*part
+	ring       int    // hosts, of all parts
+	all4, all6 string // addresses, in the order of hosts, each once: no copy where there is one part without repetition
 }
 
 // Build makes the Service of an import and its slices, nil if the name answers nothing: a Headless one without a ready
 // endpoint (N6), a type that K1645 does not know, or a name that is no label (objects of a CRD may have dots in theirs). The slices must be those of the same namespaced name, in any order; what
 // Build makes does not depend on it.
-func Build(imp *Import, from []*Slice) *Service {
+func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from) }
+
+// Rebuild is Build for a change: what has not changed since old, nil for none, is taken from there.
+func Rebuild(old *Service, imp *Import, from []*Slice) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
 		return nil
 	}
@@ -62,7 +51,11 @@ func Build(imp *Import, from []*Slice) *Service {
 			return nil
 		}
 		s.ports = noPorts
-		s.headless = join(from)
+		var before *headless
+		if old != nil {
+			before = old.headless
+		}
+		s.headless = join(from, before)
 		for _, sl := range from {
 			s.version = max(s.version, sl.version)
 		}
@@ -101,14 +94,6 @@ func (s *Service) Type() Type { return s.kind }
 // Version is the highest resourceVersion among the objects that the answers rest on (M4).
 func (s *Service) Version() uint64 { return s.version }
 
-// Clusters are the ids of the source clusters with a ready endpoint, sorted; none for a ClusterSetIP Service. Read-only.
-func (s *Service) Clusters() []string {
-	if s.headless == nil {
-		return nil
-	}
-	return s.headless.clusters
-}
-
 // Same tells whether two Services give the same answers to every question; either may be nil.
 func (s *Service) Same(o *Service) bool {
 	if s == nil || o == nil {
@@ -117,30 +102,7 @@ func (s *Service) Same(o *Service) bool {
 	if s.key != o.key || s.kind != o.kind || s.v4 != o.v4 || s.v6 != o.v6 || s.ports != o.ports {
 		return false
 	}
-	return s.headless == nil || s.headless.same(o.headless)
-}
-
-func (h *headless) same(o *headless) bool {
-	if h.labels != o.labels || h.v4 != o.v4 || h.v6 != o.v6 || len(h.hosts) != len(o.hosts) ||
-		len(h.clusters) != len(o.clusters) || len(h.ports) != len(o.ports) {
-		return false
-	}
-	for i := range h.clusters {
-		if h.clusters[i] != o.clusters[i] {
-			return false
-		}
-	}
-	for i := range h.ports {
-		if h.ports[i] != o.ports[i] {
-			return false
-		}
-	}
-	for i := range h.hosts {
-		if h.hosts[i] != o.hosts[i] {
-			return false
-		}
-	}
-	return true
+	return s.headless == nil || slices.EqualFunc(s.headless.parts, o.headless.parts, (*part).same)
 }
 
 // NamedPorts yields the distinct names and protocols of the ports that have records.
@@ -148,7 +110,9 @@ func (s *Service) NamedPorts() iter.Seq2[string, string] {
 	return func(yield func(name, proto string) bool) {
 		lists := []Ports{s.ports}
 		if s.headless != nil {
-			lists = s.headless.ports
+			for _, p := range s.headless.parts {
+				lists = append(lists, p.ports...)
+			}
 		}
 		type port struct{ name, proto string }
 		seen := make(map[port]bool)
@@ -170,12 +134,11 @@ func (s *Service) Hosts() iter.Seq2[string, string] {
 		if s.headless == nil {
 			return
 		}
-		for id := range len(s.headless.hosts) - 1 {
-			if s.headless.label(id) == "" {
-				continue
-			}
-			if !yield(s.headless.label(id), s.headless.clusters[s.headless.hosts[id].cluster]) {
-				return
+		for _, p := range s.headless.parts {
+			for id := range len(p.hosts) - 1 {
+				if label := p.label(id); label != "" && !yield(label, p.cluster) {
+					return
+				}
 			}
 		}
 	}

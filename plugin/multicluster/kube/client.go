@@ -45,6 +45,7 @@ type source struct {
 	resource
 	client rest.Interface
 	health *health
+	feed   *feed
 }
 
 func (s *source) listerWatcher() *cache.ListWatch {
@@ -79,6 +80,7 @@ func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		return nil, err
 	}
 	defer body.Close()
+	s.feed.abandon()
 	l := new(objectList)
 	read := s.reader()
 	err = s.format(body).list(&l.ListMeta, func(object []byte) error {
@@ -118,6 +120,9 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		return nil, err
 	}
 	d := &decoder{format: s.format(body), read: s.reader(), body: body, cancel: cancel}
+	if opts.SendInitialEvents != nil {
+		d.listing = s.feed.stream()
+	}
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
 }
 

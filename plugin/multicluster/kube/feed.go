@@ -4,16 +4,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-// feed is where the reflector of one resource puts what it gets (cache.ReflectorStore). All is applied as it comes, that of a list
-// too; a list's end then shows what is gone.
+// feed is where the reflector of one resource puts what it gets (cache.ReflectorStore). All is applied as it comes, that of a
+// streamed list too; a list's end then shows what is gone.
 type feed struct {
-	store *store
-	table table
-	round uint32       // lists in which something was gone, so far
-	heard atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
+	store   *store
+	table   table
+	round   uint32       // of the last list that told objects apart by it
+	listing *listing     // the list that streams in, if one does
+	heard   atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
 }
 
 // table is the part of the store that holds one kind of object.
@@ -108,10 +109,18 @@ func (f *feed) Delete(object any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. What the list has and the store does not was added, as far as it was streamed, by
-// Transformer.
+// Replace implements cache.ReflectorStore.
 func (f *feed) Replace(objects []any, version string) error {
 	defer f.lock()()
+	if len(objects) == 1 {
+		if l, ok := objects[0].(*listing); ok {
+			if !l.whole {
+				f.table.sweep(l.round, parseUint([]byte(version), 64))
+			}
+			f.store.listed(f)
+			return nil
+		}
+	}
 	for _, o := range objects {
 		if !f.table.held(o) {
 			f.table.set(o, f.round)
@@ -138,8 +147,38 @@ func (f *feed) Bookmark(string) error {
 	return nil
 }
 
-// Transformer implements cache.TransformingStore. The reflector gathers a streamed list before it hands it over; this is where
-// each object passes, so it is applied at once. It is current: a list is never older than what was seen before.
-func (f *feed) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return object, f.Add(object) }
+// listing is a list that streams in. The reflector would gather its objects before it hands them over; here each is applied as it
+// comes, which is right since a list is never older than what was seen before. All that the reflector gets is the listing itself,
+// as the only object.
+type listing struct {
+	feed  *feed
+	round uint32
+	whole bool // it fills an empty table: at its end, nothing can be gone
+}
+
+// stream begins a list. One that broke off before has no effect any more.
+func (f *feed) stream() *listing {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.round++
+	f.listing = &listing{feed: f, round: f.round, whole: f.table.size() == 0}
+	return f.listing
+}
+
+// abandon makes sure that no listing has an effect any more.
+func (f *feed) abandon() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.listing = nil
+}
+
+func (l *listing) apply(kind watch.EventType, object any) {
+	defer l.feed.lock()()
+	switch {
+	case l.feed.listing != l:
+	case kind == watch.Deleted:
+		l.feed.table.remove(object, l.feed.table.version(object))
+	default:
+		l.feed.table.set(object, l.round)
+	}
 }

@@ -88,6 +88,9 @@ func (o *sliceObject) GetObjectMeta() metav1.Object {
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
 func (o *namespaceObject) GetObjectMeta() metav1.Object { return &view{empty, "", o.key, o.version} }
 
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (l *listing) GetObjectMeta() metav1.Object { return &view{ObjectMeta: empty} }
+
 // splitKey takes "<svc>.<ns>" apart. The namespace has no dot.
 func splitKey(key string) (name, namespace string) {
 	dot := strings.LastIndexByte(key, '.')
@@ -111,6 +114,12 @@ func (o *namespaceObject) GetObjectKind() schema.ObjectKind { return schema.Empt
 
 // DeepCopyObject implements runtime.Object.
 func (o *namespaceObject) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// GetObjectKind implements runtime.Object.
+func (l *listing) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
+func (l *listing) DeepCopyObject() runtime.Object { c := *l; return &c }
 
 // objectList is the answer to a list request.
 type objectList struct {

@@ -101,7 +101,17 @@ func (m *message) skipGroup(depth int) {
 	m.err = errProto
 }
 
+// varint reads a number. Most take one octet.
 func (m *message) varint() uint64 {
+	if len(m.b) > 0 && m.b[0] < 0x80 {
+		n := m.b[0]
+		m.b = m.b[1:]
+		return uint64(n)
+	}
+	return m.long()
+}
+
+func (m *message) long() uint64 {
 	var n uint64
 	for i := range m.b {
 		if i == 10 {

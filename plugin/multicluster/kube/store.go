@@ -95,9 +95,9 @@ func (s *store) setImport(o *importObject, round uint32) {
 		g.imp.held = false
 	}
 	o.mark = mark{round, true}
-	s.tally(g, -1)
+	s.tally(g, -1, g.slices...)
 	g.imp = o
-	s.tally(g, 1)
+	s.tally(g, 1, g.slices...)
 	s.publish(o.key, g, o.version, 0)
 }
 
@@ -108,7 +108,7 @@ func (s *store) removeImport(key string, version uint64) {
 	}
 	s.imports--
 	g.imp.held = false
-	s.tally(g, -1)
+	s.tally(g, -1, g.slices...)
 	g.imp = nil
 	s.publish(key, g, version, 0)
 	s.drop(key, g)
@@ -144,14 +144,14 @@ func (s *store) setSlice(o *sliceObject, round uint32) {
 		if len(g.slices) > 0 {
 			o.service = g.slices[0].service // one string for all of them
 		}
-		s.tally(g, -1)
+		s.tally(g, 1, o)
 		if old != nil && old.service == o.service && old.slice != nil {
+			s.tally(g, -1, old)
 			g.slices[at(g.slices, old)] = o
 			old = nil
 		} else {
 			g.slices = append(g.slices, o)
 		}
-		s.tally(g, 1)
 		s.publishSlices(o.service, g, o.version, o.trigger)
 	}
 	// A slice that moved to another Service is there before it is gone here.
@@ -174,11 +174,10 @@ func (s *store) detach(o *sliceObject, version uint64) {
 		return
 	}
 	g := s.services[o.service]
-	s.tally(g, -1)
+	s.tally(g, -1, o)
 	i, last := at(g.slices, o), len(g.slices)-1
 	g.slices[i], g.slices[last] = g.slices[last], nil
 	g.slices = g.slices[:last]
-	s.tally(g, 1)
 	s.publishSlices(o.service, g, version, 0)
 	s.drop(o.service, g)
 }
@@ -215,12 +214,12 @@ func (s *store) inNamespace(ns string, version uint64, change func()) {
 	for key, g := range s.services {
 		if _, in := splitKey(key); in == ns && g.imp != nil {
 			all[key] = g
-			s.tally(g, -1)
+			s.tally(g, -1, g.slices...)
 		}
 	}
 	change()
 	for key, g := range all {
-		s.tally(g, 1)
+		s.tally(g, 1, g.slices...)
 		s.publish(key, g, version, 0)
 	}
 }
@@ -237,12 +236,12 @@ func (s *store) selected(g *service) bool {
 	return s.namespaces[ns] != nil
 }
 
-// tally adds the endpoints of a Headless Service to those of their clusters, or takes them away.
-func (s *store) tally(g *service, sign int) {
-	if len(g.slices) == 0 || !s.selected(g) || g.imp.kind != catalog.Headless {
+// tally adds the endpoints of slices of a Headless Service to those of their clusters, or takes them away.
+func (s *store) tally(g *service, sign int, slices ...*sliceObject) {
+	if !s.selected(g) || g.imp.kind != catalog.Headless {
 		return
 	}
-	for _, o := range g.slices {
+	for _, o := range slices {
 		if n := o.slice.Len(); n > 0 {
 			cluster := o.slice.Cluster()
 			if s.endpoints[cluster] += sign * n; s.endpoints[cluster] == 0 {
@@ -276,14 +275,15 @@ func (s *store) depends(g *service) bool {
 
 func (s *store) put(key string, g *service, version uint64, trigger int64) {
 	start := time.Now()
-	before, after := s.index.Service(key), s.build(g)
+	before := s.index.Service(key)
+	after := s.build(g, before)
 	altered := s.index.Set(key, after, version)
 	s.kinds[kindOfService(before)]--
 	s.kinds[kindOfService(after)]++
 	observe(start, trigger, altered && s.synced.Load())
 }
 
-func (s *store) build(g *service) *catalog.Service {
+func (s *store) build(g *service, before *catalog.Service) *catalog.Service {
 	if !s.selected(g) {
 		return nil
 	}
@@ -296,7 +296,7 @@ func (s *store) build(g *service) *catalog.Service {
 	}
 	imp := catalog.Import{Type: catalog.Headless, Version: g.imp.version}
 	imp.Name, imp.Namespace = splitKey(g.imp.key)
-	return catalog.Build(&imp, slices)
+	return catalog.Rebuild(before, &imp, slices)
 }
 
 func kindOfService(s *catalog.Service) catalog.Type {

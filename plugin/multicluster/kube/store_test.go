@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -153,15 +154,15 @@ func TestSliceFollowsItsLabel(t *testing.T) {
 func TestListIsAppliedAsItStreamsAndRemovesLast(t *testing.T) {
 	b := listed(t)
 	b.put(headless("db"), slice("old", "db", "eu", "10.1.0.1"))
-	add := b.slices.Transformer()
-	fresh, _ := add(b.decode(slice("new", "db", "eu", "10.1.0.2")))
+	list := b.slices.stream()
+	list.apply(watch.Added, b.decode(slice("new", "db", "eu", "10.1.0.2")))
 	b.want("db.test", "10.1.0.2 10.1.0.1") // an addition seen before a removal is never an absence (L3)
-	b.slices.Replace([]any{fresh}, "90")
+	b.slices.Replace([]any{list}, "90")
 	b.want("db.test", "10.1.0.2")
 	if got := b.store.index.Serial(); got != 90 {
 		t.Errorf("serial %d after a removal found in the list of version 90", got)
 	}
-	b.slices.Replace(nil, "91")
+	b.slices.Replace([]any{b.slices.stream()}, "91")
 	b.want("db.test", "absent") // an empty list is followed
 }
 
@@ -324,19 +325,23 @@ func TestBrokenListsLeaveNothingBehind(t *testing.T) {
 	b := listed(t)
 	b.put(clusterSetIP("held", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
 	b.want("held.test", "10.42.0.1")
-	add, addSlice := b.imports.Transformer(), b.slices.Transformer()
 	// Streamed, and then the connection breaks.
-	for _, o := range []any{b.decodeAs(clusterSetIP("held", "10.42.0.1"), 11), b.decode(clusterSetIP("new", "10.42.0.2"))} {
-		if _, err := add(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	addSlice(b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13))
-	// The next list has neither.
-	db := b.decodeAs(headless("db"), 12)
-	add(db)
-	b.imports.Replace([]any{db}, "90")
-	b.slices.Replace(nil, "90")
+	broken, brokenSlices := b.imports.stream(), b.slices.stream()
+	broken.apply(watch.Added, b.decodeAs(clusterSetIP("held", "10.42.0.1"), 11))
+	broken.apply(watch.Added, b.decode(clusterSetIP("new", "10.42.0.2")))
+	brokenSlices.apply(watch.Added, b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13))
+	late := b.decode(clusterSetIP("late", "10.42.0.3"))
+	// The next list has none of them.
+	imports, slices := b.imports.stream(), b.slices.stream()
+	imports.apply(watch.Added, b.decodeAs(headless("db"), 12))
+	broken.apply(watch.Added, late) // was on its way
+	b.want("late.test", "absent")
+	// What goes while a list streams in is gone at once.
+	slices.apply(watch.Added, b.decode(slice("t", "db", "eu", "10.1.0.2")))
+	slices.apply(watch.Deleted, b.decode(slice("t", "db", "eu")))
+	b.want("db.test", "10.1.0.1")
+	b.imports.Replace([]any{imports}, "90")
+	b.slices.Replace([]any{slices}, "90")
 	for _, key := range []string{"held.test", "new.test", "db.test"} {
 		b.want(key, "absent")
 	}

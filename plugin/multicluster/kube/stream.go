@@ -32,14 +32,45 @@ type reader func(object []byte) (runtime.Object, error)
 
 // decoder implements watch.Decoder.
 type decoder struct {
-	format format
-	read   reader
-	body   io.Closer
-	cancel context.CancelFunc
+	format  format
+	read    reader
+	listing *listing       // nil: the watch does not begin with a list, or it is complete
+	end     runtime.Object // the bookmark that ends the list, once the listing was handed over
+	body    io.Closer
+	cancel  context.CancelFunc
 }
 
-// Decode blocks until the next event of an object of ours.
+// Decode blocks until the next event that the reflector is to have.
 func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
+	if end := d.end; end != nil {
+		d.end = nil
+		return watch.Bookmark, end, nil
+	}
+	for {
+		kind, object, err := d.event()
+		if err != nil {
+			return "", nil, err
+		}
+		l := d.listing
+		switch {
+		case l == nil || kind == watch.Error:
+			return kind, object, nil
+		case kind != watch.Bookmark:
+			l.apply(kind, object)
+		case endsList(object):
+			d.listing, d.end = nil, object
+			return watch.Added, l, nil
+		}
+	}
+}
+
+func endsList(bookmark runtime.Object) bool {
+	b, ok := bookmark.(*metav1.PartialObjectMetadata)
+	return ok && b.Annotations[initialEventsEnd] == "true"
+}
+
+// event reads the next event of an object of ours.
+func (d *decoder) event() (watch.EventType, runtime.Object, error) {
 	for {
 		kind, raw, err := d.format.event()
 		if err != nil {

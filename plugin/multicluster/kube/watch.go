@@ -70,7 +70,7 @@ func start(c Config, key string) (*Watch, error) {
 		w.feeds = append(w.feeds, r.feed())
 	}
 	for i, r := range resources {
-		w.run(ctx, &source{resource: r.resource, client: client, health: w.health}, w.feeds[i])
+		w.run(ctx, &source{r.resource, client, w.health, w.feeds[i]})
 	}
 	return w, nil
 }
@@ -78,9 +78,9 @@ func start(c Config, key string) (*Watch, error) {
 // backoff keeps attempts at most 4 s apart, so that what was missing is found soon. There are two requests per attempt.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.3, Cap: 3 * time.Second, Steps: 1000}
 
-func (w *Watch) run(ctx context.Context, s *source, f *feed) {
+func (w *Watch) run(ctx context.Context, s *source) {
 	logger := klog.FromContext(ctx)
-	r := cache.NewReflectorWithOptions(s.listerWatcher(), nil, f, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(s.listerWatcher(), nil, s.feed, cache.ReflectorOptions{
 		Logger: &logger, Name: "multicluster", TypeDescription: s.kind, Backoff: &backoff,
 	})
 	w.done.Go(func() { r.RunWithContext(ctx) })
@@ -90,6 +90,9 @@ func (w *Watch) run(ctx context.Context, s *source, f *feed) {
 func (w *Watch) stop() {
 	w.cancel()
 	w.done.Wait()
+	for _, f := range w.feeds {
+		f.abandon()
+	}
 	utilnet.CloseIdleConnectionsFor(w.http.Transport)
 }
 

@@ -17,7 +17,7 @@ func Pack(buf []byte, m *dns.Msg) (wire []byte, ok bool) {
 		return buf, false
 	}
 	p.header(m)
-	p.name(p.question, false)
+	p.name(p.question)
 	p.uint16(m.Question[0].Qtype)
 	p.uint16(m.Question[0].Qclass)
 	p.targets, p.targetAt = m.Answer, len(p.buf)-p.start
@@ -35,6 +35,7 @@ type packer struct {
 	buf      []byte
 	start    int    // of the message in buf
 	question string // its name stands behind the header
+	tail     string // the end of it that a name before ended in too: most do, in the zone
 
 	// Glue stands in the order of the SRV records whose targets it belongs to: targets are those records from the one that the last
 	// glue belonged to on, and targetAt is where that record begins in the message.
@@ -42,53 +43,95 @@ type packer struct {
 	targetAt int
 }
 
-const (
-	flagQR = 1 << 15
-	flagAA = 1 << 10
-	flagTC = 1 << 9
-	flagRD = 1 << 8
-	flagRA = 1 << 7
-	flagAD = 1 << 5
-	flagCD = 1 << 4
-)
-
 func (p *packer) header(m *dns.Msg) {
-	bits := uint16(m.Opcode)<<11 | uint16(m.Rcode)
-	for _, f := range [...]struct {
-		set bool
-		bit uint16
-	}{{m.Response, flagQR}, {m.Authoritative, flagAA}, {m.Truncated, flagTC}, {m.RecursionDesired, flagRD},
-		{m.RecursionAvailable, flagRA}, {m.AuthenticatedData, flagAD}, {m.CheckingDisabled, flagCD}} {
-		if f.set {
-			bits |= f.bit
-		}
-	}
+	bits := uint16(m.Opcode)<<11 | uint16(m.Rcode) |
+		flag(m.Response, 15) | flag(m.Authoritative, 10) | flag(m.Truncated, 9) | flag(m.RecursionDesired, 8) |
+		flag(m.RecursionAvailable, 7) | flag(m.AuthenticatedData, 5) | flag(m.CheckingDisabled, 4)
 	for _, v := range [...]uint16{m.Id, bits, 1, uint16(len(m.Answer)), uint16(len(m.Ns)), uint16(len(m.Extra))} {
 		p.uint16(v)
 	}
 }
 
+func flag(set bool, bit int) uint16 {
+	if set {
+		return 1 << bit
+	}
+	return 0
+}
+
 func (p *packer) uint16(v uint16) { p.buf = binary.BigEndian.AppendUint16(p.buf, v) }
-func (p *packer) uint32(v uint32) { p.buf = binary.BigEndian.AppendUint32(p.buf, v) }
 
 // pointer to an offset in the message (RFC 1035 §4.1.4).
 func (p *packer) pointer(at int) { p.uint16(0xC000 | uint16(at)) }
 
-// name writes a name, ending in a pointer to the part of it that the question ends in too, if compress.
-func (p *packer) name(name string, compress bool) {
-	for name != "" && name != "." {
-		if compress {
-			if at := len(p.question) - len(name); at >= 0 && p.question[at:] == name && (at == 0 || p.question[at-1] == '.') {
-				p.pointer(headerSize + at) // a label and its dot take as many octets as a label and its length
-				return
-			}
-		}
-		dot := strings.IndexByte(name, '.')
-		p.buf = append(p.buf, byte(dot))
-		p.buf = append(p.buf, name[:dot]...)
-		name = name[dot+1:]
+// name writes a whole name.
+func (p *packer) name(name string) {
+	if name != "." {
+		p.labels(name)
 	}
 	p.buf = append(p.buf, 0)
+}
+
+// target writes the name of an SRV target, whole: RFC 2782 wants no pointer. A ClusterSetIP's is what the question ends in.
+func (p *packer) target(name string) {
+	if at := len(p.question) - len(name); p.ends(at, name) {
+		p.buf = append(p.buf, p.buf[p.start+headerSize+at:][:len(name)+1]...)
+		return
+	}
+	p.name(name)
+}
+
+// ends tells whether these are the question's labels from an offset on.
+func (p *packer) ends(at int, name string) bool {
+	return (at == 0 || at > 0 && p.question[at-1] == '.') && p.question[at:] == name
+}
+
+// shortened writes a name, ending in a pointer to the part of it that the question ends in too.
+func (p *packer) shortened(name string) {
+	own := len(name) - len(p.tail)
+	if p.tail == "" || own < 0 || name[own:] != p.tail || own > 0 && name[own-1] != '.' {
+		own = p.join(name)
+	}
+	if own == len(name) {
+		p.name(name)
+		return
+	}
+	p.labels(name[:own])
+	p.pointer(headerSize + len(p.question) - len(p.tail)) // a label and its dot take as many octets as a label and its length
+}
+
+// join finds the part of a name that the question ends in too, and keeps it: most names have it in common, the zone.
+func (p *packer) join(name string) (own int) {
+	for own < len(name)-1 {
+		rest := name[own:]
+		at := len(p.question) - len(rest)
+		if p.ends(at, rest) {
+			p.tail = rest
+			return own
+		}
+		own += strings.IndexByte(rest, '.') + 1
+	}
+	return len(name)
+}
+
+// labels writes labels that each end in a dot: the octet before a label, or the dot before it, becomes its length.
+func (p *packer) labels(labels string) {
+	switch labels { // what every negative reply has
+	case nsLabels:
+		p.buf = append(p.buf, "\x02ns\x03dns"...)
+		return
+	case mboxLabels:
+		p.buf = append(p.buf, "\x0ahostmaster"...)
+		return
+	}
+	at := len(p.buf)
+	p.buf = append(append(p.buf, 0), labels...)
+	for labels != "" {
+		n := strings.IndexByte(labels, '.')
+		p.buf[at] = byte(n)
+		at, labels = at+1+n, labels[n+1:]
+	}
+	p.buf = p.buf[:at]
 }
 
 // record writes one record. Those with addresses are written in one piece: large answers consist of them.
@@ -105,20 +148,22 @@ func (p *packer) record(rr dns.RR) bool {
 		p.uint16(rr.Priority)
 		p.uint16(rr.Weight)
 		p.uint16(rr.Port)
-		p.name(rr.Target, false) // RFC 2782: not compressed
+		p.target(rr.Target)
 	case *dns.NS:
 		p.owner(&rr.Hdr, 0)
 		data := len(p.buf)
-		p.name(rr.Ns, true)
+		p.shortened(rr.Ns)
 		p.size(data)
 	case *dns.SOA:
 		p.owner(&rr.Hdr, 0)
 		data := len(p.buf)
-		p.name(rr.Ns, true)
-		p.name(rr.Mbox, true)
-		for _, v := range [...]uint32{rr.Serial, rr.Refresh, rr.Retry, rr.Expire, rr.Minttl} {
-			p.uint32(v)
+		p.shortened(rr.Ns)
+		p.shortened(rr.Mbox)
+		var numbers [20]byte
+		for i, v := range [...]uint32{rr.Serial, rr.Refresh, rr.Retry, rr.Expire, rr.Minttl} {
+			binary.BigEndian.PutUint32(numbers[4*i:], v)
 		}
+		p.buf = append(p.buf, numbers[:]...)
 		p.size(data)
 	default: // OPT, and what is asked seldom
 		at := len(p.buf)
@@ -142,7 +187,7 @@ func (p *packer) owner(h *dns.RR_Header, size int) {
 		p.pointer(headerSize)
 	case p.glue(h.Name):
 	default:
-		p.name(h.Name, true)
+		p.shortened(h.Name)
 	}
 	p.buf = append(p.buf, byte(h.Rrtype>>8), byte(h.Rrtype), byte(h.Class>>8), byte(h.Class),
 		byte(h.Ttl>>24), byte(h.Ttl>>16), byte(h.Ttl>>8), byte(h.Ttl), byte(size>>8), byte(size))

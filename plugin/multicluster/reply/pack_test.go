@@ -68,7 +68,7 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 			send(r, zone.Negative(nil, r, dns.RcodeNameError, owner, 7, false))
 			send(r, zone.Negative(nil, r, dns.RcodeSuccess, owner, 7, true))
 			r = ask("_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV)
-			send(r, zone.SRV(nil, r, web.Key(), web.Port("https", "tcp", catalog.SRV, catalog.Window{}).Targets, 512))
+			send(r, zone.SRV(nil, r, web.Key(), web.Targets("https", "tcp", catalog.Window{}), 512))
 			r = ask("clusterset.local.", dns.TypeNS)
 			send(r, zone.NS(r, r.Question[0].Name))
 			send(r, zone.SOA(r, r.Question[0].Name, 9))
@@ -83,7 +83,7 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 					send(r, zone.Addresses(nil, r, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit))
 					for _, name := range []string{"_http._tcp.db.test.svc.clusterset.local.", "db.test.svc.clusterset.local."} {
 						r = ask(name, dns.TypeSRV)
-						send(r, zone.SRV(nil, r, db.Key(), db.Self(catalog.SRV, catalog.Window{}).Targets, limit))
+						send(r, zone.SRV(nil, r, db.Key(), db.Targets("", "", catalog.Window{}), limit))
 					}
 				}
 			}

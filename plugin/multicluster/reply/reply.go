@@ -30,13 +30,19 @@ const longNames = 256
 // pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
 const pendingTTL = 1
 
+// The labels before the zone's name of its name server (N2) and of its mailbox.
+const (
+	nsLabels   = "ns.dns."
+	mboxLabels = "hostmaster."
+)
+
 // NewZone makes a Zone of its name, its TTL in seconds and the addresses of its name server (N2).
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	under := name
 	if name == "." {
 		under = ""
 	}
-	return &Zone{name: name, ns: "ns.dns." + under, mbox: "hostmaster." + under, ttl: ttl, nameservers: nameservers}
+	return &Zone{name: name, ns: nsLabels + under, mbox: mboxLabels + under, ttl: ttl, nameservers: nameservers}
 }
 
 // Name is the zone's, fully qualified and in lower case.

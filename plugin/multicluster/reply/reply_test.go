@@ -48,7 +48,7 @@ func TestM3FitsEveryBuffer(t *testing.T) {
 		svc := headless(n)
 		for limit := 512; limit < 66000; limit += 37 + limit/8 {
 			r := question("_http._tcp.db.test.svc.clusterset.local.", dns.TypeSRV)
-			m := zone.SRV(nil, r, svc.Key(), svc.Port("http", "tcp", catalog.SRV, catalog.Window{}).Targets, limit)
+			m := zone.SRV(nil, r, svc.Key(), svc.Targets("http", "tcp", catalog.Window{}), limit)
 			check(t, m, n, limit, 18+48)
 			r = question("db.test.svc.clusterset.local.", dns.TypeA)
 			m = zone.Addresses(nil, r, dns.TypeA, svc.Self(catalog.V4, catalog.Window{}).Addrs, limit)
@@ -109,7 +109,7 @@ func BenchmarkReply(b *testing.B) {
 	rs := question("_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV)
 	b.Run("SRV", func(b *testing.B) {
 		benchmark(b, func() *dns.Msg {
-			return zone.SRV(nil, rs, web.Key(), web.Port("https", "tcp", catalog.SRV, catalog.Window{}).Targets, 512)
+			return zone.SRV(nil, rs, web.Key(), web.Targets("https", "tcp", catalog.Window{}), 512)
 		})
 	})
 	rh := question("db.test.svc.clusterset.local.", dns.TypeA)
@@ -125,7 +125,7 @@ func BenchmarkReply(b *testing.B) {
 	rsh := question("_http._tcp.db.test.svc.clusterset.local.", dns.TypeSRV)
 	b.Run("headlessSRV", func(b *testing.B) {
 		benchmark(b, func() *dns.Msg {
-			m := zone.SRV(nil, rsh, db.Key(), db.Port("http", "tcp", catalog.SRV, catalog.Window{}).Targets, 1232)
+			m := zone.SRV(nil, rsh, db.Key(), db.Targets("http", "tcp", catalog.Window{}), 1232)
 			m.Compress = true
 			return m
 		})

@@ -36,12 +36,12 @@ func (mem *Memory) forSRV() *fewSRV {
 // SRV makes the answer of the targets of a Service, with the addresses of the targets in Additional, cut to the client's
 // buffer of limit octets: glue goes before answers do, and only answers that went set TC (M3, RFC 2181 §9). Glue goes by
 // whole RRsets.
-func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets *catalog.Targets, limit int) *dns.Msg {
+func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
 	b := srvBuilder{suffix: z.serviceName(owner, key), left: room(r, limit), off: headerSize + nameSize(owner) + 4}
 	s := mem.forSRV()
 	start(&s.m, &s.q, &s.opt, r)
-	b.plan(*targets)
+	b.plan(targets.Walk())
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
 	if b.records > len(s.srv) {
 		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
@@ -55,7 +55,7 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets *catalog.Targets
 	if b.most4+b.most6 >= len(s.glue) {
 		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
 	}
-	b.fill(*targets, z.header(owner, dns.TypeSRV))
+	b.fill(targets.Walk(), z.header(owner, dns.TypeSRV))
 	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
 	compress(&s.m, r, limit, b.plain+b.records*(nameSize(owner)-pointerSize))
 	return &s.m
@@ -95,7 +95,7 @@ type srvBuilder struct {
 }
 
 // size is the length of a target's name, with its last dot; more than maxName if DNS cannot have it.
-func (b *srvBuilder) size(t *catalog.Targets) int {
+func (b *srvBuilder) size(t *catalog.Walk) int {
 	label, cluster := t.Host()
 	if label == "" {
 		return len(b.suffix)
@@ -105,7 +105,7 @@ func (b *srvBuilder) size(t *catalog.Targets) int {
 
 func recordSize(name int) int { return pointerSize + fixedSize + srvFixed + name + 1 }
 
-func (b *srvBuilder) plan(t catalog.Targets) {
+func (b *srvBuilder) plan(t catalog.Walk) {
 	for last := -1; t.Next(); {
 		size := b.size(&t)
 		if size > maxName {
@@ -130,7 +130,7 @@ func (b *srvBuilder) plan(t catalog.Targets) {
 	b.most6 = min(b.most6, b.left/(pointerSize+fixedSize+16))
 }
 
-func (b *srvBuilder) fill(t catalog.Targets, h dns.RR_Header) {
+func (b *srvBuilder) fill(t catalog.Walk, h dns.RR_Header) {
 	var names strings.Builder
 	name, last := "", -1
 	for i := 0; i < b.records && t.Next(); {
@@ -155,7 +155,7 @@ func (b *srvBuilder) fill(t catalog.Targets, h dns.RR_Header) {
 }
 
 // name is the target's. All names share one allocation.
-func (b *srvBuilder) name(names *strings.Builder, t *catalog.Targets) string {
+func (b *srvBuilder) name(names *strings.Builder, t *catalog.Walk) string {
 	label, cluster := t.Host()
 	if label == "" {
 		return b.suffix
@@ -173,7 +173,7 @@ func (b *srvBuilder) name(names *strings.Builder, t *catalog.Targets) string {
 }
 
 // addGlue adds the addresses of a target whose record begins at b.off, each family if all of it fits.
-func (b *srvBuilder) addGlue(t *catalog.Targets, name string, h dns.RR_Header) {
+func (b *srvBuilder) addGlue(t *catalog.Walk, name string, h dns.RR_Header) {
 	owner := pointerSize
 	if b.off+pointerSize+fixedSize+srvFixed >= pointerEnd {
 		owner = len(name) + 1
