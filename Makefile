@@ -49,6 +49,10 @@ fuzz: ## every fuzz target for FUZZTIME (default 5m)
 bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchmarks.md
 	$(GO) run ./test/bench -out docs/benchmarks.md
 
+.PHONY: bench-members
+bench-members: build ## from a change in one cluster to the answer in another; writes docs/benchmarks-members.md
+	$(GO) run ./test/bench/members -out docs/benchmarks-members.md
+
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	for arch in amd64 arm64; do \

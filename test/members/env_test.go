@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
@@ -29,6 +31,7 @@ import (
 const limit = 60 * time.Second
 
 func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // of the clients
 	code := m.Run()
 	for _, s := range []*set{shared.set, chaos.set} {
 		if s != nil {
