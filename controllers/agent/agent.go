@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -42,7 +43,7 @@ import (
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, mcsv1beta1.AddToScheme, hubv1alpha1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -70,6 +71,7 @@ type Agent struct {
 	past    atomic.Pointer[client.Reader] // the hub past the cache
 	relist  chan string
 	dials   atomic.Int64
+	relists atomic.Int64
 	ready   atomic.Bool
 }
 
@@ -100,6 +102,9 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		}
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
+	if err := metrics.Registry.Register(newCollector(a)); err != nil {
+		return nil, err
+	}
 	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
 }
 
@@ -164,6 +169,7 @@ func (a *Agent) Start(ctx context.Context) error {
 			unlink()
 			return nil
 		case why := <-a.relist:
+			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
 			unlink()
 		}

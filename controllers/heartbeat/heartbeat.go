@@ -42,6 +42,8 @@ type Heartbeat struct {
 
 	// Of verify alone.
 	verified int64           // the hub's connections when its caches were last found right
+	look     time.Time       // when they are compared again
+	interval time.Duration   // from the last comparison to then
 	wrong    map[string]bool // what was wrong at the last look: kind, name and resourceVersion on the hub
 }
 

@@ -18,12 +18,14 @@ import (
 // settling is how long events may take to reach a cache: what is wrong at two looks that far apart is wrong.
 const settling = 2 * time.Second
 
-// verify compares the hub's caches with the hub, once after each new connection: a hub that was restored from a backup gives out
-// resourceVersions a second time, and a watch that goes on from one of the first time misses what came before it, for good. again says
-// that another look is needed.
+// verify compares the hub's caches with the hub, after each new connection, and ever less often then: a hub that was restored from a
+// backup gives out resourceVersions a second time, and a watch that goes on from one of the first time misses what is written until the
+// hub has passed that, for good. again says that another look is needed soon.
 func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	connections := h.Connections()
-	if connections == h.verified {
+	if connections != h.verified {
+		h.interval = 0
+	} else if h.Now().Before(h.look) {
 		return false, nil
 	}
 	wrong, err := h.differences(ctx)
@@ -32,6 +34,8 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	}
 	if len(wrong) == 0 {
 		h.verified, h.wrong = connections, nil
+		h.interval = min(max(2*h.interval, 10*time.Second), 10*time.Minute)
+		h.look = h.Now().Add(h.interval)
 		return false, nil
 	}
 	for _, what := range slices.Sorted(maps.Keys(wrong)) {

@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,7 @@ func Controller(env *kube.Env) kube.Controller {
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
@@ -70,7 +72,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// Records of this member that it knows nothing of: its own cluster lost its memory, or the hub has found old ones again. Where
 		// there is an export, serviceexport is about to say so.
 		export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, req.NamespacedName)
-		if err != nil || export != nil {
+		if err != nil || export != nil && !invalid(export) {
 			return reconcile.Result{}, err
 		}
 	}
@@ -88,6 +90,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// invalid tells whether serviceexport has looked at this export and found nothing to export.
+func invalid(export *mcsv1beta1.ServiceExport) bool {
+	c := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	return c != nil && c.Status == metav1.ConditionFalse && c.ObservedGeneration == export.Generation
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {

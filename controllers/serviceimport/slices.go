@@ -44,7 +44,14 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 		if m.Names[rec.Spec.ClusterID] == nil {
 			continue
 		}
-		if slice != nil && rec.Spec.Revision < revision(slice) {
+		seen := endpoints.Source{}
+		if slice != nil {
+			if src, err := endpoints.Remembered(slice); err == nil {
+				seen = src
+			}
+		}
+		created := rec.CreationTimestamp.Unix()
+		if seen.Older(created, rec.Spec.Revision) {
 			hold(slice)
 			continue
 		}
@@ -59,11 +66,11 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 			}
 			continue
 		}
-		if len(refused) > 0 && (slice == nil || revision(slice) != spec.Revision) {
+		if len(refused) > 0 && (seen.Created != created || seen.Revision != spec.Revision) {
 			r.Events.Event(imp, kube.Warning, "EndpointsRefused", fmt.Sprintf("Cluster %s: %s. No peer may claim such an address; the other endpoints are imported.",
 				rec.Spec.ClusterID, strings.Join(refused[:min(len(refused), 5)], "; ")))
 		}
-		out = append(out, &endpoints.Source{Record: rec.Name, EndpointRecordSpec: spec})
+		out = append(out, &endpoints.Source{Record: rec.Name, Created: created, EndpointRecordSpec: spec})
 	}
 	for _, record := range slices.Sorted(maps.Keys(imported)) { // in an order, so that a seed of the simulation replays
 		slice := imported[record]
@@ -90,14 +97,6 @@ func (r *reconciler) native(s state) (out []*endpoints.Source) {
 		})
 	}
 	return out
-}
-
-func revision(slice *discoveryv1.EndpointSlice) int64 {
-	src, err := endpoints.Remembered(slice)
-	if err != nil {
-		return 0
-	}
-	return src.Revision
 }
 
 func desired(sources []*endpoints.Source, want *endpoints.Import) []*discoveryv1.EndpointSlice {

@@ -181,7 +181,7 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	config.QPS = -1
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), mcsv1beta1.AddToScheme(known)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(known), mcsv1beta1.Install(known)); err != nil {
 		return err
 	}
 	if c.Client, err = client.New(config, client.Options{Scheme: known}); err != nil {

@@ -114,7 +114,7 @@ func TestARenamingInTheWrongOrderIsSeen(t *testing.T) {
 	w.a.wantRefused(t, "tcp", vip)
 	renamed := w.a.endpoints(svc, "a1")
 	for i := range renamed {
-		renamed[i].SetResourceVersion(slices[i].(client.Object).GetResourceVersion())
+		renamed[i].SetResourceVersion(slices[i].GetResourceVersion())
 	}
 	w.a.update(t, renamed...)
 	w.a.wantAnswers(t, "tcp", vip, "a1:8080")

@@ -26,13 +26,15 @@ import (
 // What an imported slice remembers of its source, so that it can be rebuilt while the hub shows none.
 const (
 	AnnotationRecord   = "clusterset-dns.io/record"   // the EndpointRecord's name
-	AnnotationRevision = "clusterset-dns.io/revision" // its revision
+	AnnotationRevision = "clusterset-dns.io/revision" // when it was created on the hub, in seconds since 1970, and its revision
 	AnnotationPorts    = "clusterset-dns.io/ports"    // its ports, by the source's own names
 )
 
 // Source is one slice of one exporting cluster.
 type Source struct {
 	Record string // EndpointRecordName
+	// Created is when the record was created, by the hub's clock, in seconds since 1970; 0 for this cluster's own.
+	Created int64
 	hubv1alpha1.EndpointRecordSpec
 	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
 	Native []discoveryv1.Endpoint
@@ -71,7 +73,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 			},
 			Annotations: map[string]string{
 				AnnotationRecord:   src.Record,
-				AnnotationRevision: strconv.FormatInt(src.Revision, 10),
+				AnnotationRevision: strconv.FormatInt(src.Created, 10) + " " + strconv.FormatInt(src.Revision, 10),
 				AnnotationPorts:    string(ports),
 			},
 			OwnerReferences: []metav1.OwnerReference{{
@@ -153,6 +155,12 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
 }
 
+// Older tells whether a record says less than src: one that a restored hub shows again. A record that was created later on the hub, which
+// had lost it, is its owner's later word whatever its revision: that goes by the owner's clock.
+func (src *Source) Older(created, revision int64) bool {
+	return created < src.Created || created == src.Created && revision < src.Revision
+}
+
 // Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.
 func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
 	src := Source{Record: slice.Annotations[AnnotationRecord], Native: slice.Endpoints}
@@ -165,8 +173,7 @@ func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
 	if src.Record == "" {
 		return src, fmt.Errorf("imported EndpointSlice %s/%s lost its annotation %s", slice.Namespace, slice.Name, AnnotationRecord)
 	}
-	var err error
-	if src.Revision, err = strconv.ParseInt(slice.Annotations[AnnotationRevision], 10, 64); err != nil {
+	if _, err := fmt.Sscanf(slice.Annotations[AnnotationRevision], "%d %d", &src.Created, &src.Revision); err != nil {
 		return src, fmt.Errorf("imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationRevision, err)
 	}
 	if err := json.Unmarshal([]byte(slice.Annotations[AnnotationPorts]), &src.Ports); err != nil {

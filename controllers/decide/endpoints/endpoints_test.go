@@ -134,9 +134,26 @@ func TestRememberedIsTheSource(t *testing.T) {
 	if again := Desired(&src, imported(m)); !equality.Semantic.DeepEqual(s, again) {
 		t.Errorf("%+v\nis not\n%+v", again, s)
 	}
+	if src.Revision != 7 || src.Created != 0 {
+		t.Errorf("revision %d of %d", src.Revision, src.Created)
+	}
 	delete(s.Annotations, AnnotationPorts)
 	if _, err := Remembered(s); err == nil {
 		t.Error("a slice without its ports is remembered")
+	}
+}
+
+// TestOlder: a restored hub shows an older revision of the same record, or a record from before; a record created anew is newer.
+func TestOlder(t *testing.T) {
+	src := Source{Created: 100}
+	src.Revision = 7
+	for _, c := range []struct {
+		created, revision int64
+		older             bool
+	}{{100, 7, false}, {100, 8, false}, {100, 6, true}, {99, 9, true}, {101, 1, false}} {
+		if src.Older(c.created, c.revision) != c.older {
+			t.Errorf("created %d, revision %d: older %v", c.created, c.revision, !c.older)
+		}
 	}
 }
 
