@@ -256,10 +256,14 @@ func TestHubEmptied(t *testing.T) {
 		return nil
 	})
 	b.wantEvent(t, "clusterset-system", "steady."+s.ns+".a", "RecordHeld")
-	if metrics := b.Agent.Metrics(); !strings.Contains(metrics, `clusterset_agent_records{cluster="b",clusterset="clusterset",state="held"}`) ||
-		strings.Contains(metrics, `state="held"} 0`) || !strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 1`) {
-		t.Errorf("metrics do not show what is held:\n%s", metrics)
-	}
+	eventually(t, "b's metrics show what is held, and that it sees the hub", func() error {
+		metrics := b.Agent.Metrics()
+		if !strings.Contains(metrics, `clusterset_agent_records{cluster="b",clusterset="clusterset",state="held"}`) ||
+			strings.Contains(metrics, `state="held"} 0`) || !strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 1`) {
+			return fmt.Errorf("%s", metrics)
+		}
+		return nil
+	})
 	for time.Since(began) < outage() {
 		b.wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
 		time.Sleep(100 * time.Millisecond)
