@@ -91,6 +91,9 @@ func measure(ctx context.Context, rounds, peers, each, rate int) (string, error)
 		return b.table.String(), err
 	}
 	err = b.changes(ctx, fmt.Sprintf("endpoint change → answer, at %d changes/s with %d slices of %d simulated members on the hub", rate, peers*each, peers), moving, rounds)
+	if err == nil {
+		err = b.restarts(ctx, moving, 10)
+	}
 	wrote := stop()
 	if err != nil {
 		return b.table.String(), err
@@ -164,6 +167,29 @@ func (b *bench) changes(ctx context.Context, what string, slice *discoveryv1.End
 		took = append(took, time.Since(began))
 	}
 	b.line(what, took)
+	return nil
+}
+
+// restarts measures a change that is made while b's agent starts and reads all of the hub.
+func (b *bench) restarts(ctx context.Context, slice *discoveryv1.EndpointSlice, rounds int) error {
+	var took []time.Duration
+	for i := range rounds {
+		b.Members[1].Agent.Kill()
+		began := time.Now()
+		if err := b.Members[1].Agent.Start(ctx); err != nil {
+			return err
+		}
+		address := fmt.Sprintf("10.2.9.%d", i)
+		slice.Endpoints[0].Addresses[0] = address
+		if err := b.a.Update(ctx, slice); err != nil {
+			return err
+		}
+		if err := b.until(ctx, "moving", func(answer []string) bool { return slices.Equal(answer, []string{address}) }); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began))
+	}
+	b.line(fmt.Sprintf("the same, counted from the start of b's agent, which was killed (%d times)", rounds), took)
 	return nil
 }
 
