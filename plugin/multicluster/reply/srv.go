@@ -41,7 +41,8 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets,
 	b := srvBuilder{suffix: z.serviceName(owner, key), left: room(r, limit), off: headerSize + nameSize(owner) + 4}
 	s := mem.forSRV()
 	start(&s.m, &s.q, &s.opt, r)
-	b.plan(targets.Walk())
+	walk := targets.Walk()
+	b.plan(walk)
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
 	if b.records > len(s.srv) {
 		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
@@ -55,7 +56,7 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets,
 	if b.most4+b.most6 >= len(s.glue) {
 		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
 	}
-	b.fill(targets.Walk(), z.header(owner, dns.TypeSRV))
+	b.fill(walk, z.header(owner, dns.TypeSRV))
 	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
 	compress(&s.m, r, limit, b.plain+b.records*(nameSize(owner)-pointerSize))
 	return &s.m
