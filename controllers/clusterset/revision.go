@@ -1,6 +1,12 @@
 package clusterset
 
-import "time"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
 
 // NextRevision follows last. It goes by the clock, so that a member that has lost all memory of last still comes out above it; and
 // always forward, whatever the clock does.
@@ -10,3 +16,11 @@ func NextRevision(last int64, now time.Time) int64 {
 
 // Retention is how long a withdrawn record stays on the hub, for members that are away (DESIGN §2).
 const Retention = 24 * time.Hour
+
+// Withdrawn is the origin of a record whose owner takes it back at now; nothing else of the record stays.
+func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.Origin {
+	at := metav1.NewTime(now)
+	o.Withdrawn, o.WithdrawnAt = true, &at
+	o.Revision = NextRevision(o.Revision, now)
+	return o
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -45,11 +46,35 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
 		},
-		Reconciler: &reconciler{env},
+		Reconciler: &reconciler{Env: env, said: map[string]int64{}},
 	}
 }
 
-type reconciler struct{ *kube.Env }
+type reconciler struct {
+	*kube.Env
+
+	mu   sync.Mutex
+	said map[string]int64 // the highest revision of each own EndpointRecord that the hub has shown or taken
+}
+
+// overtaken takes note of a revision, and tells the highest one if that is higher: a restored hub shows an older one, which peers that
+// have imported the higher one do not follow, even where its content is right again.
+func (r *reconciler) overtaken(record string, revision int64) (highest int64, by bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	highest = r.said[record]
+	if revision >= highest {
+		r.said[record] = revision
+		return revision, false
+	}
+	return highest, true
+}
+
+func (r *reconciler) forget(record string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.said, record)
+}
 
 // state is what one pass goes by.
 type state struct {
@@ -61,6 +86,9 @@ type state struct {
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.Rival() {
+		return reconcile.Result{RequeueAfter: 10 * time.Second}, nil
+	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -130,7 +158,7 @@ func (r *reconciler) record(ctx context.Context, s state) (again time.Duration, 
 			return r.expire(ctx, s.published)
 		}
 		rec := s.published.DeepCopy()
-		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: withdrawn(s.published.Spec.Origin, r.Now())}
+		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(s.published.Spec.Origin, r.Now())}
 		return clusterset.Retention, r.write(ctx, rec)
 	}
 	if s.published != nil && s.published.Spec.Revision > s.own.Spec.Revision {
@@ -184,13 +212,6 @@ func (r *reconciler) left(o *hubv1alpha1.Origin) time.Duration {
 	return o.WithdrawnAt.Add(clusterset.Retention).Sub(r.Now())
 }
 
-func withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.Origin {
-	at := metav1.NewTime(now)
-	o.Withdrawn, o.WithdrawnAt = true, &at
-	o.Revision = clusterset.NextRevision(o.Revision, now)
-	return o
-}
-
 // publishEndpoints makes the hub's EndpointRecords those of the slices: what there is first, then withdrawals.
 func (r *reconciler) publishEndpoints(ctx context.Context, service string, s state) (again time.Duration, err error) {
 	kept := map[string]bool{}
@@ -212,7 +233,9 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 		}
 		if !rec.Spec.Withdrawn {
 			gone := rec.DeepCopy()
-			gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: withdrawn(rec.Spec.Origin, r.Now())}
+			gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: clusterset.Withdrawn(rec.Spec.Origin, r.Now())}
+			highest, _ := r.overtaken(name, rec.Spec.Revision)
+			gone.Spec.Revision = max(gone.Spec.Revision, highest+1)
 			errs = append(errs, r.write(ctx, gone))
 			again = clusterset.Retention
 			continue
@@ -220,6 +243,7 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 		left := r.left(&rec.Spec.Origin)
 		if left <= 0 {
 			errs = append(errs, kube.Gone(r.Hub().Delete(ctx, rec)))
+			r.forget(name)
 		} else if again == 0 || left < again {
 			again = left
 		}
@@ -231,17 +255,27 @@ func (r *reconciler) publishOne(ctx context.Context, name string, spec hubv1alph
 	if published == nil {
 		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
 		rec.Namespace, rec.Name = r.HubNamespace, name
-		rec.Spec.Revision = clusterset.NextRevision(0, r.Now())
-		return r.Hub().Create(ctx, rec)
+		highest, _ := r.overtaken(name, 0)
+		rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
+		if err := r.Hub().Create(ctx, rec); err != nil {
+			return err
+		}
+		r.overtaken(name, rec.Spec.Revision)
+		return nil
 	}
 	spec.Revision = published.Spec.Revision
-	if equality.Semantic.DeepEqual(spec, published.Spec) {
+	highest, behind := r.overtaken(name, spec.Revision)
+	if !behind && equality.Semantic.DeepEqual(spec, published.Spec) {
 		return nil
 	}
 	rec := published.DeepCopy()
 	rec.Spec = spec
-	rec.Spec.Revision = clusterset.NextRevision(published.Spec.Revision, r.Now())
-	return r.write(ctx, rec)
+	rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
+	if err := r.write(ctx, rec); err != nil {
+		return err
+	}
+	r.overtaken(name, rec.Spec.Revision)
+	return nil
 }
 
 func (r *reconciler) write(ctx context.Context, rec client.Object) error {

@@ -156,9 +156,10 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 }
 
 // Older tells whether a record says less than src: one that a restored hub shows again. A record that was created later on the hub, which
-// had lost it, is its owner's later word whatever its revision: that goes by the owner's clock.
+// had lost it, is its owner's later word whatever its revision, which goes by the owner's clock; and so is a higher revision of one that
+// a backup brought back.
 func (src *Source) Older(created, revision int64) bool {
-	return created < src.Created || created == src.Created && revision < src.Revision
+	return created <= src.Created && revision <= src.Revision && (created < src.Created || revision < src.Revision)
 }
 
 // Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.

@@ -143,14 +143,15 @@ func TestRememberedIsTheSource(t *testing.T) {
 	}
 }
 
-// TestOlder: a restored hub shows an older revision of the same record, or a record from before; a record created anew is newer.
+// TestOlder: a restored hub shows an older revision, of the same record or of the one before it; a record created anew is newer, and so is
+// a higher revision.
 func TestOlder(t *testing.T) {
 	src := Source{Created: 100}
 	src.Revision = 7
 	for _, c := range []struct {
 		created, revision int64
 		older             bool
-	}{{100, 7, false}, {100, 8, false}, {100, 6, true}, {99, 9, true}, {101, 1, false}} {
+	}{{100, 7, false}, {100, 8, false}, {100, 6, true}, {99, 7, true}, {99, 9, false}, {101, 1, false}} {
 		if src.Older(c.created, c.revision) != c.older {
 			t.Errorf("created %d, revision %d: older %v", c.created, c.revision, !c.older)
 		}
