@@ -101,6 +101,7 @@ generate: ## write deploy/crds from the mcs-api module and controllers/api, and 
 	cd deploy/crds && $(GO) run generate.go
 	$(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/hub/... output:crd:dir=deploy/crds/hub
 	mv deploy/crds/hub/hub.clusterset-dns.io_serviceexportrecords.yaml deploy/crds/record/
+	for kind in about inventory; do $(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/$$kind/... output:crd:dir=deploy/crds/$$kind; done
 
 .PHONY: verify-vet
 verify-vet: ## go vet of every module

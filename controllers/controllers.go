@@ -5,21 +5,23 @@ package controllers
 import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh and env.Gone.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.Gone and env.Rival.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
-	env.Fresh, env.Gone = beat.Fresh, beat.Gone
+	env.Fresh, env.Gone, env.Rival = beat.Fresh, beat.Gone, beat.Rival
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),
 		beat.Controller(),
 		publish.Controller(env),
 		record.Controller(env),
+		membership.Controller(env),
 	}
 }

@@ -13,11 +13,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -31,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -197,18 +195,16 @@ func clusterID(ctx context.Context, cfg *rest.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	property := &unstructured.Unstructured{}
-	property.SetGroupVersionKind(schema.GroupVersionKind{Group: "about.k8s.io", Version: "v1beta1", Kind: "ClusterProperty"})
-	err = c.Get(ctx, types.NamespacedName{Name: "cluster.clusterset.k8s.io"}, property)
+	property, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: clusterset.PropertyID})
 	switch {
-	case err == nil:
-		id, _, _ := unstructured.NestedString(property.Object, "spec", "value")
-		if err := clusterset.CheckID(id); err != nil {
-			return "", fmt.Errorf("ClusterProperty cluster.clusterset.k8s.io: %w", err)
-		}
-		return id, nil
-	case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+	case meta.IsNoMatchError(err): // the agent waits for the kind
+	case err != nil:
 		return "", fmt.Errorf("reading this cluster's id: %w", err)
+	case property != nil:
+		if err := clusterset.CheckID(property.Spec.Value); err != nil {
+			return "", fmt.Errorf("ClusterProperty %s: %w", clusterset.PropertyID, err)
+		}
+		return property.Spec.Value, nil
 	}
 	var ns corev1.Namespace
 	if err := c.Get(ctx, types.NamespacedName{Name: "kube-system"}, &ns); err != nil {

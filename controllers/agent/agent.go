@@ -6,13 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -35,15 +33,19 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // Scheme knows every kind that an agent reads or writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -73,6 +75,8 @@ type Agent struct {
 	dials   atomic.Int64
 	relists atomic.Int64
 	ready   atomic.Bool
+	waiting atomic.Pointer[string] // why this cluster is not a member
+	gate    *membership.Gate
 }
 
 // New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
@@ -95,11 +99,14 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.Connections = a.dials.Load
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
 	a.env.Relist = func(reason, message string) {
-		a.env.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}, kube.Warning, reason, message)
+		a.env.Events.Event(system(), kube.Warning, reason, message)
 		select {
 		case a.relist <- message:
 		default: // said already
 		}
+	}
+	if err := a.newGate(); err != nil {
+		return nil, err
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
 	if err := metrics.Registry.Register(newCollector(a)); err != nil {
@@ -116,19 +123,38 @@ func (a *Agent) Ready() error {
 	default:
 		return nil
 	}
+	if why := a.waiting.Load(); why != nil {
+		return errors.New("not a member: " + *why)
+	}
 	if !a.ready.Load() {
 		return errors.New("the controllers do not run yet: waiting for the kinds that deploy/member brings")
 	}
 	return nil
 }
 
-// Start runs until ctx ends (manager.Runnable).
+// Start runs until ctx ends, or until membership changes, which is an error (manager.Runnable).
 func (a *Agent) Start(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	a.env.Restart = func(why string) { end(fmt.Errorf("%w: %s", errMembership, why)) }
+	if err := a.run(ctx); err != nil {
+		return err
+	}
+	if why := context.Cause(ctx); errors.Is(why, errMembership) {
+		return why
+	}
+	return nil
+}
+
+func (a *Agent) run(ctx context.Context) error {
 	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", func(ctx context.Context) error {
 		return served(ctx, a.mgr.GetAPIReader(), localKinds())
 	})
 	if err != nil {
 		return nil // only the end of ctx gets here
+	}
+	if err := a.enter(ctx); err != nil {
+		return nil
 	}
 	for _, c := range a.list {
 		if !c.NeedsHub {
@@ -139,6 +165,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	}
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
+	go a.renew(ctx)
 
 	for first := true; ; first = false {
 		linked, unlink := context.WithCancel(ctx)
@@ -236,126 +263,6 @@ func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 		})
 		if err := ctl.Watch(once); err != nil {
 			return fmt.Errorf("%s: %T: %w", c.Name, w.Object, err)
-		}
-	}
-	return nil
-}
-
-// link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
-func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
-	var link cluster.Cluster
-	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", func(ctx context.Context) error {
-		cfg, err := a.hub()
-		if err != nil {
-			return err
-		}
-		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			a.dials.Add(1)
-			return dialer.DialContext(ctx, network, address)
-		}
-		link, err = cluster.New(cfg, func(o *cluster.Options) {
-			o.Scheme = a.mgr.GetScheme()
-			o.Logger = a.log
-			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
-			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-		})
-		if err != nil {
-			return err
-		}
-		return served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := index(ctx, link.GetFieldIndexer(), kube.Hub); err != nil {
-		return nil, err
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := link.Start(ctx); err != nil {
-			a.log.Error(err, "the hub's caches ended")
-		}
-	})
-	for _, o := range hubKinds(a.HubNamespace) {
-		if _, err := link.GetCache().GetInformer(ctx, o.item); err != nil {
-			return nil, err
-		}
-	}
-	if !link.GetCache().WaitForCacheSync(ctx) {
-		return nil, ctx.Err()
-	}
-	now, c := link.GetAPIReader(), link.GetClient()
-	a.past.Store(&now)
-	a.linked.Store(&c)
-	return link, nil
-}
-
-// await calls try until it succeeds. The log says each new reason once, with what to do.
-func (a *Agent) await(ctx context.Context, what, remedy string, try func(context.Context) error) error {
-	last := ""
-	for {
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := try(attempt)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if err.Error() != last {
-			last = err.Error()
-			a.log.Info("waiting for "+what, "reason", last, "remedy", remedy)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(2 * time.Second):
-		}
-	}
-}
-
-type kind struct {
-	item      client.Object
-	list      client.ObjectList
-	namespace string // "" for all
-}
-
-func localKinds() []kind {
-	return []kind{
-		{&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{}, ""},
-		{&mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceImportList{}, ""},
-		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, kube.SystemNamespace},
-	}
-}
-
-func hubKinds(namespace string) []kind {
-	return []kind{
-		{&hubv1alpha1.ClusterSet{}, &hubv1alpha1.ClusterSetList{}, namespace},
-		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, namespace},
-		{&hubv1alpha1.EndpointRecord{}, &hubv1alpha1.EndpointRecordList{}, namespace},
-		{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}, namespace},
-	}
-}
-
-// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is decided on a kind
-// that is not there. A namespace without its ClusterSet is no clusterset's.
-func served(ctx context.Context, api client.Reader, kinds []kind) error {
-	for _, k := range kinds {
-		if err := api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)); err != nil {
-			return err
-		}
-		if sets, ok := k.list.(*hubv1alpha1.ClusterSetList); ok && len(sets.Items) == 0 {
-			return fmt.Errorf("namespace %s of the hub holds no ClusterSet", k.namespace)
-		}
-	}
-	return nil
-}
-
-func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error {
-	for _, x := range kube.Indexes() {
-		if x.Side == side {
-			if err := into.IndexField(ctx, x.Object, x.Field, x.Values); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -39,6 +39,7 @@ type Heartbeat struct {
 	first    time.Time        // the first one
 	seen     map[string]sight
 	missing  map[string]absence // by record
+	rival    rival
 
 	// Of verify alone.
 	verified int64           // the hub's connections when its caches were last found right
@@ -95,6 +96,9 @@ func (h *Heartbeat) Gone(cluster, record string) bool {
 	if !h.Fresh() {
 		return false
 	}
+	if h.departed(cluster) {
+		return true
+	}
 	h.mu.Lock()
 	s := h.seen[cluster]
 	lives := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
@@ -147,6 +151,12 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	h.note(req.Name, shown)
 	if req.Name != h.Cluster {
 		return reconcile.Result{}, nil
+	}
+	if shown != nil {
+		h.watchRival(shown)
+	}
+	if h.Rival() {
+		return reconcile.Result{RequeueAfter: h.duration / 4}, nil
 	}
 	spec, err := h.spec(ctx)
 	if err != nil {
@@ -223,14 +233,16 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		return err
 	}
 	now := metav1.NewMicroTime(h.Now().Truncate(time.Microsecond))
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
 	h.mu.Lock()
 	h.wrote = now // before it is written, since it may be seen before this returns
 	if h.first.IsZero() {
 		h.first = now.Time
 	}
+	since := metav1.NewMicroTime(h.first)
 	h.mu.Unlock()
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
+	lease.Spec.AcquireTime = &since
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
 	if err := write(ctx, lease); err != nil {
 		h.mu.Lock()
 		h.wrote = metav1.MicroTime{} // due again

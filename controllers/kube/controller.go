@@ -51,6 +51,14 @@ type Env struct {
 	// not fresh. Whoever misses a record asks again within a minute.
 	Gone func(cluster, record string) bool
 
+	// Restart has the agent begin anew, by Gate: membership has changed.
+	Restart func(why string)
+	// Version is this cluster's Kubernetes version.
+	Version func(context.Context) (string, error)
+
+	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster): nothing is published.
+	Rival func() bool
+
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
 

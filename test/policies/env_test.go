@@ -22,7 +22,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -124,7 +127,7 @@ func (e *environment) apply(ctx context.Context) error {
 		err = errors.Join(err, failed)
 		return out
 	}
-	clusterset, member := kustomize("deploy/hub/clusterset"), kustomize("deploy/hub/member")
+	blue := strings.ReplaceAll(kustomize("deploy/hub/clusterset"), ": "+home+"\n", ": "+other+"\n")
 	if err != nil {
 		return err
 	}
@@ -132,10 +135,10 @@ func (e *environment) apply(ctx context.Context) error {
 		e.cp.ApplyFolder(ctx, filepath.Join(root, "deploy/hub")),
 		e.cp.ApplyFolder(ctx, filepath.Join(root, "deploy/hub/clusterset")),
 		e.cp.ApplyFolder(ctx, filepath.Join(root, "deploy/member")),
-		e.cp.Apply(ctx, strings.ReplaceAll(clusterset, ": "+home+"\n", ": "+other+"\n")),
+		e.cp.Apply(ctx, blue),
 	)
 	for _, id := range append(memberIDs, mightyIDs...) {
-		err = errors.Join(err, e.cp.Apply(ctx, strings.ReplaceAll(member, "CLUSTER-ID", id)))
+		err = errors.Join(err, e.cp.Apply(ctx, lab.HubMember(root, id)))
 	}
 	for _, id := range mightyIDs {
 		err = errors.Join(err, e.cp.Apply(ctx, everyRight(home, id)), e.cp.Apply(ctx, everyRight(other, id)))
@@ -167,8 +170,10 @@ func connect(kubeconfig string) (client.Client, error) {
 	}
 	config.QPS = -1
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), hubv1alpha1.AddToScheme(s)); err != nil {
-		return nil, err
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
 	}
 	return client.New(config, client.Options{Scheme: s})
 }
@@ -190,6 +195,7 @@ func (e *environment) untilRefusing(ctx context.Context) error {
 		},
 		"leases":           func() error { return m.Create(ctx, lease(home, "n"), client.DryRunAll) },
 		"tokens":           func() error { return requestToken(ctx, m, home, "mcs-n", 3600) },
+		"ClusterProfiles":  func() error { return m.Create(ctx, profile("another"), client.DryRunAll) },
 		"derived Services": func() error { return e.admin.Delete(ctx, service.DeepCopy(), client.DryRunAll) },
 	}
 	for name, attempt := range attempts {
@@ -202,7 +208,44 @@ func (e *environment) untilRefusing(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := e.untilIdentityHolds(ctx); err != nil {
+		return err
+	}
 	return errors.Join(e.admin.Delete(ctx, ofM), e.agent.Delete(ctx, service))
+}
+
+// untilIdentityHolds makes the cluster a member and no member again.
+func (e *environment) untilIdentityHolds(ctx context.Context) error {
+	id, set := property(clusterset.PropertyID, "east"), property(clusterset.PropertySet, home)
+	steps := []struct {
+		name string
+		try  func() error
+		must bool // else it must be refused
+	}{
+		{"an id's format", func() error { return e.admin.Create(ctx, property(clusterset.PropertyID, "NO_ID"), client.DryRunAll) }, false},
+		{"membership without an id", func() error { return e.admin.Create(ctx, set.DeepCopy(), client.DryRunAll) }, false},
+		{"an id", func() error { return e.admin.Create(ctx, id) }, true},
+		{"membership", func() error { return e.admin.Create(ctx, set) }, true},
+		{"a member's id", func() error { return e.admin.Delete(ctx, id, client.DryRunAll) }, false},
+		{"a member's membership", func() error { return e.admin.Delete(ctx, set, client.DryRunAll) }, false},
+		{"leaving", func() error {
+			set.Annotations = map[string]string{clusterset.AnnotationLeaving: "true"}
+			return e.admin.Update(ctx, set)
+		}, true},
+		{"the end of membership", func() error { return e.admin.Delete(ctx, set) }, true},
+		{"the end of the id", func() error { return e.admin.Delete(ctx, id) }, true},
+	}
+	for _, s := range steps {
+		if err := until(ctx, func() error {
+			if err := s.try(); (err == nil) != s.must {
+				return fmt.Errorf("%s: got %v", s.name, err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // until asks until the answer is nil.

@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=multicluster
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.vips.mode`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a clusterset's name becomes a label value: at most 63 characters"
@@ -16,6 +17,8 @@ type ClusterSet struct {
 	// +optional
 	// +kubebuilder:default={vips: {mode: shared}, lease: {renewSeconds: 10, durationSeconds: 40}}
 	Spec ClusterSetSpec `json:"spec,omitzero"`
+	// +optional
+	Status ClusterSetStatus `json:"status,omitzero"`
 }
 
 // ClusterSetSpec holds what is the same in every member.
@@ -55,6 +58,30 @@ type LeaseSpec struct {
 	// +kubebuilder:default=40
 	// +kubebuilder:validation:Minimum=2
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
+}
+
+// MaxDeparted is how many departures are kept, the newest.
+const MaxDeparted = 200
+
+// ClusterSetStatus is the hub controller's.
+type ClusterSetStatus struct {
+	// departed are the members that left or were evicted. Absence alone is never deletion: by this, members that were away at the time
+	// drop what they hold of them. One that joined again is not among them.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=200
+	Departed []Departure `json:"departed,omitempty"`
+}
+
+// Departure is the end of one membership.
+type Departure struct {
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClusterID string `json:"clusterID"`
+	// +required
+	At metav1.Time `json:"at"`
 }
 
 // +kubebuilder:object:root=true

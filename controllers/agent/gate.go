@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/credentials"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
+)
+
+// errMembership ends an agent that is to begin anew.
+var errMembership = errors.New("membership has changed")
+
+// newGate makes what lets this cluster in, with clients of its own, since it goes before any cache.
+func (a *Agent) newGate() (err error) {
+	local, err := client.New(a.mgr.GetConfig(), client.Options{Scheme: a.mgr.GetScheme()})
+	if err != nil {
+		return err
+	}
+	a.gate = &membership.Gate{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: time.Now}
+	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	a.env.Version = func(context.Context) (string, error) {
+		v, err := versions.ServerVersion()
+		if err != nil {
+			return "", err
+		}
+		return v.GitVersion, nil
+	}
+	return nil
+}
+
+// dial is a client of the hub without a cache.
+func (a *Agent) dial() (client.Client, error) {
+	cfg, err := a.hub()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
+}
+
+// enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.
+func (a *Agent) enter(ctx context.Context) error {
+	said := ""
+	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", func(ctx context.Context) error {
+		err := a.gate.Enter(ctx)
+		if err == nil {
+			a.waiting.Store(nil)
+			return nil
+		}
+		reason := err.Error()
+		a.waiting.Store(&reason)
+		if reason != said {
+			said = reason
+			a.env.Events.Event(system(), kube.Warning, "NotAMember", reason)
+		}
+		return err
+	})
+}
+
+// renew keeps the credentials for the hub alive as long as ctx lasts.
+func (a *Agent) renew(ctx context.Context) {
+	renewer := &credentials.Renewer{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: a.gate.Local, Hub: a.dial, Now: time.Now}
+	last := ""
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		again, err := renewer.Renew(attempt)
+		cancel()
+		if err == nil {
+			last = ""
+		} else if ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			a.log.Info("the token for the hub is not renewed", "reason", last)
+			a.env.Events.Event(system(), kube.Warning, "TokenNotRenewed", last)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(again):
+		}
+	}
+}
+
+// system is what Events are about that concern the agent as a whole.
+func system() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}
+}

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
+func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
+	var link cluster.Cluster
+	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", func(ctx context.Context) error {
+		cfg, err := a.hub()
+		if err != nil {
+			return err
+		}
+		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			a.dials.Add(1)
+			return dialer.DialContext(ctx, network, address)
+		}
+		link, err = cluster.New(cfg, func(o *cluster.Options) {
+			o.Scheme = a.mgr.GetScheme()
+			o.Logger = a.log
+			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
+			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		})
+		if err != nil {
+			return err
+		}
+		if err := served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace)); err != nil {
+			return err
+		}
+		uncached, err := a.dial()
+		if err == nil {
+			_, err = a.gate.Claim(ctx, uncached)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := index(ctx, link.GetFieldIndexer(), kube.Hub); err != nil {
+		return nil, err
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := link.Start(ctx); err != nil {
+			a.log.Error(err, "the hub's caches ended")
+		}
+	})
+	for _, o := range hubKinds(a.HubNamespace) {
+		if _, err := link.GetCache().GetInformer(ctx, o.item); err != nil {
+			return nil, err
+		}
+	}
+	if !link.GetCache().WaitForCacheSync(ctx) {
+		return nil, ctx.Err()
+	}
+	now, c := link.GetAPIReader(), link.GetClient()
+	a.past.Store(&now)
+	a.linked.Store(&c)
+	return link, nil
+}
+
+// await calls try until it succeeds. The log says each new reason once, with what to do.
+func (a *Agent) await(ctx context.Context, what, remedy string, try func(context.Context) error) error {
+	last := ""
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := try(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if err.Error() != last {
+			last = err.Error()
+			a.log.Info("waiting for "+what, "reason", last, "remedy", remedy)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+type kind struct {
+	item      client.Object
+	list      client.ObjectList
+	namespace string // "" for all
+}
+
+func localKinds() []kind {
+	return []kind{
+		{&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{}, ""},
+		{&mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceImportList{}, ""},
+		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, kube.SystemNamespace},
+		{&aboutv1beta1.ClusterProperty{}, &aboutv1beta1.ClusterPropertyList{}, ""},
+	}
+}
+
+func hubKinds(namespace string) []kind {
+	return []kind{
+		{&hubv1alpha1.ClusterSet{}, &hubv1alpha1.ClusterSetList{}, namespace},
+		{&hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.ServiceExportRecordList{}, namespace},
+		{&hubv1alpha1.EndpointRecord{}, &hubv1alpha1.EndpointRecordList{}, namespace},
+		{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}, namespace},
+		{&inventoryv1alpha1.ClusterProfile{}, &inventoryv1alpha1.ClusterProfileList{}, namespace},
+	}
+}
+
+// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is decided on a kind
+// that is not there.
+func served(ctx context.Context, api client.Reader, kinds []kind) error {
+	for _, k := range kinds {
+		if err := api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func index(ctx context.Context, into client.FieldIndexer, side kube.Side) error {
+	for _, x := range kube.Indexes() {
+		if x.Side == side {
+			if err := into.IndexField(ctx, x.Object, x.Field, x.Values); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

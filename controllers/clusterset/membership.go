@@ -1,0 +1,45 @@
+package clusterset
+
+// The ClusterProperties that are the clusterset's (ID2).
+const (
+	PropertyID  = "cluster.clusterset.k8s.io" // the cluster's id
+	PropertySet = "clusterset.k8s.io"         // the clusterset that it is a member of
+)
+
+// AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value, says that this cluster is to leave: its agent does so, and
+// only then may the property be deleted by others than the agent.
+const AnnotationLeaving = "clusterset-dns.io/leaving"
+
+// The values of AnnotationLeaving that mean more.
+const (
+	LeavingForced    = "force"     // the hub is gone for good and is not asked
+	LeavingWithdrawn = "withdrawn" // the agent's: this cluster's records on the hub are withdrawn
+)
+
+// The annotations of a ClusterProfile.
+const (
+	// AnnotationJoiningUID is the kube-system UID of the cluster for which join made it: the same join may be tried again.
+	AnnotationJoiningUID = "clusterset-dns.io/joining-uid"
+	// AnnotationClusterUID is the kube-system UID of the cluster that was first to use the claim; no other may.
+	AnnotationClusterUID = "clusterset-dns.io/cluster-uid"
+	// AnnotationLeft is the member's own word that it has left.
+	AnnotationLeft = "clusterset-dns.io/left"
+)
+
+// ClusterManager is who manages every ClusterProfile of ours: its spec.clusterManager.name (P2).
+const ClusterManager = "clusterset-dns"
+
+// FinalizerRecords keeps a ClusterProfile until the member's credentials, records and Lease are gone from the hub.
+const FinalizerRecords = "hub.clusterset-dns.io/records"
+
+// The labels of a clusterset's namespace on the hub; both bear its name (P1).
+const (
+	LabelSet    = "multicluster.x-k8s.io/clusterset"
+	LabelSetOld = "clusterset.multicluster.x-k8s.io"
+)
+
+// SecretHub in a member's namespace clusterset-system holds the credentials for the hub: a kubeconfig, and the token that it names.
+const SecretHub = "hub-kubeconfig"
+
+// AccountPrefix and a cluster id are the name of the member's ServiceAccount on the hub.
+const AccountPrefix = "mcs-"

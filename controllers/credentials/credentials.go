@@ -1,0 +1,114 @@
+// Package credentials renews the token by which a member writes to the hub, long before it runs out (DESIGN §6). It asks for a token of
+// the same lifetime as the one it has, so that the admin who made the first decides, within the day that the hub's policy allows.
+package credentials
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// share of its lifetime after which a token is renewed: 24 attempts, each of which may fail.
+const share = 24
+
+// tokenKey of the Secret is the file that its kubeconfig names.
+const tokenKey = "token"
+
+// Renewer renews one member's token. Local and Hub read no cache.
+type Renewer struct {
+	Cluster, HubNamespace string
+	Local                 client.Client
+	Hub                   func() (client.Client, error)
+	Now                   func() time.Time
+}
+
+// Renew is one attempt. It returns when to call again, also after an error.
+func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
+	const unknown = time.Minute // until there is a token that can be read
+	secret, err := kube.Get[*corev1.Secret](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+	if err != nil {
+		return unknown, err
+	}
+	if secret == nil {
+		return unknown, fmt.Errorf("there is no Secret %s/%s: the credentials for the hub come from elsewhere, and must be renewed there", kube.SystemNamespace, clusterset.SecretHub)
+	}
+	old, err := parse(string(secret.Data[tokenKey]))
+	if err != nil {
+		return unknown, fmt.Errorf("key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one", tokenKey, kube.SystemNamespace, clusterset.SecretHub, err)
+	}
+	account := clusterset.AccountPrefix + r.Cluster
+	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
+		return unknown, fmt.Errorf("the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one", kube.SystemNamespace, clusterset.SecretHub, old.Subject, want)
+	}
+	if due := old.due(r.Now()); due > 0 {
+		return due, nil
+	}
+	again = old.lifetime() / (4 * share)
+	hub, err := r.Hub()
+	if err != nil {
+		return again, err
+	}
+	seconds := int64(old.lifetime() / time.Second)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	owner := &corev1.ServiceAccount{}
+	owner.Namespace, owner.Name = r.HubNamespace, account
+	if err := hub.SubResource("token").Create(ctx, owner, request); err != nil {
+		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", time.Unix(old.Expires, 0).UTC().Format(time.RFC3339), err)
+	}
+	renewed := secret.DeepCopy()
+	renewed.Data[tokenKey] = []byte(request.Status.Token)
+	if err := r.Local.Update(ctx, renewed); err != nil {
+		return again, err
+	}
+	log.FromContext(ctx).Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	return old.lifetime() / share, nil
+}
+
+// claims are a token's, as its issuer wrote them (RFC 7519). Nothing is decided on them that the hub does not check.
+type claims struct {
+	Subject string `json:"sub"`
+	Issued  int64  `json:"iat"`
+	Expires int64  `json:"exp"`
+}
+
+func parse(token string) (c claims, err error) {
+	parts := strings.Split(strings.TrimSpace(token), ".")
+	if len(parts) != 3 {
+		return c, errors.New("it is no JSON Web Token")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
+	}
+	if err := json.Unmarshal(payload, &c); err != nil {
+		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
+	}
+	if c.Expires <= c.Issued {
+		return c, errors.New("it has no lifetime")
+	}
+	return c, nil
+}
+
+func (c claims) lifetime() time.Duration { return time.Duration(c.Expires-c.Issued) * time.Second }
+
+// due is how long until it is to be renewed. A token from the future is the work of a clock that is wrong: nothing is to wait for it.
+func (c claims) due(now time.Time) time.Duration {
+	age := now.Sub(time.Unix(c.Issued, 0))
+	if age < -c.lifetime()/share {
+		return 0
+	}
+	return c.lifetime()/share - age
+}

@@ -1,0 +1,63 @@
+package heartbeat
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// rival is another agent that renews this member's Lease though this one leads in its cluster: a clone of the cluster, which has its UID
+// and its credentials too (DESIGN §6). Both see it; the one that began later keeps still, so that the member goes on being served.
+type rival struct {
+	holder   string
+	renewals int
+	last     time.Time // its last one, by its clock
+	seen     time.Time // and by ours
+	elder    bool
+}
+
+// renewals by which it is one: a leader that has just lost may still have a renewal under way.
+const renewals = 2
+
+// Rival tells whether this agent keeps still because of an elder one.
+func (h *Heartbeat) Rival() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rival.renewals >= renewals && h.rival.elder && h.Now().Sub(h.rival.seen) < h.duration
+}
+
+// watchRival takes note of who has renewed the own Lease after this agent has.
+func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
+	spec := lease.Spec
+	if spec.HolderIdentity == nil || spec.RenewTime == nil || *spec.HolderIdentity == h.holder {
+		return
+	}
+	h.mu.Lock()
+	_, own := h.seen[h.Cluster] // what precedes our first renewal is our predecessor's
+	r := &h.rival
+	if !own || !r.last.Before(spec.RenewTime.Time) {
+		h.mu.Unlock()
+		return
+	}
+	if r.holder != *spec.HolderIdentity || h.Now().Sub(r.seen) > h.duration {
+		*r = rival{holder: *spec.HolderIdentity}
+	}
+	r.renewals, r.last, r.seen = r.renewals+1, spec.RenewTime.Time, h.Now()
+	r.elder = spec.AcquireTime != nil && (spec.AcquireTime.Time.Before(h.first) || spec.AcquireTime.Time.Equal(h.first) && r.holder < h.holder)
+	now := *r
+	h.mu.Unlock()
+	if now.renewals != renewals {
+		return
+	}
+	what := "It began later, and is to keep still; this one goes on."
+	if now.elder {
+		what = "It was there first: this one publishes nothing until the other has stopped. What is imported here stays."
+	}
+	h.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}, kube.Warning, "RivalAgent",
+		fmt.Sprintf("Agent %q renews the Lease of cluster %s on the hub beside this one (%q), and is not of this cluster's leader election: is it a clone of this cluster? %s Give one of them an id of its own: kubectl clusterset leave, then join.",
+			now.holder, h.Cluster, h.holder, what))
+}

@@ -1,0 +1,117 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Controller is this room's entry in the list of controllers. The one request is this cluster's id.
+func Controller(env *kube.Env) kube.Controller {
+	return kube.Controller{
+		Name: "membership",
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: kube.Named(func(client.Object) types.NamespacedName {
+				return types.NamespacedName{Name: env.Cluster}
+			})},
+			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: kube.Named(func(o client.Object) (n types.NamespacedName) {
+				if o.GetName() == env.Cluster {
+					n.Name = env.Cluster
+				}
+				return n
+			})},
+		},
+		// Half of what P5 allows per object; the hub's controller has the other half.
+		Reconciler: &reconciler{env, rate.NewLimiter(rate.Every(time.Minute), 5)},
+	}
+}
+
+type reconciler struct {
+	*kube.Env
+	budget *rate.Limiter
+}
+
+// Reconcile mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
+// is no member any more: what it does then is Gate's.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var list aboutv1beta1.ClusterPropertyList
+	if err := r.Local.List(ctx, &list); err != nil {
+		return reconcile.Result{}, err
+	}
+	if why := outside(list.Items); why != "" {
+		r.Restart(why)
+		return reconcile.Result{}, nil
+	}
+	hub := r.Hub()
+	if hub == nil {
+		return reconcile.Result{}, nil
+	}
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster})
+	if err != nil || profile == nil {
+		return reconcile.Result{}, err // absence is not eviction: an emptied hub has none either
+	}
+	version, err := r.Version(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	want := profile.DeepCopy()
+	var long []string
+	want.Status.Version.Kubernetes = version
+	want.Status.Properties, long = mirror(list.Items)
+	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
+		return reconcile.Result{}, nil
+	}
+	now := r.Now()
+	if later := r.budget.ReserveN(now, 1); later.DelayFrom(now) > 0 {
+		wait := later.DelayFrom(now)
+		later.CancelAt(now)
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if len(long) > 0 {
+		r.Events.Event(&list.Items[0], kube.Warning, "PropertyTooLong", fmt.Sprintf(
+			"Not in the inventory on the hub, where a value may have %d characters: %s.", inventoryv1alpha1.MaxPropertyValue, strings.Join(long, ", ")))
+	}
+	return reconcile.Result{}, hub.Status().Update(ctx, want)
+}
+
+// outside says why this cluster is not, or is no longer to be, a member; "" while it is.
+func outside(properties []aboutv1beta1.ClusterProperty) string {
+	for i := range properties {
+		if p := &properties[i]; p.Name == clusterset.PropertySet {
+			if p.Annotations[clusterset.AnnotationLeaving] != "" {
+				return "this cluster is to leave its clusterset"
+			}
+			return ""
+		}
+	}
+	return "ClusterProperty " + clusterset.PropertySet + " is gone"
+}
+
+// mirror is every ClusterProperty as the inventory has it, by name, and the names of those that are too long for it.
+func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property, long []string) {
+	for i := range properties {
+		p := &properties[i]
+		if utf8.RuneCountInString(p.Spec.Value) > inventoryv1alpha1.MaxPropertyValue {
+			long = append(long, p.Name)
+			continue
+		}
+		out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
+	}
+	slices.SortFunc(out, func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(long)
+	return out, long
+}

@@ -1,0 +1,158 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// leave takes this cluster out of its clusterset: its records on the hub are withdrawn, so that nobody sends traffic here; what the agent
+// made here is deleted; the hub is told; and clusterset.k8s.io goes last, so that every step can be taken again after a crash. It runs
+// without any controller beside it.
+func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) error {
+	progress := set.Annotations[clusterset.AnnotationLeaving]
+	if progress != clusterset.LeavingForced && progress != clusterset.LeavingWithdrawn {
+		if err := g.withdraw(ctx); err != nil {
+			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w; if the hub is gone for good: kubectl annotate clusterproperty %s %s=%s --overwrite",
+				err, clusterset.PropertySet, clusterset.AnnotationLeaving, clusterset.LeavingForced)
+		}
+		set = set.DeepCopy()
+		set.Annotations[clusterset.AnnotationLeaving] = clusterset.LeavingWithdrawn
+		if err := g.Local.Update(ctx, set); err != nil {
+			return err
+		}
+		progress = clusterset.LeavingWithdrawn
+	}
+	if err := g.clean(ctx); err != nil {
+		return fmt.Errorf("leaving: %w", err)
+	}
+	if progress == clusterset.LeavingWithdrawn {
+		if err := g.tell(ctx); err != nil {
+			return fmt.Errorf("leaving: telling the hub: %w", err)
+		}
+	}
+	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
+	return kube.Gone(g.Local.Delete(ctx, set))
+}
+
+// withdraw takes back every record of this member.
+func (g *Gate) withdraw(ctx context.Context) error {
+	hub, err := g.Hub()
+	if err != nil {
+		return err
+	}
+	for _, list := range []client.ObjectList{&hubv1alpha1.ServiceExportRecordList{}, &hubv1alpha1.EndpointRecordList{}} {
+		err := g.each(ctx, hub, list, func(o client.Object) error {
+			origin := kube.Origin(o)
+			if origin.ClusterID != g.Cluster || origin.Withdrawn {
+				return nil
+			}
+			gone := clusterset.Withdrawn(*origin, g.Now())
+			switch rec := o.(type) {
+			case *hubv1alpha1.ServiceExportRecord:
+				rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: gone}
+			case *hubv1alpha1.EndpointRecord:
+				rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: gone}
+			}
+			return kube.Gone(hub.Update(ctx, o))
+		}, client.InNamespace(g.HubNamespace))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean deletes what the agent made in this cluster, and what it said of users' ServiceExports. Users' objects stay.
+func (g *Gate) clean(ctx context.Context) error {
+	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
+	slices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
+	remove := func(o client.Object) error { return kube.Gone(g.Local.Delete(ctx, o)) }
+	for _, of := range []struct {
+		list client.ObjectList
+		on   client.ListOption
+		do   func(client.Object) error
+	}{
+		{&mcsv1beta1.ServiceImportList{}, ours, remove},
+		{&discoveryv1.EndpointSliceList{}, slices, remove},
+		{&corev1.ServiceList{}, ours, remove},
+		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
+		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), g.unsay(ctx)},
+	} {
+		if err := g.each(ctx, g.Local, of.list, of.do, of.on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unsay removes the agent's conditions from a ServiceExport.
+func (g *Gate) unsay(ctx context.Context) func(client.Object) error {
+	return func(o client.Object) error {
+		export := o.(*mcsv1beta1.ServiceExport)
+		said := len(export.Status.Conditions)
+		for _, c := range []mcsv1beta1.ServiceExportConditionType{
+			mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady, mcsv1beta1.ServiceExportConditionConflict,
+		} {
+			meta.RemoveStatusCondition(&export.Status.Conditions, string(c))
+		}
+		if len(export.Status.Conditions) == said {
+			return nil
+		}
+		return kube.Gone(g.Local.Status().Update(ctx, export))
+	}
+}
+
+// tell marks this member's ClusterProfile as left, by which the hub takes its credentials away and cleans up. Once its records are
+// withdrawn, a hub that does not know this member any more has done so already.
+func (g *Gate) tell(ctx context.Context) error {
+	hub, err := g.Hub()
+	if err != nil {
+		return err
+	}
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
+		return err
+	}
+	if profile.Annotations == nil {
+		profile.Annotations = map[string]string{}
+	}
+	profile.Annotations[clusterset.AnnotationLeft] = "true"
+	return kube.Gone(hub.Update(ctx, profile))
+}
+
+// page bounds what one answer holds: leaving a large clusterset is no reason to hold all of it in memory.
+const page = 500
+
+// each calls do with every object of a kind.
+func (g *Gate) each(ctx context.Context, api client.Client, list client.ObjectList, do func(client.Object) error, on client.ListOption) error {
+	for {
+		if err := api.List(ctx, list, on, client.Limit(page), client.Continue(list.GetContinue())); err != nil {
+			return err
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error { return do(o.(client.Object)) })
+		if err != nil || list.GetContinue() == "" {
+			return err
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// Package membership is a member's own part in having an identity, joining and leaving (DESIGN §6; SPEC ID, P3). The API servers'
+// policies enforce what it promises: this cluster's hold while it does not run.
+//
+// Gate is asked before any controller runs. Controller keeps this member's part of its ClusterProfile. Leave undoes all of it.
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Gate lets a cluster in that is a member, and makes it one. Its clients read no cache.
+type Gate struct {
+	Cluster      string // the cluster id
+	HubNamespace string
+	Local        client.Client
+	Hub          func() (client.Client, error)
+	Now          func() time.Time
+}
+
+// ErrLeft is the error of a cluster that has just left.
+var ErrLeft = errors.New("this cluster has left its clusterset; to be a member again: kubectl clusterset join")
+
+// Enter is one attempt. It returns nil while this cluster is a member, which takes the hub only the first time; its errors say what to
+// do. A cluster that is leaving leaves.
+func (g *Gate) Enter(ctx context.Context) error {
+	id, err := g.identity(ctx)
+	if err != nil {
+		return err
+	}
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	if err != nil {
+		return err
+	}
+	if set != nil {
+		if set.Annotations[clusterset.AnnotationLeaving] == "" {
+			return nil
+		}
+		if err := g.leave(ctx, set); err != nil {
+			return err
+		}
+		return ErrLeft
+	}
+	hub, err := g.Hub()
+	if err != nil {
+		return err
+	}
+	name, err := g.Claim(ctx, hub)
+	if err != nil {
+		return err
+	}
+	for _, p := range []struct{ name, value string }{{clusterset.PropertyID, g.Cluster}, {clusterset.PropertySet, name}} {
+		if p.name == clusterset.PropertyID && id != nil {
+			continue
+		}
+		property := &aboutv1beta1.ClusterProperty{}
+		property.Name, property.Spec.Value = p.name, p.value
+		if err := g.Local.Create(ctx, property); err != nil {
+			return err
+		}
+	}
+	log.FromContext(ctx).Info("a member", "clusterset", name, "cluster", g.Cluster)
+	return nil
+}
+
+// identity is the ClusterProperty that says this cluster's id, nil where nobody has said it yet. It must be what this agent goes by.
+func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
+	id, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertyID})
+	if err != nil || id == nil {
+		return nil, err
+	}
+	if id.Spec.Value != g.Cluster {
+		return nil, fmt.Errorf("ClusterProperty %s of this cluster is %q, and the agent's --cluster-id %q: give the agent the former, or leave and join with the latter",
+			clusterset.PropertyID, id.Spec.Value, g.Cluster)
+	}
+	return id, nil
+}
+
+// Claim confirms, or makes, this cluster's claim to its id on the hub (ID3), and returns the clusterset's name.
+func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
+	var sets hubv1alpha1.ClusterSetList
+	if err := hub.List(ctx, &sets, client.InNamespace(g.HubNamespace)); err != nil {
+		return "", err
+	}
+	if len(sets.Items) != 1 {
+		return "", fmt.Errorf("namespace %s of the hub holds %d ClusterSets, and must hold one: kubectl clusterset init", g.HubNamespace, len(sets.Items))
+	}
+	name := sets.Items[0].Name
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	if err != nil {
+		return "", err
+	}
+	if set != nil && set.Spec.Value != name {
+		return "", fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s) and the hub's is %q: leave the one, then join the other", set.Spec.Value, clusterset.PropertySet, name)
+	}
+	system, err := kube.Get[*corev1.Namespace](ctx, g.Local, types.NamespacedName{Name: systemNamespace})
+	if err != nil {
+		return "", err
+	}
+	if system == nil {
+		return "", fmt.Errorf("this cluster has no namespace %s, whose UID is its identity", systemNamespace)
+	}
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
+	if err != nil {
+		return "", err
+	}
+	mine, err := claim(profile, g.Cluster, g.HubNamespace, string(system.UID))
+	if err != nil || mine {
+		return name, err
+	}
+	profile = profile.DeepCopy()
+	if profile.Annotations == nil {
+		profile.Annotations = map[string]string{}
+	}
+	profile.Annotations[clusterset.AnnotationClusterUID] = string(system.UID)
+	if err := hub.Update(ctx, profile); err != nil {
+		return "", err
+	}
+	log.FromContext(ctx).Info("claimed", "clusterProfile", profile.Name)
+	return name, nil
+}
+
+const systemNamespace = "kube-system"
+
+// claim tells whether profile is held by the cluster uid, or is free for it, or why neither.
+func claim(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (mine bool, err error) {
+	if profile == nil {
+		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, or was evicted; kubectl clusterset join", id, namespace)
+	}
+	holder := profile.Annotations[clusterset.AnnotationClusterUID]
+	switch {
+	case profile.DeletionTimestamp != nil:
+		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, or is evicted; once it is gone: kubectl clusterset join", id)
+	case profile.Annotations[clusterset.AnnotationLeft] != "":
+		return false, fmt.Errorf("ClusterProfile %s on the hub is of a cluster that has left, and goes when its records are gone; then: kubectl clusterset join", id)
+	case holder == "":
+		return false, nil
+	case holder != uid:
+		return false, fmt.Errorf("cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or its credentials were copied; join with an id of its own: kubectl clusterset join --cluster-id ID",
+			id, holder, uid)
+	}
+	return true, nil
+}
