@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -117,7 +118,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	a, err := agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig) }, agent.Options{
-		Cluster: f.cluster, HubNamespace: f.hubNamespace, Holder: host, Reserved: reserved,
+		Cluster: f.cluster, HubNamespace: f.hubNamespace, Holder: host + "_" + string(uuid.NewUUID()), Reserved: reserved,
 	})
 	if err != nil {
 		return err

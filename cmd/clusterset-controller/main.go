@@ -1,4 +1,4 @@
-// Command clusterset-controller runs the agent of a member cluster.
+// Command clusterset-controller runs the agent of a member cluster, or what keeps a clusterset on its hub.
 package main
 
 import (
@@ -12,6 +12,7 @@ var version = "dev"
 const usage = `clusterset-controller COMMAND [FLAGS]
 
   agent     keep a member cluster's exports and imports in step with its clusterset
+  hub       keep a clusterset's inventory on its hub, and clean up after members that departed
   version   print the version
 
 clusterset-controller COMMAND -help lists the flags.
@@ -26,6 +27,8 @@ func main() {
 	switch os.Args[1] {
 	case "agent":
 		err = agentCommand(os.Args[2:])
+	case "hub":
+		err = hubCommand(os.Args[2:])
 	case "version", "-version", "--version":
 		fmt.Println("clusterset-controller", version)
 	case "help", "-h", "-help", "--help":

@@ -69,7 +69,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	want := profile.DeepCopy()
-	var long []string
+	var long []*aboutv1beta1.ClusterProperty
 	want.Status.Version.Kubernetes = version
 	want.Status.Properties, long = mirror(list.Items)
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
@@ -81,9 +81,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		later.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if len(long) > 0 {
-		r.Events.Event(&list.Items[0], kube.Warning, "PropertyTooLong", fmt.Sprintf(
-			"Not in the inventory on the hub, where a value may have %d characters: %s.", inventoryv1alpha1.MaxPropertyValue, strings.Join(long, ", ")))
+	for _, p := range long {
+		r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
+			"It is not in the inventory on the hub, where a value may have %d characters.", inventoryv1alpha1.MaxPropertyValue))
 	}
 	return reconcile.Result{}, hub.Status().Update(ctx, want)
 }
@@ -101,17 +101,16 @@ func outside(properties []aboutv1beta1.ClusterProperty) string {
 	return "ClusterProperty " + clusterset.PropertySet + " is gone"
 }
 
-// mirror is every ClusterProperty as the inventory has it, by name, and the names of those that are too long for it.
-func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property, long []string) {
+// mirror is every ClusterProperty as the inventory has it, by name, and those that are too long for it.
+func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property, long []*aboutv1beta1.ClusterProperty) {
 	for i := range properties {
 		p := &properties[i]
 		if utf8.RuneCountInString(p.Spec.Value) > inventoryv1alpha1.MaxPropertyValue {
-			long = append(long, p.Name)
+			long = append(long, p)
 			continue
 		}
 		out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
 	}
 	slices.SortFunc(out, func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) })
-	slices.Sort(long)
 	return out, long
 }

@@ -383,3 +383,15 @@ func (m *member) wantEvent(t *testing.T, ns, name, reason string) {
 		return fmt.Errorf("only %v", seen)
 	})
 }
+
+func objectMeta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// length is how many objects a list holds.
+func length(t *testing.T, list client.ObjectList) int {
+	t.Helper()
+	n := meta.LenList(list)
+	if n < 0 {
+		t.Fatalf("%T is no list", list)
+	}
+	return n
+}
