@@ -1,0 +1,308 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// set is what was found, and where first.
+type set map[string]string
+
+func (s *source) put(into set, what string, at ast.Node) {
+	if _, ok := into[what]; !ok {
+		into[what] = strings.TrimPrefix(s.fset.Position(at.Pos()).String(), "../")
+	}
+}
+
+// corefileOptions are the keys of the table that reads the stanza.
+func (s *source) corefileOptions() set {
+	out := set{}
+	for _, f := range s.files {
+		f.each(func(n ast.Node, _ []ast.Node) {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || f.Name.Name != "multicluster" || v.Names[0].Name != "options" || len(v.Values) != 1 {
+				return
+			}
+			for _, e := range v.Values[0].(*ast.CompositeLit).Elts {
+				if name, ok := literal(e.(*ast.KeyValueExpr).Key); ok {
+					s.put(out, name, e)
+				}
+			}
+		})
+	}
+	return out
+}
+
+// A method of a flag set: its second argument is the name where the first one is what it sets.
+var flagMethod = regexp.MustCompile(`^(?:Bool|Int|Int32|Int64|Uint|String|Duration|StringSlice|StringArray|StringToString|Float64|Text|Func|BoolFunc)?(Var)?P?$`)
+
+// flags are those that a program defines itself.
+func (s *source) flags(program string) set {
+	out := set{}
+	for _, f := range s.files {
+		flagging := slices.ContainsFunc([]string{"flag", "github.com/spf13/pflag", "github.com/spf13/cobra"}, func(p string) bool { return slices.Contains(values(f.imports), p) })
+		if !flagging || !strings.HasPrefix(f.path, module+"/cmd/"+program) {
+			continue
+		}
+		f.each(func(n ast.Node, _ []ast.Node) {
+			c, ok := n.(*ast.CallExpr)
+			if !ok {
+				return
+			}
+			m := flagMethod.FindStringSubmatch(method(c))
+			at := 0
+			if m == nil || method(c) == "" {
+				return
+			}
+			if m[1] != "" {
+				at = 1
+			}
+			if len(c.Args) < at+2 {
+				return
+			}
+			if name, ok := s.value(c.Args[at], f, nil); ok && regexp.MustCompile(`^[a-z][a-z0-9-]+$`).MatchString(name) {
+				s.put(out, "--"+name, c)
+			}
+		})
+	}
+	return out
+}
+
+func values(m map[string]string) (out []string) {
+	for _, v := range m {
+		out = append(out, v)
+	}
+	return out
+}
+
+// metrics are the names that are given to prometheus: in options, in descriptions, and in functions that make descriptions.
+func (s *source) metrics(t *testing.T) set {
+	out := set{}
+	for _, f := range s.files {
+		if !slices.Contains(values(f.imports), "github.com/prometheus/client_golang/prometheus") {
+			continue
+		}
+		helpers := map[string]helper{}
+		f.each(func(n ast.Node, around []ast.Node) {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				if sel, ok := n.Type.(*ast.SelectorExpr); ok && strings.HasSuffix(sel.Sel.Name, "Opts") {
+					if name := s.optsName(n, f); name != "" {
+						s.put(out, name, n)
+					}
+				}
+			case *ast.CallExpr:
+				if method(n) != "NewDesc" {
+					return
+				}
+				if name, ok := s.value(n.Args[0], f, nil); ok {
+					s.put(out, name, n)
+				} else if h, ok := makes(n, around, f); ok {
+					helpers[h.name] = h
+				} else {
+					t.Errorf("%s: cannot tell what this metric is called: use constants", s.fset.Position(n.Pos()))
+				}
+			}
+		})
+		f.each(func(n ast.Node, _ []ast.Node) {
+			c, ok := n.(*ast.CallExpr)
+			if !ok || helpers[method(c)].name == "" {
+				return
+			}
+			h := helpers[method(c)]
+			arg, ok := s.value(c.Args[h.at], f, nil)
+			name, also := s.value(h.makes, f, map[string]string{h.param: arg})
+			if !ok || !also {
+				t.Errorf("%s: cannot tell what this metric is called: use constants", s.fset.Position(n.Pos()))
+			}
+			s.put(out, name, c)
+		})
+	}
+	return out
+}
+
+// helper is a function that makes a description of a name that it is given.
+type helper struct {
+	name, param string
+	at          int
+	makes       ast.Expr
+}
+
+func makes(desc *ast.CallExpr, around []ast.Node, f *file) (h helper, ok bool) {
+	inner := around[len(around)-1]
+	for _, p := range typeOf(inner).Params.List {
+		for _, n := range p.Names {
+			if uses(desc.Args[0], n.Name) {
+				h.param, h.at, h.makes = n.Name, named(typeOf(inner).Params, n.Name), desc.Args[0]
+			}
+		}
+	}
+	if d, ok := inner.(*ast.FuncDecl); ok {
+		h.name = d.Name.Name
+	}
+	f.each(func(n ast.Node, _ []ast.Node) {
+		if a, ok := n.(*ast.AssignStmt); ok && a.Rhs[0] == inner {
+			h.name = a.Lhs[0].(*ast.Ident).Name
+		}
+	})
+	return h, h.name != "" && h.param != ""
+}
+
+func uses(e ast.Expr, name string) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if i, ok := n.(*ast.Ident); ok && i.Name == name {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+func (s *source) optsName(opts *ast.CompositeLit, f *file) string {
+	parts := map[string]string{}
+	for _, e := range opts.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := kv.Key.(*ast.Ident); ok {
+				parts[key.Name], _ = s.value(kv.Value, f, nil)
+			}
+		}
+	}
+	var name []string
+	for _, p := range []string{parts["Namespace"], parts["Subsystem"], parts["Name"]} {
+		if p != "" {
+			name = append(name, p)
+		}
+	}
+	return strings.Join(name, "_")
+}
+
+// reasons are those of Events, of conditions, and the conditions' types.
+func (s *source) reasons(t *testing.T) (events, conditions, types set) {
+	events, conditions, types = set{}, set{}, set{}
+	for _, f := range s.files {
+		f.each(func(n ast.Node, around []ast.Node) {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				s.constant(n, f, types)
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && f.imports[x.Name] == upstream {
+					s.fromUpstream(n, f, conditions, types)
+				}
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Reason" {
+					s.reason(conditions, n.Value, f)
+				}
+			case *ast.AssignStmt:
+				for i, l := range n.Lhs {
+					if sel, ok := l.(*ast.SelectorExpr); ok && sel.Sel.Name == "Reason" && i < len(n.Rhs) {
+						s.reason(conditions, n.Rhs[i], f)
+					}
+				}
+			case *ast.ReturnStmt:
+				if len(around) > 0 {
+					if at := named(typeOf(around[len(around)-1]).Results, "reason"); at >= 0 && at < len(n.Results) {
+						s.reason(conditions, n.Results[at], f)
+					}
+				}
+			case *ast.CallExpr:
+				if at, ok := eventArgument(n); ok {
+					s.event(t, n.Args[at], f, around, events)
+				} else if sig := s.signature(n, f); sig != nil && sig.param >= 0 && sig.param < len(n.Args) {
+					s.reason(conditions, n.Args[sig.param], f)
+				}
+			}
+		})
+	}
+	return events, conditions, types
+}
+
+// eventArgument is where a call that raises an Event has its reason.
+func eventArgument(c *ast.CallExpr) (at int, ok bool) {
+	switch {
+	case method(c) == "Event" && len(c.Args) == 4:
+		return 2, true
+	case method(c) == "Eventf" && len(c.Args) >= 6:
+		return 3, true
+	case method(c) == "Relist" && len(c.Args) == 2:
+		return 0, true
+	}
+	return 0, false
+}
+
+// event takes a reason, or follows none where a function hands on its own parameter or a condition's.
+func (s *source) event(t *testing.T, e ast.Expr, f *file, around []ast.Node, events set) {
+	if v, ok := s.value(e, f, nil); ok {
+		s.put(events, v, e)
+		return
+	}
+	if c, ok := e.(*ast.CallExpr); ok && method(c) == "EventReason" {
+		return
+	}
+	if sel, ok := e.(*ast.SelectorExpr); ok && sel.Sel.Name == "Reason" {
+		return
+	}
+	if i, ok := e.(*ast.Ident); ok {
+		for _, a := range around {
+			if named(typeOf(a).Params, i.Name) >= 0 {
+				return
+			}
+		}
+	}
+	t.Errorf("%s: cannot tell the reason of this Event: use a constant", s.fset.Position(e.Pos()))
+}
+
+var word = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+
+func (s *source) reason(into set, e ast.Expr, f *file) {
+	if v, ok := s.value(e, f, nil); ok && word.MatchString(v) {
+		s.put(into, v, e)
+	}
+}
+
+// constant takes a condition's type.
+func (s *source) constant(v *ast.ValueSpec, f *file, types set) {
+	for _, name := range v.Names {
+		if value, ok := s.consts[f.path][name.Name]; ok && strings.HasPrefix(name.Name, "Condition") {
+			s.put(types, value, name)
+		}
+	}
+}
+
+func (s *source) fromUpstream(n *ast.SelectorExpr, f *file, conditions, types set) {
+	value, ok := s.value(n, f, nil)
+	switch {
+	case !ok:
+	case strings.Contains(n.Sel.Name, "Reason"):
+		s.put(conditions, value, n)
+	case strings.Contains(n.Sel.Name, "Condition"):
+		s.put(types, value, n)
+	}
+}
+
+var ownKey = regexp.MustCompile(`(?:[a-z0-9-]+\.)*clusterset-dns\.io/[a-z][a-z-]*[a-z]`)
+
+// keys are annotations, labels and finalizers of our own, in Go and in manifests.
+func (s *source) keys(t *testing.T) set {
+	out := set{}
+	for _, f := range s.files {
+		f.each(func(n ast.Node, _ []ast.Node) {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				for _, k := range ownKey.FindAllString(l.Value, -1) {
+					s.put(out, k, l)
+				}
+			}
+		})
+	}
+	for path, text := range manifests(t) {
+		for _, k := range ownKey.FindAllString(text, -1) {
+			if out[k] == "" {
+				out[k] = path
+			}
+		}
+	}
+	return out
+}
