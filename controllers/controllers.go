@@ -10,18 +10,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
+	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.Gone and env.Rival.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone and env.Rival.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
-	env.Fresh, env.Gone, env.Rival = beat.Fresh, beat.Gone, beat.Rival
+	env.Fresh, env.HubSeen, env.Gone, env.Rival = beat.Fresh, beat.HubSeen, beat.Gone, beat.Rival
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),
 		beat.Controller(),
 		publish.Controller(env),
 		record.Controller(env),
+		sources.Controller(env),
 		membership.Controller(env),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,6 +175,7 @@ func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
+				&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
 			},
 		},
 	}, nil

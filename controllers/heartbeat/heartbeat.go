@@ -89,6 +89,13 @@ func (h *Heartbeat) Fresh() bool {
 	return ok && h.Now().Sub(s.at) < h.duration
 }
 
+// HubSeen is when that was last; zero before the first time.
+func (h *Heartbeat) HubSeen() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen[h.Cluster].at
+}
+
 // Gone is kube.Env's. A statement from before the record was missed says nothing of it: records may have come after it, and a hub that
 // was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead.
 func (h *Heartbeat) Gone(cluster, record string) bool {
@@ -158,7 +165,7 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if h.Rival() {
 		return reconcile.Result{RequeueAfter: h.duration / 4}, nil
 	}
-	spec, err := h.spec(ctx)
+	spec, err := kube.LeaseSpec(ctx, h.Env)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -279,19 +286,6 @@ func (h *Heartbeat) highest(ctx context.Context) (string, error) {
 
 func (h *Heartbeat) create(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
 	return h.Hub().Create(ctx, o)
-}
-
-// spec is the ClusterSet's; there is one in the namespace.
-func (h *Heartbeat) spec(ctx context.Context) (hubv1alpha1.LeaseSpec, error) {
-	spec := hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40}
-	var sets hubv1alpha1.ClusterSetList
-	if err := h.Hub().List(ctx, &sets, client.InNamespace(h.HubNamespace)); err != nil {
-		return spec, err
-	}
-	if len(sets.Items) > 0 && sets.Items[0].Spec.Lease.RenewSeconds > 0 {
-		spec = sets.Items[0].Spec.Lease
-	}
-	return spec, nil
 }
 
 // own are the names of the records that this member means to have: by what is in its own cluster, never by what the hub shows.

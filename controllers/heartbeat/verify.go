@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
 
 // settling is how long events may take to reach a cache: what is wrong at two looks that far apart is wrong.
@@ -57,10 +58,16 @@ func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
 	}{
 		{"ServiceExportRecord", &hubv1alpha1.ServiceExportRecordList{}},
 		{"EndpointRecord", &hubv1alpha1.EndpointRecordList{}},
+		{"ClusterSet", &hubv1alpha1.ClusterSetList{}},
+		{"ClusterProfile", &inventoryv1alpha1.ClusterProfileList{}},
 	} {
 		kind, list := of.kind, of.list
+		gvk, err := h.Hub().GroupVersionKindFor(list)
+		if err != nil {
+			return nil, err
+		}
 		there := &metav1.PartialObjectMetadataList{}
-		there.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
+		there.SetGroupVersionKind(gvk)
 		if err := h.HubNow().List(ctx, there, client.InNamespace(h.HubNamespace)); err != nil {
 			return nil, err
 		}

@@ -46,6 +46,8 @@ type Env struct {
 	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
 	Fresh func() bool
+	// HubSeen is when the hub last showed an own renewal of this agent, by its clock; zero before the first.
+	HubSeen func() time.Time
 	// Gone tells whether a record of a member that the hub does not show is gone by its owner's word: the member's live Lease has, since
 	// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). False while the view is
 	// not fresh. Whoever misses a record asks again within a minute.

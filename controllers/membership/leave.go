@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,6 +86,7 @@ func (g *Gate) withdraw(ctx context.Context) error {
 func (g *Gate) clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	slices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
+	system := &client.ListOptions{Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
 	remove := func(o client.Object) error { return kube.Gone(g.Local.Delete(ctx, o)) }
 	for _, of := range []struct {
 		list client.ObjectList
@@ -94,6 +97,7 @@ func (g *Gate) clean(ctx context.Context) error {
 		{&discoveryv1.EndpointSliceList{}, slices, remove},
 		{&corev1.ServiceList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
+		{&coordinationv1.LeaseList{}, system, remove},
 		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), g.unsay(ctx)},
 	} {
 		if err := g.each(ctx, g.Local, of.list, of.do, of.on); err != nil {

@@ -82,6 +82,7 @@ type state struct {
 	published *hubv1alpha1.ServiceExportRecord // what the hub has of it
 	slices    discoveryv1.EndpointSliceList
 	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub
+	wrote     bool                                   // something of it, in this pass
 }
 
 // Reconcile is one pass over one name.
@@ -104,10 +105,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	again, err := r.record(ctx, s)
+	again, err := r.record(ctx, &s)
 	if err == nil {
 		var next time.Duration
-		if next, err = r.publishEndpoints(ctx, req.Name, s); next > 0 && (again == 0 || next < again) {
+		if next, err = r.publishEndpoints(ctx, req.Name, &s); next > 0 && (again == 0 || next < again) {
 			again = next
 		}
 	}
@@ -117,8 +118,15 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if s.wrote && (again == 0 || again > lost) {
+		again = lost
+	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
+
+// lost is when to look again whether the hub still has what was written: one that is restored before its watch has shown that makes no
+// event of it.
+const lost = 30 * time.Second
 
 // invalid tells whether serviceexport has looked at this export and found nothing to export.
 func invalid(export *mcsv1beta1.ServiceExport) bool {
@@ -152,14 +160,14 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 }
 
 // record makes the hub's record this member's own, and tells when to look at a withdrawn one again.
-func (r *reconciler) record(ctx context.Context, s state) (again time.Duration, err error) {
+func (r *reconciler) record(ctx context.Context, s *state) (again time.Duration, err error) {
 	if s.own == nil {
 		if s.published == nil || s.published.Spec.Withdrawn {
 			return r.expire(ctx, s.published)
 		}
 		rec := s.published.DeepCopy()
 		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(s.published.Spec.Origin, r.Now())}
-		return clusterset.Retention, r.write(ctx, rec)
+		return clusterset.Retention, r.write(ctx, s, rec)
 	}
 	if s.published != nil && s.published.Spec.Revision > s.own.Spec.Revision {
 		// What others have seen is ahead of what this cluster remembers: it must overtake before anyone listens.
@@ -176,6 +184,7 @@ func (r *reconciler) record(ctx context.Context, s state) (again time.Duration, 
 		rec := &hubv1alpha1.ServiceExportRecord{Spec: s.own.Spec}
 		rec.Namespace, rec.Name = r.HubNamespace, s.own.Name
 		log.FromContext(ctx).Info("publishing", "record", rec.Name)
+		s.wrote = true
 		return again, r.Hub().Create(ctx, rec)
 	}
 	if equality.Semantic.DeepEqual(s.published.Spec, s.own.Spec) {
@@ -183,7 +192,7 @@ func (r *reconciler) record(ctx context.Context, s state) (again time.Duration, 
 	}
 	rec := s.published.DeepCopy()
 	rec.Spec = s.own.Spec
-	return again, r.write(ctx, rec)
+	return again, r.write(ctx, s, rec)
 }
 
 // expire removes a withdrawn record, here and on the hub, once everyone has had the time to see it; again is what is left of it.
@@ -213,7 +222,7 @@ func (r *reconciler) left(o *hubv1alpha1.Origin) time.Duration {
 }
 
 // publishEndpoints makes the hub's EndpointRecords those of the slices: what there is first, then withdrawals.
-func (r *reconciler) publishEndpoints(ctx context.Context, service string, s state) (again time.Duration, err error) {
+func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *state) (again time.Duration, err error) {
 	kept := map[string]bool{}
 	var errs []error
 	for i := range s.slices.Items {
@@ -224,7 +233,7 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 		}
 		name := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
 		kept[name] = true
-		errs = append(errs, r.publishOne(ctx, name, spec, s.endpoints[name]))
+		errs = append(errs, r.publishOne(ctx, s, name, spec))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // in an order, so that a seed of the simulation replays
 		rec := s.endpoints[name]
@@ -236,7 +245,7 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 			gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: clusterset.Withdrawn(rec.Spec.Origin, r.Now())}
 			highest, _ := r.overtaken(name, rec.Spec.Revision)
 			gone.Spec.Revision = max(gone.Spec.Revision, highest+1)
-			errs = append(errs, r.write(ctx, gone))
+			errs = append(errs, r.write(ctx, s, gone))
 			again = clusterset.Retention
 			continue
 		}
@@ -251,12 +260,14 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s sta
 	return again, errors.Join(errs...)
 }
 
-func (r *reconciler) publishOne(ctx context.Context, name string, spec hubv1alpha1.EndpointRecordSpec, published *hubv1alpha1.EndpointRecord) error {
+func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec hubv1alpha1.EndpointRecordSpec) error {
+	published := s.endpoints[name]
 	if published == nil {
 		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
 		rec.Namespace, rec.Name = r.HubNamespace, name
 		highest, _ := r.overtaken(name, 0)
 		rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
+		s.wrote = true
 		if err := r.Hub().Create(ctx, rec); err != nil {
 			return err
 		}
@@ -271,14 +282,15 @@ func (r *reconciler) publishOne(ctx context.Context, name string, spec hubv1alph
 	rec := published.DeepCopy()
 	rec.Spec = spec
 	rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
-	if err := r.write(ctx, rec); err != nil {
+	if err := r.write(ctx, s, rec); err != nil {
 		return err
 	}
 	r.overtaken(name, rec.Spec.Revision)
 	return nil
 }
 
-func (r *reconciler) write(ctx context.Context, rec client.Object) error {
+func (r *reconciler) write(ctx context.Context, s *state, rec client.Object) error {
+	s.wrote = true
 	log.FromContext(ctx).Info("publishing a change", "record", rec.GetName(), "withdrawn", kube.Origin(rec).Withdrawn)
 	return r.Hub().Update(ctx, rec)
 }

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,6 +23,7 @@ type state struct {
 	name      types.NamespacedName
 	namespace bool // there, and not going
 	exports   []clusterset.Export
+	expiry    map[string]string // by dead cluster: the reason of its condition Live
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
 	slices    []*discoveryv1.EndpointSlice  // the imported ones
@@ -88,6 +91,12 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 			continue
 		}
 		s.exports = append(s.exports, e)
+		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionLive); c != nil && c.Status == metav1.ConditionFalse {
+			if s.expiry == nil {
+				s.expiry = map[string]string{}
+			}
+			s.expiry[rec.Spec.ClusterID] = c.Reason
+		}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package serviceimport
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +27,7 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 		return nil, kube.Gone(r.Local.Delete(ctx, s.svc)) // made by hand under our name; a VIP cannot be added to it
 	}
 	var previous []string
-	if s.svc == nil && s.imp != nil && slices.Equal(s.imp.Spec.IPFamilies, families) {
+	if s.svc == nil && s.imp != nil {
 		previous = s.imp.Spec.IPs
 	}
 	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, previous)

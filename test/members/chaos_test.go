@@ -55,6 +55,10 @@ func steady(t *testing.T) *steadyState {
 		if chaos.set, err = startWith(context.Background(), lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true}); err != nil {
 			t.Fatal(err)
 		}
+		// Members are away for longer than they may be; that is liveness_test.go's.
+		(&mortal{set: chaos.set}).policy(t, func(l *hubv1alpha1.LeaseSpec) {
+			*l = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+		})
 	}
 	s := &steadyState{set: chaos.set, vips: map[string]string{}}
 	t.Cleanup(func() {

@@ -363,6 +363,8 @@ func TestMembersHaveNoOtherRights(t *testing.T) {
 	e := setUp(t)
 	got := rights(t, e, home, "system:serviceaccount:"+home+":mcs-a")
 	want := []string{
+		"clusterprofiles.multicluster.x-k8s.io [get list watch update]",
+		"clusterprofiles.multicluster.x-k8s.io/status [update]",
 		"clustersets.hub.clusterset-dns.io [get list watch]",
 		"endpointrecords.hub.clusterset-dns.io [get list watch create update patch delete]",
 		"leases.coordination.k8s.io [get list watch create update patch]",

@@ -134,7 +134,8 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	e := setUp(t)
 	want := map[string][]string{ // in namespace default, and beside it in clusterset-system
 		"default": {
-			"clusterproperties.about.k8s.io [get list watch]",
+			"clusterproperties.about.k8s.io [clusterset.k8s.io] [update delete]",
+			"clusterproperties.about.k8s.io [get list watch create]",
 			"endpointslices.discovery.k8s.io [get list watch create update patch delete]",
 			"endpointslices.discovery.k8s.io/restricted [create]",
 			"events [create patch]",
@@ -149,6 +150,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		},
 		system: {
 			"leases.coordination.k8s.io [get list watch create update patch delete]",
+			"secrets [hub-kubeconfig] [get update]",
 			"serviceexportrecords.hub.clusterset-dns.io [get list watch create update patch delete]",
 			"serviceexportrecords.hub.clusterset-dns.io/status [get update patch]",
 		},

@@ -25,8 +25,8 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
 
 	hub := commands(t, filepath.Join(root, "deploy/hub/README.md"))
-	if len(hub) != 4 {
-		t.Fatalf("deploy/hub/README.md has %d blocks of commands; three steps and the check that follows are known here", len(hub))
+	if len(hub) != 5 {
+		t.Fatalf("deploy/hub/README.md has %d blocks of commands; three steps, the check that follows, and what to look at are known here", len(hub))
 	}
 	member := commands(t, filepath.Join(root, "deploy/member/README.md"))
 	if len(member) != 4 {
@@ -39,6 +39,22 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 	}
 	if out, err := e.shell(ctx, dir, hub[3]); err == nil || !strings.Contains(out, "cluster east does not write Lease west") {
 		t.Errorf("the check says: %v\n%s", err, out)
+	}
+	_, events, _ := strings.Cut(hub[4], "\n") // the line before it asks for logs of pods, which nobody runs here
+	if out, err := e.shell(ctx, dir, events); err != nil || !strings.HasPrefix(events, "kubectl -n clusterset get events") {
+		t.Errorf("%s: %v\n%s", events, err, out)
+	}
+	if out, err := e.shell(ctx, dir, "sed 's/CLUSTER-ID/east/' deploy/hub/member/member.yaml | kubectl create -f -"); err == nil || !strings.Contains(out, `clusterprofiles.multicluster.x-k8s.io "east" already exists`) {
+		t.Errorf("a taken id: %v\n%s", err, out)
+	}
+	for _, ns := range []string{"clusterset", "blue"} {
+		want := "--hub-namespace=" + ns
+		if out, err := e.shell(ctx, dir, "kubectl -n clusterset-system get deployment "+ns+" -o jsonpath='{.spec.template.spec.containers[0].args}'"); err != nil || !strings.Contains(out, want) {
+			t.Errorf("the program of %s has the arguments %s (%v)", ns, out, err)
+		}
+		if can, err := e.may(ctx, "system:serviceaccount:clusterset-system:clusterset-hub", "delete clusterprofiles.multicluster.x-k8s.io@"+ns); err != nil || !can {
+			t.Errorf("the program has no rights in %s (%v)", ns, err)
+		}
 	}
 	if out, err := e.shell(ctx, dir, "kubectl -n clusterset-system get secret hub-kubeconfig -o jsonpath='{.data}'"); err != nil || !strings.Contains(out, `"token"`) {
 		t.Errorf("the Secret holds %s (%v)", out, err)

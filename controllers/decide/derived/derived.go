@@ -56,7 +56,8 @@ func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 
 // Service is the derived Service of a ClusterSetIP import with these families (at least one). existing may be nil, and is not changed;
 // what the result has of it (addresses, primary family, families once held) must not change while the import lives. previous are the
-// import's VIPs, in the order of families, for a Service that is to be made again; nil where there are none.
+// import's VIPs, for a Service that is to be made again: it begins with the families that have one, since an address can be asked for
+// only together with those before it.
 func Service(namespace, name, manager string, m *conflict.Merged, families []corev1.IPFamily, existing *corev1.Service, previous []string) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name(namespace, name)}}
 	if existing != nil {
@@ -64,8 +65,15 @@ func Service(namespace, name, manager string, m *conflict.Merged, families []cor
 		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = existing.Spec.ClusterIP, slices.Clone(existing.Spec.ClusterIPs)
 		svc.Spec.IPFamilies = slices.Clone(existing.Spec.IPFamilies)
 		svc.Status = existing.Status
-	} else if len(previous) == len(families) {
-		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = previous[0], slices.Clone(previous)
+	} else {
+		for _, vip := range previous {
+			if f := family(vip); slices.Contains(families, f) {
+				svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, f)
+			}
+		}
+		if len(svc.Spec.ClusterIPs) > 0 {
+			svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+		}
 	}
 	if svc.Labels == nil {
 		svc.Labels = map[string]string{}
@@ -78,6 +86,13 @@ func Service(namespace, name, manager string, m *conflict.Merged, families []cor
 	delete(svc.Annotations, AnnotationUnusedSince)
 	fill(&svc.Spec, m, families)
 	return svc
+}
+
+func family(address string) corev1.IPFamily {
+	if strings.Contains(address, ":") {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
 }
 
 func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFamily) {

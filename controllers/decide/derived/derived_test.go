@@ -115,3 +115,25 @@ func TestQuarantine(t *testing.T) {
 		t.Error("in use, and still dated")
 	}
 }
+
+// TestI6KnownVIPsAreAskedForFamilyByFamily: the Service that is made again begins with the family whose address the import had.
+func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	for _, c := range []struct {
+		previous []string
+		families []corev1.IPFamily
+		ips      []string
+		order    []corev1.IPFamily
+	}{
+		{nil, []corev1.IPFamily{v6, v4}, nil, []corev1.IPFamily{v6, v4}},
+		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
+		{[]string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v4}, []string{"10.96.0.8"}, []corev1.IPFamily{v4}},
+		{[]string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v4, v6}},
+		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, nil, []corev1.IPFamily{v6}},
+	} {
+		svc := Service("shop", "web", "m", merged(), c.families, nil, c.previous)
+		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) || len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
+			t.Errorf("previous %v, families %v: %v %v", c.previous, c.families, svc.Spec.ClusterIPs, svc.Spec.IPFamilies)
+		}
+	}
+}

@@ -15,7 +15,7 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
-	// +kubebuilder:default={vips: {mode: shared}, lease: {renewSeconds: 10, durationSeconds: 40}}
+	// +kubebuilder:default={vips: {mode: shared}, lease: {renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}}
 	Spec ClusterSetSpec `json:"spec,omitzero"`
 	// +optional
 	Status ClusterSetStatus `json:"status,omitzero"`
@@ -28,7 +28,7 @@ type ClusterSetSpec struct {
 	VIPs VIPs `json:"vips,omitzero"`
 
 	// +optional
-	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40}
+	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}
 	Lease LeaseSpec `json:"lease,omitzero"`
 }
 
@@ -58,7 +58,30 @@ type LeaseSpec struct {
 	// +kubebuilder:default=40
 	// +kubebuilder:validation:Minimum=2
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
+	// graceSeconds after the duration, a member that is not seen to renew counts as dead.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	GraceSeconds int32 `json:"graceSeconds,omitempty"`
+	// onExpiry is what becomes of a dead member's endpoints in the others. Its ServiceImports and their VIPs stay in any case.
+	// +optional
+	// +kubebuilder:validation:Enum=Remove;NotReady;Keep
+	// +kubebuilder:default=Remove
+	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
+	// keepLast keeps the endpoints of dead members of a Service that has no others: expiry alone takes none to zero.
+	// +optional
+	KeepLast bool `json:"keepLast,omitempty"`
 }
+
+// ExpiryPolicy says what becomes of a dead member's endpoints.
+type ExpiryPolicy string
+
+// They are removed; they stay, as not ready; they stay as they are.
+const (
+	ExpiryRemove   ExpiryPolicy = "Remove"
+	ExpiryNotReady ExpiryPolicy = "NotReady"
+	ExpiryKeep     ExpiryPolicy = "Keep"
+)
 
 // MaxDeparted is how many departures are kept, the newest.
 const MaxDeparted = 200

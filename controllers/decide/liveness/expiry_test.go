@@ -1,0 +1,140 @@
+package liveness
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+)
+
+var limits = Limits{Renew: 10 * time.Second, Dead: 50 * time.Second}
+
+// watcher plays the own side: a renewal of its own every ten seconds.
+type watcher struct {
+	now   time.Time
+	sight Sight
+	n     int
+}
+
+func newWatcher() *watcher {
+	return &watcher{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// see shows own renewals for d, with a renewal of the other one each time where it lives.
+func (w *watcher) see(d time.Duration, lives bool) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(limits.Renew)
+		if lives {
+			w.n++
+		}
+		w.sight = w.sight.Look(w.now, strconv.Itoa(w.n), limits)
+	}
+}
+
+// TestT1DeadWithinSixtySeconds of its last renewal, whatever the two clocks' phases, and not before the duration and the grace are over.
+func TestT1DeadWithinSixtySeconds(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	w.see(50*time.Second, false)
+	if w.sight.Dead {
+		t.Fatal("dead after 50 s")
+	}
+	w.see(10*time.Second, false)
+	if !w.sight.Dead {
+		t.Fatal("alive after 60 s of silence")
+	}
+	w.see(10*time.Second, true)
+	if w.sight.Dead {
+		t.Fatal("dead though it renews again")
+	}
+}
+
+// TestS3BlindnessIsNobodysDeath: no own renewal is shown, so no time passes, for however long and however often.
+func TestS3BlindnessIsNobodysDeath(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	for range 10 {
+		w.now = w.now.Add(30 * time.Second) // the hub is away, or this agent is
+		w.see(10*time.Second, false)        // and the other one takes a little longer to come back
+		if w.sight.Dead {
+			t.Fatal("dead by blindness")
+		}
+		w.see(20*time.Second, true)
+	}
+}
+
+// TestClocksThatAreSet: the own clock jumps forward or back.
+func TestClocksThatAreSet(t *testing.T) {
+	for _, jump := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+		w := newWatcher()
+		w.see(time.Minute, true)
+		w.now = w.now.Add(jump)
+		w.see(40*time.Second, false)
+		if w.sight.Dead {
+			t.Errorf("%v: dead", jump)
+		}
+		w.see(30*time.Second, false)
+		if !w.sight.Dead {
+			t.Errorf("%v: alive after 70 s of silence", jump)
+		}
+	}
+}
+
+// TestARestartWithinTwoRenewalsCounts: verdicts and silence survive it.
+func TestARestartWithinTwoRenewalsCounts(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	w.see(30*time.Second, false)
+	w.now = w.now.Add(5 * time.Second)
+	w.see(10*time.Second, false)
+	if w.sight.Dead {
+		t.Fatal("dead after 45 s")
+	}
+	w.see(10*time.Second, false)
+	if !w.sight.Dead {
+		t.Fatal("alive after 55 s")
+	}
+}
+
+// TestT3FlappingIsDamped: in an hour of dying every 70 s a member is brought back a bounded number of times.
+func TestT3FlappingIsDamped(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	back, was := 0, false
+	for began := w.now; w.now.Sub(began) < time.Hour; {
+		w.see(60*time.Second, false)
+		w.see(10*time.Second, true)
+		if was && !w.sight.Dead {
+			back++
+		}
+		was = w.sight.Dead
+	}
+	if back > 12 {
+		t.Errorf("brought back %d times", back)
+	}
+	w.see(longest+time.Minute, true)
+	if w.sight.Dead {
+		t.Error("dead though it has renewed for six minutes")
+	}
+	w.see(Memory, true)
+	w.see(time.Minute, false)
+	w.see(10*time.Second, true)
+	if w.sight.Dead {
+		t.Error("damped for what was forgotten")
+	}
+}
+
+// TestNeverDeadWhileItRenews, for any sequence of looks at it.
+func TestNeverDeadWhileItRenews(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		w := newWatcher()
+		for i := range 300 {
+			w.now = w.now.Add(time.Duration(r.Int64N(int64(45 * time.Second))))
+			w.sight = w.sight.Look(w.now, strconv.Itoa(i/2), limits)
+			if w.sight.Dead {
+				t.Fatalf("seed %d, look %d: dead", seed, i)
+			}
+		}
+	}
+}

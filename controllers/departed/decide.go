@@ -1,0 +1,55 @@
+// Package departed cleans up on the hub after a member that has left, or was evicted: that is, whose ClusterProfile is being deleted
+// (DESIGN §6). Its departure is written into the ClusterSet, so that members that are away now drop its records later; its credentials
+// are taken away; then its records and its Lease are deleted; and only then may the ClusterProfile go, and with it the id be used again.
+//
+// The absence of a ClusterProfile says nothing, and nothing is deleted for it: an emptied or restored hub lacks them, too.
+package departed
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// depart notes that a member left, and tells whether that was a change. at is when its ClusterProfile was to be deleted.
+func depart(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
+	if i := slices.IndexFunc(s.Departed, of(id)); i >= 0 {
+		if !s.Departed[i].At.Before(&at) {
+			return false
+		}
+		s.Departed = slices.Delete(s.Departed, i, i+1)
+	}
+	s.Departed = append(s.Departed, hubv1alpha1.Departure{ClusterID: id, At: at})
+	slices.SortStableFunc(s.Departed, func(a, b hubv1alpha1.Departure) int { return a.At.Compare(b.At.Time) })
+	if over := len(s.Departed) - hubv1alpha1.MaxDeparted; over > 0 {
+		s.Departed = slices.Delete(s.Departed, 0, over)
+	}
+	return true
+}
+
+// back notes that a member has joined again, and tells whether that was a change.
+func back(s *hubv1alpha1.ClusterSetStatus, id string) bool {
+	before := len(s.Departed)
+	s.Departed = slices.DeleteFunc(s.Departed, of(id))
+	return len(s.Departed) < before
+}
+
+func of(id string) func(hubv1alpha1.Departure) bool {
+	return func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }
+}
+
+// The kinds of records, and how many dots stand before the cluster id in their names: names of Services and namespaces, and UIDs, hold
+// none. The CRDs see to it that the name says whose the record is.
+var recordKinds = map[string]int{"ServiceExportRecord": 2, "EndpointRecord": 1}
+
+// owner is the id of the cluster whose record this is, by its name.
+func owner(name string, dots int) string {
+	parts := strings.SplitN(name, ".", dots+1)
+	if len(parts) <= dots {
+		return ""
+	}
+	return parts[dots]
+}

@@ -1,0 +1,191 @@
+package departed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// The reasons of Events.
+const (
+	ReasonLeft        = "Left"        // a member says that it has left
+	ReasonStillMay    = "StillMay"    // a member that departed may write records still
+	ReasonCleanedUp   = "CleanedUp"   // nothing of a member that departed is left on the hub
+	ReasonNotRecorded = "NotRecorded" // there is no ClusterSet that could tell the members of the departure
+)
+
+// Controller is this room's entry in the list of controllers. Requests are the names of ClusterProfiles.
+func Controller(env *kube.Env) kube.Controller {
+	return kube.Controller{
+		Name:     "departed",
+		NeedsHub: true,
+		Watches: []kube.Watch{{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: kube.Named(func(o client.Object) types.NamespacedName {
+			return types.NamespacedName{Name: o.GetName()}
+		})}},
+		Reconciler: &reconciler{env},
+	}
+}
+
+type reconciler struct{ *kube.Env }
+
+// Reconcile takes one step after a member's departure, each of which may be taken again.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
+	if err != nil || profile == nil || profile.Spec.ClusterManager.Name != clusterset.ClusterManager {
+		return reconcile.Result{}, err
+	}
+	switch {
+	case profile.DeletionTimestamp != nil && slices.Contains(profile.Finalizers, clusterset.FinalizerRecords):
+		return r.cleanUp(ctx, profile)
+	case profile.DeletionTimestamp != nil: // somebody else's finalizer holds it
+		return reconcile.Result{}, nil
+	case profile.Annotations[clusterset.AnnotationLeft] != "":
+		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
+		return reconcile.Result{}, kube.Gone(r.Hub().Delete(ctx, profile, client.Preconditions{UID: &profile.UID, ResourceVersion: &profile.ResourceVersion}))
+	case meta.IsStatusConditionTrue(profile.Status.Conditions, inventoryv1alpha1.ConditionJoined):
+		_, err := r.note(ctx, func(s *hubv1alpha1.ClusterSetStatus) bool { return back(s, profile.Name) })
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, nil
+}
+
+// cleanUp ends a membership. What takes rights away comes before what they were for.
+func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
+	id := profile.Name
+	known, err := r.note(ctx, func(s *hubv1alpha1.ClusterSetStatus) bool { return depart(s, id, *profile.DeletionTimestamp) })
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !known { // as when the whole namespace is deleted
+		r.Events.Event(profile, kube.Warning, ReasonNotRecorded,
+			"There is no ClusterSet in this namespace to note the departure in: members that are away now will hold this cluster's records.")
+	}
+	if err := r.revoke(ctx, id); err != nil {
+		return reconcile.Result{}, err
+	}
+	may, err := r.may(ctx, id)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if may {
+		if r.Now().Sub(profile.DeletionTimestamp.Time) < patience {
+			return reconcile.Result{RequeueAfter: patience / 100}, nil
+		}
+		r.Events.Event(profile, kube.Warning, ReasonStillMay, fmt.Sprintf(
+			"ServiceAccount %s%s may still write records by some other RoleBinding or ClusterRoleBinding: delete that; the clean-up goes on then.", clusterset.AccountPrefix, id))
+		return reconcile.Result{RequeueAfter: patience}, nil
+	}
+	deleted, err := r.sweep(ctx, id)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	released := profile.DeepCopy()
+	released.Finalizers = slices.DeleteFunc(released.Finalizers, func(f string) bool { return f == clusterset.FinalizerRecords })
+	if err := kube.Gone(r.Hub().Update(ctx, released)); err != nil {
+		return reconcile.Result{}, err
+	}
+	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", deleted)
+	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf("Its credentials, its Lease and %d records are deleted: the id may be used again.", deleted))
+	return reconcile.Result{}, nil
+}
+
+// patience is how long the API server may take to notice that RoleBindings are gone: far longer than it does.
+const patience = 10 * time.Second
+
+// note changes the ClusterSet's status; known is false where there is none.
+func (r *reconciler) note(ctx context.Context, change func(*hubv1alpha1.ClusterSetStatus) bool) (known bool, err error) {
+	var sets hubv1alpha1.ClusterSetList
+	if err := r.Hub().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
+		return false, err
+	}
+	for i := range sets.Items {
+		if set := sets.Items[i].DeepCopy(); change(&set.Status) {
+			if err := r.Hub().Status().Update(ctx, set); err != nil {
+				return false, err
+			}
+		}
+	}
+	return len(sets.Items) > 0, nil
+}
+
+// revoke deletes what deploy/hub/member gave.
+func (r *reconciler) revoke(ctx context.Context, id string) error {
+	in := func(suffix string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: r.HubNamespace, Name: clusterset.AccountPrefix + id + suffix}
+	}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: in("")}, // its tokens are none from now on
+		&rbacv1.RoleBinding{ObjectMeta: in("")},
+		&rbacv1.RoleBinding{ObjectMeta: in("-token")},
+		&rbacv1.Role{ObjectMeta: in("-token")},
+	} {
+		if err := kube.Gone(r.Hub().Delete(ctx, o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// may tells whether the API server would let the member write a record still: it learns of deleted RoleBindings by a watch of its own,
+// and remembers for some seconds whose a token is. A record that is written behind the sweep would stay for ever.
+func (r *reconciler) may(ctx context.Context, id string) (bool, error) {
+	accounts := "system:serviceaccounts"
+	review := &authorizationv1.LocalSubjectAccessReview{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "system:serviceaccount:" + r.HubNamespace + ":" + clusterset.AccountPrefix + id,
+			Groups: []string{accounts, accounts + ":" + r.HubNamespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: r.HubNamespace, Verb: "create", Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords",
+			},
+		},
+	}
+	err := r.Hub().Create(ctx, review)
+	return review.Status.Allowed, err
+}
+
+// page bounds what one answer holds; of records, their names only.
+const page = 500
+
+// sweep deletes a member's Lease and its records, and tells how many of these there were. It reads past every cache: nothing may be left.
+func (r *reconciler) sweep(ctx context.Context, id string) (deleted int, err error) {
+	for kind, dots := range recordKinds {
+		list := &metav1.PartialObjectMetadataList{}
+		for more := true; more; more = list.Continue != "" {
+			list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
+			if err := r.HubNow().List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page), client.Continue(list.Continue)); err != nil {
+				return deleted, err
+			}
+			for i := range list.Items {
+				record := &list.Items[i]
+				if owner(record.Name, dots) != id {
+					continue
+				}
+				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
+				if err := kube.Gone(r.Hub().Delete(ctx, record)); err != nil {
+					return deleted, err
+				}
+				deleted++
+			}
+		}
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace, Name: id}}
+	return deleted, kube.Gone(r.Hub().Delete(ctx, lease))
+}

@@ -1,0 +1,193 @@
+package members
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// mortal is a clusterset of a, b and c whose Leases are short, unless the long tests run: then they are the default.
+type mortal struct {
+	*set
+	ns    string
+	lease hubv1alpha1.LeaseSpec
+}
+
+func mortals(t *testing.T) *mortal {
+	t.Helper()
+	s, err := start(t.Context(), "a", "b", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	s.logAgents(t)
+	m := &mortal{set: s, lease: hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}}
+	if !long {
+		m.lease = hubv1alpha1.LeaseSpec{RenewSeconds: 2, DurationSeconds: 6, GraceSeconds: 2, OnExpiry: hubv1alpha1.ExpiryRemove}
+	}
+	m.policy(t, func(*hubv1alpha1.LeaseSpec) {})
+	m.ns = s.namespace(t, "a", "b", "c")
+	for i, id := range []string{"a", "b", "c"} {
+		s.members[id].exported(t, service(m.ns, "web"), fmt.Sprintf("10.%d.0.1", i+1))
+	}
+	m.members["a"].exported(t, service(m.ns, "only-a"), "10.1.0.2")
+	for _, id := range []string{"a", "b", "c"} {
+		m.wantWeb(t, id, "a", "b", "c")
+	}
+	return m
+}
+
+// policy changes the ClusterSet's.
+func (m *mortal) policy(t *testing.T, f func(*hubv1alpha1.LeaseSpec)) {
+	t.Helper()
+	f(&m.lease)
+	hub := &member{&lab.Member{ID: "hub"}, m.hub}
+	set := &hubv1alpha1.ClusterSet{}
+	set.Namespace, set.Name = lab.HubNamespace, lab.HubNamespace
+	change(t, hub, set, func(s *hubv1alpha1.ClusterSet) { s.Spec.Lease = m.lease })
+}
+
+func (m *mortal) wantWeb(t *testing.T, in string, clusters ...string) {
+	t.Helper()
+	var want []string
+	for _, id := range clusters {
+		want = append(want, fmt.Sprintf("%s/http/10.%d.0.1:8080", id, 1+slices.Index([]string{"a", "b", "c"}, id)))
+	}
+	m.members[in].wantEndpoints(t, m.ns, "web", want...)
+}
+
+// within is how long the endpoints of a dead member may stay after its last renewal: 65 s of the default's 60 (T1).
+func (m *mortal) within() time.Duration {
+	return time.Duration(m.lease.DurationSeconds+m.lease.GraceSeconds+m.lease.RenewSeconds)*time.Second + 5*time.Second
+}
+
+func (m *mortal) renewed(t *testing.T, id string) time.Time {
+	t.Helper()
+	var lease coordinationv1.Lease
+	if err := m.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: id}, &lease); err != nil {
+		t.Fatal(err)
+	}
+	return lease.Spec.RenewTime.Time
+}
+
+// TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile; imports and VIPs are as they were; by policy
+// the endpoints stay, or stay as not ready, or stay where they are the last ones; and they come back within ten seconds.
+func TestT1ADeadMember(t *testing.T) {
+	m := mortals(t)
+	a, b, c := m.members["a"], m.members["b"], m.members["c"]
+	vip := b.wantImport(t, m.ns, "web", ready("a", "b", "c")).Spec.IPs[0]
+	lonely := b.wantImport(t, m.ns, "only-a", ready("a"))
+
+	a.Agent.Kill()
+	last := m.renewed(t, "a")
+	time.Sleep(time.Until(last.Add(m.within() / 3)))
+	b.Agent.Kill()
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"b", "c"} {
+		m.wantWeb(t, id, "b", "c")
+		if took := time.Since(last); took > m.within() {
+			t.Errorf("%s: gone only %v after the last renewal, want %v", id, took, m.within())
+		} else {
+			t.Logf("%s: gone %v after the last renewal", id, took)
+		}
+	}
+	b.wantEndpoints(t, m.ns, "only-a")
+	b.wantEvent(t, "clusterset-system", "web."+m.ns+".a", "SourceExpired")
+	if got := b.wantImport(t, m.ns, "web", ready("a", "b", "c")).Spec.IPs[0]; got != vip {
+		t.Errorf("the VIP was %s and is %s", vip, got)
+	}
+
+	b.Agent.Kill() // the verdict is kept
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.KeepLast = true })
+	b.wantEndpoints(t, m.ns, "only-a", "a/http/10.1.0.2:8080")
+	m.wantWeb(t, "b", "b", "c")
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.KeepLast, l.OnExpiry = false, hubv1alpha1.ExpiryNotReady })
+	c.wantEndpoints(t, m.ns, "only-a")
+	m.wantWeb(t, "c", "b", "c")
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.OnExpiry = hubv1alpha1.ExpiryKeep })
+	m.wantWeb(t, "c", "a", "b", "c")
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.OnExpiry = hubv1alpha1.ExpiryRemove })
+	m.wantWeb(t, "c", "b", "c")
+
+	if err := a.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	m.wantWeb(t, "b", "a", "b", "c")
+	m.wantWeb(t, "c", "a", "b", "c")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("back only after %v", took)
+	}
+	if got := b.wantImport(t, m.ns, "only-a", ready("a")); got.UID != lonely.UID || got.Spec.IPs[0] != lonely.Spec.IPs[0] {
+		t.Errorf("the import was %v, and is %v", lonely.Spec.IPs, got.Spec.IPs)
+	}
+	m.wantWeb(t, "a", "a", "b", "c")
+}
+
+// TestS3WhoIsCutOffTakesNothingAway: the one member whose link to the hub is cut keeps all; the others treat it as dead. Where two are
+// cut off, and where the hub itself is away, nothing changes anywhere among those that do not see it.
+func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
+	m := mortals(t)
+	b := m.members["b"]
+	b.ToHub.Cut()
+	began := time.Now()
+	m.wantWeb(t, "a", "a", "c")
+	m.wantWeb(t, "c", "a", "c")
+	for time.Since(began) < m.within() {
+		m.wantWeb(t, "b", "a", "b", "c")
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.ToHub.Restore()
+	m.wantWeb(t, "a", "a", "b", "c")
+	m.wantWeb(t, "c", "a", "b", "c")
+
+	changed := m.watch(t, "a", "b", "c")
+	m.Hub.KillAPIServer()
+	time.Sleep(m.within()) // nothing to wait for: nothing may happen
+	if err := m.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(m.within())
+	if bad := changed(); len(bad) > 0 {
+		t.Errorf("the hub was away, and endpoints changed %d times: %s", len(bad), bad[0])
+	}
+}
+
+// watch looks at web in some members until the function that it returns is called, which gives what it saw of other than all endpoints.
+func (m *mortal) watch(t *testing.T, ids ...string) func() []string {
+	stop := make(chan struct{})
+	var bad []string
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			for _, id := range ids {
+				if got, err := m.members[id].endpoints(t.Context(), m.ns, "web"); err == nil && len(got) != 3 {
+					bad = append(bad, fmt.Sprintf("%s: %v", id, got))
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	return func() []string {
+		close(stop)
+		watching.Wait()
+		return bad
+	}
+}
