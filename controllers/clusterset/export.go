@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // Export is one cluster's export of one namespaced name, checked and normal: defaults filled in (protocol TCP, affinity None,
@@ -21,7 +23,8 @@ type Export struct {
 	SessionAffinity       corev1.ServiceAffinity
 	SessionAffinityConfig *corev1.SessionAffinityConfig // nil where none is set
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
-	TrafficDistribution   string // "" where none is asked for
+	TrafficDistribution   string                 // "" where none is asked for
+	Preference            hubv1alpha1.Preference // none where nothing is asked for
 
 	Families    []corev1.IPFamily // one or two, in the exporter's order
 	Labels      map[string]string

@@ -1,6 +1,8 @@
 package clusterset
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -23,6 +25,7 @@ func RecordOf(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Serv
 		ExportedLabels:        export.Spec.ExportedLabels,
 		ExportedAnnotations:   export.Spec.ExportedAnnotations,
 	}
+	spec.Preference, _ = PreferenceOf(export)
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		spec.Type = mcsv1beta1.Headless
 	}
@@ -34,6 +37,23 @@ func RecordOf(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Serv
 		spec.Ports = append(spec.Ports, hubv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol})
 	}
 	return spec
+}
+
+// AnnotationPreference of a ServiceExport, and of the ServiceImport that comes of it (T2).
+const AnnotationPreference = "clusterset-dns.io/preference"
+
+// PreferenceOf is what an export asks for, "" for nothing. What is not known is not asked for: an export does not end for a slip of the
+// pen.
+func PreferenceOf(export *mcsv1beta1.ServiceExport) (hubv1alpha1.Preference, error) {
+	p := hubv1alpha1.Preference(export.Annotations[AnnotationPreference])
+	if p == "" || knownPreference(p) {
+		return p, nil
+	}
+	return "", fmt.Errorf("annotation %s: %q is none of %s, %s and %s, and has no effect", AnnotationPreference, p, hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly)
+}
+
+func knownPreference(p hubv1alpha1.Preference) bool {
+	return p == hubv1alpha1.PreferNone || p == hubv1alpha1.PreferLocal || p == hubv1alpha1.LocalOnly
 }
 
 // EndpointsOf is what other clusters need to know of a slice of the Service namespace/service; ok is false for addresses that are not

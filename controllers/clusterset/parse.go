@@ -28,7 +28,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	e := Export{
 		Cluster: s.ClusterID, Namespace: s.ServiceNamespace, Name: s.ServiceName, Type: s.Type,
 		SessionAffinity: s.SessionAffinity, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster,
-		Families: s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
+		Preference: s.Preference, Families: s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 	}
 	var problems []error
 	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -62,6 +62,12 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 		if e.TrafficDistribution = *d; !knownDistributions[*d] {
 			refuse("trafficDistribution %q is unknown", *d)
 		}
+	}
+	if e.Preference == "" {
+		e.Preference = hubv1alpha1.PreferNone
+	}
+	if !knownPreference(e.Preference) {
+		refuse("preference %q is none of none, prefer-local and local-only", s.Preference)
 	}
 	if err := checkFamilies(s.IPFamilies); err != nil {
 		refuse("%w", err)

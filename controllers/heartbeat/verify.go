@@ -76,13 +76,13 @@ func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
 		}
 		cached := map[string]string{}
 		_ = meta.EachListItem(list, func(o runtime.Object) error {
-			cached[o.(client.Object).GetName()] = o.(client.Object).GetResourceVersion()
+			cached[o.(client.Object).GetName()] = version(o.(client.Object))
 			return nil
 		})
 		for i := range there.Items {
 			o := &there.Items[i]
-			if cached[o.Name] != o.ResourceVersion {
-				wrong[fmt.Sprintf("%s %s of version %s", kind, o.Name, o.ResourceVersion)] = true
+			if cached[o.Name] != version(o) {
+				wrong[fmt.Sprintf("%s %s of version %s", kind, o.Name, version(o))] = true
 			}
 			delete(cached, o.Name)
 		}
@@ -92,3 +92,6 @@ func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
 	}
 	return wrong, nil
 }
+
+// version tells two states of an object apart, also where a hub that was restored has given out one resourceVersion twice.
+func version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }

@@ -114,7 +114,11 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 	if _, err := clusterset.ParseExport(&probe); err != nil {
 		return nil, conditions.Invalid("InvalidExport", fmt.Sprintf("Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
 	}
-	return &spec, conditions.Valid()
+	valid := conditions.Valid()
+	if _, err := clusterset.PreferenceOf(s.export); err != nil {
+		valid.Message = fmt.Sprintf("%s But %v.", valid.Message, err)
+	}
+	return &spec, valid
 }
 
 // record makes this member's own record what is exported. Nothing exported withdraws it: absence is not deletion.

@@ -67,7 +67,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	sources, held := r.sources(s, imp, &merged)
-	sources = endpoints.Expire(sources, s.expiry)
+	sources = endpoints.Prefer(endpoints.Expire(sources, s.expiry), r.Cluster, &merged)
 	want := &endpoints.Import{
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
 		Merged: &merged,

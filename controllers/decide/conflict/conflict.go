@@ -7,8 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
+
+// ReasonPreference is ours: K1645 knows no preference (T2).
+const ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
 
 // Merged is what the clusterset exports under one name.
 type Merged struct {
@@ -20,6 +24,7 @@ type Merged struct {
 	SessionAffinityConfig *corev1.SessionAffinityConfig
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string
+	Preference            hubv1alpha1.Preference
 	Families              []corev1.IPFamily // never empty: the oldest's at least
 	Labels, Annotations   map[string]string
 

@@ -27,6 +27,7 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 		SessionAffinityConfig: oldest.SessionAffinityConfig,
 		InternalTrafficPolicy: oldest.InternalTrafficPolicy,
 		TrafficDistribution:   oldest.TrafficDistribution,
+		Preference:            oldest.Preference,
 		Labels:                oldest.Labels,
 		Annotations:           oldest.Annotations,
 	}
@@ -94,6 +95,9 @@ var properties = []property{
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution",
 		func(a, b *clusterset.Export) bool { return a.TrafficDistribution == b.TrafficDistribution },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.TrafficDistribution) }},
+	{ReasonPreference, "preference",
+		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Preference) }},
 }
 
 // exported are the rows that stand behind ipFamilies.

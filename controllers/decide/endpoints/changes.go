@@ -15,9 +15,11 @@ type Changes struct {
 	Delete []*discoveryv1.EndpointSlice
 }
 
-// Plan compares. An existing slice whose address type differs (immutable) is deleted and made anew. Neither list is changed.
+// Plan compares. An existing slice whose address type differs (immutable) is deleted and made anew. Updates that take a ready endpoint
+// away come after those that take none (C9). Neither list is changed.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
+	var losing []*discoveryv1.EndpointSlice
 	have := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
 		have[e.Name] = e
@@ -37,8 +39,13 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if same(d, e) {
 			continue
 		}
-		c.Update = append(c.Update, updated(d, e))
+		if u := updated(d, e); losesReady(e, u) {
+			losing = append(losing, u)
+		} else {
+			c.Update = append(c.Update, u)
+		}
 	}
+	c.Update = append(c.Update, losing...)
 	for _, e := range existing {
 		if have[e.Name] != nil {
 			c.Delete = append(c.Delete, e)
@@ -47,7 +54,25 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	return c
 }
 
-// Additive is desired with the port names that the existing slices have kept, so that writing it takes nothing away.
+// losesReady tells whether an endpoint that is ready in e is not in d.
+func losesReady(e, d *discoveryv1.EndpointSlice) bool {
+	ready := func(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+	still := make(map[string]bool, len(d.Endpoints))
+	for i := range d.Endpoints {
+		if ready(&d.Endpoints[i]) {
+			still[d.Endpoints[i].Addresses[0]] = true
+		}
+	}
+	for i := range e.Endpoints {
+		if ready(&e.Endpoints[i]) && !still[e.Endpoints[i].Addresses[0]] {
+			return true
+		}
+	}
+	return false
+}
+
+// Additive is desired with the port names that the existing slices have kept, and with the traffic that they have, so that writing it
+// takes nothing away.
 func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	have := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
@@ -56,11 +81,14 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 	out := make([]*discoveryv1.EndpointSlice, 0, len(desired))
 	for _, d := range desired {
 		e := have[d.Name]
-		if e == nil || !loses(e.Ports, d.Ports) {
+		if e == nil || !loses(e.Ports, d.Ports) && !silences(e, d) {
 			out = append(out, d)
 			continue
 		}
 		both := d.DeepCopy()
+		if silences(e, d) {
+			delete(both.Labels, headless)
+		}
 		for i := range e.Ports {
 			if !named(both.Ports, e.Ports[i].Name) {
 				both.Ports = append(both.Ports, e.Ports[i])
@@ -69,6 +97,13 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 		out = append(out, both)
 	}
 	return out
+}
+
+// silences tells whether e has traffic that d would take away.
+func silences(e, d *discoveryv1.EndpointSlice) bool {
+	_, was := e.Labels[headless]
+	_, is := d.Labels[headless]
+	return !was && is
 }
 
 func same(d, e *discoveryv1.EndpointSlice) bool {

@@ -36,6 +36,8 @@ type Source struct {
 	// Created is when the record was created, by the hub's clock, in seconds since 1970; 0 for this cluster's own.
 	Created int64
 	hubv1alpha1.EndpointRecordSpec
+	// Silent sources carry no traffic of the VIP (T2). DNS answers with them all the same.
+	Silent bool
 	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
 	Native []discoveryv1.Endpoint
 }
@@ -84,7 +86,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		AddressType: src.AddressType,
 		Ports:       portsOf(src, imp),
 	}
-	if imp.Merged.Type == mcsv1beta1.Headless {
+	if imp.Merged.Type == mcsv1beta1.Headless || src.Silent {
 		// kube-proxy's watch leaves out what bears this label: a headless import has no VIP, whatever its derived Service still holds.
 		slice.Labels[headless] = ""
 	}

@@ -220,3 +220,19 @@ func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.Endp
 	}
 	return out
 }
+
+// TestC9UpdatesThatLoseComeLast: of two slices that change in one pass, the one that gets endpoints goes before the one that loses them.
+func TestC9UpdatesThatLoseComeLast(t *testing.T) {
+	ready := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+		s.Name = name
+		for _, a := range addresses {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+		}
+		return s
+	}
+	c := Plan([]*discoveryv1.EndpointSlice{ready("a"), ready("b", "10.0.0.2")}, []*discoveryv1.EndpointSlice{ready("a", "10.0.0.1"), ready("b")})
+	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
+		t.Errorf("%+v", c.Update)
+	}
+}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
@@ -43,6 +45,10 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	maps.Copy(annotations, exportedAnnotations)
 	labels[derived.LabelManagedBy] = manager
 	annotations[AnnotationDerived] = derivedName
+	delete(annotations, clusterset.AnnotationPreference)
+	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
+		annotations[clusterset.AnnotationPreference] = string(m.Preference)
+	}
 	delete(annotations, AnnotationExported)
 	if len(exportedLabels)+len(exportedAnnotations) > 0 {
 		annotations[AnnotationExported] = keys(exportedLabels) + ";" + keys(exportedAnnotations)

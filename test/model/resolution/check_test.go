@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -50,6 +51,7 @@ func disputed() []clusterset.Export {
 		export("ap", 2, headless, func(e *clusterset.Export) {
 			e.Ports, e.Families = list{tcp("", 70)}, []corev1.IPFamily{v4}
 			e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
+			e.Preference = hubv1alpha1.PreferLocal
 		}),
 		export("af", 3, func(e *clusterset.Export) { e.Families = []corev1.IPFamily{v6} }),
 	}
@@ -77,6 +79,7 @@ var faults = []struct {
 	{"C5: sessionAffinity: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinity = corev1.ServiceAffinityClientIP }},
 	{"C5: sessionAffinityConfig: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinityConfig = timeout(60) }},
 	{"C6: internalTrafficPolicy: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" }},
+	{"T2: preference: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Preference = "local-only" }},
 	{"C6: trafficDistribution: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.TrafficDistribution = "PreferClose" }},
 	{"C7: families: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = []corev1.IPFamily{v4, v6} }},
 	{"C7: no families", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = nil }},
@@ -95,7 +98,7 @@ var faults = []struct {
 		(*c)[1].Message = `Using the union, names from "eu" first. 13/4 clusters disagree.`
 	}},
 	{"IPFamilyConflict: message does not say that 1/4 clusters disagree", func(_ *conflict.Merged, c *[]conflict.Conflict) {
-		(*c)[6].Message = `Using "IPv4" from oldest service export in "eu".`
+		(*c)[7].Message = `Using "IPv4" from oldest service export in "eu".`
 	}},
 }
 

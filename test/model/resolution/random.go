@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -26,6 +27,7 @@ var (
 	affinities    = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
 	timeouts      = []int32{0, 1, 10800} // 0: no config
 	policies      = []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
+	preferences   = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
 	distributions = []string{"", corev1.ServiceTrafficDistributionPreferClose, "PreferSameNode"}
 	familyLists   = [][]corev1.IPFamily{
 		{corev1.IPv4Protocol},
@@ -84,6 +86,7 @@ var properties = []func(*rand.Rand, *clusterset.Export){
 	},
 	func(r *rand.Rand, e *clusterset.Export) { e.InternalTrafficPolicy = pick(r, policies) },
 	func(r *rand.Rand, e *clusterset.Export) { e.TrafficDistribution = pick(r, distributions) },
+	func(r *rand.Rand, e *clusterset.Export) { e.Preference = pick(r, preferences) },
 	changeFamilies, changeFamilies,
 	func(r *rand.Rand, e *clusterset.Export) { e.Labels = pick(r, sets) },
 	func(r *rand.Rand, e *clusterset.Export) { e.Annotations = pick(r, sets) },

@@ -30,6 +30,7 @@ var table = []row{
 	{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, sessionAffinityConfig},
 	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, internalTrafficPolicy},
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, trafficDistribution},
+	{"PreferenceConflict", preference},
 	{mcsv1beta1.ServiceExportReasonIPFamilyConflict, families},
 	{mcsv1beta1.ServiceExportReasonLabelsConflict, labels},
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, annotations},
@@ -114,6 +115,12 @@ func sessionAffinityConfig(byAge []clusterset.Export, m *conflict.Merged) int {
 func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 	m.InternalTrafficPolicy = byAge[0].InternalTrafficPolicy
 	return count(byAge, func(e clusterset.Export) bool { return e.InternalTrafficPolicy != m.InternalTrafficPolicy })
+}
+
+// preference is T2: resolved like any other property.
+func preference(byAge []clusterset.Export, m *conflict.Merged) int {
+	m.Preference = byAge[0].Preference
+	return count(byAge, func(e clusterset.Export) bool { return e.Preference != m.Preference })
 }
 
 // trafficDistribution is C6, second half. None and some disagree.

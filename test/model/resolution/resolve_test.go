@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -116,6 +117,7 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 		e.Ports = []clusterset.Port{grpc90}
 		e.SessionAffinity, e.SessionAffinityConfig = corev1.ServiceAffinityClientIP, timeout(60)
 		e.InternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyLocal
+		e.Preference = hubv1alpha1.PreferLocal
 		e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
 		e.Families = []corev1.IPFamily{v6}
 		e.Labels, e.Annotations = map[string]string{"tier": "gold"}, map[string]string{"note": "x"}
@@ -123,7 +125,7 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 	m, got := Resolve([]clusterset.Export{other, export("eu", 0)})
 	want := []reason{
 		"TypeConflict", "PortConflict", "SessionAffinityConflict", "SessionAffinityConfigConflict", "InternalTrafficPolicyConflict",
-		"TrafficDistributionConflict", "IPFamilyConflict", "LabelsConflict", "AnnotationsConflict",
+		"TrafficDistributionConflict", "PreferenceConflict", "IPFamilyConflict", "LabelsConflict", "AnnotationsConflict",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

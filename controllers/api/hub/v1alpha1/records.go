@@ -106,6 +106,11 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
+	// preference says whose endpoints carry the traffic of a cluster that has some of its own; "" and none: all.
+	// +optional
+	// +kubebuilder:validation:Enum="";none;prefer-local;local-only
+	Preference Preference `json:"preference,omitempty"`
+
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -123,6 +128,16 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:MaxProperties=256
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
 }
+
+// Preference is what the annotation clusterset-dns.io/preference of a ServiceExport asks for (T2).
+type Preference string
+
+// The preferences.
+const (
+	PreferNone  Preference = "none"         // every cluster's endpoints
+	PreferLocal Preference = "prefer-local" // the own cluster's while any of them is ready, else every other's
+	LocalOnly   Preference = "local-only"   // the own cluster's
+)
 
 // ServicePort is one port of the exported Service.
 type ServicePort struct {
