@@ -187,7 +187,7 @@ func (s *source) reasons(t *testing.T) (events, conditions, types set) {
 		f.each(func(n ast.Node, around []ast.Node) {
 			switch n := n.(type) {
 			case *ast.ValueSpec:
-				s.constant(n, f, types)
+				s.constant(n, f, conditions, types)
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && f.imports[x.Name] == upstream {
 					s.fromUpstream(n, f, conditions, types)
@@ -263,11 +263,16 @@ func (s *source) reason(into set, e ast.Expr, f *file) {
 	}
 }
 
-// constant takes a condition's type.
-func (s *source) constant(v *ast.ValueSpec, f *file, types set) {
+// constant takes a condition's type, or a reason.
+func (s *source) constant(v *ast.ValueSpec, f *file, conditions, types set) {
 	for _, name := range v.Names {
-		if value, ok := s.consts[f.path][name.Name]; ok && strings.HasPrefix(name.Name, "Condition") {
+		value, ok := s.consts[f.path][name.Name]
+		switch {
+		case !ok:
+		case strings.HasPrefix(name.Name, "Condition"):
 			s.put(types, value, name)
+		case strings.HasPrefix(name.Name, "Reason"):
+			s.put(conditions, value, name)
 		}
 	}
 }
