@@ -271,10 +271,16 @@ func (s *source) constant(v *ast.ValueSpec, f *file, conditions, types set) {
 		case !ok:
 		case strings.HasPrefix(name.Name, "Condition"):
 			s.put(types, value, name)
-		case strings.HasPrefix(name.Name, "Reason"):
+		case conditionReason(v.Type):
 			s.put(conditions, value, name)
 		}
 	}
+}
+
+// conditionReason tells whether a constant's type is upstream's for reasons.
+func conditionReason(t ast.Expr) bool {
+	sel, ok := t.(*ast.SelectorExpr)
+	return ok && strings.HasSuffix(sel.Sel.Name, "ConditionReason")
 }
 
 func (s *source) fromUpstream(n *ast.SelectorExpr, f *file, conditions, types set) {

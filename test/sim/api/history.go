@@ -1,0 +1,153 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Snapshot is a backup of etcd.
+type Snapshot struct {
+	objects map[string]table
+	version int64
+	ips     map[string]bool
+}
+
+// Snapshot takes a backup.
+func (s *Server) Snapshot() Snapshot {
+	return Snapshot{objects: maps.Clone(s.objects), version: s.version, ips: maps.Clone(s.ips.taken)}
+}
+
+// Restore goes back to a backup, and resourceVersions fall back with it. A watch that has seen higher ones waits for those to come a
+// second time, and shows nothing till then; what was written in between it never shows.
+func (s *Server) Restore(b Snapshot) {
+	clear(s.feeds)
+	s.objects, s.version, s.ips.taken = maps.Clone(b.objects), b.version, maps.Clone(b.ips)
+}
+
+// Empty is a restore without a backup, after which the admin has applied again what keep holds for.
+func (s *Server) Empty(keep func(client.Object) bool) {
+	for k, objects := range s.objects {
+		s.objects[k] = slices.DeleteFunc(slices.Clone(objects), func(o client.Object) bool { return !keep(o) })
+	}
+	clear(s.feeds)
+	s.version = 10
+}
+
+func (k Key) groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: kinds[k.Kind].group, Kind: k.Kind}
+}
+
+// label is the server's name as part of a UID, which must hold no dot.
+func (s *Server) label() string { return strings.ReplaceAll(s.Name, ".", "-") }
+
+// collectable are the kinds whose objects have owners, or a namespace, here.
+var collectable = []string{EndpointSlice, Lease, Service, ServiceExport, ServiceImport, ServiceExportRecord, EndpointRecord}
+
+// Orphans are the objects that the garbage collector is about to delete: all their owners are gone, or an owner waits for it
+// (foreground deletion).
+func (s *Server) Orphans() []Key {
+	var out []Key
+	for _, kind := range collectable {
+		for _, o := range s.List(kind) {
+			refs := o.GetOwnerReferences()
+			orphan := len(refs) > 0
+			for _, ref := range refs {
+				owner := s.Get(Key{ref.Kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: ref.Name}})
+				if owner != nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil {
+					orphan = false
+				}
+			}
+			if orphan {
+				out = append(out, KeyOf(o))
+			}
+		}
+	}
+	return out
+}
+
+// Foreground is the finalizer of an owner that waits for its dependents.
+const Foreground = "foregroundDeletion"
+
+// Waiting are the owners whose last dependent is gone.
+func (s *Server) Waiting() []Key {
+	var out []Key
+	for _, kind := range collectable {
+		for _, o := range s.List(kind) {
+			if o.GetDeletionTimestamp() == nil || len(o.GetFinalizers()) != 1 || o.GetFinalizers()[0] != Foreground {
+				continue
+			}
+			if !s.owns(o) {
+				out = append(out, KeyOf(o))
+			}
+		}
+	}
+	return out
+}
+
+func (s *Server) owns(owner client.Object) bool {
+	for _, kind := range collectable {
+		for _, o := range s.List(kind) {
+			for _, ref := range o.GetOwnerReferences() {
+				if ref.UID == owner.GetUID() {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Collect lets the garbage collector look at one object again, and deletes or releases it.
+func (s *Server) Collect(k Key) error {
+	o := s.Get(k)
+	if o == nil {
+		return fmt.Errorf("%s is gone", k)
+	}
+	if o.GetDeletionTimestamp() != nil {
+		o = clone(o)
+		o.SetFinalizers(nil)
+		return s.Update("garbage-collector", o, false)
+	}
+	return s.Delete("garbage-collector", k, nil)
+}
+
+// Going are the objects that the namespace controller is about to delete, and the namespaces that are empty.
+func (s *Server) Going() []Key {
+	var out []Key
+	for _, ns := range s.List(Namespace) {
+		if ns.GetDeletionTimestamp() == nil {
+			continue
+		}
+		empty := true
+		for _, kind := range collectable {
+			for _, o := range s.List(kind) {
+				if o.GetNamespace() == ns.GetName() {
+					out, empty = append(out, KeyOf(o)), false
+				}
+			}
+		}
+		if empty {
+			out = append(out, KeyOf(ns))
+		}
+	}
+	return out
+}
+
+// Finish lets the namespace controller delete one of Going.
+func (s *Server) Finish(k Key) error {
+	o := s.Get(k)
+	if o == nil {
+		return fmt.Errorf("%s is gone", k)
+	}
+	if k.Kind == Namespace {
+		s.put(&Write{User: NamespaceController, Key: k, Old: o})
+		return nil
+	}
+	return s.Delete(NamespaceController, k, nil)
+}

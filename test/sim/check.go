@@ -1,0 +1,321 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// check compares the settled world with the truth, and ends the run with all that differs.
+func (w *World) check() {
+	var problems []error
+	state := ""
+	records := map[string]bool{}
+	for _, n := range names {
+		t := w.truthOf(n)
+		before := len(problems)
+		maps.Copy(records, t.records())
+		for _, m := range w.honest() {
+			for _, err := range []error{w.checkImport(m, &t), w.checkService(m, &t), w.checkSlices(m, &t), w.checkExport(m, &t)} {
+				if err != nil {
+					problems = append(problems, fmt.Errorf("%s in %s: %w", n, m.id, err))
+				}
+			}
+		}
+		if len(problems) > before {
+			state += w.describe(n)
+		}
+	}
+	problems = append(problems, w.checkRecords(records))
+	for _, m := range w.honest() {
+		problems = append(problems, w.checkProfile(m))
+	}
+	if err := errors.Join(problems...); err != nil {
+		w.fail("the settled state is not what the exports come to:\n%v\n%s", err, state)
+	}
+}
+
+// differ compares; nil and empty are the same.
+func differ(what string, want, got any) error {
+	if equality.Semantic.DeepEqual(want, got) {
+		return nil
+	}
+	return fmt.Errorf("%s is %s, want %s", what, show(got), show(want))
+}
+
+func (w *World) checkImport(m *member, t *truth) error {
+	imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, t.name)
+	wanted := len(t.exports) > 0 && m.namespace(t.name.Namespace) != nil
+	switch {
+	case !wanted && imp == nil:
+		return nil
+	case !wanted:
+		return fmt.Errorf("there is a ServiceImport, though nobody exports it or its namespace is gone (I1, I2)")
+	case imp == nil:
+		return fmt.Errorf("there is no ServiceImport, though %v export it (I1)", t.merged.Clusters)
+	}
+	families := t.families(m)
+	want := mcsv1beta1.ServiceImportSpec{
+		Type: t.merged.Type, IPFamilies: families, Ports: []mcsv1beta1.ServicePort{}, InternalTrafficPolicy: &t.merged.InternalTrafficPolicy,
+		SessionAffinity: t.merged.SessionAffinity, SessionAffinityConfig: t.merged.SessionAffinityConfig,
+	}
+	for _, p := range t.merged.Ports {
+		port := mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Number}
+		if p.AppProtocol != "" {
+			port.AppProtocol = &p.AppProtocol
+		}
+		want.Ports = append(want.Ports, port)
+	}
+	if t.merged.TrafficDistribution != "" {
+		want.TrafficDistribution = &t.merged.TrafficDistribution
+	}
+	status, reason := metav1.ConditionTrue, "Ready"
+	switch {
+	case len(families) == 0:
+		status, reason = metav1.ConditionFalse, "IPFamilyNotSupported"
+	case t.merged.Type == mcsv1beta1.ClusterSetIP && len(want.Ports) == 0:
+		status, reason = metav1.ConditionFalse, "Pending"
+	case t.merged.Type == mcsv1beta1.ClusterSetIP:
+		want.IPs = m.vips(t.name, families)
+		if len(want.IPs) != len(families) {
+			return fmt.Errorf("the derived Service has %v for %v", want.IPs, families)
+		}
+	}
+	var clusters []string
+	for _, c := range imp.Status.Clusters {
+		clusters = append(clusters, c.Cluster)
+	}
+	return errors.Join(
+		differ("spec of the ServiceImport (I3)", want, imp.Spec),
+		differ("status.clusters (I4)", t.merged.Clusters, clusters),
+		differ("status.endpointSliceObjects (I5)", mcsv1beta1.EndpointSliceObjectsPresent, imp.Status.EndpointSliceObjects),
+		differ("annotation derived-service", derivedName(t.name), imp.Annotations["multicluster.kubernetes.io/derived-service"]),
+		exported("label", t.merged.Labels, imp.Labels), exported("annotation", t.merged.Annotations, imp.Annotations),
+		condition(imp.Status.Conditions, "Ready", status, reason, imp.Generation),
+	)
+}
+
+// exported is C8 for one of the two maps: all that was exported is there, except the keys of the field and ours.
+func exported(what string, want, got map[string]string) error {
+	for k, v := range want {
+		if !strings.Contains(k, "clusterset-dns.io/") && got[k] != v {
+			return fmt.Errorf("exported %s %s is %q, want %q (C8)", what, k, got[k], v)
+		}
+	}
+	if _, ours := want["team"]; !ours && got["team"] != "" {
+		return fmt.Errorf("%s team=%s is there, though the oldest does not export it (C8)", what, got["team"])
+	}
+	return nil
+}
+
+// condition is E8, too: it must be of the current generation.
+func condition(in []metav1.Condition, kind string, status metav1.ConditionStatus, reason string, generation int64) error {
+	c := meta.FindStatusCondition(in, kind)
+	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != generation {
+		return fmt.Errorf("condition %s is %s, want %s/%s of generation %d", kind, show(c), status, reason, generation)
+	}
+	return nil
+}
+
+// vips are the derived Service's addresses in the order of families.
+func (m *member) vips(n types.NamespacedName, families []corev1.IPFamily) []string {
+	svc := get[*corev1.Service](m, api.Service, types.NamespacedName{Namespace: n.Namespace, Name: derivedName(n)})
+	if svc == nil {
+		return nil
+	}
+	var out []string
+	for _, f := range families {
+		if i := slices.Index(svc.Spec.IPFamilies, f); i >= 0 {
+			out = append(out, svc.Spec.ClusterIPs[i])
+		}
+	}
+	return out
+}
+
+func (w *World) checkService(m *member, t *truth) error {
+	svc := get[*corev1.Service](m, api.Service, types.NamespacedName{Namespace: t.name.Namespace, Name: derivedName(t.name)})
+	if len(t.exports) == 0 || m.namespace(t.name.Namespace) == nil || t.merged.Type == mcsv1beta1.Headless || len(t.families(m)) == 0 || len(t.merged.Ports) == 0 {
+		return nil // one that is there stays for a while, or for the VIP's next use
+	}
+	if svc == nil {
+		return fmt.Errorf("there is no derived Service")
+	}
+	want := svc.Spec.DeepCopy()
+	want.Type, want.Ports, want.Selector = corev1.ServiceTypeClusterIP, nil, nil
+	want.SessionAffinity, want.InternalTrafficPolicy, want.TrafficDistribution = t.merged.SessionAffinity, &t.merged.InternalTrafficPolicy, nil
+	if t.merged.SessionAffinity == corev1.ServiceAffinityNone {
+		want.SessionAffinityConfig = nil
+	} else if t.merged.SessionAffinityConfig != nil {
+		want.SessionAffinityConfig = t.merged.SessionAffinityConfig
+	}
+	if t.merged.TrafficDistribution != "" {
+		want.TrafficDistribution = &t.merged.TrafficDistribution
+	}
+	var got []string
+	for _, p := range svc.Spec.Ports {
+		got = append(got, fmt.Sprintf("%s %s/%d", p.Name, p.Protocol, p.Port))
+	}
+	var ports []string
+	for _, p := range t.merged.Ports {
+		ports = append(ports, fmt.Sprintf("%s %s/%d", proxyName(p), p.Protocol, p.Number))
+	}
+	is := svc.Spec.DeepCopy()
+	is.Ports = nil
+	return errors.Join(
+		differ("derived Service's ports", ports, got),
+		differ("derived Service", want, is),
+		differ("derived Service's managed-by", kube.Manager, svc.Labels["app.kubernetes.io/managed-by"]),
+	)
+}
+
+func (w *World) checkSlices(m *member, t *truth) error {
+	imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, t.name)
+	got := map[string]*discoveryv1.EndpointSlice{}
+	for _, s := range m.imported(t.name) {
+		if previous := got[s.Annotations["clusterset-dns.io/record"]]; previous != nil {
+			return fmt.Errorf("slices %s and %s are of the same source", s.Name, previous.Name)
+		}
+		got[s.Annotations["clusterset-dns.io/record"]] = s
+	}
+	var problems []error
+	if imp != nil {
+		for _, src := range t.sources {
+			s := got[src.record]
+			delete(got, src.record)
+			if s == nil {
+				problems = append(problems, fmt.Errorf("no imported slice of %s (S1)", src.record))
+				continue
+			}
+			problems = append(problems, t.checkSlice(m, imp, src, s))
+		}
+	}
+	for _, record := range slices.Sorted(maps.Keys(got)) {
+		problems = append(problems, fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", got[record].Name, record))
+	}
+	return errors.Join(problems...)
+}
+
+func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
+	labels := map[string]string{
+		mcsv1beta1.LabelServiceName: t.name.Name, mcsv1beta1.LabelSourceCluster: src.cluster,
+		discoveryv1.LabelServiceName: derivedName(t.name), discoveryv1.LabelManagedBy: kube.Manager,
+	}
+	if t.merged.Type == mcsv1beta1.Headless {
+		labels[corev1.IsHeadlessService] = ""
+	}
+	no := false
+	owners := []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: imp.Name, UID: imp.UID, Controller: &no}}
+	if err := errors.Join(
+		differ("labels", labels, s.Labels), differ("owners", owners, s.OwnerReferences), differ("addressType", src.slice.AddressType, s.AddressType),
+		differ("ports (C3, C4)", t.ports(src), s.Ports), differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),
+	); err != nil {
+		return fmt.Errorf("slice %s of %s: %w", s.Name, src.record, err)
+	}
+	return nil
+}
+
+func (w *World) checkExport(m *member, t *truth) error {
+	_, v := exportOf(m, t.name)
+	if v == "" {
+		return nil
+	}
+	export := get[*mcsv1beta1.ServiceExport](m, api.ServiceExport, t.name)
+	conditions, generation := export.Status.Conditions, export.Generation
+	if v != valid {
+		return errors.Join(
+			condition(conditions, "Valid", metav1.ConditionFalse, string(v), generation),
+			condition(conditions, "Ready", metav1.ConditionFalse, "Pending", generation))
+	}
+	status, reason := metav1.ConditionFalse, "NoConflicts"
+	if len(t.reasons) > 0 {
+		status, reason = metav1.ConditionTrue, strings.Join(t.reasons, ",")
+	}
+	return errors.Join(
+		condition(conditions, "Valid", metav1.ConditionTrue, "Valid", generation),
+		condition(conditions, "Ready", metav1.ConditionTrue, "Exported", generation),
+		condition(conditions, "Conflict", status, reason, generation))
+}
+
+func recordName(n types.NamespacedName, cluster string) string {
+	return n.Name + "." + n.Namespace + "." + cluster
+}
+
+// checkRecords: the hub has the records in effect and no other, and so has every member.
+func (w *World) checkRecords(wanted map[string]bool) error {
+	var problems []error
+	have := func(where string, kind string, o interface{ GetName() string }, withdrawn bool) {
+		if !withdrawn && !wanted[o.GetName()] {
+			problems = append(problems, fmt.Errorf("%s %s of %s is in effect, though nobody exports that", kind, o.GetName(), where))
+		}
+	}
+	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](w.hub, api.ServiceExportRecord) {
+		have("the hub", api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
+	}
+	for _, rec := range all[*hubv1alpha1.EndpointRecord](w.hub, api.EndpointRecord) {
+		have("the hub", api.EndpointRecord, rec, rec.Spec.Withdrawn)
+	}
+	for _, m := range w.honest() {
+		for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
+			have(m.id, api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
+			if meta.IsStatusConditionTrue(rec.Status.Conditions, hubv1alpha1.ConditionHeld) {
+				problems = append(problems, fmt.Errorf("record %s in %s is still held: %s", rec.Name, m.id, show(rec.Status.Conditions)))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkProfile: the inventory has a member's version and properties (P3, ID5).
+func (w *World) checkProfile(m *member) error {
+	profile, _ := w.hub.Get(api.Key{Kind: api.ClusterProfile, NamespacedName: types.NamespacedName{Namespace: hubNamespace, Name: m.id}}).(*inventoryv1alpha1.ClusterProfile)
+	want := []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: m.id}, {Name: clusterset.PropertySet, Value: "set"}}
+	return errors.Join(
+		differ("version of "+m.id+" in its ClusterProfile", version, profile.Status.Version.Kubernetes),
+		differ("properties of "+m.id+" in its ClusterProfile", want, profile.Status.Properties),
+	)
+}
+
+// checkForgotten: a day later nothing is left of what was withdrawn, nor of VIPs that nobody needs.
+func (w *World) checkForgotten() {
+	servers := []*api.Server{w.hub}
+	for _, m := range w.honest() {
+		servers = append(servers, m.server)
+		for _, svc := range all[*corev1.Service](m.server, api.Service) {
+			if svc.Annotations["clusterset-dns.io/unused-since"] != "" {
+				w.fail("the VIP of %s %s was not needed for a day and is still held", m.id, svc.Name)
+			}
+		}
+	}
+	for _, s := range servers {
+		for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+			for _, o := range s.List(kind) {
+				if originOf(o).Withdrawn && originOf(o).ClusterID != w.liarID() {
+					w.fail("%s of %s was withdrawn a day ago and is still there", api.KeyOf(o), s.Name)
+				}
+			}
+		}
+	}
+}
+
+func (w *World) liarID() string {
+	if w.liar == nil {
+		return ""
+	}
+	return w.liar.member.id
+}

@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// truth is what one name must come to, in every cluster: computed from the users' objects and the text, not by the reconcilers.
+type truth struct {
+	name    types.NamespacedName
+	exports []clusterset.Export // of all clusters
+	merged  conflict.Merged
+	reasons []string // of conflict
+	sources []source
+}
+
+// source is one EndpointSlice of one exporter, as every importer must have it.
+type source struct {
+	cluster, record string
+	slice           *discoveryv1.EndpointSlice
+	peer            bool // a record of the liar's: of its addresses, not all may be imported
+}
+
+// verdict is what must become of one ServiceExport (E3).
+type verdict string
+
+const (
+	valid       verdict = "Valid"
+	noService   verdict = "NoService"
+	invalidType verdict = "InvalidServiceType"
+)
+
+// exportOf is what a member exports under a name, and what its ServiceExport must say of that; "" where there is none.
+func exportOf(m *member, n types.NamespacedName) (e clusterset.Export, v verdict) {
+	export := get[*mcsv1beta1.ServiceExport](m, api.ServiceExport, n)
+	svc := get[*corev1.Service](m, api.Service, n)
+	switch {
+	case export == nil:
+		return e, ""
+	case svc == nil:
+		return e, noService
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return e, invalidType
+	}
+	e = clusterset.Export{
+		Cluster: m.id, Namespace: n.Namespace, Name: n.Name, Created: export.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
+		SessionAffinity: svc.Spec.SessionAffinity, SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: *svc.Spec.InternalTrafficPolicy, Families: svc.Spec.IPFamilies,
+		Labels: export.Spec.ExportedLabels, Annotations: export.Spec.ExportedAnnotations,
+	}
+	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		e.Type = mcsv1beta1.Headless
+	}
+	if d := svc.Spec.TrafficDistribution; d != nil {
+		e.TrafficDistribution = *d
+	}
+	for _, p := range svc.Spec.Ports {
+		port := clusterset.Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		e.Ports = append(e.Ports, port)
+	}
+	return e, valid
+}
+
+// truthOf resolves one name.
+func (w *World) truthOf(n types.NamespacedName) truth {
+	t := truth{name: n}
+	for _, m := range w.honest() {
+		e, v := exportOf(m, n)
+		if v != valid {
+			continue
+		}
+		t.exports = append(t.exports, e)
+		for _, s := range m.slicesOf(n) {
+			if s.AddressType != discoveryv1.AddressTypeFQDN {
+				t.sources = append(t.sources, source{cluster: m.id, record: string(s.UID) + "." + m.id, slice: s})
+			}
+		}
+	}
+	if w.liar != nil {
+		w.liar.exports(&t)
+	}
+	merged, reasons := resolution.Resolve(t.exports)
+	t.merged = merged
+	for _, r := range reasons {
+		t.reasons = append(t.reasons, string(r))
+	}
+	return t
+}
+
+// records are the names of those that say all of it.
+func (t *truth) records() map[string]bool {
+	out := map[string]bool{}
+	for _, e := range t.exports {
+		out[recordName(t.name, e.Cluster)] = true
+	}
+	for _, s := range t.sources {
+		out[s.record] = true
+	}
+	return out
+}
+
+// exports adds what the liar stands by.
+func (l *liar) exports(t *truth) {
+	rec, _ := l.says[l.recordName(t.name)].(*hubv1alpha1.ServiceExportRecord)
+	if rec == nil {
+		return
+	}
+	e := exportOfRecord(rec)
+	t.exports = append(t.exports, e)
+	for name, o := range l.says {
+		if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok && nameOf(rec) == t.name {
+			t.sources = append(t.sources, source{cluster: l.member.id, record: name, slice: sliceOf(rec), peer: true})
+		}
+	}
+}
+
+// exportOfRecord is what a valid record says.
+func exportOfRecord(rec *hubv1alpha1.ServiceExportRecord) clusterset.Export {
+	e := clusterset.Export{
+		Cluster: rec.Spec.ClusterID, Namespace: rec.Spec.ServiceNamespace, Name: rec.Spec.ServiceName, Created: rec.Spec.ExportedAt.Time,
+		Type: rec.Spec.Type, SessionAffinity: rec.Spec.SessionAffinity, SessionAffinityConfig: rec.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster, Families: rec.Spec.IPFamilies,
+		Labels: rec.Spec.ExportedLabels, Annotations: rec.Spec.ExportedAnnotations,
+	}
+	if p := rec.Spec.InternalTrafficPolicy; p != nil {
+		e.InternalTrafficPolicy = *p
+	}
+	if d := rec.Spec.TrafficDistribution; d != nil {
+		e.TrafficDistribution = *d
+	}
+	for _, p := range rec.Spec.Ports {
+		port := clusterset.Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		e.Ports = append(e.Ports, port)
+	}
+	return e
+}
+
+// sliceOf is the slice that a record would be of.
+func sliceOf(rec *hubv1alpha1.EndpointRecord) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{AddressType: rec.Spec.AddressType}
+	for _, p := range rec.Spec.Ports {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: p.Port})
+	}
+	for _, e := range rec.Spec.Endpoints {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{e.Address}, Conditions: discoveryv1.EndpointConditions{Ready: e.Ready}})
+	}
+	return s
+}
+
+// derivedName is DESIGN §11's.
+func derivedName(n types.NamespacedName) string {
+	sum := sha256.Sum256([]byte(n.Namespace + "/" + n.Name))
+	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
+}
+
+// claimable is S4, as far as the liar tries it.
+func claimable(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast() && !reserved[0].Contains(a)
+}
+
+// proxyName is the name of a port between the derived Service and kube-proxy (docs/decisions/0006).
+func proxyName(p clusterset.Port) string {
+	return strings.ToLower(string(p.Protocol)) + "-" + strconv.Itoa(int(p.Number))
+}
+
+// ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it serves that. Each
+// is there for kube-proxy, unless there is no VIP, and by the import's name, unless that is kube-proxy's for another.
+func (t *truth) ports(s source) []discoveryv1.EndpointPort {
+	out := []discoveryv1.EndpointPort{}
+	add := func(name string, p discoveryv1.EndpointPort) {
+		if !slices.ContainsFunc(out, func(q discoveryv1.EndpointPort) bool { return *q.Name == name }) {
+			out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+		}
+	}
+	names := t.merged.Names[s.cluster]
+	for _, p := range s.slice.Ports {
+		for _, u := range t.merged.Ports {
+			if name, ok := names[*p.Name]; ok && name == u.Name && t.merged.Type == mcsv1beta1.ClusterSetIP {
+				add(proxyName(u), p)
+			}
+		}
+	}
+	for _, p := range s.slice.Ports {
+		if name, ok := names[*p.Name]; ok {
+			add(name, p)
+		}
+	}
+	return out
+}
+
+// endpoints are a source's as an importer must have them: what only its own cluster can know stays at home, and hints say where traffic
+// is to be kept near (DESIGN §4).
+func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
+	out := []discoveryv1.Endpoint{}
+	for _, e := range s.slice.Endpoints {
+		e = *e.DeepCopy()
+		if s.peer && !claimable(e.Addresses[0]) {
+			continue
+		}
+		if s.cluster != importer {
+			e.NodeName, e.TargetRef = nil, nil
+		}
+		e.Hints = nil
+		if t.merged.TrafficDistribution != "" && e.Zone != nil {
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// families are those of the import in one cluster (C7).
+func (t *truth) families(m *member) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, f := range t.merged.Families {
+		if slices.Contains(m.server.Families, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// Stats are for the reader of a run.
+type Stats struct {
+	Steps, Settled int
+	Slowest        time.Duration // to settle, simulated
+	Events         map[string]int
+}
+
+func (s *Stats) add(o Stats) {
+	s.Steps, s.Settled, s.Slowest = s.Steps+o.Steps, s.Settled+o.Settled, max(s.Slowest, o.Slowest)
+	for k, n := range o.Events {
+		s.Events[k] += n
+	}
+}
+
+type history struct{ Stats }
+
+func newHistory() history { return history{Stats{Events: map[string]int{}}} }
+
+// place is a name in a member.
+type place struct {
+	member string
+	name   types.NamespacedName
+}
+
+// guard is what must hold at every write.
+type guard struct {
+	vips     map[types.UID]map[corev1.IPFamily]string // of each import, since it was made
+	forgiven map[place]bool                           // where users have destroyed what a VIP is kept by
+	deleted  map[place]bool                           // where an admin deleted the derived Service
+	last     map[place]time.Time                      // when the import was last there
+}
+
+func newGuard() guard {
+	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}}
+}
+
+func (g *guard) forgive(m *member, n types.NamespacedName)      { g.forgiven[place{m.id, n}] = true }
+func (g *guard) adminDeleted(m *member, n types.NamespacedName) { g.deleted[place{m.id, n}] = true }
+
+// settled: what users destroyed has been made again, and counts from now on.
+func (g *guard) settled() {
+	clear(g.forgiven)
+	clear(g.deleted)
+}
+
+// watch looks at one change; m is nil for the hub's.
+func (w *World) watch(m *member, c *api.Write) {
+	if m == nil {
+		w.watchHub(c)
+		return
+	}
+	if imp, ok := c.Old.(*mcsv1beta1.ServiceImport); ok {
+		w.guard.last[place{m.id, client.ObjectKeyFromObject(imp)}] = w.now
+	}
+	if c.User != api.Agent {
+		return
+	}
+	w.watchOwnership(m, c)
+	w.watchAddresses(m, c)
+	w.watchFrozen(m, c)
+	w.watchVIP(m, c)
+}
+
+// watchHub: a record of what nobody touched is not withdrawn, whatever the hub has been through.
+func (w *World) watchHub(c *api.Write) {
+	id, member := strings.CutPrefix(c.User, api.Member)
+	if !member || id == w.liarID() || c.Old == nil || c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointRecord || !w.frozen[nameOf(c.Old)] {
+		return
+	}
+	if c.New != nil && (!originOf(c.New).Withdrawn || originOf(c.Old).Withdrawn) || originOf(c.Old).Withdrawn {
+		return
+	}
+	if t := w.truthOf(nameOf(c.Old)); t.records()[c.Key.Name] {
+		w.fail("%s takes %s from the hub, though what it is of is there and nobody touched it", c.User, c.Key)
+	}
+}
+
+// watchOwnership: an agent writes its own objects, and of a ServiceExport the status.
+func (w *World) watchOwnership(m *member, c *api.Write) {
+	ours := func(o client.Object, label string) bool { return o == nil || o.GetLabels()[label] == kube.Manager }
+	ok := false
+	switch c.Key.Kind {
+	case api.ServiceExport:
+		ok = c.Status
+	case api.ServiceImport:
+		ok = true
+	case api.Service:
+		ok = strings.HasPrefix(c.Key.Name, "derived-") && ours(c.New, "app.kubernetes.io/managed-by")
+	case api.EndpointSlice:
+		// One whose labels a user removed is known by its name.
+		ok = ours(c.New, discoveryv1.LabelManagedBy) && (ours(c.Old, discoveryv1.LabelManagedBy) || strings.HasPrefix(c.Key.Name, "derived-"))
+	case api.ServiceExportRecord, api.Lease:
+		ok = c.Key.Namespace == kube.SystemNamespace
+	}
+	if !ok {
+		w.fail("the agent of %s %ss %s, which is not its own", m.id, c.Verb(), c.Key)
+	}
+}
+
+// watchAddresses is S4, for every slice that is imported from somebody else.
+func (w *World) watchAddresses(m *member, c *api.Write) {
+	s, ok := c.New.(*discoveryv1.EndpointSlice)
+	if !ok || s.Labels[mcsv1beta1.LabelSourceCluster] == m.id {
+		return
+	}
+	for _, e := range s.Endpoints {
+		if !claimable(e.Addresses[0]) {
+			w.fail("%s imports %s, which no peer may claim (S4)", m.id, e.Addresses[0])
+		}
+	}
+}
+
+// importOf is the name that a member's object belongs to.
+func importOf(c *api.Write) (n types.NamespacedName, ok bool) {
+	o := c.New
+	if o == nil {
+		o = c.Old
+	}
+	n.Namespace = o.GetNamespace()
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		return client.ObjectKeyFromObject(o), true
+	case *discoveryv1.EndpointSlice:
+		n.Name = o.Labels[mcsv1beta1.LabelServiceName]
+		return n, n.Name != ""
+	case *hubv1alpha1.ServiceExportRecord:
+		return nameOf(o), true
+	case *corev1.Service:
+		for _, known := range names {
+			if known.Namespace == o.Namespace && derivedName(known) == o.Name {
+				return known, true
+			}
+		}
+	}
+	return n, false
+}
+
+// watchFrozen: what nobody touches does not change, whatever fails. Absence is not deletion.
+func (w *World) watchFrozen(m *member, c *api.Write) {
+	n, ok := importOf(c)
+	if !ok || !w.frozen[n] {
+		return
+	}
+	if c.Old == nil || c.New == nil {
+		if c.Key.Kind == api.Service && c.New == nil && get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n) == nil {
+			return // a VIP that is not needed any more
+		}
+		if rec, ok := c.Old.(*hubv1alpha1.ServiceExportRecord); ok && rec.Spec.Withdrawn {
+			return
+		}
+		if rec, ok := c.New.(*hubv1alpha1.ServiceExportRecord); ok && rec.Spec.Withdrawn {
+			return
+		}
+		w.fail("nobody touches %s, and the agent of %s %ss %s", n, m.id, c.Verb(), c.Key)
+	}
+	if was, is := essence(c.Old), essence(c.New); !equality.Semantic.DeepEqual(was, is) {
+		w.fail("nobody touches %s, and the agent of %s %ss %s:\n  was %s\n  is  %s", n, m.id, c.Verb(), c.Key, show(was), show(is))
+	}
+}
+
+// essence is what others go by.
+func essence(o client.Object) any {
+	switch o := o.(type) {
+	case *mcsv1beta1.ServiceImport:
+		return []any{o.Spec, o.Labels, o.Status.Clusters}
+	case *corev1.Service:
+		return o.Spec
+	case *discoveryv1.EndpointSlice:
+		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
+	case *hubv1alpha1.ServiceExportRecord:
+		spec := *o.Spec.DeepCopy()
+		spec.Revision, spec.WithdrawnAt = 0, nil
+		return spec
+	}
+	return nil
+}
+
+// watchVIP is I6: an address once given out is the import's for its life; and it is kept for an hour after that.
+func (w *World) watchVIP(m *member, c *api.Write) {
+	n, ok := importOf(c)
+	if !ok || w.guard.forgiven[place{m.id, n}] {
+		return
+	}
+	if imp, ok := c.New.(*mcsv1beta1.ServiceImport); ok {
+		given := w.guard.vips[imp.UID]
+		if given == nil {
+			given = map[corev1.IPFamily]string{}
+			w.guard.vips[imp.UID] = given
+		}
+		if w.guard.deleted[place{m.id, n}] && len(imp.Spec.IPs) == 0 {
+			w.guard.forgive(m, n) // the address was in the import only, and the import became Headless before the Service was back
+			return
+		}
+		for i, ip := range imp.Spec.IPs {
+			f := api.FamilyOf(ip)
+			if i >= len(imp.Spec.IPFamilies) || imp.Spec.IPFamilies[i] != f {
+				w.fail("I3: import %s in %s has ips %v in another order than ipFamilies %v", n, m.id, imp.Spec.IPs, imp.Spec.IPFamilies)
+			}
+			if given[f] != "" && given[f] != ip {
+				w.fail("I6: the %s VIP of import %s in %s was %s and is %s", f, n, m.id, given[f], ip)
+			}
+			given[f] = ip
+		}
+	}
+	svc, ok := c.Old.(*corev1.Service)
+	if !ok || c.New != nil || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		return
+	}
+	last := w.guard.last[place{m.id, n}]
+	if get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n) != nil || w.now.Sub(last) < time.Hour-15*time.Minute {
+		w.fail("I6: the agent of %s gives up the VIP %v of %s, whose import was there %s ago", m.id, svc.Spec.ClusterIPs, n, w.now.Sub(last))
+	}
+}
+
+// show is an object for a person.
+func show(v any) string {
+	if c, ok := v.([]string); ok {
+		return fmt.Sprintf("%q", c)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprintf("%+v", v)
+	}
+	return string(data)
+}

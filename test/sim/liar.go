@@ -1,0 +1,251 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// liar is a member in other hands: no agent, but its credentials for the hub. Before each quiet it repents: what it says then, everybody
+// must make the same of.
+type liar struct {
+	*World
+	member   *member
+	revision int64
+	says     map[string]client.Object // what it stands by, by record name
+	renewed  time.Time
+}
+
+func newLiar(w *World) *liar {
+	m := w.members[len(w.members)-1]
+	for _, a := range slices.Clone(m.agents) {
+		a.die()
+	}
+	w.note("%s is a liar", m.id)
+	return &liar{World: w, member: m, says: map[string]client.Object{}, revision: 1}
+}
+
+func (l *liar) user() string { return api.Member + l.member.id }
+
+// publish writes a record, whatever is there.
+func (l *liar) publish(o client.Object) {
+	o.SetNamespace(hubNamespace)
+	var err error
+	if there := l.World.hub.Get(api.KeyOf(o)); there != nil {
+		o.SetResourceVersion(there.GetResourceVersion())
+		o.SetUID(there.GetUID())
+		err = l.World.hub.Update(l.user(), o, false)
+	} else {
+		o.SetResourceVersion("")
+		err = l.World.hub.Create(l.user(), o, false)
+	}
+	l.note("liar publishes %s: %v", api.KeyOf(o), err)
+}
+
+func (l *liar) origin(n types.NamespacedName) hubv1alpha1.Origin {
+	l.revision++
+	return hubv1alpha1.Origin{ClusterID: l.member.id, ServiceNamespace: n.Namespace, ServiceName: n.Name, Revision: l.revision}
+}
+
+// acts does something to one name.
+func (l *liar) acts(n types.NamespacedName) {
+	switch l.rng.IntN(11) {
+	case 0, 1:
+		l.publish(l.export(n, l.chance(0.5)))
+	case 2, 3:
+		l.publish(l.slice(n, l.chance(0.5)))
+	case 4: // an old revision, or an unchanged one with other content
+		rec := l.export(n, false)
+		rec.Spec.Revision = max(1, rec.Spec.Revision-int64(l.rng.IntN(10)))
+		l.publish(rec)
+	case 5:
+		l.vanish()
+	case 6:
+		rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}}
+		rec.Spec.Origin = l.origin(n)
+		rec.Spec.Withdrawn = true
+		l.publish(rec)
+	case 7:
+		l.states([]string{"a", "b"})
+	default:
+		l.forges()
+	}
+}
+
+// forges says something in another member's name, of any name at all, which the hub's policies refuse.
+func (l *liar) forges() {
+	n := pick(l.World, names)
+	rec := l.export(n, false)
+	rec.Spec.ClusterID = pick(l.World, l.honest()).id
+	rec.Name = recordName(n, rec.Spec.ClusterID)
+	rec.Spec.Revision = l.now.Add(time.Hour).UnixMilli()
+	l.publish(rec)
+}
+
+func (l *liar) recordName(n types.NamespacedName) string { return recordName(n, l.member.id) }
+
+// export is a record of what it claims to export; nonsense passes the schema of the CRD, and nothing more.
+func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.ServiceExportRecord {
+	at := metav1.NewTime(l.now.Add(time.Duration(l.rng.IntN(200)-180) * time.Hour).Truncate(time.Second))
+	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}}
+	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
+		Origin: l.origin(n), ExportedAt: &at, Type: pick(l.World, []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}),
+		IPFamilies: pick(l.World, families), SessionAffinity: corev1.ServiceAffinityNone, ExportedLabels: l.labels(),
+	}
+	for _, p := range l.ports() {
+		rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+	}
+	if !nonsense {
+		return rec
+	}
+	sideways := "Sideways"
+	switch l.rng.IntN(6) {
+	case 0:
+		rec.Spec.Ports = append(rec.Spec.Ports, rec.Spec.Ports[0])
+	case 1:
+		rec.Spec.Ports[0].Name = "No Port!"
+	case 2:
+		rec.Spec.TrafficDistribution = &sideways
+	case 3:
+		rec.Spec.ExportedLabels = map[string]string{"team": "not a label value"}
+	case 4:
+		rec.Spec.Ports[0].AppProtocol = &[]string{"a b"}[0]
+	case 5:
+		rec.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv4Protocol}
+	}
+	return rec
+}
+
+// noPeer are addresses that no peer may claim (S4).
+var noPeer = []string{"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "10.200.1.1"}
+
+// slice is a record of endpoints it claims to have, some of which nobody may claim.
+func (l *liar) slice(n types.NamespacedName, nonsense bool) *hubv1alpha1.EndpointRecord {
+	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("lie-%s-%d.%s", n.Name, l.rng.IntN(2), l.member.id)}}
+	rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: l.origin(n), AddressType: discoveryv1.AddressTypeIPv4}
+	for _, p := range l.ports() {
+		number := 8000 + p.Port
+		rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &number})
+	}
+	for i := range l.rng.IntN(4) {
+		ready, address := true, fmt.Sprintf("10.99.0.%d", i+1)
+		if l.chance(0.3) {
+			address = pick(l.World, noPeer)
+		}
+		rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: address, Ready: &ready})
+	}
+	if nonsense {
+		rec.Spec.Ports = append(rec.Spec.Ports, rec.Spec.Ports[0])
+	}
+	return rec
+}
+
+// vanish deletes one of its records without a word.
+func (l *liar) vanish() {
+	own := l.records()
+	if len(own) == 0 {
+		return
+	}
+	o := pick(l.World, own)
+	l.note("liar deletes %s: %v", api.KeyOf(o), l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
+}
+
+// records are those of its that the hub has.
+func (l *liar) records() (out []client.Object) {
+	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
+		for _, o := range l.World.hub.List(kind) {
+			if strings.HasSuffix(o.GetName(), "."+l.member.id) {
+				out = append(out, o)
+			}
+		}
+	}
+	return out
+}
+
+// states renews the Lease, with a statement of what it has.
+func (l *liar) states(names []string) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.member.id}}
+	now := metav1.NewMicroTime(l.now)
+	lease.Spec.RenewTime, l.renewed = &now, l.now
+	lease.Annotations = map[string]string{liveness.AnnotationRecords: liveness.Statement(names)}
+	l.publish(lease)
+}
+
+// repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It says so as an
+// honest member would, by higher revisions and by its Lease; names in keep stay as they are.
+func (l *liar) repents(keep map[types.NamespacedName]bool) {
+	maps.DeleteFunc(l.says, func(_ string, o client.Object) bool { return !keep[nameOf(o)] })
+	for _, n := range names {
+		if keep[n] || l.chance(0.5) {
+			continue
+		}
+		rec, slice := l.export(n, false), l.slice(n, false)
+		l.says[rec.Name], l.says[slice.Name] = rec, slice
+	}
+	for _, o := range l.records() {
+		if l.says[o.GetName()] == nil && l.chance(0.5) { // else it vanishes, which the Lease confirms
+			l.publish(l.withdrawal(o))
+		} else if l.says[o.GetName()] == nil {
+			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.says)) {
+		o := l.says[name]
+		l.revision++
+		originOf(o).Revision = l.revision
+		l.publish(o)
+	}
+	l.confirms()
+}
+
+func (l *liar) withdrawal(o client.Object) client.Object {
+	o = o.DeepCopyObject().(client.Object)
+	at := metav1.NewTime(l.now)
+	l.revision++
+	switch rec := o.(type) {
+	case *hubv1alpha1.ServiceExportRecord:
+		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: rec.Spec.Origin}
+	case *hubv1alpha1.EndpointRecord:
+		rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: rec.Spec.Origin}
+	}
+	origin := originOf(o)
+	origin.Revision, origin.Withdrawn, origin.WithdrawnAt = l.revision, true, &at
+	return o
+}
+
+// confirms renews the Lease with the truth, where that is due.
+func (l *liar) confirms() {
+	if l.now.Sub(l.renewed) < 10*time.Second && l.quiet {
+		return
+	}
+	l.states(slices.Sorted(maps.Keys(l.says)))
+}
+
+func originOf(o client.Object) *hubv1alpha1.Origin {
+	switch rec := o.(type) {
+	case *hubv1alpha1.ServiceExportRecord:
+		return &rec.Spec.Origin
+	case *hubv1alpha1.EndpointRecord:
+		return &rec.Spec.Origin
+	}
+	panic(fmt.Sprintf("%T is no record", o))
+}
+
+func nameOf(o client.Object) types.NamespacedName {
+	origin := originOf(o)
+	return types.NamespacedName{Namespace: origin.ServiceNamespace, Name: origin.ServiceName}
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// enough seeds to find any planted fault.
+const enough = 40
+
+// planted are faults that the simulation must find, and the words that it must find for one of them.
+var planted = []struct {
+	name, says string
+	agent      func(*kube.Env)
+	hub        func(*api.Server)
+}{
+	{name: "absence is taken as deletion", says: "nobody touches", agent: func(env *kube.Env) {
+		env.Gone = func(string, string) bool { return true }
+	}},
+	{name: "the owner's word is never believed", says: "which no cluster exports", agent: func(env *kube.Env) {
+		env.Gone = func(string, string) bool { return false }
+	}},
+	{name: "a hub that was restored is not read again", says: "the settled state", agent: func(env *kube.Env) {
+		env.Relist = func(string, string) {}
+	}},
+	{name: "the hub takes what a member says for another", says: "nobody touches", hub: func(s *api.Server) { s.Policies = nil }},
+	{name: "any address is imported", says: "(S4)", agent: func(env *kube.Env) { env.Reserved = nil }},
+	{name: "removal goes before addition", says: "C9", agent: local(func(c *broken) {
+		c.update = func(ctx context.Context, o client.Object) error {
+			if s, ok := o.(*discoveryv1.EndpointSlice); ok {
+				again := s.DeepCopy()
+				again.ResourceVersion = ""
+				if err := c.Client.Delete(ctx, s); err != nil {
+					return err
+				}
+				return c.Client.Create(ctx, again)
+			}
+			return c.Client.Update(ctx, o)
+		}
+	})},
+	{name: "imported slices stay", says: "(S2)", agent: local(func(c *broken) {
+		c.delete = func(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+			if _, ok := o.(*discoveryv1.EndpointSlice); ok {
+				return nil
+			}
+			return c.Client.Delete(ctx, o, opts...)
+		}
+	})},
+	{name: "a VIP that was lost is not asked for again", says: "I6", agent: local(func(c *broken) {
+		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			if svc, ok := o.(*corev1.Service); ok {
+				svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "", nil
+			}
+			return c.Client.Create(ctx, o, opts...)
+		}
+	})},
+	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
+		c.update = func(ctx context.Context, o client.Object) error {
+			if rec, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && !rec.Spec.Withdrawn {
+				return nil
+			}
+			return c.Client.Update(ctx, o)
+		}
+	})},
+	{name: "a pass writes what is there already", says: "a pass over a settled state writes", agent: func(env *kube.Env) {
+		right := env.Families
+		env.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
+			ns := &corev1.Namespace{}
+			if err := env.Local.Get(ctx, client.ObjectKey{Name: kube.SystemNamespace}, ns); err != nil {
+				return nil, err
+			}
+			if err := env.Local.Update(ctx, ns); err != nil {
+				return nil, err
+			}
+			return right(ctx)
+		}
+	}},
+	{name: "a cached object is changed", says: "changed by its reader", agent: local(func(c *broken) {
+		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			var services corev1.ServiceList
+			if err := c.Client.List(ctx, &services); err != nil {
+				return err
+			}
+			for i := range services.Items {
+				services.Items[i].Labels = map[string]string{"mine": "yes"}
+			}
+			return c.Client.Create(ctx, o, opts...)
+		}
+	})},
+}
+
+// broken is a client that does some of its work otherwise.
+type broken struct {
+	client.Client
+	create func(context.Context, client.Object, ...client.CreateOption) error
+	update func(context.Context, client.Object) error
+	delete func(context.Context, client.Object, ...client.DeleteOption) error
+}
+
+func (b *broken) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if b.create == nil {
+		return b.Client.Create(ctx, o, opts...)
+	}
+	return b.create(ctx, o, opts...)
+}
+
+func (b *broken) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if b.update == nil {
+		return b.Client.Update(ctx, o, opts...)
+	}
+	return b.update(ctx, o)
+}
+
+func (b *broken) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if b.delete == nil {
+		return b.Client.Delete(ctx, o, opts...)
+	}
+	return b.delete(ctx, o, opts...)
+}
+
+// local breaks the client of an agent's own cluster.
+func local(how func(*broken)) func(*kube.Env) {
+	return func(env *kube.Env) {
+		b := &broken{Client: env.Local}
+		how(b)
+		env.Local = b
+	}
+}
+
+// TestPlantedFaultsAreFound: a simulation that finds nothing may have nothing to find, or be blind.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	for _, p := range planted {
+		t.Run(p.name, func(t *testing.T) {
+			others := map[string]uint64{}
+			for seed, o := range play(1, enough, func(seed uint64) Options {
+				o := options(seed)
+				o.BreakAgent, o.BreakHub = p.agent, p.hub
+				return o
+			}) {
+				var v *Violation
+				if !errors.As(o.err, &v) {
+					continue
+				}
+				what, _, _ := strings.Cut(v.What, "\n  ")
+				if strings.Contains(v.What, p.says) {
+					t.Logf("found with seed %d: %.300s", seed, what)
+					return
+				}
+				others[what] = seed
+			}
+			t.Errorf("not found within %d seeds; others were: %v", enough, others)
+		})
+	}
+}

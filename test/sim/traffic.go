@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
+	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
+)
+
+// backend is what clients of a VIP reach: a port in a family.
+type backend struct {
+	family   discoveryv1.AddressType
+	protocol corev1.Protocol
+	number   int32
+}
+
+// flow is what a pass of serviceimport knows of ready endpoints when it begins, and which of them are without traffic before its next
+// write. No write of its own may make that more (C9): additions come first, removals last.
+type flow struct {
+	name   types.NamespacedName
+	known  map[backend]bool
+	before []backend
+}
+
+// watchTraffic looks at the writes of one pass; what it returns ends that.
+func (a *agent) watchTraffic(l *loop, req reconcile.Request) (end func()) {
+	outer := a.flow
+	a.flow = nil
+	if l.Name == "serviceimport" {
+		a.flow = &flow{name: req.NamespacedName, known: a.known(req.NamespacedName)}
+	}
+	return func() { a.flow = outer }
+}
+
+// known are the backends with a ready endpoint in what the agent's caches show of a name, as it is resolved by the text.
+func (a *agent) known(n types.NamespacedName) map[backend]bool {
+	t := truth{name: n}
+	for _, o := range a.local.All(api.ServiceExportRecord) {
+		if rec := o.(*hubv1alpha1.ServiceExportRecord); !rec.Spec.Withdrawn && nameOf(rec) == n {
+			t.exports = append(t.exports, exportOfRecord(rec))
+		}
+	}
+	t.merged, _ = resolution.Resolve(t.exports)
+	out := map[backend]bool{}
+	if t.merged.Type != mcsv1beta1.ClusterSetIP {
+		return out
+	}
+	seen := map[string]word{}
+	for _, o := range a.local.All(api.EndpointSlice) {
+		s := o.(*discoveryv1.EndpointSlice)
+		if own := kube.SourceOf(s); own == n {
+			t.count(out, a.id, s)
+		}
+		if kube.ImportOf(s) == n {
+			seen[s.Annotations["clusterset-dns.io/record"]] = wordOf(s)
+		}
+	}
+	if a.hub == nil {
+		return out
+	}
+	for _, o := range a.hub.All(api.EndpointRecord) {
+		rec := o.(*hubv1alpha1.EndpointRecord)
+		is := word{rec.CreationTimestamp.Unix(), rec.Spec.Revision}
+		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) && !nonsense(rec) {
+			t.count(out, rec.Spec.ClusterID, sliceOf(rec))
+		}
+	}
+	return out
+}
+
+// word is when an owner said something: in which of the records that the hub had of one name, one after the other, and which revision.
+type word struct{ created, revision int64 }
+
+func (w word) before(other word) bool {
+	return w.created <= other.created && w.revision < other.revision
+}
+
+// wordOf is the one that an imported slice was made by; the first ever where a user has removed what tells.
+func wordOf(s *discoveryv1.EndpointSlice) (w word) {
+	if _, err := fmt.Sscanf(s.Annotations["clusterset-dns.io/revision"], "%d %d", &w.created, &w.revision); err != nil {
+		return word{}
+	}
+	return w
+}
+
+// nonsense tells whether a record of endpoints is of the liar's making, and not imported.
+func nonsense(rec *hubv1alpha1.EndpointRecord) bool {
+	var names []string
+	for _, p := range rec.Spec.Ports {
+		if slices.Contains(names, p.Name) {
+			return true
+		}
+		names = append(names, p.Name)
+	}
+	return false
+}
+
+// count adds the backends that a cluster's slice has a ready endpoint for.
+func (t *truth) count(out map[backend]bool, cluster string, s *discoveryv1.EndpointSlice) {
+	if !slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) }) {
+		return
+	}
+	for _, p := range s.Ports {
+		name, ok := t.merged.Names[cluster][*p.Name]
+		i := slices.IndexFunc(t.merged.Ports, func(u clusterset.Port) bool { return u.Name == name })
+		if ok && i >= 0 && *p.Protocol == t.merged.Ports[i].Protocol { // else the slice is older than its Service's ports
+			out[backend{s.AddressType, t.merged.Ports[i].Protocol, t.merged.Ports[i].Number}] = true
+		}
+	}
+}
+
+func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+// without are the backends that the derived Service offers and the agent knows an endpoint for, while kube-proxy finds none.
+func (a *agent) without(f *flow) []backend {
+	svc := get[*corev1.Service](a.member, api.Service, types.NamespacedName{Namespace: f.name.Namespace, Name: derivedName(f.name)})
+	if svc == nil {
+		return nil
+	}
+	var out []backend
+	for _, family := range svc.Spec.IPFamilies {
+		for _, p := range svc.Spec.Ports {
+			b := backend{discoveryv1.AddressType(family), p.Protocol, p.Port}
+			if f.known[b] && !reached(all[*discoveryv1.EndpointSlice](a.server, api.EndpointSlice), svc, p, b) {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// reached tells whether kube-proxy finds a ready endpoint for a Service's port: it joins by the port's name.
+func reached(among []*discoveryv1.EndpointSlice, svc *corev1.Service, p corev1.ServicePort, b backend) bool {
+	for _, s := range among {
+		_, headless := s.Labels[corev1.IsHeadlessService]
+		if s.Namespace != svc.Namespace || s.Labels[discoveryv1.LabelServiceName] != svc.Name || headless || s.AddressType != b.family {
+			continue
+		}
+		joins := func(q discoveryv1.EndpointPort) bool { return *q.Name == p.Name && *q.Protocol == p.Protocol }
+		if slices.ContainsFunc(s.Ports, joins) && slices.ContainsFunc(s.Endpoints, ready) {
+			return true
+		}
+	}
+	return false
+}
+
+// aboutToWrite notes how traffic flows before a write.
+func (a *agent) aboutToWrite() {
+	a.writing = a
+	if a.flow != nil {
+		a.flow.before = a.without(a.flow)
+	}
+}
+
+// wrote compares.
+func (w *World) wrote(c *api.Write) {
+	a := w.writing
+	if a == nil || a.flow == nil || c.User != api.Agent {
+		return
+	}
+	for _, b := range a.without(a.flow) {
+		if svc, ok := c.New.(*corev1.Service); ok && a.believes(svc, b) {
+			continue // somebody else has just taken the endpoints away, whose pass comes next
+		}
+		if !slices.Contains(a.flow.before, b) {
+			w.fail("C9: %s %ss %s, after which %s/%d (%s) of live import %s in %s has no endpoint, though one is known and ready",
+				a.name, c.Verb(), c.Key, b.protocol, b.number, b.family, a.flow.name, a.id)
+		}
+	}
+}
+
+// believes tells whether the agent's cache has endpoints for a backend of its derived Service.
+func (a *agent) believes(svc *corev1.Service, b backend) bool {
+	var cached []*discoveryv1.EndpointSlice
+	for _, o := range a.local.All(api.EndpointSlice) {
+		cached = append(cached, o.(*discoveryv1.EndpointSlice))
+	}
+	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Protocol == b.protocol && p.Port == b.number && reached(cached, svc, p, b)
+	})
+}
