@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -29,8 +30,11 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 		t.Fatalf("deploy/hub/README.md has %d blocks of commands; three steps, the check that follows, and what to look at are known here", len(hub))
 	}
 	member := commands(t, filepath.Join(root, "deploy/member/README.md"))
-	if len(member) != 4 {
-		t.Fatalf("deploy/member/README.md has %d blocks of commands; three steps and what to look at are known here", len(member))
+	if len(member) != 5 {
+		t.Fatalf("deploy/member/README.md has %d blocks of commands; three steps, what to look at, and the way back are known here", len(member))
+	}
+	if leave := "annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "="; !strings.Contains(member[4], leave) {
+		t.Errorf("the way back is not %q:\n%s", leave, member[4])
 	}
 	for _, block := range append(hub[:3:3], member[:3]...) {
 		if out, err := e.shell(ctx, dir, block); err != nil {
