@@ -212,7 +212,9 @@ func TestClusterSetHasDefaults(t *testing.T) {
 	e := setUp(t)
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
 	must(t, e.admin.Create(t.Context(), set, client.DryRunAll))
-	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared}, Lease: hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40}}
+	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared}, Lease: hubv1alpha1.LeaseSpec{
+		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
+	}}
 	if set.Spec != want {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)
 	}
