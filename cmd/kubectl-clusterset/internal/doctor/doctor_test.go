@@ -1,0 +1,288 @@
+package doctor_test
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const nodeLocal = `cluster.local:53 {
+    cache {
+        disable success clusterset.local
+        disable denial clusterset.local
+    }
+    forward . __PILLAR__CLUSTER__DNS__
+}
+clusterset.local:53 {
+    forward . __PILLAR__CLUSTER__DNS__
+}
+.:53 {
+    cache 30
+    forward . __PILLAR__UPSTREAM__SERVERS__
+}
+`
+
+func lease(name string, age, ahead time.Duration) coordinationv1.Lease {
+	seconds, at, renewed := int32(40), metav1.NewTime(now.Add(-age)), metav1.NewMicroTime(now.Add(ahead-age))
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}},
+		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+	}
+}
+
+func profile(name, uid string) inventoryv1alpha1.ClusterProfile {
+	p := inventoryv1alpha1.ClusterProfile{}
+	p.Name, p.CreationTimestamp = name, metav1.NewTime(now.Add(-time.Hour))
+	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": uid}
+	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}}
+	return p
+}
+
+func slice(cluster, address string) discoveryv1.EndpointSlice {
+	s := discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}}}
+	s.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster}
+	return s
+}
+
+// sound is a member in which nothing is wrong.
+func sound(t *testing.T) *doctor.Facts {
+	t.Helper()
+	example, err := os.ReadFile("../../../../corefile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imp := mcsv1beta1.ServiceImport{}
+	imp.Namespace, imp.Name, imp.Spec.Type = "shop", "web", mcsv1beta1.Headless
+	imp.Labels = map[string]string{"app.kubernetes.io/managed-by": "clusterset-controller.clusterset-dns.io"}
+	agent := &appsv1.Deployment{}
+	agent.Status.AvailableReplicas = 2
+	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east", "--hub-namespace=blue"}}}
+	set := hubv1alpha1.ClusterSet{}
+	set.Name = "blue"
+	ns := &corev1.Namespace{}
+	ns.Name, ns.Labels = "blue", map[string]string{"multicluster.x-k8s.io/clusterset": "blue"}
+	kinds := func() doctor.Kinds {
+		return doctor.Kinds{
+			Want: map[string][]string{"a.example": {"v1"}, "b.example": {"v1"}}, Have: map[string][]string{"a.example": {"v1"}, "b.example": {"v1", "v2"}},
+			Policies: []string{"p", "q"}, Enforced: []string{"q", "p"},
+		}
+	}
+	return &doctor.Facts{
+		Version: "v1.36.0", Kinds: kinds(), ID: "east", Set: "blue", UID: "uid-1", Now: now, Deployment: agent,
+		Credentials: &doctor.Credentials{Server: "https://hub.example:6443", Namespace: "blue", Account: "mcs-east", Expires: now.Add(23 * time.Hour)},
+		HubFacts: doctor.HubFacts{
+			Version: "v1.32.1", Now: now, Namespace: ns, Sets: []hubv1alpha1.ClusterSet{set},
+			Profiles: []inventoryv1alpha1.ClusterProfile{profile("east", "uid-1"), profile("west", "uid-2")},
+			Leases:   []coordinationv1.Lease{lease("east", 5*time.Second, 0), lease("west", 9*time.Second, time.Second)},
+			Kinds:    kinds(), Controller: agent,
+		},
+		DNSFacts:      doctor.DNSFacts{Image: "registry.example/coredns:v1", Corefile: string(example), NodeLocal: nodeLocal},
+		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		Imported:      []mcsv1beta1.ServiceImport{imp},
+		Slices:        []discoveryv1.EndpointSlice{slice("east", "10.1.0.5"), slice("west", "10.2.0.5"), slice("north", "10.3.0.5")},
+	}
+}
+
+func TestASoundMemberHasNoFindings(t *testing.T) {
+	r := doctor.Examine(sound(t))
+	for _, o := range r.Outcomes {
+		if o.NotMade != "" || len(o.Findings) > 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if len(r.Outcomes) != len(doctor.Checks()) || r.Errors() != 0 {
+		t.Errorf("%d outcomes", len(r.Outcomes))
+	}
+}
+
+// edit changes the Corefile, and fails where there is nothing to change.
+func edit(old, with string) func(*doctor.Facts) {
+	return func(f *doctor.Facts) {
+		if !strings.Contains(f.DNSFacts.Corefile, old) {
+			panic("no " + old)
+		}
+		f.DNSFacts.Corefile = strings.ReplaceAll(f.DNSFacts.Corefile, old, with)
+	}
+}
+
+type planted struct {
+	name, check string
+	severity    doctor.Severity
+	plant       func(f *doctor.Facts)
+	what        string // in the finding
+}
+
+const (
+	bad    = doctor.Error
+	notice = doctor.Warning
+)
+
+// TestPlantedMisconfigurationsAreFound is issue 4, E: one mistake at a time, found by the check that is for it.
+func TestPlantedMisconfigurationsAreFound(t *testing.T) {
+	found := map[string]bool{}
+	for _, p := range append(append(inMember, inHub...), inDNS...) {
+		found[p.check] = true
+		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+			f := sound(t)
+			p.plant(f)
+			r := doctor.Examine(f)
+			var hit *doctor.Finding
+			for _, o := range r.Outcomes {
+				if o.NotMade != "" {
+					t.Errorf("%s was not made: %s", o.Check, o.NotMade)
+				}
+				for i := range o.Findings {
+					if o.Check == p.check {
+						hit = &o.Findings[i]
+					}
+				}
+			}
+			if hit == nil || hit.Severity != p.severity || !strings.Contains(hit.What, p.what) || hit.Remedy == "" {
+				t.Errorf("%s: %+v, want %s with %q; all: %+v", p.check, hit, p.severity, p.what, r.Outcomes)
+			}
+		})
+	}
+	for _, c := range doctor.Checks() {
+		if !found[c.Name] {
+			t.Errorf("no mistake is planted for the check %s: does it find any?", c.Name)
+		}
+	}
+}
+
+var inMember = []planted{
+	{"old Kubernetes", "kubernetes-version", bad, func(f *doctor.Facts) { f.Version = "v1.31.9+k3s1" }, "1.31.9"},
+	{"a CRD is missing", "kinds", bad, func(f *doctor.Facts) { delete(f.Kinds.Have, "b.example") }, "no kind b.example"},
+	{"a CRD of an older project", "kinds", bad, func(f *doctor.Facts) { f.Kinds.Have["a.example"] = []string{"v0"} }, "not as v1 but as v0"},
+	{"a policy was deleted", "policies", bad, func(f *doctor.Facts) { f.Kinds.Enforced = []string{"p"} }, "does not enforce the ValidatingAdmissionPolicies q"},
+	{"no id", "cluster-id", bad, func(f *doctor.Facts) { f.ID = "" }, "has no id"},
+	{"a bad id", "cluster-id", bad, func(f *doctor.Facts) { f.ID = "Not_One" }, `"Not_One"`},
+	{"not a member", "membership", bad, func(f *doctor.Facts) { f.Set = "" }, "member of no clusterset"},
+	{"leaving", "membership", notice, func(f *doctor.Facts) { f.Leaving = true }, "is leaving"},
+	{"no agent", "agent-deployment", bad, func(f *doctor.Facts) { f.Deployment, f.HubFacts.Leases = nil, nil }, "there is no Deployment"},
+	{"agent scaled to nothing", "agent-deployment", bad, func(f *doctor.Facts) {
+		f.HubFacts.Leases = nil
+		f.Deployment.Spec.Replicas = new(int32)
+	}, "scaled to 0"},
+	{"no such image", "agent-deployment", bad, func(f *doctor.Facts) {
+		f.HubFacts.Leases = nil
+		f.Deployment.Status.AvailableReplicas = 0
+		f.Pods = []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}}}}}}}
+	}, "ImagePullBackOff"},
+	{"agent of another id", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[1] = "--cluster-id=west" }, "--cluster-id=west"},
+	{"agent of another clusterset", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[2] = "--hub-namespace=red" }, "--hub-namespace=red"},
+	{"agent lacks rights", "agent-rights", bad, func(f *doctor.Facts) { f.AgentLacks = []string{"create services", "a", "b", "c", "d", "e"} }, "may not create services, a, b, c, d, and 1 more"},
+	{"agent refused", "agent-word", bad, func(f *doctor.Facts) { f.Set, f.Says = "", "cluster id east is held by another cluster" }, "held by another"},
+	{"no credentials", "credentials", bad, func(f *doctor.Facts) { f.Credentials = nil }, "has no credentials"},
+	{"credentials are nonsense", "credentials", bad, func(f *doctor.Facts) { f.Credentials = &doctor.Credentials{Problem: "it is no JSON Web Token"} }, "no JSON Web Token"},
+	{"another member's token", "token-account", bad, func(f *doctor.Facts) { f.Credentials.Account = "mcs-west" }, "is of mcs-west"},
+	{"token ran out", "token-lifetime", bad, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(-3 * time.Hour) }, "ran out 3h ago"},
+	{"token for a year", "token-lifetime", notice, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(365 * 24 * time.Hour) }, "lives for another 365d"},
+	{"hub on loopback", "hub-address", notice, func(f *doctor.Facts) { f.Credentials.Server = "https://127.0.0.1:6443" }, "no pod reaches"},
+	{"hub without TLS", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Server = "http://hub.example:8080" }, "no https URL"},
+	{"hub not verified", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Insecure = true }, "not verified"},
+	{"hub not reached", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "connection refused" }, "connection refused"},
+	{"pods in the service range", "ranges-here", bad, func(f *doctor.Facts) { f.PodRanges[0] = netip.MustParsePrefix("10.96.4.0/24") }, "overlap"},
+	{"a peer in our pod range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.1.9.9") }, "own pod range 10.1.0.0/16"},
+	{"a peer in our service range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.96.0.9") }, "own service range"},
+	{"two peers with one range", "ranges-peers", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.3.0.5") }, "north and west both export an endpoint 10.3.0.5"},
+	{"another implementation", "imports-others", notice, func(f *doctor.Facts) { f.Imported[0].Labels = nil }, "shop/web"},
+}
+
+var inHub = []planted{
+	{"old hub", "hub-version", bad, func(f *doctor.Facts) { f.HubFacts.Version = "v1.29.0" }, "the hub runs"},
+	{"the RoleBinding is missing", "hub-rights", bad, func(f *doctor.Facts) { f.HubFacts.MemberLacks = []string{"create leases"} }, "may not create leases"},
+	{"no ClusterSet", "hub-clusterset", bad, func(f *doctor.Facts) { f.HubFacts.Sets = nil }, "holds no ClusterSet"},
+	{"two ClusterSets", "hub-clusterset", bad, func(f *doctor.Facts) { f.HubFacts.Sets = append(f.HubFacts.Sets, f.HubFacts.Sets[0]) }, "holds 2"},
+	{"another clusterset's hub", "hub-clusterset", bad, func(f *doctor.Facts) { f.Set = "red" }, "its hub's is blue"},
+	{"a kind is missing", "hub-kinds", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Have = nil }, "no kind a.example, b.example"},
+	{"a policy is not bound", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Enforced = nil }, "p, q"},
+	{"the namespace lost its label", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.Namespace.Labels = nil }, "lacks the label"},
+	{"no hub controller", "hub-controller", notice, func(f *doctor.Facts) {
+		f.HubFacts.Controller = nil
+		for i := range f.HubFacts.Profiles {
+			f.HubFacts.Profiles[i].Status.Conditions = nil
+		}
+	}, "its Deployment in clusterset-system is not there"},
+	{"evicted", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles = f.HubFacts.Profiles[1:] }, "has no ClusterProfile east"},
+	{"being evicted", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now} }, "is being deleted"},
+	{"has left", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles[0].Annotations["clusterset-dns.io/left"] = "true" }, "has left"},
+	{"copied credentials", "claim", bad, func(f *doctor.Facts) { f.UID = "uid-9" }, "held by another cluster"},
+	{"agent stands still", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases[0] = lease("east", 3*time.Minute, 0) }, "3m ago"},
+	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] }, "never"},
+	{"this clock is wrong", "clock", notice, func(f *doctor.Facts) { f.Now = now.Add(-time.Minute) }, "1m0s apart"},
+	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, -time.Hour) }, "cluster west is 1h0m0s away"},
+}
+
+var inDNS = []planted{
+	{"stock image with our Corefile", "coredns-image", bad, func(f *doctor.Facts) { f.DNSFacts.Image = "registry.k8s.io/coredns/coredns:v1.12.0" }, "do not start"},
+	{"stock image", "coredns-image", bad, func(f *doctor.Facts) {
+		f.DNSFacts.Image = "docker.io/coredns/coredns:1.12.0"
+		edit("    multicluster clusterset.local\n", "")(f)
+	}, "does not have the plugin"},
+	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
+	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
+	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
+	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
+	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
+	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "stands in another"},
+	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {
+		edit("    multicluster clusterset.local\n", "")(f)
+		edit("pods insecure", "pods insecure\n       multicluster clusterset.local")(f)
+	}, "kubernetes plugin's option"},
+	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"), "as well"},
+	{"the zone on the line kubernetes", "corefile-zone", bad, edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "makes up names"},
+	{"a name in hosts", "corefile-zone", notice, edit("    ready\n", "    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},
+	{"noendpoints", "corefile-options", bad, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
+	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
+	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
+	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"), "success and denial"},
+	{"cached NXDOMAIN", "corefile-cache", notice, edit("disable denial cluster.local clusterset.local", "disable denial cluster.local"), "keeps denial"},
+	{"stale answers", "corefile-cache", bad, edit("disable success cluster.local clusterset.local", "serve_stale"), "stale"},
+	{"no reload", "corefile-reload", notice, edit("    reload\n", ""), "no reload"},
+	{"CoreDNS lacks rights", "coredns-rights", bad, func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
+	{"NodeLocal sends it upstream", "nodelocal-forward", bad, func(f *doctor.Facts) {
+		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "other.local:53 {", 1)
+	}, "__PILLAR__UPSTREAM__SERVERS__"},
+	{"NodeLocal caches", "nodelocal-cache", notice, func(f *doctor.Facts) {
+		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "clusterset.local:53 {\n    cache 30", 1)
+	}, "NodeLocal DNS's cache"},
+}
+
+// A check that is not made is said, and is no pass.
+func TestWhatCouldNotBeReadIsSaid(t *testing.T) {
+	f := sound(t)
+	f.Unread = map[doctor.Topic]string{doctor.DNS: "configmaps is forbidden"}
+	f.DNSFacts = doctor.DNSFacts{}
+	r := doctor.Examine(f)
+	said := 0
+	for _, o := range r.Outcomes {
+		if len(o.Findings) > 0 {
+			t.Errorf("%+v", o)
+		}
+		if strings.Contains(o.NotMade, "configmaps is forbidden") {
+			said++
+		}
+	}
+	var out strings.Builder
+	doctor.Print(&out, &r, true)
+	if said < 5 || !strings.Contains(out.String(), "? not checked: coredns-image, corefile, ") || !strings.Contains(out.String(), "corefile-cache       not made") {
+		t.Error(out.String())
+	}
+}

@@ -1,0 +1,188 @@
+package doctor
+
+import (
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+const renew = "kubectl clusterset join --renew"
+
+var credentialChecks = []Check{
+	{"credentials", []Topic{Secret}, func(f *Facts) []Finding {
+		switch {
+		case f.Credentials == nil:
+			return wrong("kubectl clusterset join", "there is no Secret clusterset-system/%s: the agent has no credentials for the hub", clusterset.SecretHub)
+		case f.Credentials.Problem != "":
+			return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)
+		}
+		return nil
+	}},
+	{"token-account", []Topic{Secret, Membership}, func(f *Facts) []Finding {
+		if c := f.Credentials; c != nil && c.Problem == "" && f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID {
+			return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account, clusterset.AccountPrefix, f.ID)
+		}
+		return nil
+	}},
+	{"token-lifetime", []Topic{Secret}, tokenLifetime},
+	{"hub-address", []Topic{Secret}, hubAddress},
+	{"hub-reachable", []Topic{Secret}, func(f *Facts) []Finding {
+		if f.HubFacts.Refused == "" {
+			return nil
+		}
+		return wrong("if the hub's address is another from here than from the pods, look at the agent's log; else mend the way there, or: "+renew+" --hub-server URL",
+			"with the agent's credentials the hub %s says, from here: %s", f.Credentials.Server, f.HubFacts.Refused)
+	}},
+	{"hub-rights", []Topic{Hub}, func(f *Facts) []Finding {
+		return lacks("this member on the hub", f.HubFacts.MemberLacks, "kubectl clusterset join with the hub admin's credentials, or deploy/hub/README.md, step 3")
+	}},
+}
+
+func tokenLifetime(f *Facts) []Finding {
+	c := f.Credentials
+	if c == nil || c.Problem != "" {
+		return nil
+	}
+	left := c.Expires.Sub(f.Now)
+	switch {
+	case left <= 0:
+		return wrong(renew, "the token for the hub ran out %s ago: imports stand as they were then, and other members see this cluster as gone", table.Age(-left))
+	case left > 24*time.Hour+time.Minute:
+		return warn(renew, "the token for the hub lives for another %s; a day is the most that is safe: the hub's policy on tokens does not hold, or somebody else made it", table.Age(left))
+	}
+	return nil
+}
+
+func hubAddress(f *Facts) []Finding {
+	c := f.Credentials
+	if c == nil || c.Problem != "" {
+		return nil
+	}
+	server, err := url.Parse(c.Server)
+	if err != nil || server.Scheme != "https" || server.Host == "" {
+		return wrong(renew+" --hub-server URL", "the hub's address %q is no https URL", c.Server)
+	}
+	if Loopback(server.Hostname()) {
+		return warn(renew+" --hub-server URL, with the address that this cluster's pods reach the hub at", "the hub's address %s is each machine's own: no pod reaches the hub there", c.Server)
+	}
+	if c.Insecure {
+		return wrong(renew+" with a kubeconfig of the hub that has its certificate authority", "the hub's certificate is not verified: whoever is on the way can be the hub")
+	}
+	return nil
+}
+
+// Loopback tells whether a host is the machine itself.
+func Loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+var hubChecks = []Check{
+	{"hub-version", []Topic{Hub}, func(f *Facts) []Finding { return tooOld("the hub", f.HubFacts.Version) }},
+	{"hub-clusterset", []Topic{Hub}, hubClusterSet},
+	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding { return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init") }},
+	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
+	{"hub-controller", []Topic{Hub}, hubController},
+	{"claim", []Topic{Hub, Membership}, claim},
+	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
+	{"clock", []Topic{Hub}, clocks},
+}
+
+func hubClusterSet(f *Facts) []Finding {
+	switch n := len(f.HubFacts.Sets); {
+	case n == 0:
+		return wrong("kubectl clusterset init", "the clusterset's namespace on the hub holds no ClusterSet: agents wait for it")
+	case n > 1:
+		return wrong("delete all but one", "the clusterset's namespace on the hub holds %d ClusterSets: agents wait until there is one", n)
+	case f.Set != "" && f.HubFacts.Sets[0].Name != f.Set:
+		return wrong("kubectl clusterset leave, then kubectl clusterset join", "this cluster is a member of clusterset %s, and its hub's is %s", f.Set, f.HubFacts.Sets[0].Name)
+	}
+	return nil
+}
+
+// hubPolicies: without the label no policy holds in the namespace.
+func hubPolicies(f *Facts) []Finding {
+	out := policies(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init")
+	if ns := f.HubFacts.Namespace; ns != nil && ns.Labels[clusterset.LabelSet] == "" {
+		out = append(out, wrong("kubectl clusterset init", "the hub's namespace %s lacks the label %s: no policy holds there, and every member can write every other's records", ns.Name, clusterset.LabelSet)...)
+	}
+	return out
+}
+
+// hubController goes by what it does: the conditions of the ClusterProfiles.
+func hubController(f *Facts) []Finding {
+	quiet := len(f.HubFacts.Profiles) > 0
+	for i := range f.HubFacts.Profiles {
+		p := &f.HubFacts.Profiles[i]
+		quiet = quiet && len(p.Status.Conditions) == 0 && f.HubFacts.Now.Sub(p.CreationTimestamp.Time) > time.Minute
+	}
+	if !quiet {
+		return nil
+	}
+	what := "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, so that nothing cleans up after members that leave"
+	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
+		return warn("kubectl clusterset init", "%s; its Deployment in clusterset-system is not there", what)
+	}
+	return warn("on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub", "%s", what)
+}
+
+func claim(f *Facts) []Finding {
+	if f.ID == "" {
+		return nil
+	}
+	for i := range f.HubFacts.Profiles {
+		p := &f.HubFacts.Profiles[i]
+		if p.Name != f.ID {
+			continue
+		}
+		holder := p.Annotations[clusterset.AnnotationClusterUID]
+		switch {
+		case p.DeletionTimestamp != nil:
+			return wrong("wait until it is gone, then kubectl clusterset join", "ClusterProfile %s on the hub is being deleted: this cluster was evicted, or leaves", f.ID)
+		case p.Annotations[clusterset.AnnotationLeft] != "":
+			return wrong("wait until it is gone, then kubectl clusterset join", "ClusterProfile %s on the hub is of a cluster that has left", f.ID)
+		case holder != "" && holder != f.UID:
+			return wrong("kubectl clusterset join --cluster-id ID, with an id of its own", "cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or credentials were copied", f.ID, holder, f.UID)
+		}
+		return nil
+	}
+	return wrong("kubectl clusterset join", "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)
+}
+
+func heartbeat(f *Facts) []Finding {
+	if f.Set == "" || f.fresh() {
+		return nil
+	}
+	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller"
+	for i := range f.HubFacts.Leases {
+		l := &f.HubFacts.Leases[i]
+		if at, _, ok := clock.Renewed(l); ok && l.Name == f.ID {
+			return wrong(remedy, "the agent renewed its Lease on the hub %s ago: for other members this cluster is gone", table.Age(f.HubFacts.Now.Sub(at)))
+		}
+	}
+	return wrong(remedy, "the agent has never renewed its Lease on the hub")
+}
+
+// tolerance of clocks: what is compared is whole seconds, and a write takes its time.
+const tolerance = 10 * time.Second
+
+func clocks(f *Facts) (out []Finding) {
+	const remedy = "set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and certificates and tokens have dates"
+	if ahead := f.Now.Sub(f.HubFacts.Now); ahead.Abs() > tolerance {
+		out = append(out, warn(remedy, "this cluster's API server and the hub's are %v apart", ahead.Abs().Round(time.Second))...)
+	}
+	for i := range f.HubFacts.Leases {
+		l := &f.HubFacts.Leases[i]
+		if _, ahead, ok := clock.Renewed(l); ok && ahead.Abs() > tolerance && !clock.Expired(l, f.HubFacts.Now) {
+			out = append(out, warn(remedy, "the clock of cluster %s is %v away from the hub's", l.Name, ahead.Abs())...)
+		}
+	}
+	return out
+}

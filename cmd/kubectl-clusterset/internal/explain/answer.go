@@ -1,0 +1,131 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+)
+
+// answer asks CoreDNS's own catalogue.
+func (r *Report) answer(f *Facts) {
+	service := build(f)
+	if service == nil {
+		return // a Headless import without a ready endpoint does not exist (N6)
+	}
+	r.Outcome = map[catalog.Outcome]Outcome{catalog.Success: Success, catalog.NoData: NoData, catalog.NameError: NameError}[service.Self(catalog.V4, catalog.Window{}).Outcome]
+	for _, q := range []struct {
+		kind   string
+		wanted catalog.Wanted
+		width  int
+	}{{"A", catalog.V4, 4}, {"AAAA", catalog.V6, 16}} {
+		result := service.Self(q.wanted, catalog.Window{})
+		if result.Outcome != catalog.Success {
+			continue
+		}
+		r.Outcome = Success
+		a := Answer{Question: r.Name, Type: q.kind}
+		for packed := range slices.Chunk([]byte(result.Addrs), q.width) {
+			addr, _ := netip.AddrFromSlice(packed)
+			a.Data = append(a.Data, addr.String())
+		}
+		r.Answers = append(r.Answers, a)
+	}
+	for name, proto := range service.NamedPorts() {
+		if a := r.srv(service, name, proto); len(a.Data) > 0 {
+			r.Answers = append(r.Answers, a)
+		}
+	}
+	for host, cluster := range service.Hosts() {
+		r.Hosts = append(r.Hosts, host+"."+cluster+"."+r.Name)
+	}
+	slices.Sort(r.Hosts)
+}
+
+func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
+	a := Answer{Question: "_" + name + "._" + strings.ToLower(proto) + "." + r.Name, Type: "SRV"}
+	if service.Port(name, proto, catalog.SRV).Outcome != catalog.Success {
+		return a
+	}
+	walk := service.Targets(name, proto, catalog.Window{}).Walk()
+	for walk.Next() {
+		target := r.Name
+		if host, cluster := walk.Host(); host != "" {
+			target = host + "." + cluster + "." + r.Name
+		}
+		a.Data = append(a.Data, strconv.Itoa(int(walk.Number()))+" "+target)
+	}
+	return a
+}
+
+// build strips the objects as the plugin's watches do.
+func build(f *Facts) *catalog.Service {
+	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name, Version: 1}
+	switch f.Import.Spec.Type {
+	case mcsv1beta1.ClusterSetIP:
+		imp.Type = catalog.ClusterSetIP
+	case mcsv1beta1.Headless:
+		imp.Type = catalog.Headless
+	}
+	for _, ip := range f.Import.Spec.IPs {
+		if addr, err := netip.ParseAddr(ip); err == nil {
+			imp.IPs = append(imp.IPs, addr)
+		}
+	}
+	for _, p := range f.Import.Spec.Ports {
+		imp.Ports = append(imp.Ports, catalog.Port{Name: p.Name, Proto: string(p.Protocol), Number: uint16(p.Port)})
+	}
+	var from []*catalog.Slice
+	for i := range f.Slices {
+		s := &f.Slices[i]
+		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
+		if !catalog.IsClusterID(cluster) || s.AddressType == discoveryv1.AddressTypeFQDN {
+			continue
+		}
+		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s), 1))
+	}
+	return catalog.Build(imp, from)
+}
+
+func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
+	for _, p := range s.Ports {
+		var port catalog.Port
+		if p.Name != nil {
+			port.Name = *p.Name
+		}
+		if p.Protocol != nil {
+			port.Proto = string(*p.Protocol)
+		}
+		if p.Port != nil {
+			port.Number = uint16(*p.Port)
+		}
+		out = append(out, port)
+	}
+	return out
+}
+
+func readyOnes(s *discoveryv1.EndpointSlice) (out []catalog.Endpoint) {
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !isReady(e) {
+			continue
+		}
+		for _, a := range e.Addresses {
+			addr, err := netip.ParseAddr(a)
+			if err != nil || addr.Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
+				continue
+			}
+			host := ""
+			if e.Hostname != nil {
+				host = *e.Hostname
+			}
+			out = append(out, catalog.Endpoint{Addr: addr, Host: host})
+		}
+	}
+	return out
+}

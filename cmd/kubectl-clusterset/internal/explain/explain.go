@@ -1,0 +1,217 @@
+// Package explain tells what one name of clusterset.local answers in a cluster, and why. Pure: what was read from the cluster in, a
+// Report out. The decisions are those of the agent (controllers/decide) and of CoreDNS (plugin/multicluster/catalog) themselves.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+// Zone is the one that every cluster of a clusterset answers.
+const Zone = "clusterset.local"
+
+// Facts are read in one cluster.
+type Facts struct {
+	Name           types.NamespacedName
+	Cluster, Set   string // by its ClusterProperties; Set is "" where it is no member
+	NamespaceThere bool
+	Service        *corev1.Service                   // this cluster's own of that name
+	Export         *mcsv1beta1.ServiceExport         // of that Service
+	Import         *mcsv1beta1.ServiceImport         // what CoreDNS answers from
+	Slices         []discoveryv1.EndpointSlice       // those of the import
+	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
+	Alike          []types.NamespacedName            // imports of the same name in other namespaces
+}
+
+// Report is the explanation.
+type Report struct {
+	Name       string     `json:"name"`
+	Cluster    string     `json:"cluster,omitempty"`
+	ClusterSet string     `json:"clusterSet,omitempty"`
+	Outcome    Outcome    `json:"outcome"`
+	Type       string     `json:"type,omitempty"`
+	Answers    []Answer   `json:"answers,omitempty"`
+	Hosts      []string   `json:"hosts,omitempty"`
+	Exporters  []Exporter `json:"exporters,omitempty"`
+	Properties []Property `json:"properties,omitempty"`
+	Withheld   []Withheld `json:"withheld,omitempty"`
+	Problems   []Problem  `json:"problems,omitempty"`
+}
+
+// Outcome is what a question for the name's addresses gets.
+type Outcome string
+
+// The outcomes.
+const (
+	Success   Outcome = "Success"
+	NoData    Outcome = "NoData"
+	NameError Outcome = "NameError"
+)
+
+// Answer is one question below the name that is answered, and with what.
+type Answer struct {
+	Question string   `json:"question"`
+	Type     string   `json:"type"`
+	Data     []string `json:"data"`
+}
+
+// Exporter is one cluster's share. The first is the oldest, which wins conflicts.
+type Exporter struct {
+	Cluster  string    `json:"cluster"`
+	Since    time.Time `json:"since"`
+	Type     string    `json:"type"`
+	Ports    []string  `json:"ports,omitempty"`
+	Ready    int       `json:"ready"`
+	NotReady int       `json:"notReady"`
+	Here     bool      `json:"here,omitempty"` // this cluster itself
+	Held     string    `json:"held,omitempty"` // why it stands although the hub does not show it so
+}
+
+// Property is one thing that the clusters may disagree on, and what came of it.
+type Property struct {
+	Name   string            `json:"name"`
+	Value  string            `json:"value"`
+	From   string            `json:"from"`
+	Others map[string]string `json:"others,omitempty"` // by cluster, where it differs
+}
+
+// Withheld is what a cluster has and the name does not answer, or sends no traffic to.
+type Withheld struct {
+	Cluster string `json:"cluster"`
+	What    string `json:"what"`
+	Why     string `json:"why"`
+}
+
+// Problem is why the name does not do what a user may expect, and what to do.
+type Problem struct {
+	What   string `json:"what"`
+	Remedy string `json:"remedy"`
+}
+
+// ParseName reads web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a dot at its end, or web in a namespace.
+func ParseName(name, namespace string) (types.NamespacedName, error) {
+	short := strings.ToLower(strings.TrimSuffix(name, "."))
+	short = strings.TrimSuffix(strings.TrimSuffix(short, "."+Zone), ".svc")
+	labels := strings.Split(short, ".")
+	if len(labels) == 1 && namespace != "" {
+		labels = append(labels, namespace)
+	}
+	for _, l := range labels {
+		if len(validation.IsDNS1123Label(l)) > 0 {
+			labels = nil
+		}
+	}
+	if len(labels) != 2 {
+		return types.NamespacedName{}, fmt.Errorf("%q is no name of a Service: give SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, or SERVICE with -n NAMESPACE", name, Zone)
+	}
+	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
+}
+
+// Explain makes the report.
+func Explain(f *Facts) Report {
+	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError}
+	exports, refused := f.exports()
+	if f.Import != nil {
+		r.Type = string(f.Import.Spec.Type)
+		r.answer(f)
+	}
+	if len(exports) > 0 {
+		slices.SortFunc(exports, precedes)
+		merged, _ := conflict.Merge(exports)
+		r.exporters(f, exports)
+		r.Properties = properties(exports, &merged)
+		r.Withheld = withheld(f, exports, &merged)
+	}
+	r.Withheld = append(r.Withheld, refused...)
+	r.Problems = problems(f, exports, r.Outcome)
+	return r
+}
+
+// precedes is the order of conflict.Merge (C1), in which exporters are shown.
+func precedes(a, b clusterset.Export) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
+}
+
+// exports are the records that count, and what is wrong with those that do not.
+func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
+	for i := range f.Records {
+		rec := &f.Records[i]
+		if rec.Spec.Withdrawn {
+			continue
+		}
+		e, err := clusterset.ParseExport(rec)
+		if err != nil {
+			refused = append(refused, Withheld{rec.Spec.ClusterID, "its export", "the record is not valid: " + strings.ReplaceAll(err.Error(), "\n", "; ")})
+			continue
+		}
+		out = append(out, e)
+	}
+	return out, refused
+}
+
+// exporters counts every exporter's endpoints as they were imported.
+func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
+	for i := range exports {
+		e := &exports[i]
+		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.held(e.Cluster)}
+		for _, p := range e.Ports {
+			x.Ports = append(x.Ports, portText(p))
+		}
+		for j := range f.Slices {
+			s := &f.Slices[j]
+			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
+				continue
+			}
+			for k := range s.Endpoints {
+				if isReady(&s.Endpoints[k]) {
+					x.Ready++
+				} else {
+					x.NotReady++
+				}
+			}
+		}
+		r.Exporters = append(r.Exporters, x)
+	}
+}
+
+// held is the message of the condition Held of a cluster's record, "" where the hub shows it as it is.
+func (f *Facts) held(cluster string) string {
+	for i := range f.Records {
+		if f.Records[i].Spec.ClusterID != cluster {
+			continue
+		}
+		for _, c := range f.Records[i].Status.Conditions {
+			if c.Type == hubv1alpha1.ConditionHeld && c.Status == "True" {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}
+
+// isReady is N16.
+func isReady(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+func portText(p clusterset.Port) string {
+	s := fmt.Sprintf("%d/%s", p.Number, p.Protocol)
+	if p.Name != "" {
+		s = p.Name + " " + s
+	}
+	if p.AppProtocol != "" {
+		s += " (" + p.AppProtocol + ")"
+	}
+	return s
+}

@@ -1,0 +1,204 @@
+package explain_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+var web = types.NamespacedName{Namespace: "shop", Name: "web"}
+
+func record(cluster string, age int, change func(*hubv1alpha1.ServiceExportRecordSpec)) hubv1alpha1.ServiceExportRecord {
+	at := metav1.NewTime(start.Add(-time.Duration(age) * time.Hour))
+	rec := hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop." + cluster}}
+	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
+		Origin: hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}, ExportedAt: &at,
+		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+	}
+	if change != nil {
+		change(&rec.Spec)
+	}
+	return rec
+}
+
+func slice(cluster string, ready, notReady int) discoveryv1.EndpointSlice {
+	name, proto, number := "http", corev1.ProtocolTCP, int32(8080)
+	s := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &proto, Port: &number}}}
+	s.Name = "derived-" + cluster
+	s.Labels = map[string]string{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: cluster}
+	for i := range ready + notReady {
+		yes := i < ready
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d", cluster[0], i+1)}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
+	}
+	return s
+}
+
+// member is a cluster where two export web, which is imported and answers.
+func member() *explain.Facts {
+	imp := &mcsv1beta1.ServiceImport{}
+	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
+	return &explain.Facts{
+		Name: web, Cluster: "west", Set: "blue", NamespaceThere: true, Import: imp,
+		Records: []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
+		Slices:  []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
+	}
+}
+
+func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
+	for _, in := range [][2]string{{"web.shop", ""}, {"Web.Shop.svc.clusterset.local.", ""}, {"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"}} {
+		if got, err := explain.ParseName(in[0], in[1]); err != nil || got != web {
+			t.Errorf("%v: %v %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop.svc.clusterset.local", "web.shop.svc.cluster.local", "-.shop"} {
+		if got, err := explain.ParseName(in, ""); err == nil || !strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+}
+
+func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
+	r := explain.Explain(member())
+	if r.Outcome != explain.Success || len(r.Problems) != 0 || len(r.Withheld) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if len(r.Answers) != 2 || r.Answers[0].Data[0] != "10.96.0.7" || r.Answers[1].Data[0] != "80 web.shop.svc.clusterset.local" {
+		t.Errorf("answers %+v", r.Answers)
+	}
+	if len(r.Exporters) != 2 || r.Exporters[0].Cluster != "east" || r.Exporters[0].Ready != 2 || !r.Exporters[1].Here {
+		t.Errorf("exporters %+v", r.Exporters)
+	}
+}
+
+func headless(f *explain.Facts) {
+	f.Import.Spec.Type, f.Import.Spec.IPs = mcsv1beta1.Headless, nil
+	for i := range f.Records {
+		f.Records[i].Spec.Type = mcsv1beta1.Headless
+	}
+}
+
+func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
+	f := member()
+	headless(f)
+	f.Slices[1] = slice("east", 1, 1)
+	host := "db-0"
+	f.Slices[1].Endpoints[0].Hostname = &host
+	r := explain.Explain(f)
+	if len(r.Answers) != 2 || len(r.Answers[0].Data) != 2 || len(r.Answers[1].Data) != 2 {
+		t.Errorf("answers %+v", r.Answers)
+	}
+	if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[1], "db-0.east.") {
+		t.Errorf("hosts %v", r.Hosts)
+	}
+	if len(r.Withheld) != 1 || r.Withheld[0].Cluster != "east" || r.Withheld[0].What != "1 endpoints" {
+		t.Errorf("withheld %+v", r.Withheld)
+	}
+}
+
+// TestTheCauseIsNamed plants one cause each.
+func TestTheCauseIsNamed(t *testing.T) {
+	condition := func(kind, status, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
+	}
+	gone := func(f *explain.Facts) { f.Import, f.Slices = nil, nil }
+	for _, c := range []struct {
+		name   string
+		change func(*explain.Facts)
+		want   string // in a problem, its remedy, or in what is withheld
+	}{
+		{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no clusterset"},
+		{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceThere = false }, "kubectl create namespace shop"},
+		{"the agent is down", gone, "clusters east, west export it, and there is no ServiceImport here"},
+		{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports it"},
+		{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} }, "kind: ServiceExport, metadata: {namespace: shop, name: web}"},
+		{"mistaken namespace", func(f *explain.Facts) {
+			gone(f)
+			f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
+		}, "ask for web.store.svc.clusterset.local"},
+		{"withdrawn by all", func(f *explain.Facts) {
+			gone(f)
+			for i := range f.Records {
+				f.Records[i].Spec.Withdrawn = true
+			}
+		}, "no cluster exports it"},
+		{"a stray import", func(f *explain.Facts) { f.Records = nil }, "yet there is a ServiceImport"},
+		{"no VIP", func(f *explain.Facts) {
+			f.Import.Spec.IPs = nil
+			f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
+		}, "the range is full"},
+		{"all pods down", func(f *explain.Facts) {
+			headless(f)
+			f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
+		}, "no endpoint is ready"},
+		{"own export invalid", func(f *explain.Facts) {
+			f.Export = &mcsv1beta1.ServiceExport{}
+			f.Export.Status.Conditions = []metav1.Condition{condition("Valid", "False", "NoService", "there is no Service")}
+		}, "not valid (NoService): there is no Service"},
+		{"own export not published", func(f *explain.Facts) {
+			f.Export = &mcsv1beta1.ServiceExport{}
+			f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting for the hub")}
+		}, "not on the hub (Pending): waiting for the hub"},
+		{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has said nothing"},
+		{"conflict", func(f *explain.Facts) {
+			f.Export = &mcsv1beta1.ServiceExport{}
+			f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict", "Conflicting type.")}
+		}, "Conflicting type."},
+		{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "the name is another port's in an older export"},
+		{"no family in common", func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, "have only IPv4 in common"},
+		{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none has arrived"},
+		{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster id"},
+		{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" }, "the record is not valid"},
+		{"a record that is held", func(f *explain.Facts) {
+			f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
+		}, "held: the hub no longer shows it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sound := explain.Explain(member())
+			f := member()
+			c.change(f)
+			r := explain.Explain(f)
+			if was := text(&sound); strings.Contains(was, c.want) {
+				t.Fatalf("it says so without a cause:\n%s", was)
+			}
+			if got := text(&r); !strings.Contains(got, c.want) {
+				t.Errorf("no %q in:\n%s", c.want, got)
+			}
+		})
+	}
+}
+
+func text(r *explain.Report) string {
+	var out strings.Builder
+	explain.Print(&out, r, true, start)
+	return out.String()
+}
+
+func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
+	f := member()
+	f.Records[0].Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	f.Records[0].Spec.Ports = append(f.Records[0].Spec.Ports, hubv1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 9000})
+	r := explain.Explain(f)
+	got := map[string]explain.Property{}
+	for _, p := range r.Properties {
+		got[p.Name+" "+p.Value] = p
+	}
+	if p := got["sessionAffinity None"]; p.From != "east" || p.Others["west"] != "ClientIP" {
+		t.Errorf("%+v", r.Properties)
+	}
+	if p := got["port admin 9000/TCP"]; p.From != "west" || p.Others["east"] != "not exposed" {
+		t.Errorf("%+v", r.Properties)
+	}
+}

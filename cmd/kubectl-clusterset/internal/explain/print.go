@@ -1,0 +1,97 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+)
+
+// Print writes the report for a person; wide adds the host names of a Headless name. now is what ages are counted from.
+func Print(out io.Writer, r *Report, wide bool, now time.Time) {
+	fmt.Fprintf(out, "%s   %s", r.Name, headline(r))
+	if r.Cluster != "" {
+		fmt.Fprintf(out, "   (in cluster %s)", r.Cluster)
+	}
+	fmt.Fprintln(out)
+	if len(r.Problems) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, p := range r.Problems {
+		table.Note(out, "!", p.What, p.Remedy)
+	}
+	var answers, hosts, exporters, properties, withheld [][]string
+	for _, a := range r.Answers {
+		for _, d := range a.Data {
+			answers = append(answers, []string{a.Type, a.Question, d})
+		}
+	}
+	if wide {
+		for _, h := range r.Hosts {
+			hosts = append(hosts, []string{h})
+		}
+	}
+	for i := range r.Exporters {
+		e := &r.Exporters[i]
+		exporters = append(exporters, []string{e.Cluster, table.Age(now.Sub(e.Since)), e.Type, strings.Join(e.Ports, ", "),
+			strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e)})
+	}
+	for _, p := range r.Properties {
+		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
+	}
+	for _, x := range r.Withheld {
+		withheld = append(withheld, []string{x.Cluster, x.What, x.Why})
+	}
+	table.Write(out, "ANSWERS", nil, answers)
+	table.Write(out, "HOSTS", nil, hosts)
+	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "SINCE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
+	table.Write(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHERWISE IN"}, properties)
+	table.Write(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
+}
+
+func others(p *Property) string {
+	var out []string
+	for _, c := range slices.Sorted(maps.Keys(p.Others)) {
+		v := p.Others[c]
+		if v == "" {
+			v = "none"
+		}
+		out = append(out, c+" ("+v+")")
+	}
+	return strings.Join(out, ", ")
+}
+
+func headline(r *Report) string {
+	switch r.Outcome {
+	case Success:
+		var data []string
+		for _, a := range r.Answers {
+			if a.Type == "A" || a.Type == "AAAA" {
+				data = append(data, a.Data...)
+			}
+		}
+		if len(data) > 4 {
+			data = append(data[:4], fmt.Sprintf("… %d in all", len(data)))
+		}
+		return r.Type + "   " + strings.Join(data, " ")
+	case NoData:
+		return r.Type + "   exists, with no address (NODATA)"
+	}
+	return "does not exist (NXDOMAIN)"
+}
+
+func note(e *Exporter) string {
+	var out []string
+	if e.Here {
+		out = append(out, "this cluster")
+	}
+	if e.Held != "" {
+		out = append(out, "held: "+e.Held)
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,97 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// problems looks for what keeps the name from doing what a user expects, the first cause first.
+func problems(f *Facts, exports []clusterset.Export, outcome Outcome) (out []Problem) {
+	add := func(remedy, what string, args ...any) { out = append(out, Problem{fmt.Sprintf(what, args...), remedy}) }
+	ns, name := f.Name.Namespace, f.Name.Name
+	switch {
+	case f.Set == "":
+		add("kubectl clusterset join", "this cluster is a member of no clusterset")
+	case !f.NamespaceThere && len(exports) > 0:
+		add("kubectl create namespace "+ns, "this cluster has no namespace %s: what others export from theirs is imported only where the namespace exists (SPEC I1)", ns)
+	case f.Import == nil && len(exports) > 0:
+		add("kubectl -n clusterset-system logs deployment/clusterset-controller; kubectl clusterset doctor", "%s, and there is no ServiceImport here: the agent of this cluster has not made it", exporting(exports))
+	case f.Import == nil:
+		f.notExported(add)
+	}
+	if f.Import != nil {
+		for _, c := range f.Import.Status.Conditions {
+			if c.Type == string(mcsv1beta1.ServiceImportConditionReady) && c.Status != metav1.ConditionTrue {
+				add("see the message; it is tried again until it is so", "the ServiceImport is not Ready (%s): %s", c.Reason, c.Message)
+			}
+		}
+		if len(exports) == 0 && f.Set != "" {
+			add("kubectl -n clusterset-system logs deployment/clusterset-controller; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
+				"no cluster exports it, and yet there is a ServiceImport")
+		}
+		if outcome == NameError && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
+			add("look at the pods in the clusters that export it", "it is Headless and no endpoint is ready: its name does not exist then (DNS rule N6)")
+		}
+	}
+	f.ownExport(add)
+	return out
+}
+
+func exporting(exports []clusterset.Export) string {
+	var ids []string
+	for i := range exports {
+		ids = append(ids, exports[i].Cluster)
+	}
+	if len(ids) == 1 {
+		return "cluster " + ids[0] + " exports it"
+	}
+	return "clusters " + strings.Join(ids, ", ") + " export it"
+}
+
+// notExported tells what is missing where no cluster exports the name.
+func (f *Facts) notExported(add func(remedy, what string, args ...any)) {
+	ns, name := f.Name.Namespace, f.Name.Name
+	switch {
+	case f.Export != nil: // ownExport says why
+	case f.Service != nil:
+		add(fmt.Sprintf("kubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {namespace: %s, name: %s}}'", ns, name),
+			"no cluster exports it; this one has a Service %s/%s without a ServiceExport", ns, name)
+	default:
+		add("create a ServiceExport beside the Service, in the cluster where that is", "no cluster exports it")
+	}
+	for _, other := range f.Alike {
+		add("ask for "+other.Name+"."+other.Namespace+".svc."+Zone, "there is one of the same name in namespace %s", other.Namespace)
+	}
+}
+
+// ownExport tells what is wrong with this cluster's share.
+func (f *Facts) ownExport(add func(remedy, what string, args ...any)) {
+	if f.Export == nil {
+		return
+	}
+	ns, name := f.Name.Namespace, f.Name.Name
+	if len(f.Export.Status.Conditions) == 0 && f.Set != "" {
+		add("kubectl -n clusterset-system logs deployment/clusterset-controller", "the agent has said nothing of this cluster's ServiceExport")
+	}
+	for _, c := range f.Export.Status.Conditions {
+		switch mcsv1beta1.ServiceExportConditionType(c.Type) {
+		case mcsv1beta1.ServiceExportConditionValid:
+			if c.Status != metav1.ConditionTrue {
+				add("make the Service exportable, or: kubectl -n "+ns+" delete serviceexport "+name, "this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
+			}
+		case mcsv1beta1.ServiceExportConditionReady:
+			if c.Status != metav1.ConditionTrue {
+				add("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason, c.Message)
+			}
+		case mcsv1beta1.ServiceExportConditionConflict:
+			if c.Status == metav1.ConditionTrue {
+				add("make the Services and ServiceExports of all clusters the same, or accept the oldest's", "%s", c.Message)
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+// row is a property of which the oldest export's value wins (DESIGN §4).
+type row struct {
+	name string
+	of   func(e *clusterset.Export) string
+}
+
+var rows = []row{
+	{"type", func(e *clusterset.Export) string { return string(e.Type) }},
+	{"sessionAffinity", func(e *clusterset.Export) string { return string(e.SessionAffinity) }},
+	{"sessionAffinityConfig", func(e *clusterset.Export) string {
+		if c := e.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+			return fmt.Sprintf("%ds", *c.ClientIP.TimeoutSeconds)
+		}
+		return ""
+	}},
+	{"internalTrafficPolicy", func(e *clusterset.Export) string { return string(e.InternalTrafficPolicy) }},
+	{"trafficDistribution", func(e *clusterset.Export) string { return e.TrafficDistribution }},
+	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
+	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
+}
+
+// properties are those that have a value, or of which a cluster says something else. exports are in order of precedence.
+func properties(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
+	oldest := &exports[0]
+	for _, r := range rows {
+		p := Property{Name: r.name, Value: r.of(oldest), From: oldest.Cluster}
+		for i := range exports[1:] {
+			p.differs(exports[i+1].Cluster, r.of(&exports[i+1]))
+		}
+		if p.Value != "" || len(p.Others) > 0 {
+			out = append(out, p)
+		}
+	}
+	for _, port := range m.Ports {
+		p := Property{Name: "port", Value: portText(port)}
+		for i := range exports {
+			e := &exports[i]
+			at := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool { return own.Protocol == port.Protocol && own.Number == port.Number })
+			switch {
+			case at < 0:
+				p.differs(e.Cluster, "not exposed")
+			case p.From == "":
+				p.From = e.Cluster
+			default:
+				p.differs(e.Cluster, portText(e.Ports[at]))
+			}
+		}
+		out = append(out, p)
+	}
+	families := Property{Name: "ipFamilies", Value: familiesText(m.Families), From: oldest.Cluster}
+	for i := range exports {
+		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
+	}
+	return append(out, families)
+}
+
+func (p *Property) differs(cluster, value string) {
+	if value == p.Value {
+		return
+	}
+	if p.Others == nil {
+		p.Others = map[string]string{}
+	}
+	p.Others[cluster] = value
+}
+
+func pairs(m map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
+	}
+	return strings.Join(out, ",")
+}
+
+func familiesText(in []corev1.IPFamily) string {
+	var out []string
+	for _, f := range in {
+		out = append(out, string(f))
+	}
+	return strings.Join(out, ",")
+}
+
+// withheld is what was exported and is not served, by what rule.
+func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []Withheld) {
+	for i := range exports {
+		e := &exports[i]
+		names := m.Names[e.Cluster]
+		for _, p := range e.Ports {
+			if _, ok := names[p.Name]; !ok {
+				out = append(out, Withheld{e.Cluster, "port " + portText(p), "the name is another port's in an older export: give it another name there (SPEC C4)"})
+			}
+		}
+		if !slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) }) {
+			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
+				"the clusters have only " + familiesText(m.Families) + " in common (SPEC C7)"})
+		}
+		seen, notReady := 0, 0
+		for j := range f.Slices {
+			s := &f.Slices[j]
+			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
+				continue
+			}
+			seen++
+			for k := range s.Endpoints {
+				if !isReady(&s.Endpoints[k]) {
+					notReady++
+				}
+			}
+		}
+		switch {
+		case notReady > 0:
+			out = append(out, Withheld{e.Cluster, fmt.Sprintf("%d endpoints", notReady), "they are not ready in their cluster"})
+		case seen == 0 && f.Import != nil:
+			out = append(out, Withheld{e.Cluster, "all endpoints", "none has arrived: the Service there has none, or its agent cannot publish them (kubectl clusterset status)"})
+		}
+	}
+	for i := range f.Slices {
+		if c := f.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
+			out = append(out, Withheld{c, "EndpointSlice " + f.Slices[i].Name, "its label " + mcsv1beta1.LabelSourceCluster + " is no cluster id, so DNS skips it; the agent did not make it"})
+		}
+	}
+	return out
+}

@@ -1,0 +1,238 @@
+package gather
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Doctor reads everything that a check goes by. What cannot be read is said in Unread; only a cluster that does not answer is an error.
+func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
+	server, err := s.Member.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &doctor.Facts{Unread: map[doctor.Topic]string{}, Version: server.Version, Now: server.Now}
+	if f.Kinds, err = kinds(ctx, s.Member, manifest.Member); err != nil {
+		return nil, err
+	}
+	g := &gatherer{Facts: f, Source: s}
+	for topic, read := range map[doctor.Topic]func(context.Context) error{
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentAuth: g.agentRights,
+		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
+		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
+	} {
+		if err := read(ctx); err != nil {
+			f.Unread[topic] = err.Error()
+		}
+	}
+	g.hub(ctx)
+	return f, nil
+}
+
+type gatherer struct {
+	*doctor.Facts
+	Source
+}
+
+func (g *gatherer) membership(ctx context.Context) error {
+	id, set, err := properties(ctx, g.Member)
+	if err != nil {
+		return err
+	}
+	if id != nil {
+		g.ID = id.Spec.Value
+	}
+	if set != nil {
+		g.Set, g.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
+	}
+	system, err := kube.Get[*corev1.Namespace](ctx, g.Member, types.NamespacedName{Name: "kube-system"})
+	if err == nil && system != nil {
+		g.UID = string(system.UID)
+	}
+	return err
+}
+
+func (g *gatherer) agent(ctx context.Context) (err error) {
+	g.Deployment, err = kube.Get[*appsv1.Deployment](ctx, g.Member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"})
+	if err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "clusterset-controller"}); err != nil {
+		return err
+	}
+	g.Pods = pods.Items
+	g.Says = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-10*time.Minute))
+	return nil
+}
+
+// agentRights asks for every right that deploy/member grants to the agent.
+func (g *gatherer) agentRights(ctx context.Context) error {
+	rights, err := granted(manifest.Member, kube.SystemNamespace, "clusterset-controller")
+	if err != nil {
+		return err
+	}
+	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, "clusterset-controller", rights)
+	g.AgentLacks = texts(lacking)
+	return err
+}
+
+func texts(rights []cluster.Right) (out []string) {
+	for _, r := range rights {
+		out = append(out, r.String())
+	}
+	return out
+}
+
+func (g *gatherer) imports(ctx context.Context) error {
+	var imports mcsv1beta1.ServiceImportList
+	if err := ignoreNoMatch(g.Member.List(ctx, &imports)); err != nil {
+		return err
+	}
+	g.Imported = imports.Items
+	var all discoveryv1.EndpointSliceList
+	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelSourceCluster})
+	g.Slices = all.Items
+	return err
+}
+
+// ranges are those that the API tells: ServiceCIDRs, and the nodes' pod ranges.
+func (g *gatherer) ranges(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := g.Member.List(ctx, &nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		g.PodRanges = appendPrefixes(g.PodRanges, nodes.Items[i].Spec.PodCIDRs)
+	}
+	var ranges networkingv1.ServiceCIDRList // from Kubernetes 1.33 on
+	if err := g.Member.List(ctx, &ranges); err != nil && !meta.IsNoMatchError(err) {
+		return err
+	}
+	for i := range ranges.Items {
+		g.ServiceRanges = appendPrefixes(g.ServiceRanges, ranges.Items[i].Spec.CIDRs)
+	}
+	return nil
+}
+
+func appendPrefixes(to []netip.Prefix, texts []string) []netip.Prefix {
+	for _, t := range texts {
+		if p, err := netip.ParsePrefix(t); err == nil {
+			to = append(to, p)
+		}
+	}
+	return to
+}
+
+// kinds compares the CRDs and policies of folders with what is there.
+func kinds(ctx context.Context, c *cluster.Cluster, folders ...string) (k doctor.Kinds, err error) {
+	k.Want, k.Have = map[string][]string{}, map[string][]string{}
+	for _, folder := range folders {
+		objects, err := manifest.Render(folder, manifest.Values{Namespace: "any"})
+		if err != nil {
+			return k, err
+		}
+		for _, o := range objects {
+			switch o.GetKind() {
+			case "CustomResourceDefinition":
+				k.Want[o.GetName()] = manifest.Served(o)
+			case "ValidatingAdmissionPolicy":
+				k.Policies = append(k.Policies, o.GetName())
+			}
+		}
+	}
+	var crds apiextensionsv1.CustomResourceDefinitionList
+	if err := c.List(ctx, &crds); err != nil {
+		return k, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	for i := range crds.Items {
+		crd := &crds.Items[i]
+		if !slices.ContainsFunc(crd.Status.Conditions, func(s apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return s.Type == apiextensionsv1.Established && s.Status == apiextensionsv1.ConditionTrue
+		}) {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			if v.Served {
+				k.Have[crd.Name] = append(k.Have[crd.Name], v.Name)
+			}
+		}
+	}
+	k.Enforced, err = enforced(ctx, c)
+	return k, err
+}
+
+// enforced are the policies that are there and that a binding has deny.
+func enforced(ctx context.Context, c *cluster.Cluster) (out []string, err error) {
+	var all admissionregistrationv1.ValidatingAdmissionPolicyList
+	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
+	for _, l := range []client.ObjectList{&all, &bindings} {
+		if err := c.List(ctx, l); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	for i := range all.Items {
+		for j := range bindings.Items {
+			if b := &bindings.Items[j].Spec; b.PolicyName == all.Items[i].Name && slices.Contains(b.ValidationActions, admissionregistrationv1.Deny) {
+				out = append(out, b.PolicyName)
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// granted are the rights that the Roles and ClusterRoles of a folder give to an account by their bindings.
+func granted(folder, namespace, account string) (out []cluster.Right, err error) {
+	objects, err := manifest.Render(folder, manifest.Values{Namespace: namespace, ClusterID: account})
+	if err != nil {
+		return nil, err
+	}
+	bound := map[string]string{} // role → the namespace in which it is bound, "" for all
+	for _, o := range objects {
+		if kind := o.GetKind(); kind != "RoleBinding" && kind != "ClusterRoleBinding" {
+			continue
+		}
+		subjects, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+		for _, s := range subjects {
+			if m, _ := s.(map[string]any); m["name"] == account {
+				role, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
+				bound[role] = o.GetNamespace()
+			}
+		}
+	}
+	for _, o := range objects {
+		in, ok := bound[o.GetName()]
+		if kind := o.GetKind(); !ok || kind != "Role" && kind != "ClusterRole" {
+			continue
+		}
+		some, err := rightsOf(o, in)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, some...)
+	}
+	return out, nil
+}

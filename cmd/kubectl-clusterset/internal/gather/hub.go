@@ -1,0 +1,100 @@
+// Package gather reads what status, explain and doctor go by, from a member and from its hub. It decides nothing, and writes nothing but
+// questions about rights.
+package gather
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// patience with a hub that may not be reachable from here.
+const patience = 10 * time.Second
+
+// Source says what is read, and whence.
+type Source struct {
+	Member       *cluster.Cluster // nil: none was named
+	Hub          *cluster.Cluster // the admin's view of the hub; nil: the agent's credentials are used
+	HubNamespace string
+}
+
+// credentials reads the Secret that holds the agent's: nil where there is none; file where they can be used.
+func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Credentials, file *clientcmdapi.Config, err error) {
+	secret, err := kube.Get[*corev1.Secret](ctx, member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+	if err != nil || secret == nil {
+		return nil, nil, err
+	}
+	c = &doctor.Credentials{}
+	token := strings.TrimSpace(string(secret.Data["token"]))
+	said, err := parseToken(token)
+	if err != nil {
+		c.Problem = "its key token: " + err.Error()
+		return c, nil, nil
+	}
+	c.Expires = time.Unix(said.Expires, 0)
+	_, account, _ := strings.Cut(said.Subject, "system:serviceaccount:")
+	c.Namespace, c.Account, _ = strings.Cut(account, ":")
+
+	file, err = clientcmd.Load(secret.Data["kubeconfig"])
+	if err != nil || file.Contexts[file.CurrentContext] == nil {
+		c.Problem = "its key kubeconfig is no kubeconfig with a current context"
+		return c, nil, nil
+	}
+	in := file.Contexts[file.CurrentContext]
+	server, user := file.Clusters[in.Cluster], file.AuthInfos[in.AuthInfo]
+	if server == nil || user == nil {
+		c.Problem = "its kubeconfig's current context names a cluster or a user that it does not hold"
+		return c, nil, nil
+	}
+	if user.TokenFile != "token" {
+		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it", user.TokenFile)
+	}
+	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
+	user.TokenFile, user.Token = "", token
+	return c, file, nil
+}
+
+// asAgent is the hub as the agent's credentials show it.
+func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {
+	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Timeout = patience
+	return cluster.New("the hub", cfg)
+}
+
+// claims are what a token says of itself (RFC 7519); the hub checks them, nothing is decided on them.
+type claims struct {
+	Subject string `json:"sub"`
+	Expires int64  `json:"exp"`
+}
+
+func parseToken(token string) (c claims, err error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return c, errors.New("it is no JSON Web Token")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err == nil {
+		err = json.Unmarshal(payload, &c)
+	}
+	if err != nil {
+		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
+	}
+	return c, nil
+}

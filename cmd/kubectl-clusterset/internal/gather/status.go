@@ -1,0 +1,147 @@
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Status reads the hub and, where one is named, a member. A hub that cannot be read is a fact; a member that cannot is an error.
+func Status(ctx context.Context, s Source) (*status.Facts, error) {
+	f := &status.Facts{}
+	hub, namespace := s.Hub, s.HubNamespace
+	if s.Member != nil {
+		m, err := member(ctx, s.Member)
+		if err != nil {
+			return nil, err
+		}
+		f.Member = m
+		creds, file, err := credentials(ctx, s.Member)
+		switch {
+		case err != nil:
+			f.HubError = err.Error()
+		case creds == nil:
+			f.HubError = "this cluster has no credentials for it"
+		case creds.Problem != "":
+			f.HubError = creds.Problem
+		}
+		if creds != nil && creds.Problem == "" {
+			m.TokenExpires = &creds.Expires
+			if hub == nil {
+				namespace = creds.Namespace
+				if hub, err = asAgent(file); err != nil {
+					f.HubError = err.Error()
+				}
+			}
+		}
+	}
+	if hub == nil {
+		return f, nil
+	}
+	read, err := readHub(ctx, hub, namespace)
+	switch {
+	case err != nil && s.Hub != nil:
+		return nil, err
+	case err != nil:
+		f.HubError = err.Error()
+	default:
+		f.Hub, f.HubError = read, ""
+	}
+	return f, nil
+}
+
+func readHub(ctx context.Context, c *cluster.Cluster, namespace string) (*status.Hub, error) {
+	server, err := c.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		sets      hubv1alpha1.ClusterSetList
+		profiles  inventoryv1alpha1.ClusterProfileList
+		leases    coordinationv1.LeaseList
+		records   hubv1alpha1.ServiceExportRecordList
+		endpoints hubv1alpha1.EndpointRecordList
+	)
+	if err := list(ctx, c, namespace, &sets, &profiles, &leases, &records, &endpoints); err != nil {
+		return nil, err
+	}
+	return &status.Hub{Now: server.Now, Namespace: namespace, Sets: sets.Items, Profiles: profiles.Items, Leases: leases.Items, Records: records.Items, Endpoints: endpoints.Items}, nil
+}
+
+// list reads kinds of one namespace, "" for all. A kind that is not there has no objects.
+func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
+	for _, l := range into {
+		if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
+	server, err := c.Ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &status.Member{Now: server.Now}
+	id, set, err := properties(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if id != nil {
+		m.Cluster = id.Spec.Value
+	}
+	if set != nil {
+		m.Set, m.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
+	}
+	if m.Agent, err = kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	var (
+		exports mcsv1beta1.ServiceExportList
+		imports mcsv1beta1.ServiceImportList
+		records hubv1alpha1.ServiceExportRecordList
+	)
+	err = errors.Join(list(ctx, c, "", &exports, &imports), list(ctx, c, kube.SystemNamespace, &records))
+	m.Exports, m.Imports, m.Records = exports.Items, imports.Items, records.Items
+	return m, err
+}
+
+// properties are this cluster's id and membership, nil where nothing was said.
+func properties(ctx context.Context, c *cluster.Cluster) (id, set *aboutv1beta1.ClusterProperty, err error) {
+	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id, clusterset.PropertySet: &set} {
+		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
+		if err != nil && !meta.IsNoMatchError(err) {
+			return nil, nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		*into = p
+	}
+	return id, set, nil
+}
+
+// Now is the clock that a status report's ages are counted by.
+func Now(f *status.Facts) time.Time {
+	switch {
+	case f.Hub != nil:
+		return f.Hub.Now
+	case f.Member != nil:
+		return f.Member.Now
+	}
+	return time.Now()
+}

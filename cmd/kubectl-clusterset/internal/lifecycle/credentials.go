@@ -1,0 +1,146 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// The keys of the Secret. The kubeconfig names the token's file beside it.
+const (
+	kubeconfigKey = "kubeconfig"
+	tokenKey      = "token"
+)
+
+// credentials asks the hub for a token and puts it where the agent finds it.
+func (j *join) credentials(ctx context.Context) error {
+	seconds := int64(j.TokenLifetime / time.Second)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
+		return fmt.Errorf("%s: a token of %s: %w", j.Hub.Name, account.Name, err)
+	}
+	secret, err := j.secret(request.Status.Token)
+	if err != nil {
+		return err
+	}
+	if err := j.Member.Apply(ctx, []*unstructured.Unstructured{secret}, j.Say); err != nil {
+		return err
+	}
+	j.Say("%s: wrote the credentials for the hub, which the agent renews from now on (until %s)", j.Member.Name, request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	return nil
+}
+
+// secret is clusterset-system/hub-kubeconfig.
+func (j *join) secret(token string) (*unstructured.Unstructured, error) {
+	cfg := rest.CopyConfig(j.Hub.Config)
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.Hub.Name, err)
+	}
+	server := j.HubServer
+	if server == "" {
+		server = cfg.Host
+		if u, err := url.Parse(server); err == nil && doctor.Loopback(u.Hostname()) {
+			j.Say("the hub's address %s is this machine's own: unless the agents run here too, give --hub-server, the address that the member's pods reach", server)
+		}
+	}
+	file := clientcmdapi.NewConfig()
+	file.Clusters["hub"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: tokenKey}
+	file.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "member"}
+	file.CurrentContext = "hub"
+	text, err := clientcmd.Write(*file)
+	if err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
+		Data:       map[string][]byte{kubeconfigKey: text, tokenKey: []byte(token)},
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: object}, nil
+}
+
+// await waits until the agent says that it holds the claim, and lives: clusterset.k8s.io here, and its Lease renewed on the hub.
+func (j *join) await(ctx context.Context) error {
+	say := j.waiter("the agent")
+	began := time.Now()
+	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
+		set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, j.Member, types.NamespacedName{Name: clusterset.PropertySet})
+		if err != nil {
+			return false, "", err
+		}
+		lease, err := kube.Get[*coordinationv1.Lease](ctx, j.Hub, types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID})
+		if err != nil {
+			return false, "", err
+		}
+		if set != nil && lease != nil && lease.ResourceVersion != j.lastRenew {
+			return true, "", nil
+		}
+		why := agentSays(ctx, j.Member, began)
+		if set != nil {
+			why = "it is a member, and has not renewed its Lease on the hub yet"
+		}
+		if time.Since(began) > 5*time.Second {
+			say(why)
+		}
+		return false, why, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the agent of %s does not say yet that it is a member: %w\nit goes on trying; look: kubectl clusterset doctor; another image: the same command with --image; to undo: kubectl clusterset leave", j.Member.Name, err)
+	}
+	j.Say("%s: is a member of clusterset %s as %s", j.Member.Name, j.set, j.ClusterID)
+	return nil
+}
+
+// agentSays is the agent's last word, or what keeps its pods from running.
+func agentSays(ctx context.Context, c *cluster.Cluster, since time.Time) string {
+	if word := AgentWord(ctx, c, since); word != "" {
+		return word
+	}
+	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
+}
+
+// AgentWord is the agent's last word since then on why it is not a member; "" where it has said nothing.
+func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word string) {
+	var events eventsv1.EventList
+	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
+		return err.Error()
+	}
+	last := since.Add(-time.Second)
+	for i := range events.Items {
+		e := &events.Items[i]
+		at := e.EventTime.Time
+		if e.Series != nil {
+			at = e.Series.LastObservedTime.Time
+		}
+		if e.Reason == "NotAMember" && at.After(last) {
+			last, word = at, e.Note
+		}
+	}
+	return word
+}

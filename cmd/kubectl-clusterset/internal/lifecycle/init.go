@@ -1,0 +1,204 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Init makes a cluster the hub of a clusterset, and proves that its API server refuses forged writes.
+func Init(ctx context.Context, o *Options) error {
+	if err := checkNamespace(o.HubNamespace); err != nil {
+		return err
+	}
+	if _, err := ask(ctx, o.Hub, o.Say); err != nil {
+		return err
+	}
+	image, err := o.image(ctx, o.Hub, o.HubNamespace)
+	if err != nil {
+		return err
+	}
+	var objects []*unstructured.Unstructured
+	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
+		some, err := manifest.Render(folder, manifest.Values{Namespace: o.HubNamespace, Image: image})
+		if err != nil {
+			return err
+		}
+		objects = append(objects, some...)
+	}
+	if o.DryRun != nil {
+		return print(o.DryRun, o.Hub.Name, objects)
+	}
+	rights := append(cluster.RightsToApply(objects, write...),
+		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},
+		cluster.Right{Verb: "impersonate", Resource: "serviceaccounts", Namespace: o.HubNamespace})
+	if err := allowed(ctx, o.Hub, rights); err != nil {
+		return err
+	}
+	if err := o.applyHub(ctx, objects); err != nil {
+		return err
+	}
+	if err := o.proveRefusals(ctx); err != nil {
+		return err
+	}
+	o.Say("the hub: forged writes are refused")
+	if o.Wait {
+		if err := o.awaitHub(ctx); err != nil {
+			return err
+		}
+	}
+	o.Say("the hub: clusterset %s is ready; next, for each member: kubectl clusterset join --hub-context … --context …", o.HubNamespace)
+	return nil
+}
+
+// applyHub applies everything but a ClusterSet that is there: its spec is the admin's.
+func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for i, phase := range []struct {
+		what    string
+		objects []*unstructured.Unstructured
+	}{
+		{"kinds and policies", without(objects, "ClusterSet", "Deployment")},
+		{"clusterset " + o.HubNamespace, []*unstructured.Unstructured{only(objects, "ClusterSet")}},
+		{"controller", []*unstructured.Unstructured{only(objects, "Deployment")}},
+	} {
+		if i == 1 {
+			var sets hubv1alpha1.ClusterSetList
+			if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err != nil {
+				return fmt.Errorf("%s: %w", o.Hub.Name, err)
+			}
+			if len(sets.Items) > 0 {
+				o.Say("the hub: ClusterSet %s is there, and left as it is", sets.Items[0].Name)
+				continue
+			}
+		}
+		o.Say("the hub: applying %s", phase.what)
+		if err := o.Hub.Apply(ctx, order(phase.objects), o.Say); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order puts kinds before namespaces before all else, in what several folders have brought.
+func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructured) {
+	for _, first := range []string{"CustomResourceDefinition", "Namespace"} {
+		for _, o := range objects {
+			if o.GetKind() == first {
+				out = append(out, o)
+			}
+		}
+	}
+	return append(out, without(objects, "CustomResourceDefinition", "Namespace")...)
+}
+
+// The made-up members by which the policies are proven: one forges what would be the other's.
+const (
+	forger = "init-check"
+	forged = "init-check-other"
+)
+
+// proveRefusals lets a member that does not exist try, in dry runs, what no member may do (DESIGN §6). It is given a real member's rights
+// for as long as that takes, so that it is the policies that refuse it and not RBAC; and what it may do must be let through.
+func (o *Options) proveRefusals(ctx context.Context) error {
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger}},
+	}
+	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%s: %w", o.Hub.Name, err)
+	}
+	defer func() {
+		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if err := o.Hub.Delete(again, binding); err != nil && !apierrors.IsNotFound(err) {
+			o.Say("the hub: RoleBinding %s/%s of a made-up member is left; delete it: %v", binding.Namespace, binding.Name, err)
+		}
+	}()
+	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)
+	if err != nil {
+		return err
+	}
+	for _, write := range forgeries(o.HubNamespace) {
+		err := cluster.Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
+			err := as.Create(ctx, write.object.DeepCopyObject().(client.Object), client.DryRunAll)
+			switch {
+			case write.refusal == "" && err == nil:
+				return true, "", nil
+			case write.refusal != "" && err != nil && strings.Contains(err.Error(), write.refusal):
+				return true, "", nil
+			case err == nil:
+				return false, "it is not refused", nil
+			}
+			return false, "", err
+		})
+		if err != nil {
+			return fmt.Errorf("%s does not do what members rely on; nobody may join: %s: %w; see that its policies %s and their bindings are there, and the namespace's label %s",
+				o.Hub.Name, write.what, err, "clusterset-*.clusterset-dns.io", clusterset.LabelSet)
+		}
+	}
+	return nil
+}
+
+// forgery is a write that must be refused with these words; "" where it must not.
+type forgery struct {
+	what, refusal string
+	object        client.Object
+}
+
+func forgeries(namespace string) []forgery {
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1, Withdrawn: true}
+	return []forgery{
+		{"a member's own Lease", "", &coordinationv1.Lease{ObjectMeta: meta(forger)}},
+		{"another member's Lease", "does not write Lease " + forged, &coordinationv1.Lease{ObjectMeta: meta(forged)}},
+		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
+			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)), Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}},
+		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointRecord{
+			ObjectMeta: meta(clusterset.EndpointRecordName("slice", forged)),
+			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4}}},
+	}
+}
+
+// awaitHub waits until a replica of the hub's controller leads.
+func (o *Options) awaitHub(ctx context.Context) error {
+	say := o.waiter("clusterset-controller hub")
+	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: "clusterset-hub-" + o.HubNamespace}
+	began, was := time.Now(), ""
+	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+		lease := &coordinationv1.Lease{}
+		if err := o.Hub.Get(ctx, name, lease); client.IgnoreNotFound(err) != nil {
+			return false, "", err
+		}
+		if r := lease.Spec.RenewTime; r != nil {
+			if was != "" && was != r.String() { // seen to be renewed
+				return true, "", nil
+			}
+			was = r.String()
+		}
+		why := podsWait(ctx, o.Hub, "app.kubernetes.io/name", "clusterset-hub")
+		if time.Since(began) > 5*time.Second {
+			say(why)
+		}
+		return false, why, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the hub: its controller does not run yet: %w; members may join all the same; again: kubectl clusterset init, with an --image that the nodes can pull, or --wait=false", err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+// Package manifest renders the kustomizations of deploy/ for one hub or one member, in memory, and tells which kinds in a cluster are
+// newer than ours. It reaches no cluster.
+package manifest
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/krusty"
+	kustomize "sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/kustomize/kyaml/resid"
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterset-dns/clusterset-dns/deploy"
+)
+
+// The folders of deploy/ that are applied.
+const (
+	Hub           = "hub"            // once per hub
+	ClusterSet    = "hub/clusterset" // once per clusterset, on the hub
+	HubController = "hub/controller" // once per clusterset, on the hub: what keeps its inventory
+	HubMember     = "hub/member"     // once per member, on the hub
+	CoreDNS       = "coredns"        // in the member: what CoreDNS may read
+	Member        = "member"         // in the member
+)
+
+// The words that stand in the manifests for what differs (deploy/hub/README.md).
+const (
+	clusterID = "CLUSTER-ID"
+	namespace = "clusterset"
+)
+
+// Values are what differs from one clusterset, or one member, to another.
+type Values struct {
+	Namespace string // the clusterset's on the hub, and its name
+	ClusterID string // of a member; "" where none is concerned
+	Image     string // of clusterset-controller, as REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": as the manifests have it
+	Args      []string
+}
+
+// Render is what kubectl apply -k FOLDER would apply, with the values in their places: kinds first, then namespaces, and what runs last.
+func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
+	disk, err := load()
+	if err != nil {
+		return nil, err
+	}
+	root, err := overlay(disk, folder, v)
+	if err != nil {
+		return nil, err
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, root)
+	if err != nil {
+		return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
+	}
+	out := make([]*unstructured.Unstructured, 0, built.Size())
+	for _, r := range built.Resources() {
+		text, err := r.MarshalJSON()
+		if err != nil {
+			return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(text); err != nil {
+			return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
+		}
+		put(object.Object, v)
+		out = append(out, object)
+	}
+	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return out, nil
+}
+
+// load copies the manifests to where kustomize finds them.
+func load() (filesys.FileSystem, error) {
+	disk := filesys.MakeFsInMemory()
+	err := fs.WalkDir(deploy.Manifests, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := deploy.Manifests.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return disk.WriteFile("/deploy/"+path, text)
+	})
+	return disk, err
+}
+
+// overlay is a kustomization beside deploy/ as deploy/member/README.md has it: the image and further arguments of the Deployment.
+func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
+	k := kustomize.Kustomization{
+		TypeMeta:  kustomize.TypeMeta{APIVersion: kustomize.KustomizationVersion, Kind: kustomize.KustomizationKind},
+		Resources: []string{"../deploy/" + folder},
+	}
+	if v.Image != "" {
+		image := imageOf(v.Image)
+		image.Name = "clusterset-dns/clusterset-controller"
+		k.Images = []kustomize.Image{image}
+	}
+	if len(v.Args) > 0 {
+		var patch strings.Builder
+		for _, a := range v.Args {
+			fmt.Fprintf(&patch, "- {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", a)
+		}
+		k.Patches = []kustomize.Patch{{Patch: patch.String(), Target: &kustomize.Selector{ResId: resid.ResId{Gvk: resid.NewGvk("apps", "v1", "Deployment")}}}}
+	}
+	text, err := yaml.Marshal(k)
+	if err != nil {
+		return "", err
+	}
+	return "/overlay", disk.WriteFile("/overlay/kustomization.yaml", text)
+}
+
+// imageOf takes REGISTRY[:PORT]/NAME[:TAG][@DIGEST] apart.
+func imageOf(s string) (out kustomize.Image) {
+	s, out.Digest, _ = strings.Cut(s, "@")
+	if colon := strings.LastIndex(s, ":"); colon > strings.LastIndex(s, "/") {
+		s, out.NewTag = s[:colon], s[colon+1:]
+	}
+	out.NewName = s
+	return out
+}
+
+// put replaces the words in every string of an object: in the parsed one, since an id may look like a number.
+func put(value any, v Values) any {
+	switch x := value.(type) {
+	case map[string]any:
+		for k, e := range x {
+			if e == namespace {
+				x[k] = v.Namespace
+				continue
+			}
+			x[k] = put(e, v)
+		}
+	case []any:
+		for i := range x {
+			x[i] = put(x[i], v)
+		}
+	case string:
+		if v.ClusterID != "" {
+			x = strings.ReplaceAll(x, clusterID, v.ClusterID)
+		}
+		if x == "--hub-namespace="+namespace {
+			x = "--hub-namespace=" + v.Namespace
+		}
+		return x
+	}
+	return value
+}
+
+// rank is the order in which objects are applied.
+func rank(o *unstructured.Unstructured) int {
+	switch o.GetKind() {
+	case "CustomResourceDefinition":
+		return 0
+	case "Namespace":
+		return 1
+	case "Deployment":
+		return 3
+	}
+	return 2
+}
+
+// YAML prints objects as kubectl does.
+func YAML(objects []*unstructured.Unstructured) (string, error) {
+	var out strings.Builder
+	for _, o := range objects {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,164 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// unfinished is how long a join may take before it is reported.
+const unfinished = 10 * time.Minute
+
+type adder func(about, remedy, what string, args ...any)
+
+// problems are ordered: the clusterset, its members, this cluster, names.
+func problems(f *Facts, r *Report) (out []Problem) {
+	add := func(about, remedy, what string, args ...any) {
+		out = append(out, Problem{about, fmt.Sprintf(what, args...), remedy})
+	}
+	if f.Hub != nil {
+		hubProblems(f.Hub, add)
+	} else if f.HubError != "" {
+		add("hub", "kubectl clusterset doctor; or name the hub: --hub-kubeconfig, --hub-context", "the hub was not read, so members are not shown: %s", f.HubError)
+	}
+	if f.Member != nil {
+		memberProblems(f.Member, f.Hub, add)
+	}
+	for _, n := range r.Names {
+		for _, message := range n.Conflicts {
+			add(n.Name+"."+n.Namespace, "kubectl clusterset explain "+n.Name+"."+n.Namespace, "%s", message)
+		}
+	}
+	return out
+}
+
+func hubProblems(h *Hub, add adder) {
+	switch {
+	case len(h.Sets) == 0:
+		add("hub", "kubectl clusterset init", "namespace %s of the hub holds no ClusterSet", h.Namespace)
+	case len(h.Sets) > 1:
+		add("hub", "keep one: kubectl -n "+h.Namespace+" delete clusterset NAME", "namespace %s of the hub holds %d ClusterSets: agents wait until there is one", h.Namespace, len(h.Sets))
+	}
+	quiet := len(h.Profiles) > 0
+	profiles := slices.Clone(h.Profiles)
+	slices.SortFunc(profiles, func(a, b inventoryv1alpha1.ClusterProfile) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range profiles {
+		quiet = quiet && len(profiles[i].Status.Conditions) == 0 && h.Now.Sub(profiles[i].CreationTimestamp.Time) > time.Minute
+		profileProblems(h, &profiles[i], add)
+	}
+	if quiet {
+		add("hub", "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub", "no member has a condition: clusterset-controller hub does not run")
+	}
+	for i := range h.Leases {
+		if _, ahead, ok := clock.Renewed(&h.Leases[i]); ok && ahead.Abs() > tolerance && !clock.Expired(&h.Leases[i], h.Now) {
+			add(h.Leases[i].Name, "set that cluster's clock: the age of its exports decides conflicts", "its clock is %v %s the hub's", ahead.Abs(), direction(ahead))
+		}
+	}
+}
+
+// tolerance of clocks: what is compared is whole seconds, and a write takes its time.
+const tolerance = 10 * time.Second
+
+func direction(ahead time.Duration) string {
+	if ahead < 0 {
+		return "behind"
+	}
+	return "ahead of"
+}
+
+func profileProblems(h *Hub, p *inventoryv1alpha1.ClusterProfile, add adder) {
+	lease := h.lease(p.Name)
+	age := table.Age(h.Now.Sub(p.CreationTimestamp.Time))
+	switch {
+	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
+		since := "it has left"
+		if p.DeletionTimestamp != nil {
+			since = "it was evicted or left " + table.Age(h.Now.Sub(p.DeletionTimestamp.Time)) + " ago"
+			if h.Now.Sub(p.DeletionTimestamp.Time) < time.Minute {
+				return
+			}
+		}
+		add(p.Name, "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub", "%s, and its records on the hub are not gone yet", since)
+	case p.Annotations[clusterset.AnnotationClusterUID] == "":
+		if h.Now.Sub(p.CreationTimestamp.Time) > unfinished {
+			add(p.Name, "in that cluster: kubectl clusterset doctor; or give the id up: kubectl clusterset leave "+p.Name+" --evict", "its join was begun %s ago, and no agent has come", age)
+		}
+	case lease == nil:
+		add(p.Name, "in that cluster: kubectl clusterset doctor", "it has claimed its id, and has never renewed its Lease")
+	case clock.Expired(lease, h.Now):
+		at, _, _ := clock.Renewed(lease)
+		add(p.Name, "in that cluster: kubectl clusterset doctor; if it is gone for good: kubectl clusterset leave "+p.Name+" --evict",
+			"not seen for %s", table.Age(h.Now.Sub(at)))
+	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
+		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
+		add(p.Name, "in that cluster: kubectl clusterset doctor", "%s: %s", c.Reason, c.Message)
+	}
+}
+
+func memberProblems(m *Member, hub *Hub, add adder) {
+	about := "this cluster"
+	switch {
+	case m.Set == "" && len(m.Exports) > 0:
+		add(about, "kubectl clusterset join", "it is a member of no clusterset, so its %d ServiceExports export nothing", len(m.Exports))
+	case m.Set == "":
+		add(about, "kubectl clusterset join", "it is a member of no clusterset")
+	case m.Leaving:
+		add(about, "kubectl clusterset leave goes on with it", "it is leaving clusterset %s", m.Set)
+	}
+	if m.Set != "" && !works(m, hub) {
+		switch {
+		case m.Agent == nil:
+			add(about, "kubectl clusterset join", "there is no Deployment clusterset-system/clusterset-controller: nobody keeps exports and imports in step")
+		case m.Agent.Status.AvailableReplicas == 0:
+			add(about, "kubectl -n clusterset-system get pods; kubectl -n clusterset-system logs deployment/clusterset-controller", "no replica of its agent is available: imports stand still as they are")
+		}
+	}
+	if t := m.TokenExpires; t != nil && m.Set != "" {
+		if left := t.Sub(m.Now); left <= 0 {
+			add(about, "kubectl clusterset join --renew", "its token for the hub ran out %s ago: imports stand as they were then", table.Age(-left))
+		}
+	}
+	if h := here(m); h.Held > 0 {
+		add(about, "kubectl -n clusterset-system get serviceexportrecords -o wide", "%s of peers held: the hub does not show what it showed before", table.Count(h.Held, "record"))
+	}
+	exportProblems(m, add)
+	for i := range m.Imports {
+		imp := &m.Imports[i]
+		if c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)); c != nil && c.Status != metav1.ConditionTrue {
+			add(imp.Name+"."+imp.Namespace, "kubectl clusterset explain "+imp.Name+"."+imp.Namespace, "its import here is not Ready (%s): %s", c.Reason, c.Message)
+		}
+	}
+}
+
+// works tells whether the hub shows that this cluster's agent does, wherever it runs.
+func works(m *Member, hub *Hub) bool {
+	if hub == nil {
+		return false
+	}
+	lease := hub.lease(m.Cluster)
+	return lease != nil && !clock.Expired(lease, hub.Now)
+}
+
+func exportProblems(m *Member, add adder) {
+	for i := range m.Exports {
+		e := &m.Exports[i]
+		name := e.Name + "." + e.Namespace
+		for _, kind := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+			c := meta.FindStatusCondition(e.Status.Conditions, string(kind))
+			if c != nil && c.Status != metav1.ConditionTrue {
+				add(name, "kubectl clusterset explain "+name, "its export here is not %s (%s): %s", kind, c.Reason, c.Message)
+				break
+			}
+		}
+	}
+}

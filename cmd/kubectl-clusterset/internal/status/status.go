@@ -1,0 +1,222 @@
+// Package status tells how a clusterset stands: problems first, then members and what they export. Pure: what was read on the hub and
+// in one member in, a Report out.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+)
+
+// Facts are what was read.
+type Facts struct {
+	Hub      *Hub    // nil where it was not read
+	HubError string  // why not
+	Member   *Member // nil where only a hub was named
+}
+
+// Hub is a clusterset's namespace there.
+type Hub struct {
+	Now       time.Time // by its clock
+	Namespace string
+	Sets      []hubv1alpha1.ClusterSet
+	Profiles  []inventoryv1alpha1.ClusterProfile
+	Leases    []coordinationv1.Lease
+	Records   []hubv1alpha1.ServiceExportRecord
+	Endpoints []hubv1alpha1.EndpointRecord
+}
+
+// Member is the cluster from which is asked.
+type Member struct {
+	Now          time.Time // by its clock
+	Cluster, Set string    // by its ClusterProperties; "" where it is no member
+	Leaving      bool
+	Agent        *appsv1.Deployment
+	TokenExpires *time.Time // of the credentials for the hub
+	Exports      []mcsv1beta1.ServiceExport
+	Imports      []mcsv1beta1.ServiceImport
+	Records      []hubv1alpha1.ServiceExportRecord // its copies
+}
+
+// Report is what is told.
+type Report struct {
+	ClusterSet string      `json:"clusterSet,omitempty"`
+	Cluster    string      `json:"cluster,omitempty"` // where it was asked
+	Problems   []Problem   `json:"problems,omitempty"`
+	Members    []MemberRow `json:"members,omitempty"`
+	Names      []NameRow   `json:"names,omitempty"`
+	Here       *Here       `json:"here,omitempty"`
+}
+
+// Problem is about a member or a name, or about the whole clusterset.
+type Problem struct {
+	About  string `json:"about"`
+	What   string `json:"what"`
+	Remedy string `json:"remedy"`
+}
+
+// MemberRow is one member as the hub knows it.
+type MemberRow struct {
+	Cluster   string     `json:"cluster"`
+	Joined    string     `json:"joined"`
+	Healthy   string     `json:"healthy"`
+	Version   string     `json:"version,omitempty"`
+	Exports   int        `json:"exports"`
+	Endpoints int        `json:"endpoints"`
+	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
+	Since     time.Time  `json:"since"`
+	Here      bool       `json:"here,omitempty"`
+}
+
+// NameRow is one name of the clusterset.
+type NameRow struct {
+	Name      string   `json:"name"`
+	Namespace string   `json:"namespace"`
+	Type      string   `json:"type"`
+	Clusters  []string `json:"clusters"`
+	IPs       []string `json:"ips,omitempty"` // in the cluster where it was asked
+	Conflicts []string `json:"conflicts,omitempty"`
+}
+
+// Here is the cluster where it was asked.
+type Here struct {
+	Exports int `json:"exports"`
+	Imports int `json:"imports"`
+	VIPs    int `json:"vips"`
+	Held    int `json:"held"` // records that the hub does not show as they are in effect here
+	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
+	HubSeen *time.Time `json:"hubSeen,omitempty"`
+}
+
+// Tell makes the report.
+func Tell(f *Facts) Report {
+	var r Report
+	if f.Member != nil {
+		r.Cluster, r.ClusterSet = f.Member.Cluster, f.Member.Set
+		r.Here = here(f.Member)
+	}
+	var records []hubv1alpha1.ServiceExportRecord
+	switch {
+	case f.Hub != nil:
+		if len(f.Hub.Sets) == 1 {
+			r.ClusterSet = f.Hub.Sets[0].Name
+		}
+		r.Members = members(f)
+		records = f.Hub.Records
+		if r.Here != nil {
+			for i := range r.Members {
+				if r.Members[i].Here {
+					r.Here.HubSeen = r.Members[i].LastSeen
+				}
+			}
+		}
+	case f.Member != nil:
+		records = f.Member.Records
+	}
+	r.Names = names(records, f.Member)
+	r.Problems = problems(f, &r)
+	return r
+}
+
+func here(m *Member) *Here {
+	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports)}
+	for i := range m.Imports {
+		h.VIPs += len(m.Imports[i].Spec.IPs)
+	}
+	for i := range m.Records {
+		if meta.IsStatusConditionTrue(m.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
+			h.Held++
+		}
+	}
+	return h
+}
+
+func members(f *Facts) (out []MemberRow) {
+	for i := range f.Hub.Profiles {
+		p := &f.Hub.Profiles[i]
+		row := MemberRow{
+			Cluster: p.Name, Since: p.CreationTimestamp.Time, Version: p.Status.Version.Kubernetes,
+			Joined: condition(p, inventoryv1alpha1.ConditionJoined), Healthy: condition(p, inventoryv1alpha1.ConditionControlPlaneHealthy),
+			Here: f.Member != nil && f.Member.Set != "" && f.Member.Cluster == p.Name,
+		}
+		for j := range f.Hub.Records {
+			if rec := &f.Hub.Records[j]; rec.Spec.ClusterID == p.Name && !rec.Spec.Withdrawn {
+				row.Exports++
+			}
+		}
+		for j := range f.Hub.Endpoints {
+			if rec := &f.Hub.Endpoints[j]; rec.Spec.ClusterID == p.Name && !rec.Spec.Withdrawn {
+				row.Endpoints += len(rec.Spec.Endpoints)
+			}
+		}
+		if lease := f.Hub.lease(p.Name); lease != nil {
+			if at, _, ok := clock.Renewed(lease); ok {
+				row.LastSeen = &at
+			}
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b MemberRow) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return out
+}
+
+func (h *Hub) lease(name string) *coordinationv1.Lease {
+	for i := range h.Leases {
+		if h.Leases[i].Name == name {
+			return &h.Leases[i]
+		}
+	}
+	return nil
+}
+
+func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {
+	if c := meta.FindStatusCondition(p.Status.Conditions, kind); c != nil {
+		return string(c.Status)
+	}
+	return "-"
+}
+
+// names are what the records come to, by the same Merge that every agent computes.
+func names(records []hubv1alpha1.ServiceExportRecord, m *Member) (out []NameRow) {
+	type key struct{ namespace, name string }
+	exports := map[key][]clusterset.Export{}
+	for i := range records {
+		if records[i].Spec.Withdrawn {
+			continue
+		}
+		if e, err := clusterset.ParseExport(&records[i]); err == nil {
+			k := key{e.Namespace, e.Name}
+			exports[k] = append(exports[k], e)
+		}
+	}
+	for k, of := range exports {
+		merged, conflicts := conflict.Merge(of)
+		row := NameRow{Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters}
+		for _, c := range conflicts {
+			row.Conflicts = append(row.Conflicts, c.Message)
+		}
+		if m != nil {
+			for i := range m.Imports {
+				if m.Imports[i].Namespace == k.namespace && m.Imports[i].Name == k.name {
+					row.IPs = m.Imports[i].Spec.IPs
+				}
+			}
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b NameRow) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}

@@ -1,0 +1,151 @@
+package status_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func lease(name string, age, ahead time.Duration) coordinationv1.Lease {
+	seconds, at, renewed := int32(40), metav1.NewTime(now.Add(-age)), metav1.NewMicroTime(now.Add(ahead-age))
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}},
+		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+	}
+}
+
+func profile(name string) inventoryv1alpha1.ClusterProfile {
+	p := inventoryv1alpha1.ClusterProfile{}
+	p.Name, p.CreationTimestamp = name, metav1.NewTime(now.Add(-48*time.Hour))
+	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": "uid-" + name}
+	p.Status.Version.Kubernetes = "v1.36.0"
+	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}, {Type: "ControlPlaneHealthy", Status: "True"}}
+	return p
+}
+
+func record(cluster string) hubv1alpha1.ServiceExportRecord {
+	at := metav1.NewTime(now.Add(-time.Hour))
+	rec := hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop." + cluster}}
+	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
+		Origin: hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}, ExportedAt: &at,
+		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+	}
+	return rec
+}
+
+// sound is a clusterset of two without a problem, asked in east.
+func sound() *status.Facts {
+	set := hubv1alpha1.ClusterSet{}
+	set.Name = "blue"
+	imp, export := mcsv1beta1.ServiceImport{}, mcsv1beta1.ServiceExport{}
+	imp.Namespace, imp.Name, imp.Spec.IPs = "shop", "web", []string{"10.96.0.7"}
+	imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
+	export.Namespace, export.Name = "shop", "web"
+	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True"}, {Type: "Ready", Status: "True"}}
+	agent := &appsv1.Deployment{}
+	agent.Status.AvailableReplicas = 2
+	tomorrow := now.Add(20 * time.Hour)
+	return &status.Facts{
+		Hub: &status.Hub{
+			Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
+			Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
+			Leases:   []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("west", 8*time.Second, time.Second)},
+			Records:  []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
+			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
+				Origin: hubv1alpha1.Origin{ClusterID: "west"}, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
+		},
+		Member: &status.Member{
+			Now: now, Cluster: "east", Set: "blue", Agent: agent, TokenExpires: &tomorrow,
+			Exports: []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
+			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
+		},
+	}
+}
+
+func TestASoundClustersetHasNoProblems(t *testing.T) {
+	r := status.Tell(sound())
+	if len(r.Problems) != 0 {
+		t.Errorf("%+v", r.Problems)
+	}
+	if len(r.Members) != 2 || r.Members[0].Cluster != "east" || !r.Members[0].Here || r.Members[1].Endpoints != 3 || r.Members[1].Exports != 1 {
+		t.Errorf("%+v", r.Members)
+	}
+	if len(r.Names) != 1 || len(r.Names[0].Clusters) != 2 || r.Names[0].IPs[0] != "10.96.0.7" {
+		t.Errorf("%+v", r.Names)
+	}
+	if r.Here.HubSeen == nil || now.Sub(*r.Here.HubSeen) != 3*time.Second {
+		t.Errorf("%+v", r.Here)
+	}
+}
+
+// TestProblemsComeFirst plants one problem each, which the report must name with what to do.
+func TestProblemsComeFirst(t *testing.T) {
+	for _, c := range []struct {
+		name, about string
+		plant       func(f *status.Facts)
+		what        string
+	}{
+		{"no hub", "hub", func(f *status.Facts) { f.Hub, f.HubError = nil, "connection refused" }, "connection refused"},
+		{"no ClusterSet", "hub", func(f *status.Facts) { f.Hub.Sets = nil }, "holds no ClusterSet"},
+		{"two ClusterSets", "hub", func(f *status.Facts) { f.Hub.Sets = append(f.Hub.Sets, f.Hub.Sets[0]) }, "holds 2"},
+		{"no hub controller", "hub", func(f *status.Facts) {
+			for i := range f.Hub.Profiles {
+				f.Hub.Profiles[i].Status.Conditions = nil
+			}
+		}, "does not run"},
+		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) }, "not seen for 90s"},
+		{"a member never came", "west", func(f *status.Facts) { f.Hub.Leases = f.Hub.Leases[:1] }, "never renewed"},
+		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil }, "begun 2d ago"},
+		{"a member is not cleaned up", "west", func(f *status.Facts) {
+			f.Hub.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now.Add(-5 * time.Minute)}
+		}, "5m ago, and its records"},
+		{"a clock is wrong", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", time.Second, time.Hour) }, "1h0m0s ahead of"},
+		{"the hub says so", "west", func(f *status.Facts) {
+			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False", Reason: "Odd", Message: "it is odd"}
+		}, "Odd: it is odd"},
+		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" }, "so its 1 ServiceExports export nothing"},
+		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving clusterset blue"},
+		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil }, "there is no Deployment"},
+		{"agent down", "this cluster", func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
+		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "ran out 120m ago"},
+		{"records are held", "this cluster", func(f *status.Facts) {
+			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
+		}, "1 record"},
+		{"an import is not ready", "web.shop", func(f *status.Facts) {
+			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Pending", Message: "full"}}
+		}, "not Ready (Pending): full"},
+		{"an export is not valid", "web.shop", func(f *status.Facts) {
+			f.Member.Exports[0].Status.Conditions[0] = metav1.Condition{Type: "Valid", Status: "False", Reason: "NoService", Message: "none"}
+		}, "not Valid (NoService): none"},
+		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless }, "Conflicting type"},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			f := sound()
+			c.plant(f)
+			r := status.Tell(f)
+			var out strings.Builder
+			status.Print(&out, &r, true, now)
+			hit := false
+			for _, p := range r.Problems {
+				hit = hit || p.About == c.about && strings.Contains(p.What, c.what) && p.Remedy != ""
+			}
+			problem := strings.Index(out.String(), "! "+c.about+": ")
+			if members := strings.Index(out.String(), "MEMBERS"); !hit || problem < 0 || members >= 0 && members < problem {
+				t.Errorf("no %q about %s, or not first:\n%s", c.what, c.about, out.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,255 @@
+// Package cli proves kubectl-clusterset on real control planes, as a new admin would use it (issue 4, A): a hub and three clusters, the
+// program bin/kubectl-clusterset that make builds, and a kubelet's part played by the tests. What the commands print is kept in testdata;
+// go test ./test/cli -update writes it anew, to be read.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// limit is far more than anything takes: machines are shared.
+const limit = 90 * time.Second
+
+// environment is the hub and the clusters, by the names of their contexts in one kubeconfig.
+type environment struct {
+	root, dir  string
+	kubeconfig string
+	planes     map[string]*lab.ControlPlane
+	admin      map[string]client.Client
+	kubelets   map[string]*kubelet
+}
+
+var shared struct {
+	sync.Once
+	env *environment
+	err error
+}
+
+// setUp returns the clusters, which the tests share: each leaves them as it found them.
+func setUp(t *testing.T) *environment {
+	t.Helper()
+	shared.Do(func() { shared.env, shared.err = start(context.Background(), "hub", "east", "west", "south") })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for name, k := range shared.env.kubelets {
+				t.Logf("what runs in %s said:\n%s", name, k.said())
+			}
+		}
+	})
+	return shared.env
+}
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // of the clients
+	code := m.Run()
+	if shared.env != nil {
+		shared.env.stop()
+	}
+	os.Exit(code)
+}
+
+func start(ctx context.Context, names ...string) (*environment, error) {
+	e := &environment{planes: map[string]*lab.ControlPlane{}, admin: map[string]client.Client{}, kubelets: map[string]*kubelet{}}
+	var err error
+	if e.root, err = lab.Root(); err != nil {
+		return nil, err
+	}
+	if e.dir, err = os.MkdirTemp("", "clusterset-lab-cli-"); err != nil {
+		return nil, err
+	}
+	if _, err := lab.Find(ctx); err != nil { // built once, before several ask for it
+		return e, err
+	}
+	planes, errs := make([]*lab.ControlPlane, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i := range names {
+		all.Go(func() { planes[i], errs[i] = lab.Start(ctx, lab.Options{}) })
+	}
+	all.Wait()
+	for i, name := range names {
+		if planes[i] != nil {
+			e.planes[name] = planes[i]
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		e.stop()
+		return e, err
+	}
+	return e, e.connect(names)
+}
+
+// connect writes the admin's kubeconfig and makes the clients.
+func (e *environment) connect(names []string) error {
+	all := clientcmdapi.NewConfig()
+	for _, name := range names {
+		one, err := clientcmd.LoadFromFile(e.planes[name].Kubeconfig())
+		if err != nil {
+			return err
+		}
+		context := one.Contexts[one.CurrentContext]
+		all.Clusters[name], all.AuthInfos[name] = one.Clusters[context.Cluster], one.AuthInfos[context.AuthInfo]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		cfg, err := e.planes[name].RESTConfig()
+		if err != nil {
+			return err
+		}
+		cfg.QPS = -1
+		if e.admin[name], err = client.New(cfg, client.Options{Scheme: scheme()}); err != nil {
+			return err
+		}
+	}
+	e.kubeconfig = filepath.Join(e.dir, "kubeconfig")
+	return clientcmd.WriteToFile(*all, e.kubeconfig)
+}
+
+func (e *environment) stop() {
+	for _, k := range e.kubelets {
+		k.stop()
+	}
+	for _, p := range e.planes {
+		p.Stop()
+	}
+	_ = os.RemoveAll(e.dir)
+}
+
+// run is the program with these arguments.
+type result struct {
+	stdout, stderr string
+	err            error
+	took           time.Duration
+}
+
+func (e *environment) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(e.root, "bin", "kubectl-clusterset"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "HOME=/home/admin")
+	return cmd
+}
+
+func (e *environment) run(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+	defer cancel()
+	cmd := e.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
+	err := cmd.Run()
+	return result{stdout.String(), stderr.String(), err, time.Since(began)}
+}
+
+// ok runs the program, which must succeed.
+func (e *environment) ok(t *testing.T, args ...string) result {
+	t.Helper()
+	r := e.run(t, args...)
+	if r.err != nil {
+		t.Fatalf("kubectl clusterset %s: %v\n%s%s", strings.Join(args, " "), r.err, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// refused runs the program, which must fail and say all of this.
+func (e *environment) refused(t *testing.T, want []string, args ...string) {
+	t.Helper()
+	r := e.run(t, args...)
+	if r.err == nil {
+		t.Fatalf("kubectl clusterset %s: it is not refused\n%s%s", strings.Join(args, " "), r.stdout, r.stderr)
+	}
+	for _, w := range want {
+		if !strings.Contains(r.stderr, w) {
+			t.Errorf("kubectl clusterset %s: no %q in\n%s", strings.Join(args, " "), w, r.stderr)
+		}
+	}
+}
+
+// golden compares a run with testdata/NAME: the command, what it printed, and how it ended.
+func (e *environment) golden(t *testing.T, name string, r result, args ...string) {
+	t.Helper()
+	got := "$ kubectl clusterset " + strings.Join(args, " ") + "\n" + e.normal(r.stderr+r.stdout)
+	if r.err != nil {
+		got += "exit status 1\n"
+	}
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: it prints\n%s\nand not\n%s", name, got, want)
+	}
+}
+
+// What differs from run to run.
+var differs = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://ADDRESS"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`\b(\d+[smhd])+ ago`), "AGE ago"},
+	{regexp.MustCompile(`v1\.\d+\.\d+(-[a-z0-9.]+)?`), "VERSION"},
+	{regexp.MustCompile(`10\.96\.\d+\.\d+`), "VIP"},
+	{regexp.MustCompile(`(?m)^(  \S+ +)\d+[smh](\d+s)? `), "${1}AGE "},
+	{regexp.MustCompile(`(VERSION +\d+ +)\d+[smh](\d+s)?`), "${1}AGE"},
+	{regexp.MustCompile(`(certificate-authority-data|kubeconfig): \S+`), "$1: DATA"},
+}
+
+func (e *environment) normal(text string) string {
+	text = regexp.MustCompile(`(?m)^waiting for .*\n`).ReplaceAllString(text, "") // it depends on how long that takes
+	for _, d := range differs {
+		text = d.pattern.ReplaceAllString(text, d.with)
+	}
+	return regexp.MustCompile(` +(\n|  )`).ReplaceAllStringFunc(text, func(s string) string {
+		if strings.HasSuffix(s, "\n") {
+			return "\n"
+		}
+		return "   "
+	})
+}
+
+// eventually asks until there is no error.
+func eventually(t *testing.T, what string, ask func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: after %v: %v", what, limit, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestAJoinKilledAfterAnyWriteIsFinishedOrUndone is ID3's "nothing is half-joined": the program is killed after its first, second, … last
+// write. The same command then finishes what was begun, and leave undoes it: neither cluster has an object more or less than before.
+func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub")
+	e.ok(t, "init", "--context", "hub")
+	hub, member := e.snapshot(t, "hub"), e.snapshot(t, "west")
+	w := e.through(t, "hub", "west")
+	join := []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false"}
+	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
+
+	for n := 1; ; n++ {
+		if killed := e.killAfter(t, w, n, join...); !killed {
+			if n < 20 {
+				t.Fatalf("a join has %d writes only: are they seen?", n-1)
+			}
+			t.Logf("a join has %d writes", n-1)
+			e.ok(t, leave...)
+			return
+		}
+		if n%2 == 0 {
+			e.ok(t, join...)
+		}
+		e.ok(t, leave...)
+		for cluster, before := range map[string]map[string]string{"hub": hub, "west": member} {
+			after := e.snapshot(t, cluster)
+			if missing, more := gone(before, after), gone(after, before); len(missing)+len(more) > 0 {
+				t.Fatalf("killed after write %d, then left: %s lacks %v, and has in addition %v", n, cluster, missing, more)
+			}
+		}
+	}
+}
+
+// killAfter runs the program and kills it after its nth write; it returns false where there were fewer.
+func (e *environment) killAfter(t *testing.T, w *way, n int, args ...string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := e.command(ctx, args...)
+	cmd.Env = append(slices.Clone(cmd.Env), "KUBECONFIG="+w.kubeconfig)
+	out, err := os.CreateTemp(t.TempDir(), "said")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	killed, base := false, 0
+	w.mu.Lock()
+	base = w.writes
+	w.after = func(now int) {
+		if now-base == n {
+			killed = true
+			_ = cmd.Process.Kill() // before it hears that the write was done
+		}
+	}
+	w.mu.Unlock()
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.after = nil
+	if !killed && err != nil {
+		text, _ := os.ReadFile(out.Name())
+		t.Fatalf("it failed by itself after %v: %v\n%s", time.Since(began), err, text)
+	}
+	return killed
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// way stands between the program and the API servers, and can interfere.
+type way struct {
+	kubeconfig string
+	mu         sync.Mutex
+	writes     int
+	// after is asked after every write that an API server has answered, with their number, before the answer goes on.
+	after func(n int)
+	// change may change an answer.
+	change func(cluster string, r *http.Response) error
+}
+
+// through makes a way to the clusters, until the test ends.
+func (e *environment) through(t *testing.T, names ...string) *way {
+	t.Helper()
+	w := &way{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	own, err := clientcmd.LoadFromFile(e.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := clientcmdapi.NewConfig()
+	for _, name := range names {
+		target, err := url.Parse(own.Clusters[name].Server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := httputil.NewSingleHostReverseProxy(target)
+		// The API server's certificate is its own authority; the test knows whom it speaks to.
+		proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		proxy.ModifyResponse = func(r *http.Response) error {
+			if w.change != nil {
+				if err := w.change(name, r); err != nil {
+					return err
+				}
+			}
+			w.count(r.Request)
+			return nil
+		}
+		server := httptest.NewTLSServer(proxy)
+		t.Cleanup(server.Close)
+		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		all.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: authority}
+		all.AuthInfos[name] = own.AuthInfos[name]
+		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	if err := clientcmd.WriteToFile(*all, w.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// count counts what changes something: no questions about rights, and no dry runs.
+func (w *way) count(r *http.Request) {
+	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/authorization.k8s.io/") || r.URL.Query().Get("dryRun") != "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes++
+	if w.after != nil {
+		w.after(w.writes)
+	}
+}

@@ -1,0 +1,234 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	for _, ns := range []string{home, blue} {
+		var is corev1.Namespace
+		must(t, e.admin.Get(ctx, client.ObjectKey{Name: ns}, &is))
+		for _, label := range []string{clusterset.LabelSet, clusterset.LabelSetOld} {
+			if is.Labels[label] != ns {
+				t.Errorf("namespace %s: label %s is %q", ns, label, is.Labels[label])
+			}
+		}
+	}
+	// The name is the id, so a second claim is none: what step 3 of the README creates is there already.
+	m := e.join(t, home, "p1")
+	m.isMember(t)
+	var list inventoryv1alpha1.ClusterProfileList
+	must(t, e.admin.List(ctx, &list, client.InNamespace(home)))
+	if len(list.Items) != 1 || list.Items[0].Name != "p1" {
+		t.Errorf("profiles: %+v", list.Items)
+	}
+	second := m.profile(t)
+	second.ResourceVersion, second.UID = "", ""
+	if err := e.admin.Create(ctx, second); err == nil || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("a second claim: %v", err)
+	}
+	if got := e.programs[home].shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
+		t.Errorf("the metric shows %s healthy members", got)
+	}
+}
+
+func TestP2MarksAreKeptAndOthersProfilesLeftAlone(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	bare := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "bare"}}
+	bare.Spec.DisplayName = "the consumers' own"
+	bare.Spec.ClusterManager.Name = clusterset.ClusterManager
+	foreign := bare.DeepCopy()
+	foreign.Name, foreign.Spec.ClusterManager.Name = "foreign", "another-manager"
+	must(t, e.admin.Create(ctx, foreign))
+	must(t, e.admin.Create(ctx, bare))
+	t.Cleanup(func() { e.evict(t, home, "bare"); e.evict(t, home, "foreign") })
+	m := &member{e: e, ns: home, id: "bare"}
+	p := m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/NeverHeard")
+	if p.Labels[inventoryv1alpha1.LabelClusterManager] != clusterset.ClusterManager || len(p.Finalizers) != 1 || p.Finalizers[0] != clusterset.FinalizerRecords {
+		t.Errorf("it bears labels %v and finalizers %v", p.Labels, p.Finalizers)
+	}
+	if p.Spec.DisplayName != "the consumers' own" {
+		t.Errorf("displayName is %q", p.Spec.DisplayName)
+	}
+	var untouched inventoryv1alpha1.ClusterProfile // it came first, and the program has been past it
+	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(foreign), &untouched))
+	if untouched.ResourceVersion != foreign.ResourceVersion {
+		t.Errorf("another manager's profile became %+v", untouched)
+	}
+}
+
+func TestP3ConditionsFollowTheMember(t *testing.T) {
+	e := setUp(t)
+	m := e.join(t, home, "p3")
+	m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/NeverHeard")
+	m.claim(t)
+	m.becomes(t, "Joined=False/NeverHeard", "ControlPlaneHealthy=Unknown/NeverHeard")
+	m.beat(t, time.Now)
+	m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
+	must(t, until(t.Context(), func() error {
+		p := m.profile(t)
+		p.Status.Version.Kubernetes = "v1.36.2"
+		p.Status.Properties = []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: "p3"}, {Name: "region", Value: "eu"}}
+		return m.Status().Update(t.Context(), p)
+	}))
+	m.stop()
+	silent := time.Now()
+	p := m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=Unknown/HeartbeatLost")
+	if took := time.Since(silent); took < silence-2*time.Second {
+		t.Errorf("called silent after %v, and the Lease lasts %v", took, silence)
+	}
+	if p.Status.Version.Kubernetes != "v1.36.2" || len(p.Status.Properties) != 2 {
+		t.Errorf("the member's part became %+v", p.Status)
+	}
+	m.beat(t, time.Now)
+	m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
+}
+
+// A member's clock may say anything, as long as it goes on.
+func TestP3MembersClocksDoNotMatter(t *testing.T) {
+	e := setUp(t)
+	for id, off := range map[string]time.Duration{"p3-yesterday": -24 * time.Hour, "p3-tomorrow": 24 * time.Hour} {
+		m := e.join(t, home, id)
+		m.claim(t)
+		m.beat(t, func() time.Time { return time.Now().Add(off) })
+		m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
+		m.stop()
+		m.becomes(t, "ControlPlaneHealthy=Unknown/HeartbeatLost")
+	}
+}
+
+// P3, P5: neither a restart of the program nor renewals write anything of a member that goes on as before, alive or silent.
+func TestP5RestartWritesNothing(t *testing.T) {
+	e := setUp(t)
+	alive, dead := e.join(t, home, "p5-alive"), e.join(t, home, "p5-dead")
+	alive.isMember(t)
+	dead.isMember(t)
+	dead.stop()
+	before := map[*member]*inventoryv1alpha1.ClusterProfile{
+		dead:  dead.becomes(t, "ControlPlaneHealthy=Unknown/HeartbeatLost"),
+		alive: alive.becomes(t, "ControlPlaneHealthy=True/Heartbeat"),
+	}
+	hub := e.programs[home]
+	hub.kill()
+	must(t, hub.start(t.Context()))
+	// Written later than all that a start could have led to: another member is called silent by the restarted program's own clock.
+	last := e.join(t, home, "p5-last")
+	last.isMember(t)
+	last.stop()
+	last.becomes(t, "ControlPlaneHealthy=Unknown/HeartbeatLost")
+	for m, was := range before {
+		if is := m.profile(t); is.ResourceVersion != was.ResourceVersion {
+			t.Errorf("%s was written: from %+v\nto %+v", m.id, was.Status, is.Status)
+		}
+	}
+}
+
+func TestP4AccessProvidersAreTheAdmins(t *testing.T) {
+	e := setUp(t)
+	m := e.join(t, home, "p4")
+	providers := []inventoryv1alpha1.AccessProvider{{Name: "oidc", Cluster: clientcmdv1.Cluster{Server: "https://p4.example", CertificateAuthorityData: []byte("pem")}}}
+	must(t, until(t.Context(), func() error {
+		p := m.profile(t)
+		p.Status.AccessProviders = providers
+		return e.admin.Status().Update(t.Context(), p)
+	}))
+	p := m.isMember(t)
+	if !equality.Semantic.DeepEqual(p.Status.AccessProviders, providers) {
+		t.Errorf("they became %+v", p.Status.AccessProviders)
+	}
+}
+
+// P6: the same id in two clustersets of one hub is two members.
+func TestP6ClusterSetsDoNotSeeEachOther(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	here, there := e.join(t, home, "p6"), e.join(t, blue, "p6")
+	here.isMember(t)
+	here.publish(t, 2)
+	there.claim(t)
+	there.becomes(t, "Joined=False/NeverHeard") // whoever is heard of elsewhere
+	there.beat(t, time.Now)
+	there.publish(t, 2)
+	there.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
+
+	was := here.profile(t)
+	there.stop()
+	e.evict(t, blue, "p6")
+	e.gone(t, blue, "p6")
+	if is := here.profile(t); is.ResourceVersion != was.ResourceVersion {
+		t.Errorf("its namesake's eviction changed %+v\nto %+v", was, is)
+	}
+	if n := len(e.records(t, home, "p6")); n != 4 {
+		t.Errorf("%d of its 4 records are left", n)
+	}
+	if len(e.departed(t, home)["p6"]) != 0 {
+		t.Error("its namesake's departure is noted in its own ClusterSet")
+	}
+	var none inventoryv1alpha1.ClusterProfileList
+	if err := here.List(ctx, &none, client.InNamespace(blue)); err == nil {
+		t.Error("a member lists another clusterset's profiles")
+	}
+	if err := here.List(ctx, &none); err == nil {
+		t.Error("a member lists every clusterset's profiles")
+	}
+	if n := strings.Count(e.programs[home].said(), blue); n != 0 {
+		t.Errorf("the program of %s names the other clusterset %d times", home, n)
+	}
+}
+
+// The program has the rights that its manifests give, and no others; what it does it did in these tests.
+func TestProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
+	e := setUp(t)
+	const everywhere = ""
+	for ns, want := range map[string]string{
+		home: `clusterprofiles.multicluster.x-k8s.io [list watch update delete]
+clusterprofiles.multicluster.x-k8s.io/status [update]
+clustersets.hub.clusterset-dns.io [list watch]
+clustersets.hub.clusterset-dns.io/status [update]
+endpointrecords.hub.clusterset-dns.io [list delete]
+events.events.k8s.io [create patch]
+leases.coordination.k8s.io [get list watch delete]
+localsubjectaccessreviews.authorization.k8s.io [create]
+rolebindings.rbac.authorization.k8s.io [delete]
+roles.rbac.authorization.k8s.io [delete]
+serviceaccounts [delete]
+serviceexportrecords.hub.clusterset-dns.io [list delete]`,
+		"clusterset-system": "leases.coordination.k8s.io [get create update]",
+		"default":           everywhere,
+	} {
+		if got := e.rights(t, ns); got != want {
+			t.Errorf("in %s it may\n%s\nwant\n%s", ns, got, want)
+		}
+	}
+}
+
+func (e *environment) rights(t *testing.T, ns string) string {
+	t.Helper()
+	text, err := e.cp.Kubectl(context.WithoutCancel(t.Context()), "", "auth", "can-i", "--list", "--no-headers", "-n", ns, "--as=system:serviceaccount:clusterset-system:clusterset-hub")
+	must(t, err)
+	var lines []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[0], "[") || strings.HasPrefix(f[0], "self") { // what every authenticated user may
+			continue
+		}
+		lines = append(lines, fmt.Sprint(f[0], " ", strings.Join(f[3:], " ")))
+	}
+	return sorted(lines)
+}
