@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +42,7 @@ func (e *environment) snapshot(t *testing.T, cluster string) map[string]string {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(gv.WithKind(r.Kind + "List"))
 			err := e.admin[cluster].List(t.Context(), list, &client.ListOptions{Raw: &metav1.ListOptions{}})
-			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) {
 				continue // it has just gone
 			}
 			if err != nil {

@@ -48,10 +48,11 @@ type guard struct {
 	forgiven map[place]bool                           // where users have destroyed what a VIP is kept by
 	deleted  map[place]bool                           // where an admin deleted the derived Service
 	last     map[place]time.Time                      // when the import was last there
+	life     map[place]types.UID                      // of the import that is there, or was last
 }
 
 func newGuard() guard {
-	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}}
+	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}, map[place]types.UID{}}
 }
 
 func (g *guard) forgive(m *member, n types.NamespacedName)      { g.forgiven[place{m.id, n}] = true }
@@ -59,6 +60,9 @@ func (g *guard) adminDeleted(m *member, n types.NamespacedName) { g.deleted[plac
 
 // settled: what users destroyed has been made again, and counts from now on.
 func (g *guard) settled() {
+	for p := range g.forgiven {
+		delete(g.vips, g.life[p])
+	}
 	clear(g.forgiven)
 	clear(g.deleted)
 }
@@ -198,10 +202,17 @@ func essence(o client.Object) any {
 // watchVIP is I6: an address once given out is the import's for its life; and it is kept for an hour after that.
 func (w *World) watchVIP(m *member, c *api.Write) {
 	n, ok := importOf(c)
-	if !ok || w.guard.forgiven[place{m.id, n}] {
+	if !ok {
 		return
 	}
-	if imp, ok := c.New.(*mcsv1beta1.ServiceImport); ok {
+	imp, isImport := c.New.(*mcsv1beta1.ServiceImport)
+	if isImport {
+		w.guard.life[place{m.id, n}] = imp.UID
+	}
+	if w.guard.forgiven[place{m.id, n}] {
+		return
+	}
+	if isImport {
 		given := w.guard.vips[imp.UID]
 		if given == nil {
 			given = map[corev1.IPFamily]string{}

@@ -30,6 +30,7 @@ type flow struct {
 	name   types.NamespacedName
 	known  map[backend]bool
 	before []backend
+	wrote  []*discoveryv1.EndpointSlice
 }
 
 // watchTraffic looks at the writes of one pass; what it returns ends that.
@@ -168,6 +169,9 @@ func (w *World) wrote(c *api.Write) {
 	if a == nil || a.flow == nil || c.User != api.Agent {
 		return
 	}
+	if s, ok := c.New.(*discoveryv1.EndpointSlice); ok {
+		a.flow.wrote = append(a.flow.wrote, s)
+	}
 	for _, b := range a.without(a.flow) {
 		if svc, ok := c.New.(*corev1.Service); ok && a.believes(svc, b) {
 			continue // somebody else has just taken the endpoints away, whose pass comes next
@@ -179,9 +183,9 @@ func (w *World) wrote(c *api.Write) {
 	}
 }
 
-// believes tells whether the agent's cache has endpoints for a backend of its derived Service.
+// believes tells whether the agent's cache, or what this pass has written, has endpoints for a backend of its derived Service.
 func (a *agent) believes(svc *corev1.Service, b backend) bool {
-	var cached []*discoveryv1.EndpointSlice
+	cached := slices.Clone(a.flow.wrote)
 	for _, o := range a.local.All(api.EndpointSlice) {
 		cached = append(cached, o.(*discoveryv1.EndpointSlice))
 	}

@@ -52,7 +52,11 @@ func (c *Cluster) applyKind(ctx context.Context, o *unstructured.Unstructured, s
 	there := &unstructured.Unstructured{}
 	there.SetGroupVersionKind(o.GroupVersionKind())
 	err := c.Get(ctx, client.ObjectKeyFromObject(o), there)
-	if err == nil {
+	if err == nil && there.GetDeletionTimestamp() != nil {
+		if err := c.Gone(ctx, o); err != nil {
+			return err
+		}
+	} else if err == nil {
 		if why := manifest.LeaveAlone(there, o); why != "" {
 			say("%s: CustomResourceDefinition %s is left as it is: %s", c.Name, o.GetName(), why)
 			return nil
@@ -115,6 +119,20 @@ func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructur
 	return nil
 }
 
+// Gone waits until an object that was deleted is not there any more.
+func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error {
+	there := &unstructured.Unstructured{}
+	there.SetGroupVersionKind(o.GroupVersionKind())
+	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(o), there)
+		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "it is still there", err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %s is being deleted, and does not go: %w; kubectl get it with -o yaml tells what it waits for", c.Name, Title(o), err)
+	}
+	return nil
+}
+
 // Title is an object as kubectl names it.
 func Title(o client.Object) string {
 	name := o.GetName()
@@ -129,14 +147,31 @@ type Right struct {
 	Verb, Group, Resource, Namespace, Name string
 }
 
-// String is the right as an admin reads it.
-func (r Right) String() string {
-	s := r.Verb + " " + r.Resource
+// Texts are rights as an admin reads them: the verbs of one resource together.
+func Texts(rights []Right) (out []string) {
+	var verbs []string
+	for i, r := range rights {
+		verbs = append(verbs, r.Verb)
+		if i+1 < len(rights) && rights[i+1].on() == r.on() {
+			continue
+		}
+		out = append(out, strings.Join(verbs, "/")+" "+r.on())
+		verbs = nil
+	}
+	return out
+}
+
+// on is what a right is to.
+func (r Right) on() string {
+	s, sub, is := strings.Cut(r.Resource, "/")
 	if r.Group != "" {
 		s += "." + r.Group
 	}
+	if is {
+		s += "/" + sub
+	}
 	if r.Name != "" {
-		s += "/" + r.Name
+		s += " " + r.Name
 	}
 	if r.Namespace != "" {
 		s += " in " + r.Namespace

@@ -95,15 +95,8 @@ func (g *gatherer) agentRights(ctx context.Context) error {
 		return err
 	}
 	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, "clusterset-controller", rights)
-	g.AgentLacks = texts(lacking)
+	g.AgentLacks = cluster.Texts(lacking)
 	return err
-}
-
-func texts(rights []cluster.Right) (out []string) {
-	for _, r := range rights {
-		out = append(out, r.String())
-	}
-	return out
 }
 
 func (g *gatherer) imports(ctx context.Context) error {

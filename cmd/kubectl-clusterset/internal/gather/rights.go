@@ -119,7 +119,7 @@ func (g *gatherer) dnsRights(ctx context.Context) error {
 		return err
 	}
 	lacking, err := g.Member.LackingOf(ctx, "kube-system", account, rights)
-	g.DNSFacts.Lacks = texts(lacking)
+	g.DNSFacts.Lacks = cluster.Texts(lacking)
 	return err
 }
 
@@ -173,7 +173,7 @@ func (g *gatherer) memberRights(ctx context.Context, hub *cluster.Cluster, creds
 	}
 	rights = append(rights, cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: creds.Namespace, Name: creds.Account})
 	lacking, err := hub.Lacking(ctx, rights)
-	g.HubFacts.MemberLacks = texts(lacking)
+	g.HubFacts.MemberLacks = cluster.Texts(lacking)
 	return err
 }
 

@@ -62,11 +62,7 @@ func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) er
 	if err != nil || len(lacking) == 0 {
 		return err
 	}
-	var texts []string
-	for _, r := range lacking {
-		texts = append(texts, r.String())
-	}
-	slices.Sort(texts)
+	texts := cluster.Texts(lacking)
 	if n := len(texts); n > 6 {
 		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
 	}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// outcomes is what doctor says with -o json, by check.
+func (e *environment) outcomes(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	r := e.run(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	var report struct {
+		Outcomes []struct {
+			Check    string `json:"check"`
+			NotMade  string `json:"notMade"`
+			Findings []struct {
+				Severity string `json:"severity"`
+				What     string `json:"what"`
+			} `json:"findings"`
+		} `json:"outcomes"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("doctor -o json: %v\n%s%s", err, r.stdout, r.stderr)
+	}
+	out, errors := map[string]string{}, 0
+	for _, o := range report.Outcomes {
+		if o.NotMade != "" {
+			out[o.Check] = "not made: " + o.NotMade
+		}
+		for _, f := range o.Findings {
+			out[o.Check] += f.Severity + ": " + f.What + "\n"
+			if f.Severity == "error" {
+				errors++
+			}
+		}
+	}
+	if (errors > 0) != (r.err != nil) {
+		t.Errorf("%d errors, and it ended with %v", errors, r.err)
+	}
+	return out
+}
+
+// TestDoctorFindsWhatIsWrongInRealClusters is issue 4, E, on real control planes: what the table of internal/doctor plants in facts is
+// planted in clusters here, one at a time, and taken back.
+func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub", "east")
+	e.ok(t, "init", "--context", "hub")
+	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
+	e.coredns(t, "east")
+	all := []string{"--context", "east", "--hub-context", "hub"}
+	// The laboratory's hub has an address of its own machine, which is right there and nowhere else.
+	if got := e.outcomes(t, all...); len(got) != 1 || !strings.Contains(got["hub-address"], "no pod reaches") {
+		t.Fatalf("in a sound member it finds %v", got)
+	}
+	if got := e.outcomes(t, "--context", "east"); len(got) != 3 || !strings.HasPrefix(got["hub-kinds"], "not made") || !strings.HasPrefix(got["hub-policies"], "not made") {
+		t.Errorf("without the hub admin's credentials it finds %v", got)
+	}
+
+	for _, p := range e.mistakes() {
+		t.Run(p.check+"_"+strings.Fields(p.what)[0], func(t *testing.T) {
+			undo := p.plant(t, e)
+			defer undo()
+			got := e.outcomes(t, all...)
+			if !strings.Contains(got[p.check], p.what) {
+				t.Errorf("%s: no %q in %q; all: %v", p.check, p.what, got[p.check], got)
+			}
+		})
+	}
+	if got := e.outcomes(t, all...); len(got) != 1 {
+		t.Errorf("after all was taken back it finds %v", got)
+	}
+	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/coredns")}, {"delete", "-f", filepath.Join(e.root, "deploy/coredns/bare.yaml")},
+		{"-n", "kube-system", "delete", "configmap", "coredns"}, {"delete", "crd", "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"}} {
+		if _, err := e.planes["east"].Kubectl(t.Context(), "", args...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// coredns gives a cluster what kubeadm and deploy/coredns would.
+func (e *environment) coredns(t *testing.T, cluster string) {
+	t.Helper()
+	bare, err := os.ReadFile(filepath.Join(e.root, "deploy/coredns/bare.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	corefile, err := os.ReadFile(filepath.Join(e.root, "corefile.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.planes[cluster].Apply(t.Context(), string(bare)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.planes[cluster].ApplyFolder(t.Context(), filepath.Join(e.root, "deploy/coredns")); err != nil {
+		t.Fatal(err)
+	}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": string(corefile)}}
+	if err := e.admin[cluster].Create(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mistake is a command of kubectl that an admin might have given.
+type mistake struct {
+	check, what, cluster string
+	object               []string // kind and name of what it changes, which is put back
+	do                   []string
+}
+
+func (e *environment) mistakes() []mistake {
+	return []mistake{
+		{"policies", "clusterset-id.clusterset-dns.io", "east", []string{"validatingadmissionpolicybinding", "clusterset-id.clusterset-dns.io"}, []string{"delete"}},
+		{"kinds", "no kind serviceimports.multicluster.x-k8s.io", "east", nil, []string{"delete", "crd", "serviceimports.multicluster.x-k8s.io"}},
+		{"agent-rights", "may not get/list/watch serviceexports.multicluster.x-k8s.io", "east", []string{"clusterrolebinding", "clusterset-dns:agent"}, []string{"delete"}},
+		{"credentials", "no JSON Web Token", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"patch", "-p", `{"stringData": {"token": "nonsense"}}`}},
+		{"credentials", "has no credentials", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"delete"}},
+		{"coredns-rights", "list/watch serviceimports", "east", []string{"clusterrolebinding", "clusterset-dns:coredns"}, []string{"delete"}},
+		{"corefile-stanza", "answers clusterset.local", "east", []string{"-n", "kube-system", "configmap", "coredns"}, []string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n"}}`}},
+		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"}, []string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n cache 30\n multicluster\n reload\n}\n"}}`}},
+		{"nodelocal-forward", "__PILLAR__UPSTREAM__SERVERS__", "east", nil, []string{"-n", "kube-system", "create", "configmap", "node-local-dns",
+			"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n.:53 {\n forward . __PILLAR__UPSTREAM__SERVERS__\n}\n"}},
+		{"hub-rights", "get/list/watch/create/update/patch leases.coordination.k8s.io in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
+		{"hub-policies", "clusterset-records.clusterset-dns.io", "hub", []string{"validatingadmissionpolicy", "clusterset-records.clusterset-dns.io"}, []string{"delete"}},
+		{"hub-policies", "lacks the label", "hub", []string{"namespace", "clusterset"}, []string{"label", "multicluster.x-k8s.io/clusterset-"}},
+		{"hub-clusterset", "holds no ClusterSet", "hub", []string{"-n", "clusterset", "clusterset", "clusterset"}, []string{"delete"}},
+		{"imports-others", "default/stray", "east", nil, []string{"create", "-f", "-"}},
+	}
+}
+
+// plant does it, and returns what takes it back.
+func (m *mistake) plant(t *testing.T, e *environment) (undo func()) {
+	t.Helper()
+	kubectl := func(input string, args ...string) string {
+		t.Helper()
+		out, err := e.planes[m.cluster].Kubectl(t.Context(), input, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	switch {
+	case m.check == "kinds":
+		crd := filepath.Join(e.root, "deploy/crds", m.do[2][strings.Index(m.do[2], ".")+1:]+"_serviceimports.yaml")
+		kubectl("", m.do...)
+		return func() { kubectl("", "apply", "--server-side", "--force-conflicts", "-f", crd) }
+	case m.check == "imports-others":
+		kubectl(`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray}, spec: {type: Headless, ports: []}}`, m.do...)
+		return func() { kubectl("", "-n", "default", "delete", "serviceimport", "stray", "--ignore-not-found") }
+	case m.object == nil:
+		kubectl("", m.do...)
+		return func() { kubectl("", slices.Concat(m.do[:2], []string{"delete"}, m.do[3:5])...) }
+	}
+	was := kubectl("", slices.Concat([]string{"get", "-o", "json"}, m.object)...)
+	kubectl("", slices.Concat(m.do[:1], m.object, m.do[1:])...)
+	return func() {
+		var o map[string]any
+		if err := json.Unmarshal([]byte(was), &o); err != nil {
+			t.Fatal(err)
+		}
+		meta := o["metadata"].(map[string]any)
+		for _, key := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"} {
+			delete(meta, key)
+		}
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kubectl(string(text), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	}
+}
