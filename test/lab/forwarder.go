@@ -4,11 +4,13 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Forwarder is a way to an API server that can be cut: what goes through it can be dropped or left hanging while others still
 // reach the server.
 type Forwarder struct {
+	bytes    atomic.Int64
 	listener net.Listener
 	target   string
 
@@ -38,6 +40,9 @@ func newForwarder(target string) (*Forwarder, error) {
 
 // Addr is where clients connect.
 func (f *Forwarder) Addr() string { return f.listener.Addr().String() }
+
+// Bytes is how many have passed so far, both ways.
+func (f *Forwarder) Bytes() int64 { return f.bytes.Load() }
 
 // Cut resets all connections, and every new one.
 func (f *Forwarder) Cut() { f.set(refusing) }
@@ -134,6 +139,7 @@ func (f *Forwarder) copy(to io.Writer, from io.Reader) {
 			<-wake
 			return
 		}
+		f.bytes.Add(int64(n))
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return

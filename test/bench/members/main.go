@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,9 +85,19 @@ func measure(ctx context.Context, rounds, peers, each, rate int) (string, error)
 	if err != nil {
 		return b.table.String(), err
 	}
+	before, err := b.spent(ctx)
+	if err != nil {
+		return b.table.String(), err
+	}
 	if err := b.changes(ctx, "endpoint change → answer, quiet", moving, rounds); err != nil {
 		return b.table.String(), err
 	}
+	after, err := b.spent(ctx)
+	if err != nil {
+		return b.table.String(), err
+	}
+	cost := fmt.Sprintf("Each of the quiet endpoint changes took %.2f requests for records of the hub, and %.0f octets to and from it, both agents together, watches, TLS and heartbeats included.",
+		(after.requests-before.requests)/float64(rounds), float64(after.bytes-before.bytes)/float64(rounds))
 	stop, err := b.peers(ctx, peers, each, rate)
 	if err != nil {
 		return b.table.String(), err
@@ -98,8 +110,35 @@ func measure(ctx context.Context, rounds, peers, each, rate int) (string, error)
 	if err != nil {
 		return b.table.String(), err
 	}
+	fmt.Fprintf(&b.table, "\n%s\n", cost)
 	fmt.Fprintf(&b.table, "\nThe simulated members made %.0f changes a second meanwhile. Resident memory of b's agent: %d MiB.\n", wrote, resident(set.Members[1].Agent.PID())>>20)
 	return b.table.String(), nil
+}
+
+// spending is what the agents have cost the hub so far.
+type spending struct {
+	requests float64 // but for watches, of the kinds of records
+	bytes    int64
+}
+
+var recordRequests = regexp.MustCompile(`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointrecords)"[^}]*verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`)
+
+func (b *bench) spent(ctx context.Context) (s spending, err error) {
+	text, err := b.Hub.Kubectl(ctx, "", "get", "--raw", "/metrics")
+	if err != nil {
+		return s, err
+	}
+	for _, m := range recordRequests.FindAllStringSubmatch(text, -1) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			return s, err
+		}
+		s.requests += n
+	}
+	for _, m := range b.Members {
+		s.bytes += m.ToHub.Bytes()
+	}
+	return s, nil
 }
 
 func connect(kubeconfig string) (client.Client, error) {
