@@ -148,6 +148,7 @@ func (m *member) property(t *testing.T, name string) *aboutv1beta1.ClusterProper
 // TestID2ID3ID4JoinLeaveAndComeAgain: who has no claim, or another's, is told so and half-joins nothing; who has one is a member as long
 // as it says so; leaving leaves nothing behind but the users' own, also where the agent is killed at every turn; and the id is free again.
 func TestID2ID3ID4JoinLeaveAndComeAgain(t *testing.T) {
+	t.Parallel()
 	j := joiningSet(t)
 	p, r := j.members["p"], j.r
 	ns := j.namespace(t, "p")
@@ -255,6 +256,7 @@ func (j *joining) leave(t *testing.T, ns string, killing bool) {
 // TestAClone: a cluster with the same UID and the same credentials. The one that began later keeps still and says so; what the elder
 // exports stays.
 func TestAClone(t *testing.T) {
+	t.Parallel()
 	j := joiningSet(t)
 	p, r := j.members["p"], j.r
 	ns := j.namespace(t, "p")

@@ -31,7 +31,7 @@ func mortals(t *testing.T) *mortal {
 	s.logAgents(t)
 	m := &mortal{set: s, lease: hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}}
 	if !long {
-		m.lease = hubv1alpha1.LeaseSpec{RenewSeconds: 2, DurationSeconds: 6, GraceSeconds: 2, OnExpiry: hubv1alpha1.ExpiryRemove}
+		m.lease = hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}
 	}
 	m.policy(t, func(*hubv1alpha1.LeaseSpec) {})
 	m.ns = s.namespace(t, "a", "b", "c")
@@ -81,6 +81,7 @@ func (m *mortal) renewed(t *testing.T, id string) time.Time {
 // TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile; imports and VIPs are as they were; by policy
 // the endpoints stay, or stay as not ready, or stay where they are the last ones; and they come back within ten seconds.
 func TestT1ADeadMember(t *testing.T) {
+	t.Parallel()
 	m := mortals(t)
 	a, b, c := m.members["a"], m.members["b"], m.members["c"]
 	vip := b.wantImport(t, m.ns, "web", ready("a", "b", "c")).Spec.IPs[0]
@@ -140,6 +141,7 @@ func TestT1ADeadMember(t *testing.T) {
 // TestS3WhoIsCutOffTakesNothingAway: the one member whose link to the hub is cut keeps all; the others treat it as dead. Where two are
 // cut off, and where the hub itself is away, nothing changes anywhere among those that do not see it.
 func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
+	t.Parallel()
 	m := mortals(t)
 	b := m.members["b"]
 	b.ToHub.Cut()

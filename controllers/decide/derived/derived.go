@@ -56,8 +56,8 @@ func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 
 // Service is the derived Service of a ClusterSetIP import with these families (at least one). existing may be nil, and is not changed;
 // what the result has of it (addresses, primary family, families once held) must not change while the import lives. previous are the
-// import's VIPs, for a Service that is to be made again: it begins with the families that have one, since an address can be asked for
-// only together with those before it.
+// import's VIPs, for a Service that is to be made again: it begins with their families, since an address can be asked for only
+// together with those before it, and since no family is given up.
 func Service(namespace, name, manager string, m *conflict.Merged, families []corev1.IPFamily, existing *corev1.Service, previous []string) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name(namespace, name)}}
 	if existing != nil {
@@ -67,9 +67,7 @@ func Service(namespace, name, manager string, m *conflict.Merged, families []cor
 		svc.Status = existing.Status
 	} else {
 		for _, vip := range previous {
-			if f := family(vip); slices.Contains(families, f) {
-				svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, f)
-			}
+			svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, family(vip))
 		}
 		if len(svc.Spec.ClusterIPs) > 0 {
 			svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]

@@ -127,9 +127,9 @@ func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 	}{
 		{nil, []corev1.IPFamily{v6, v4}, nil, []corev1.IPFamily{v6, v4}},
 		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
-		{[]string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v4}, []string{"10.96.0.8"}, []corev1.IPFamily{v4}},
+		{[]string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v4}, []string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v6, v4}},
 		{[]string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v4, v6}},
-		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, nil, []corev1.IPFamily{v6}},
+		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
 	} {
 		svc := Service("shop", "web", "m", merged(), c.families, nil, c.previous)
 		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) || len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
