@@ -105,6 +105,7 @@ func agentCommand(args []string) error {
 	logger := textlogger.NewLogger(textlogger.NewConfig()).WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
+	labelMetrics(map[string]string{"cluster": f.cluster, "clusterset": f.hubNamespace}) // ID6
 
 	host, err := os.Hostname() // a pod's name
 	if err != nil {

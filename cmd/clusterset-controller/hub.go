@@ -65,6 +65,7 @@ func hubCommand(args []string) error {
 	logger := textlogger.NewLogger(textlogger.NewConfig()).WithValues("clusterset", f.namespace) // ID6
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
+	labelMetrics(map[string]string{"clusterset": f.namespace}) // ID6
 	options, err := hubOptions(f, cfg)
 	if err != nil {
 		return err

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// TestID6EveryMetricSaysWhoseItIs: libraries' metrics, too; one that says so itself is believed.
+func TestID6EveryMetricSaysWhoseItIs(t *testing.T) {
+	own := prometheus.NewGauge(prometheus.GaugeOpts{Name: "own", ConstLabels: prometheus.Labels{"cluster": "z"}})
+	plain := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "plain"}, []string{"a", "x"})
+	plain.WithLabelValues("1", "2").Inc()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(own, plain)
+	was := metrics.Registry
+	defer func() { metrics.Registry = was }()
+	metrics.Registry = registry
+	labelMetrics(map[string]string{"cluster": "east", "clusterset": "blue"})
+	for range 2 { // gathering twice changes nothing
+		families, err := metrics.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, f := range families {
+			for _, p := range f.Metric[0].Label {
+				got[f.GetName()] += p.GetName() + "=" + p.GetValue() + " "
+			}
+		}
+		for name, want := range map[string]string{"own": "cluster=z clusterset=blue ", "plain": "a=1 cluster=east clusterset=blue x=2 "} {
+			if got[name] != want {
+				t.Errorf("%s: %q, want %q", name, got[name], want)
+			}
+		}
+	}
+}
