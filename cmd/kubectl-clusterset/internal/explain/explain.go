@@ -76,8 +76,10 @@ type Exporter struct {
 	Ports    []string  `json:"ports,omitempty"`
 	Ready    int       `json:"ready"`
 	NotReady int       `json:"notReady"`
-	Here     bool      `json:"here,omitempty"` // this cluster itself
-	Held     string    `json:"held,omitempty"` // why it stands although the hub does not show it so
+	Here     bool      `json:"here,omitempty"`   // this cluster itself
+	Held     string    `json:"held,omitempty"`   // why it stands although the hub does not show it so
+	Dead     string    `json:"dead,omitempty"`   // since when its cluster counts as dead, and what becomes of its endpoints
+	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
 }
 
 // Property is one thing that the clusters may disagree on, and what came of it.
@@ -166,7 +168,7 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 	for i := range exports {
 		e := &exports[i]
-		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.held(e.Cluster)}
+		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False")}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
@@ -174,6 +176,9 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
+			}
+			if _, silent := s.Labels[corev1.IsHeadlessService]; silent && e.Type == mcsv1beta1.ClusterSetIP {
+				x.Silent = true
 			}
 			for k := range s.Endpoints {
 				if isReady(&s.Endpoints[k]) {
@@ -187,14 +192,14 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 	}
 }
 
-// held is the message of the condition Held of a cluster's record, "" where the hub shows it as it is.
-func (f *Facts) held(cluster string) string {
+// says is the message of a condition of a cluster's record where it has this status, else "".
+func (f *Facts) says(cluster, condition, status string) string {
 	for i := range f.Records {
 		if f.Records[i].Spec.ClusterID != cluster {
 			continue
 		}
 		for _, c := range f.Records[i].Status.Conditions {
-			if c.Type == hubv1alpha1.ConditionHeld && c.Status == "True" {
+			if c.Type == condition && string(c.Status) == status {
 				return c.Message
 			}
 		}

@@ -164,6 +164,15 @@ func TestTheCauseIsNamed(t *testing.T) {
 		{"a record that is held", func(f *explain.Facts) {
 			f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
 		}, "held: the hub no longer shows it"},
+		{"a cluster that is dead", func(f *explain.Facts) {
+			f.Records[0].Status.Conditions = []metav1.Condition{condition("Live", "False", "Remove", "not renewed since noon")}
+		}, "counts as dead: not renewed since noon"},
+		{"a preference", func(f *explain.Facts) {
+			for i := range f.Records {
+				f.Records[i].Spec.Preference = "prefer-local"
+			}
+			f.Slices[0].Labels["service.kubernetes.io/headless"] = ""
+		}, "no traffic by the VIP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sound := explain.Explain(member())

@@ -93,5 +93,11 @@ func note(e *Exporter) string {
 	if e.Held != "" {
 		out = append(out, "held: "+e.Held)
 	}
+	if e.Dead != "" {
+		out = append(out, "counts as dead: "+e.Dead)
+	}
+	if e.Silent {
+		out = append(out, "no traffic by the VIP: the preference is for the own cluster's")
+	}
 	return strings.Join(out, "; ")
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -30,6 +31,12 @@ var rows = []row{
 	}},
 	{"internalTrafficPolicy", func(e *clusterset.Export) string { return string(e.InternalTrafficPolicy) }},
 	{"trafficDistribution", func(e *clusterset.Export) string { return e.TrafficDistribution }},
+	{"preference", func(e *clusterset.Export) string {
+		if e.Preference == hubv1alpha1.PreferNone {
+			return ""
+		}
+		return string(e.Preference)
+	}},
 	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
 	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }

@@ -131,6 +131,10 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 	if h := here(m); h.Held > 0 {
 		add(about, "kubectl -n clusterset-system get serviceexportrecords -o wide", "%s of peers held: the hub does not show what it showed before", table.Count(h.Held, "record"))
 	}
+	for _, id := range here(m).Dead {
+		add(about, "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of "+id,
+			"cluster %s counts as dead here: it has not renewed its Lease on the hub for longer than it may", id)
+	}
 	exportProblems(m, add)
 	for i := range m.Imports {
 		imp := &m.Imports[i]

@@ -91,10 +91,11 @@ type NameRow struct {
 
 // Here is the cluster where it was asked.
 type Here struct {
-	Exports int `json:"exports"`
-	Imports int `json:"imports"`
-	VIPs    int `json:"vips"`
-	Held    int `json:"held"` // records that the hub does not show as they are in effect here
+	Exports int      `json:"exports"`
+	Imports int      `json:"imports"`
+	VIPs    int      `json:"vips"`
+	Held    int      `json:"held"`           // records that the hub does not show as they are in effect here
+	Dead    []string `json:"dead,omitempty"` // clusters whose endpoints are treated as dead here
 	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
 	HubSeen *time.Time `json:"hubSeen,omitempty"`
 }
@@ -137,6 +138,9 @@ func here(m *Member) *Here {
 	for i := range m.Records {
 		if meta.IsStatusConditionTrue(m.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
 			h.Held++
+		}
+		if id := m.Records[i].Spec.ClusterID; meta.IsStatusConditionFalse(m.Records[i].Status.Conditions, hubv1alpha1.ConditionLive) && !slices.Contains(h.Dead, id) {
+			h.Dead = append(h.Dead, id)
 		}
 	}
 	return h
