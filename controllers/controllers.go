@@ -21,6 +21,7 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),
 		beat.Controller(),
+		beat.Verifier(),
 		publish.Controller(env),
 		record.Controller(env),
 		sources.Controller(env),

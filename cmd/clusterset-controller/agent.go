@@ -141,6 +141,11 @@ func agentCommand(args []string) error {
 	// It no longer leads: another replica does, or its API server is away for longer than the lease. All that it knows is to be read
 	// again, and a kubelet would make it wait longer with every restart.
 	logger.Error(err, "starting again")
+	select { // an error that comes again at once is no reason to do nothing else
+	case <-ctx.Done():
+		return nil
+	case <-time.After(time.Second):
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.Connections = a.dials.Load
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
 	a.env.Relist = func(reason, message string) {
-		a.env.Events.Event(system(), kube.Warning, reason, message)
+		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {
 		case a.relist <- message:
 		default: // said already
@@ -147,7 +147,7 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 func (a *Agent) run(ctx context.Context) error {
-	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", func(ctx context.Context) error {
+	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", attempt, func(ctx context.Context) error {
 		return served(ctx, a.mgr.GetAPIReader(), localKinds())
 	})
 	if err != nil {
@@ -217,7 +217,7 @@ func (a *Agent) start(c kube.Controller) error {
 
 // concurrency: one name is only ever in one pass, so passes may run side by side. The heartbeat is one loop.
 func concurrency(name string) int {
-	if name == "heartbeat" {
+	if name == "heartbeat" || name == "verify" {
 		return 1
 	}
 	return 4

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +49,7 @@ func (a *Agent) dial() (client.Client, error) {
 // enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.
 func (a *Agent) enter(ctx context.Context) error {
 	said := ""
-	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", func(ctx context.Context) error {
+	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", 12*attempt, func(ctx context.Context) error {
 		err := a.gate.Enter(ctx)
 		if err == nil {
 			a.waiting.Store(nil)
@@ -60,7 +59,7 @@ func (a *Agent) enter(ctx context.Context) error {
 		a.waiting.Store(&reason)
 		if reason != said {
 			said = reason
-			a.env.Events.Event(system(), kube.Warning, "NotAMember", reason)
+			a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", reason)
 		}
 		return err
 	})
@@ -79,7 +78,7 @@ func (a *Agent) renew(ctx context.Context) {
 		} else if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
 			a.log.Info("the token for the hub is not renewed", "reason", last)
-			a.env.Events.Event(system(), kube.Warning, "TokenNotRenewed", last)
+			a.env.Events.Event(kube.System(), kube.Warning, "TokenNotRenewed", last)
 		}
 		select {
 		case <-ctx.Done():
@@ -87,9 +86,4 @@ func (a *Agent) renew(ctx context.Context) {
 		case <-time.After(again):
 		}
 	}
-}
-
-// system is what Events are about that concern the agent as a whole.
-func system() *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}
 }

@@ -21,7 +21,7 @@ import (
 // link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
 func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	var link cluster.Cluster
-	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", func(ctx context.Context) error {
+	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
 			return err
@@ -75,12 +75,15 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	return link, nil
 }
 
+// attempt is how long one may take.
+const attempt = 10 * time.Second
+
 // await calls try until it succeeds. The log says each new reason once, with what to do.
-func (a *Agent) await(ctx context.Context, what, remedy string, try func(context.Context) error) error {
+func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Duration, try func(context.Context) error) error {
 	last := ""
 	for {
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := try(attempt)
+		one, cancel := context.WithTimeout(ctx, limit)
+		err := try(one)
 		cancel()
 		if err == nil {
 			return nil

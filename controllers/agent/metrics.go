@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -13,8 +16,11 @@ import (
 
 // collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and clusterset (ID6).
 type collector struct {
-	a                        *Agent
-	fresh, records, relisted *prometheus.Desc
+	a                                        *Agent
+	member, fresh, rival, relisted           *prometheus.Desc
+	records, exports, conflicts, imports, ip *prometheus.Desc
+	sourceLive, sourceSeen                   *prometheus.Desc
+	tokenExpires, tokenLives                 *prometheus.Desc
 }
 
 func newCollector(a *Agent) *collector {
@@ -23,34 +29,77 @@ func newCollector(a *Agent) *collector {
 		return prometheus.NewDesc("clusterset_agent_"+name, help, variable, labels)
 	}
 	return &collector{
-		a:        a,
-		fresh:    desc("hub_fresh", "1 while the hub shows this agent its own Lease renewals, else 0: then nothing is taken away on what it shows."),
-		records:  desc("records", "ServiceExportRecords in effect in this cluster: own, followed (a peer's as the hub shows it), held (a peer's that the hub shows otherwise or not at all).", "state"),
-		relisted: desc("hub_relists_total", "How often the hub was read again because its watches were found to be wrong."),
+		a:            a,
+		member:       desc("member", "1 while this cluster is a member and this replica leads."),
+		fresh:        desc("hub_fresh", "1 while the hub shows this agent its own Lease renewals, else 0: then nothing is taken away on what it shows."),
+		rival:        desc("rival", "1 while this agent publishes nothing because an elder one, of a clone of this cluster, speaks for this member."),
+		relisted:     desc("hub_relists_total", "How often the hub was read again because its watches were found to be wrong."),
+		records:      desc("records", "ServiceExportRecords in effect in this cluster: own, followed (a peer's as the hub shows it), held (a peer's that the hub shows otherwise or not at all).", "state"),
+		exports:      desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
+		conflicts:    desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
+		imports:      desc("imports", "ServiceImports of this cluster: ready, not_ready (no VIP yet, or none can be had).", "state"),
+		ip:           desc("vips", "Addresses of this cluster that ServiceImports have."),
+		sourceLive:   desc("source_live", "1 while another member renews its Lease, 0 while it counts as dead in this cluster.", "source"),
+		sourceSeen:   desc("source_seen_timestamp_seconds", "When that member's last renewal was seen, moved on by the time for which the hub was not seen.", "source"),
+		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub runs out, as it says itself."),
+		tokenLives:   desc("token_lifetime_seconds", "For how long that token was made; it is renewed at a twenty-fourth of this."),
 	}
 }
 
 // Describe is prometheus.Collector's.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.fresh
-	ch <- c.records
-	ch <- c.relisted
+	for _, d := range []*prometheus.Desc{
+		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.tokenExpires, c.tokenLives,
+	} {
+		ch <- d
+	}
 }
 
-// Collect is prometheus.Collector's. It reads caches only.
+// Collect is prometheus.Collector's. It asks no API server: only caches, and the kubeconfig of the hub.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	fresh := 0.0
-	if c.a.env.Fresh() {
-		fresh = 1
-	}
-	ch <- prometheus.MustNewConstMetric(c.fresh, prometheus.GaugeValue, fresh)
+	ready := c.a.ready.Load()
+	c.gauge(ch, c.member, boolean(ready))
+	c.gauge(ch, c.fresh, boolean(c.a.env.Fresh()))
+	c.gauge(ch, c.rival, boolean(c.a.env.Rival()))
 	ch <- prometheus.MustNewConstMetric(c.relisted, prometheus.CounterValue, float64(c.a.relists.Load()))
-	if !c.a.ready.Load() {
+	c.token(ch)
+	if !ready {
 		return // there is no cache yet
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
+	defer cancel()
+	c.recordsHeld(ctx, ch)
+	c.exported(ctx, ch)
+	c.imported(ctx, ch)
+	c.sources(ctx, ch)
+}
+
+func (c *collector) gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func boolean(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// list reads a cache. It fails only where the agent stops, or where the cache is not there yet: what it would show is left out.
+func (c *collector) list(ctx context.Context, into client.ObjectList, of ...client.ListOption) bool {
+	return c.a.env.Local.List(ctx, into, append(of, client.UnsafeDisableDeepCopy)...) == nil
+}
+
+func (c *collector) states(ch chan<- prometheus.Metric, d *prometheus.Desc, states map[string]int) {
+	for state, n := range states {
+		c.gauge(ch, d, float64(n), state)
+	}
+}
+
+func (c *collector) recordsHeld(ctx context.Context, ch chan<- prometheus.Metric) {
 	var list hubv1alpha1.ServiceExportRecordList
-	if err := c.a.env.Local.List(context.Background(), &list, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return // the agent is stopping
+	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace)) {
+		return
 	}
 	states := map[string]int{"own": 0, "followed": 0, "held": 0}
 	for i := range list.Items {
@@ -64,7 +113,45 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			states["followed"]++
 		}
 	}
-	for state, n := range states {
-		ch <- prometheus.MustNewConstMetric(c.records, prometheus.GaugeValue, float64(n), state)
+	c.states(ch, c.records, states)
+}
+
+func (c *collector) exported(ctx context.Context, ch chan<- prometheus.Metric) {
+	var list mcsv1beta1.ServiceExportList
+	if !c.list(ctx, &list) {
+		return
 	}
+	states, conflicts := none(), 0
+	for i := range list.Items {
+		conditions := list.Items[i].Status.Conditions
+		states[readiness(conditions, string(mcsv1beta1.ServiceExportConditionReady))]++
+		if meta.IsStatusConditionTrue(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) {
+			conflicts++
+		}
+	}
+	c.states(ch, c.exports, states)
+	c.gauge(ch, c.conflicts, float64(conflicts))
+}
+
+func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
+	var list mcsv1beta1.ServiceImportList
+	if !c.list(ctx, &list) {
+		return
+	}
+	states, ips := none(), 0
+	for i := range list.Items {
+		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++
+		ips += len(list.Items[i].Spec.IPs)
+	}
+	c.states(ch, c.imports, states)
+	c.gauge(ch, c.ip, float64(ips))
+}
+
+func none() map[string]int { return map[string]int{"ready": 0, "not_ready": 0} }
+
+func readiness(conditions []metav1.Condition, ready string) string {
+	if meta.IsStatusConditionTrue(conditions, ready) {
+		return "ready"
+	}
+	return "not_ready"
 }

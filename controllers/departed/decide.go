@@ -30,13 +30,6 @@ func depart(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 	return true
 }
 
-// back notes that a member has joined again, and tells whether that was a change.
-func back(s *hubv1alpha1.ClusterSetStatus, id string) bool {
-	before := len(s.Departed)
-	s.Departed = slices.DeleteFunc(s.Departed, of(id))
-	return len(s.Departed) < before
-}
-
 func of(id string) func(hubv1alpha1.Departure) bool {
 	return func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }
 }

@@ -10,7 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,9 +58,6 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
 		return reconcile.Result{}, kube.Gone(r.Hub().Delete(ctx, profile, client.Preconditions{UID: &profile.UID, ResourceVersion: &profile.ResourceVersion}))
-	case meta.IsStatusConditionTrue(profile.Status.Conditions, inventoryv1alpha1.ConditionJoined):
-		_, err := r.note(ctx, func(s *hubv1alpha1.ClusterSetStatus) bool { return back(s, profile.Name) })
-		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,10 +37,16 @@ type Heartbeat struct {
 	mu       sync.Mutex
 	duration time.Duration
 	wrote    metav1.MicroTime // the own renewal that is to be seen again
-	first    time.Time        // the first one
-	seen     map[string]sight
-	missing  map[string]absence // by record
-	rival    rival
+	wroteAt  time.Time        // when, by a clock that nobody sets
+	first    time.Time        // when the first one was
+	acquired metav1.MicroTime // what that one said
+	unseen   time.Time        // since when the hub takes renewals and shows none
+	// predecessor held the Lease before.
+	predecessor string
+	seen        map[string]sight
+	missing     map[string]absence // by record
+	rival       rival
+	verdicts    map[string]verdict
 
 	// Of verify alone.
 	verified int64           // the hub's connections when its caches were last found right
@@ -61,7 +68,7 @@ type sight struct {
 
 // New returns a Heartbeat that has seen nothing. holder names this instance of the agent.
 func New(env *kube.Env, holder string) *Heartbeat {
-	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}}
+	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are the names of Leases; the ClusterSet asks for the own one.
@@ -98,20 +105,25 @@ func (h *Heartbeat) HubSeen() time.Time {
 
 // Gone is kube.Env's. A statement from before the record was missed says nothing of it: records may have come after it, and a hub that
 // was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead.
-func (h *Heartbeat) Gone(cluster, record string) bool {
+func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 	since := h.missed(record)
 	if !h.Fresh() {
 		return false
 	}
-	if h.departed(cluster) {
+	if h.departed(cluster, created) {
 		return true
 	}
 	h.mu.Lock()
 	s := h.seen[cluster]
 	lives := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
+	was, known := h.verdicts[cluster]
 	h.mu.Unlock()
 	if !lives {
 		return false
+	}
+	// One walk over a member's records does for all that were missed before its renewal.
+	if known && was.renewed.Equal(&s.renewed) && h.Now().Sub(was.at) < settling {
+		return was.complete
 	}
 	ctx := context.Background() // caches answer at once
 	shown, withdrawn, err := h.shown(ctx, cluster)
@@ -126,7 +138,17 @@ func (h *Heartbeat) Gone(cluster, record string) bool {
 	if err != nil {
 		log.Log.WithName("heartbeat").Info("a peer's records are held", "peer", cluster, "why", err.Error())
 	}
+	h.mu.Lock()
+	h.verdicts[cluster] = verdict{s.renewed, h.Now(), complete}
+	h.mu.Unlock()
 	return complete
+}
+
+// verdict is whether a member's Lease stated what the hub showed.
+type verdict struct {
+	renewed  metav1.MicroTime
+	at       time.Time
+	complete bool
 }
 
 // missed tells since when a record has been missed without a minute's pause.
@@ -165,39 +187,37 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if h.Rival() {
 		return reconcile.Result{RequeueAfter: h.duration / 4}, nil
 	}
-	spec, err := kube.LeaseSpec(ctx, h.Env)
+	spec, _, err := kube.LeaseSpec(ctx, h.Env)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	every := time.Duration(spec.RenewSeconds) * time.Second
 	h.mu.Lock()
 	h.duration = time.Duration(spec.DurationSeconds) * time.Second
-	due := every - h.Now().Sub(h.wrote.Time)
+	due := time.Duration(0)
+	if !h.wroteAt.IsZero() {
+		due = every - h.Now().Sub(h.wroteAt)
+	}
 	h.mu.Unlock()
 	if due > 0 {
-		if again, err := h.verify(ctx); again || err != nil {
-			due = min(due, settling)
-		}
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, max(every/2, time.Second)) // the next one is to be in time
+	defer cancel()
 	if err := h.renew(ctx, name, spec); err != nil {
 		return reconcile.Result{}, err
 	}
 	h.suspect()
-	if again, err := h.verify(ctx); again || err != nil {
-		return reconcile.Result{RequeueAfter: min(every, settling)}, nil // an error is the hub's going, which the next renewal reports
-	}
 	return reconcile.Result{RequeueAfter: every}, nil
 }
 
 // suspect asks for a new start where the hub takes renewals and does not show them: its watches are silently dead (DESIGN §7).
 func (h *Heartbeat) suspect() {
 	h.mu.Lock()
-	since := h.first
-	if s, ok := h.seen[h.Cluster]; ok {
-		since = s.at
+	if h.unseen.IsZero() {
+		h.unseen = h.Now()
 	}
-	silent := h.Now().Sub(since)
+	silent := h.Now().Sub(h.unseen)
 	h.mu.Unlock()
 	if silent > h.duration {
 		h.Relist("HubSilent", fmt.Sprintf("The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
@@ -216,6 +236,9 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	// One that is older than what was seen came back from a backup, and says nothing of now.
 	if ok && !was.renewed.Before(&renewed) || cluster == h.Cluster && !renewed.Equal(&h.wrote) {
 		return
+	}
+	if cluster == h.Cluster {
+		h.unseen = time.Time{}
 	}
 	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: ok, states: lease.Annotations[liveness.AnnotationRecords]}
 }
@@ -239,20 +262,21 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if err != nil {
 		return err
 	}
-	now := metav1.NewMicroTime(h.Now().Truncate(time.Microsecond))
 	h.mu.Lock()
-	h.wrote = now // before it is written, since it may be seen before this returns
+	now := renewal(h.Now(), lease.Spec.RenewTime)
+	h.wrote, h.wroteAt = now, h.Now() // before it is written, since it may be seen before this returns
 	if h.first.IsZero() {
-		h.first = now.Time
+		h.first, h.predecessor = h.Now(), ptr.Deref(lease.Spec.HolderIdentity, "")
+		h.acquired = metav1.NewMicroTime(now.Time)
 	}
-	since := metav1.NewMicroTime(h.first)
+	since := h.acquired
 	h.mu.Unlock()
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
 	lease.Spec.AcquireTime = &since
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
 	if err := write(ctx, lease); err != nil {
 		h.mu.Lock()
-		h.wrote = metav1.MicroTime{} // due again
+		h.wroteAt = time.Time{} // due again
 		h.mu.Unlock()
 		return err
 	}
@@ -261,6 +285,15 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 			lease.ResourceVersion, highest))
 	}
 	return nil
+}
+
+// renewal is what the next one says: the time, and always later than the last, whatever the clock does.
+func renewal(now time.Time, last *metav1.MicroTime) metav1.MicroTime {
+	next := metav1.NewMicroTime(now.Truncate(time.Microsecond))
+	if last != nil && !last.Before(&next) {
+		next = metav1.NewMicroTime(last.Add(time.Microsecond))
+	}
+	return next
 }
 
 // highest is the highest resourceVersion that the hub's caches have seen; what is written later must be above.

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // rival is another agent that renews this member's Lease though this one leads in its cluster: a clone of the cluster, which has its UID
-// and its credentials too (DESIGN §6). Both see it; the one that began later keeps still, so that the member goes on being served.
+// and its credentials too (DESIGN §6). Both see it. The one that found the other holding the Lease when it began keeps still, so that the
+// member goes on being served as it was; and it stays so while anybody renews, also after a restart of the other.
 type rival struct {
 	holder   string
 	renewals int
-	last     time.Time // its last one, by its clock
-	seen     time.Time // and by ours
+	last     time.Time // its last one, as it wrote it
+	seen     time.Time
 	elder    bool
 }
 
@@ -27,7 +27,11 @@ const renewals = 2
 func (h *Heartbeat) Rival() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rival.renewals >= renewals && h.rival.elder && h.Now().Sub(h.rival.seen) < h.duration
+	return h.yields()
+}
+
+func (h *Heartbeat) yields() bool {
+	return h.rival.elder && h.Now().Sub(h.rival.seen) < h.duration
 }
 
 // watchRival takes note of who has renewed the own Lease after this agent has.
@@ -43,11 +47,14 @@ func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
 		h.mu.Unlock()
 		return
 	}
-	if r.holder != *spec.HolderIdentity || h.Now().Sub(r.seen) > h.duration {
-		*r = rival{holder: *spec.HolderIdentity}
+	yields := h.yields()
+	if r.holder != *spec.HolderIdentity || h.Now().Sub(r.seen) >= h.duration {
+		*r = rival{holder: *spec.HolderIdentity, elder: yields}
 	}
 	r.renewals, r.last, r.seen = r.renewals+1, spec.RenewTime.Time, h.Now()
-	r.elder = spec.AcquireTime != nil && (spec.AcquireTime.Time.Before(h.first) || spec.AcquireTime.Time.Equal(h.first) && r.holder < h.holder)
+	if r.renewals >= renewals && r.holder == h.predecessor {
+		r.elder = true
+	}
 	now := *r
 	h.mu.Unlock()
 	if now.renewals != renewals {
@@ -57,7 +64,7 @@ func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
 	if now.elder {
 		what = "It was there first: this one publishes nothing until the other has stopped. What is imported here stays."
 	}
-	h.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: kube.SystemNamespace, Namespace: kube.SystemNamespace}, kube.Warning, "RivalAgent",
+	h.Events.Event(kube.System(), kube.Warning, "RivalAgent",
 		fmt.Sprintf("Agent %q renews the Lease of cluster %s on the hub beside this one (%q), and is not of this cluster's leader election: is it a clone of this cluster? %s Give one of them an id of its own: kubectl clusterset leave, then join.",
 			now.holder, h.Cluster, h.holder, what))
 }

@@ -7,17 +7,48 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // settling is how long events may take to reach a cache: what is wrong at two looks that far apart is wrong.
 const settling = 2 * time.Second
+
+// Verifier is the entry of what compares the hub's caches with the hub, in a loop of its own: the heartbeat must not wait for it.
+func (h *Heartbeat) Verifier() kube.Controller {
+	return kube.Controller{
+		Name:     "verify",
+		NeedsHub: true,
+		Watches: []kube.Watch{{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: kube.Named(func(o client.Object) (n types.NamespacedName) {
+			if o.GetName() == h.Cluster {
+				n.Name = h.Cluster
+			}
+			return n
+		})}},
+		Reconciler: verifier{h},
+	}
+}
+
+type verifier struct{ *Heartbeat }
+
+// Reconcile looks where a look is due.
+func (v verifier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if again, err := v.verify(ctx); again || err != nil { // an error is the hub's going, which the next renewal reports
+		return reconcile.Result{RequeueAfter: settling}, nil
+	}
+	return reconcile.Result{RequeueAfter: 5 * settling}, nil
+}
 
 // verify compares the hub's caches with the hub, after each new connection, and ever less often then: a hub that was restored from a
 // backup gives out resourceVersions a second time, and a watch that goes on from one of the first time misses what is written until the

@@ -8,12 +8,12 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// LeaseSpec is the ClusterSet's, or T1's where the hub shows none.
-func LeaseSpec(ctx context.Context, env *Env) (hubv1alpha1.LeaseSpec, error) {
-	spec := hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+// LeaseSpec is the ClusterSet's, or T1's where the hub shows no ClusterSet, which found tells.
+func LeaseSpec(ctx context.Context, env *Env) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
+	spec = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 	var sets hubv1alpha1.ClusterSetList
 	if err := env.Hub().List(ctx, &sets, client.InNamespace(env.HubNamespace)); err != nil {
-		return spec, err
+		return spec, false, err
 	}
 	if len(sets.Items) > 0 && sets.Items[0].Spec.Lease.RenewSeconds > 0 {
 		spec = sets.Items[0].Spec.Lease
@@ -21,5 +21,5 @@ func LeaseSpec(ctx context.Context, env *Env) (hubv1alpha1.LeaseSpec, error) {
 	if spec.OnExpiry == "" { // written before there was one
 		spec.OnExpiry = hubv1alpha1.ExpiryRemove
 	}
-	return spec, nil
+	return spec, len(sets.Items) > 0, nil
 }

@@ -50,8 +50,9 @@ type Env struct {
 	HubSeen func() time.Time
 	// Gone tells whether a record of a member that the hub does not show is gone by its owner's word: the member's live Lease has, since
 	// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). False while the view is
-	// not fresh. Whoever misses a record asks again within a minute.
-	Gone func(cluster, record string) bool
+	// not fresh. Whoever misses a record asks again within a minute. created is when it was, by the hub's clock: what is older than its
+	// member's departure is gone with it.
+	Gone func(cluster, record string, created time.Time) bool
 
 	// Restart has the agent begin anew, by Gate: membership has changed.
 	Restart func(why string)
@@ -104,4 +105,9 @@ type Index struct {
 	Object client.Object
 	Field  string
 	Values client.IndexerFunc
+}
+
+// System is what Events are about that concern the agent as a whole.
+func System() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: SystemNamespace, Namespace: SystemNamespace}
 }

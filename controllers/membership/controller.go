@@ -36,13 +36,14 @@ func Controller(env *kube.Env) kube.Controller {
 			})},
 		},
 		// Half of what P5 allows per object; the hub's controller has the other half.
-		Reconciler: &reconciler{env, rate.NewLimiter(rate.Every(time.Minute), 5)},
+		Reconciler: &reconciler{env, rate.NewLimiter(rate.Every(time.Minute), 5), map[types.UID]string{}},
 	}
 }
 
 type reconciler struct {
 	*kube.Env
 	budget *rate.Limiter
+	told   map[types.UID]string // properties that are too long, by the resourceVersion of which that was said
 }
 
 // Reconcile mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
@@ -72,6 +73,14 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	var long []*aboutv1beta1.ClusterProperty
 	want.Status.Version.Kubernetes = version
 	want.Status.Properties, long = mirror(list.Items)
+	for _, p := range long {
+		if r.told[p.UID] == p.ResourceVersion {
+			continue
+		}
+		r.told[p.UID] = p.ResourceVersion
+		r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
+			"It is not in the inventory on the hub, where a value may have %d characters.", inventoryv1alpha1.MaxPropertyValue))
+	}
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -80,10 +89,6 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		wait := later.DelayFrom(now)
 		later.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	for _, p := range long {
-		r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
-			"It is not in the inventory on the hub, where a value may have %d characters.", inventoryv1alpha1.MaxPropertyValue))
 	}
 	return reconcile.Result{}, hub.Status().Update(ctx, want)
 }

@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -45,10 +46,17 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 	if err := g.clean(ctx); err != nil {
 		return fmt.Errorf("leaving: %w", err)
 	}
-	if progress == clusterset.LeavingWithdrawn {
-		if err := g.tell(ctx); err != nil {
-			return fmt.Errorf("leaving: telling the hub: %w", err)
+	telling, cancel := context.WithTimeout(ctx, 3*time.Second)
+	err := g.tell(telling)
+	cancel()
+	if progress == clusterset.LeavingForced {
+		// The hub may hold the claim on, and this cluster must not come back by itself: it knows no token any more.
+		if err := g.forget(ctx); err != nil {
+			return fmt.Errorf("leaving: %w", err)
 		}
+		g.forced = true
+	} else if err != nil {
+		return fmt.Errorf("leaving: telling the hub: %w", err)
 	}
 	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
 	return kube.Gone(g.Local.Delete(ctx, set))
@@ -95,7 +103,13 @@ func (g *Gate) clean(ctx context.Context) error {
 	}{
 		{&mcsv1beta1.ServiceImportList{}, ours, remove},
 		{&discoveryv1.EndpointSliceList{}, slices, remove},
-		{&corev1.ServiceList{}, ours, remove},
+		{&corev1.ServiceList{}, ours, func(o client.Object) error {
+			svc := o.(*corev1.Service)
+			if name := derived.Import(svc.Annotations); derived.Name(svc.Namespace, name.Name) != svc.Name {
+				return nil // a user's copy
+			}
+			return remove(svc)
+		}},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, system, remove},
 		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), g.unsay(ctx)},
@@ -143,6 +157,16 @@ func (g *Gate) tell(ctx context.Context) error {
 	}
 	profile.Annotations[clusterset.AnnotationLeft] = "true"
 	return kube.Gone(hub.Update(ctx, profile))
+}
+
+// forget empties the token for the hub; join brings another.
+func (g *Gate) forget(ctx context.Context) error {
+	secret, err := kube.Get[*corev1.Secret](ctx, g.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+	if err != nil || secret == nil || len(secret.Data["token"]) == 0 {
+		return err
+	}
+	secret.Data["token"] = nil
+	return g.Local.Update(ctx, secret)
 }
 
 // page bounds what one answer holds: leaving a large clusterset is no reason to hold all of it in memory.

@@ -29,6 +29,8 @@ type Gate struct {
 	Local        client.Client
 	Hub          func() (client.Client, error)
 	Now          func() time.Time
+
+	forced bool // it has left without the hub's knowledge, which may still hold its claim
 }
 
 // ErrLeft is the error of a cluster that has just left.
@@ -37,6 +39,9 @@ var ErrLeft = errors.New("this cluster has left its clusterset; to be a member a
 // Enter is one attempt. It returns nil while this cluster is a member, which takes the hub only the first time; its errors say what to
 // do. A cluster that is leaving leaves.
 func (g *Gate) Enter(ctx context.Context) error {
+	if g.forced {
+		return ErrLeft
+	}
 	id, err := g.identity(ctx)
 	if err != nil {
 		return err

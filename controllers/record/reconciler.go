@@ -94,7 +94,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	gone := shown == nil && copied != nil && r.Gone(copied.Spec.ClusterID, copied.Name)
+	gone := shown == nil && copied != nil && r.Gone(copied.Spec.ClusterID, copied.Name, created(copied))
 	switch v, reason, message := decide(shown, copied, gone); v {
 	case follow:
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
@@ -114,9 +114,21 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
+// annotationCreated on a copy is when the hub's record was created, by the hub's clock.
+const annotationCreated = "clusterset-dns.io/created"
+
+// created is that of a copy; a time that nothing precedes where it is not known, so that no departure ends it.
+func created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
+	at, err := time.Parse(time.RFC3339, copied.Annotations[annotationCreated])
+	if err != nil {
+		return time.Unix(1<<40, 0)
+	}
+	return at
+}
+
 // follow makes the copy what the hub has, and ends its being held.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
-	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) {
+	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) && created(copied).Equal(shown.CreationTimestamp.Time) {
 		return r.held(ctx, copied, metav1.ConditionFalse, "Current", "As the hub shows it.")
 	}
 	rec := &hubv1alpha1.ServiceExportRecord{}
@@ -124,6 +136,7 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 		rec = copied.DeepCopy()
 	}
 	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
+	metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationCreated, shown.CreationTimestamp.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("following a peer's export", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if copied == nil {
 		if err := r.Local.Create(ctx, rec); err != nil {

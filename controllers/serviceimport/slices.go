@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,11 +75,20 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 	}
 	for _, record := range slices.Sorted(maps.Keys(imported)) { // in an order, so that a seed of the simulation replays
 		slice := imported[record]
-		if !s.hubSeen || !r.Gone(slice.Labels[mcsv1beta1.LabelSourceCluster], record) {
+		if !s.hubSeen || !r.Gone(slice.Labels[mcsv1beta1.LabelSourceCluster], record, created(slice)) {
 			hold(slice)
 		}
 	}
 	return out, held
+}
+
+// created is when the record of an imported slice was, by the hub's clock; a time that nothing precedes where the slice does not say.
+func created(slice *discoveryv1.EndpointSlice) time.Time {
+	src, err := endpoints.Remembered(slice)
+	if err != nil {
+		return time.Unix(1<<40, 0)
+	}
+	return time.Unix(src.Created, 0)
 }
 
 func (r *reconciler) native(s state) (out []*endpoints.Source) {
@@ -146,7 +156,7 @@ func (r *reconciler) write(ctx context.Context, c endpoints.Changes) (written []
 		if err == nil {
 			written = append(written, slice)
 		}
-		errs = append(errs, err)
+		errs = append(errs, r.refused(slice, err))
 	}
 	for _, slice := range c.Update {
 		logger.V(1).Info("changing imported endpoints", "slice", slice.Name, "source", slice.Labels[mcsv1beta1.LabelSourceCluster], "endpoints", len(slice.Endpoints))
@@ -154,13 +164,24 @@ func (r *reconciler) write(ctx context.Context, c endpoints.Changes) (written []
 		if err == nil {
 			written = append(written, slice)
 		}
-		errs = append(errs, err)
+		errs = append(errs, r.refused(slice, err))
 	}
 	for _, slice := range c.Delete {
 		logger.Info("removing imported endpoints", "slice", slice.Name, "source", slice.Labels[mcsv1beta1.LabelSourceCluster])
 		errs = append(errs, kube.Gone(r.Local.Delete(ctx, slice, client.Preconditions{UID: &slice.UID})))
 	}
 	return written, errors.Join(errs...)
+}
+
+// refused reports a slice that this cluster's API server will never take, and lets the pass go on: one member's slice must not keep those
+// of the others as they are.
+func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error {
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf("Endpoints of cluster %s are not imported, since this API server refuses them: %v.",
+		slice.Labels[mcsv1beta1.LabelSourceCluster], err))
+	return nil
 }
 
 // adopt takes over a slice that bears our name but lost our labels, which no list shows.

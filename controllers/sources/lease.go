@@ -41,7 +41,11 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if err != nil {
 		return liveness.Sight{}
 	}
-	s = liveness.Sight{Renewal: a[annotationRenewal], At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[annotationState] == dead}
+	renewal, err := time.Parse(time.RFC3339Nano, a[annotationRenewal])
+	if err != nil {
+		return liveness.Sight{}
+	}
+	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[annotationState] == dead}
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
 			s.Deaths = append(s.Deaths, at)
@@ -69,7 +73,7 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, l liven
 		deaths = append(deaths, stamp(d))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: s.Renewal, annotationChecked: stamp(s.Checked), annotationState: state,
+		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked), annotationState: state,
 		annotationDeaths: strings.Join(deaths, ","), annotationBack: stamp(s.Back),
 	}
 }

@@ -72,8 +72,8 @@ func (r *reconciler) all(ctx context.Context, _ client.Object) (out []reconcile.
 
 // Reconcile looks at one member.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	checked := r.HubSeen()
-	if checked.IsZero() {
+	seen := r.HubSeen()
+	if seen.IsZero() {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // the own Lease comes
 	}
 	shown, err := kube.Get[*coordinationv1.Lease](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
@@ -91,30 +91,35 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if shown == nil && len(copies.Items) == 0 {
 		return reconcile.Result{}, r.forget(ctx, req.Name, kept)
 	}
-	spec, err := kube.LeaseSpec(ctx, r.Env)
-	if err != nil {
+	spec, found, err := kube.LeaseSpec(ctx, r.Env)
+	if err != nil || !found { // who was emptied says nothing of anybody's life, nor by which policy
 		return reconcile.Result{}, err
 	}
 	limits := liveness.Limits{
 		Renew: time.Duration(spec.RenewSeconds) * time.Second,
 		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
 	}
-	was, s := r.look(req.Name, kept, checked, renewal(shown), limits)
+	was, s := r.look(req.Name, kept, limits.Seen(seen, r.Now()), renewal(shown), limits)
 	if was.Dead != s.Dead {
 		log.FromContext(ctx).Info("a member's life", "source", req.Name, "dead", s.Dead, "lastRenewal", s.Renewal, "seen", s.At.UTC())
 	}
-	return reconcile.Result{}, errors.Join(r.say(ctx, &copies, s, spec), r.persist(ctx, req.Name, kept, s, limits))
+	// The verdict is due a moment after the silence has lasted long enough.
+	again := limits.Renew
+	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && due > 0 && due < again {
+		again = due
+	}
+	return reconcile.Result{RequeueAfter: again}, errors.Join(r.say(ctx, &copies, s, spec), r.persist(ctx, req.Name, kept, s, limits))
 }
 
-func renewal(lease *coordinationv1.Lease) string {
+func renewal(lease *coordinationv1.Lease) time.Time {
 	if lease == nil || lease.Spec.RenewTime == nil {
-		return ""
+		return time.Time{}
 	}
-	return stamp(lease.Spec.RenewTime.Time)
+	return lease.Spec.RenewTime.Time
 }
 
 // look goes by what this process has seen, or else by what was kept.
-func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked time.Time, renewal string, l liveness.Limits) (was, s liveness.Sight) {
+func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, renewal time.Time, l liveness.Limits) (was, s liveness.Sight) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, ok := r.sights[cluster]
@@ -137,14 +142,14 @@ func (r *reconciler) forget(ctx context.Context, cluster string, kept *coordinat
 	return kube.Gone(r.Local.Delete(ctx, kept))
 }
 
-// persist keeps a Sight: with every own renewal, so that no more than one is lost in a restart.
+// persist keeps a Sight: with every renewal and every verdict, and as often while there are none, so that a restart goes on from there.
 func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordinationv1.Lease, s liveness.Sight, l liveness.Limits) error {
 	lease := &coordinationv1.Lease{}
 	if kept == nil {
 		keep(lease, cluster, s, l)
 		return r.Local.Create(ctx, lease)
 	}
-	if kept.Annotations[annotationChecked] == stamp(s.Checked) && kept.Annotations[annotationRenewal] == s.Renewal {
+	if was := remember(kept); was.Renewal.Equal(s.Renewal) && was.Dead == s.Dead && was.Back.Equal(s.Back) && s.Checked.Sub(was.Checked) < l.Renew {
 		return nil
 	}
 	lease = kept.DeepCopy()

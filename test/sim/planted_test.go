@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,10 +26,10 @@ var planted = []struct {
 	hub        func(*api.Server)
 }{
 	{name: "absence is taken as deletion", says: "nobody touches", agent: func(env *kube.Env) {
-		env.Gone = func(string, string) bool { return true }
+		env.Gone = func(string, string, time.Time) bool { return true }
 	}},
 	{name: "the owner's word is never believed", says: "which no cluster exports", agent: func(env *kube.Env) {
-		env.Gone = func(string, string) bool { return false }
+		env.Gone = func(string, string, time.Time) bool { return false }
 	}},
 	{name: "a hub that was restored is not read again", says: "the settled state", agent: func(env *kube.Env) {
 		env.Relist = func(string, string) {}

@@ -15,7 +15,7 @@ type Changes struct {
 	Delete []*discoveryv1.EndpointSlice
 }
 
-// Plan compares. An existing slice whose address type differs (immutable) is deleted and made anew. Updates that take a ready endpoint
+// Plan compares. Updates that take a ready endpoint
 // away come after those that take none (C9). Neither list is changed.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
@@ -31,11 +31,6 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 			continue
 		}
 		delete(have, d.Name)
-		if e.AddressType != d.AddressType {
-			c.Delete = append(c.Delete, e)
-			c.Create = append(c.Create, d)
-			continue
-		}
 		if same(d, e) {
 			continue
 		}

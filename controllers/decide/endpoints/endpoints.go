@@ -54,9 +54,10 @@ type Import struct {
 // headless is the label that kube-proxy excludes from its watch of EndpointSlices.
 const headless = corev1.IsHeadlessService
 
-// SliceName is the imported slice's: unambiguous for every source, and of a length that does not depend on it.
-func SliceName(derived, record string) string {
-	sum := sha256.Sum256([]byte(record))
+// SliceName is the imported slice's: unambiguous for every source and address type, which a slice cannot change, and of a length that
+// does not depend on them.
+func SliceName(derived, record string, family discoveryv1.AddressType) string {
+	sum := sha256.Sum256([]byte(record + "/" + string(family)))
 	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
 }
 
@@ -66,7 +67,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: imp.Namespace,
-			Name:      SliceName(imp.Derived, src.Record),
+			Name:      SliceName(imp.Derived, src.Record, src.AddressType),
 			Labels: map[string]string{
 				mcsv1beta1.LabelServiceName:   imp.Name,
 				mcsv1beta1.LabelSourceCluster: src.ClusterID,

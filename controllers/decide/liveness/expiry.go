@@ -13,13 +13,13 @@ type Limits struct {
 
 // Sight is what one member knows of another's heartbeat. All times are its own clock's.
 //
-// Time passes only while the hub is seen: from one of the own renewals that the hub shows to the next. What lies between two that are
-// further apart than they should be was blindness, or a clock that was set, and counts for nothing. So neither a hub that is away, nor a
-// broken link to it, nor anybody's clock makes a member look dead (DESIGN §7).
+// Time passes only while the hub is seen: until shortly after each of the own renewals that the hub shows (Seen). What lies between two
+// looks that are further apart than they should be was blindness, or a clock that was set, and counts for nothing. So neither a hub that is
+// away, nor a broken link to it, nor anybody's clock makes a member look dead (DESIGN §7).
 type Sight struct {
-	Renewal string    // the last renewal seen, as its owner wrote it
+	Renewal time.Time // the latest renewal seen, as its owner wrote it: compared with others of its own only
 	At      time.Time // when it was first seen, moved on by all blindness since
-	Checked time.Time // the own renewal that was shown last
+	Checked time.Time // when it was looked at last
 	Dead    bool
 	Deaths  []time.Time // the latest, oldest first
 	Back    time.Time   // since when it has been renewing again, while it is still counted as dead
@@ -32,8 +32,17 @@ const (
 	longest   = 5 * time.Minute
 )
 
-// Look is the Sight after the hub has shown an own renewal at checked, and beside it that renewal of the member; "" where it shows none.
-func (s Sight) Look(checked time.Time, renewal string, l Limits) Sight {
+// Seen is until when the hub is known to have been seen, if its last own renewal was shown at shown: the next one may still come.
+func (l Limits) Seen(shown, now time.Time) time.Time {
+	if next := shown.Add(l.Renew + l.Renew/5); next.Before(now) {
+		return next
+	}
+	return now
+}
+
+// Look is the Sight at the time checked, of which the hub was seen, with the renewal that it shows then; zero where it shows none. One
+// that is older than what was seen came back from a backup.
+func (s Sight) Look(checked, renewal time.Time, l Limits) Sight {
 	if s.Checked.IsZero() {
 		return Sight{Renewal: renewal, At: checked, Checked: checked}
 	}
@@ -44,7 +53,7 @@ func (s Sight) Look(checked time.Time, renewal string, l Limits) Sight {
 		}
 	}
 	s.Checked = checked
-	if renewal != "" && renewal != s.Renewal {
+	if renewal.After(s.Renewal) {
 		s.Renewal, s.At = renewal, checked
 		if s.Dead && s.Back.IsZero() {
 			s.Back = checked

@@ -2,7 +2,6 @@ package liveness
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -16,6 +15,9 @@ type watcher struct {
 	n     int
 }
 
+// written is the n-th renewal, by a clock of the other one's own.
+func written(n int) time.Time { return time.Unix(int64(1000+n), 0) }
+
 func newWatcher() *watcher {
 	return &watcher{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
@@ -27,7 +29,7 @@ func (w *watcher) see(d time.Duration, lives bool) {
 		if lives {
 			w.n++
 		}
-		w.sight = w.sight.Look(w.now, strconv.Itoa(w.n), limits)
+		w.sight = w.sight.Look(w.now, written(w.n), limits)
 	}
 }
 
@@ -131,10 +133,33 @@ func TestNeverDeadWhileItRenews(t *testing.T) {
 		w := newWatcher()
 		for i := range 300 {
 			w.now = w.now.Add(time.Duration(r.Int64N(int64(45 * time.Second))))
-			w.sight = w.sight.Look(w.now, strconv.Itoa(i/2), limits)
+			w.sight = w.sight.Look(w.now, written(i/2), limits)
 			if w.sight.Dead {
 				t.Fatalf("seed %d, look %d: dead", seed, i)
 			}
+		}
+	}
+}
+
+// TestSeenEndsShortlyAfterTheLastOwnRenewal: so a cut link stops the clock at once, and not after a Lease's duration.
+func TestSeenEndsShortlyAfterTheLastOwnRenewal(t *testing.T) {
+	shown := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for after, want := range map[time.Duration]time.Duration{0: 0, 9 * time.Second: 9 * time.Second, time.Minute: 12 * time.Second} {
+		if got := limits.Seen(shown, shown.Add(after)).Sub(shown); got != want {
+			t.Errorf("after %v: %v, want %v", after, got, want)
+		}
+	}
+}
+
+// TestABackupRaisesNobody: the hub shows an older renewal of a dead member again, and its last one after that.
+func TestABackupRaisesNobody(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	w.see(70*time.Second, false)
+	for _, n := range []int{w.n - 3, w.n} {
+		w.now = w.now.Add(limits.Renew)
+		if w.sight = w.sight.Look(w.now, written(n), limits); !w.sight.Dead {
+			t.Fatalf("renewal %d of %d raises it", n, w.n)
 		}
 	}
 }

@@ -89,7 +89,7 @@ const MaxDeparted = 200
 // ClusterSetStatus is the hub controller's.
 type ClusterSetStatus struct {
 	// departed are the members that left or were evicted. Absence alone is never deletion: by this, members that were away at the time
-	// drop what they hold of them. One that joined again is not among them.
+	// drop what they hold of them from before. It stays when one joins again.
 	// +optional
 	// +listType=map
 	// +listMapKey=clusterID

@@ -211,6 +211,7 @@ type EndpointRecordSpec struct {
 
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="addressType is immutable"
 	AddressType discoveryv1.AddressType `json:"addressType,omitempty"`
 
 	// +optional

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
+)
+
+// observed is an agent of cluster east with these objects in its caches.
+func observed(token string, local ...client.Object) *Agent {
+	a := &Agent{Options: Options{Cluster: "east", HubNamespace: "prod"}, hub: func() (*rest.Config, error) { return &rest.Config{BearerToken: token}, nil }}
+	a.env = &kube.Env{
+		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
+		Fresh: func() bool { return true }, Rival: func() bool { return false },
+	}
+	a.ready.Store(true)
+	return a
+}
+
+func cached(objects ...client.Object) client.Client {
+	b := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...)
+	for _, x := range kube.Indexes() {
+		if x.Side == kube.Local {
+			b = b.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	return b.Build()
+}
+
+// shown is every series of an agent, by its name and the value of its label, if it has one beside cluster and clusterset.
+func shown(t *testing.T, a *Agent) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(newCollector(a))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v %v", problems, err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name, id := strings.TrimPrefix(f.GetName(), "clusterset_agent_"), 0
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "cluster" && l.GetValue() == "east" || l.GetName() == "clusterset" && l.GetValue() == "prod" {
+					id++
+				} else {
+					name += "/" + l.GetValue()
+				}
+			}
+			if id != 2 {
+				t.Errorf("%v: every series bears cluster and clusterset (ID6)", m)
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+func want(t *testing.T, got, want map[string]float64) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("shown is\n%v, want\n%v", got, want)
+	}
+}
+
+func condition[T ~string](kind T, status metav1.ConditionStatus) []metav1.Condition {
+	return []metav1.Condition{{Type: string(kind), Status: status}}
+}
+
+func named[T client.Object](namespace, name string, o T, set func(T)) T {
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	set(o)
+	return o
+}
+
+func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
+	record := func(name, cluster string, withdrawn bool, held metav1.ConditionStatus) client.Object {
+		return named(kube.SystemNamespace, name, &hubv1alpha1.ServiceExportRecord{}, func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.ClusterID, r.Spec.Withdrawn = cluster, withdrawn
+			r.Status.Conditions = condition(hubv1alpha1.ConditionHeld, held)
+		})
+	}
+	export := func(name string, c []metav1.Condition) client.Object {
+		return named("shop", name, &mcsv1beta1.ServiceExport{}, func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = c })
+	}
+	imp := func(name string, ready metav1.ConditionStatus, ips ...string) client.Object {
+		return named("shop", name, &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) {
+			i.Spec.IPs, i.Status.Conditions = ips, condition(mcsv1beta1.ServiceImportConditionReady, ready)
+		})
+	}
+	a := observed("",
+		record("web.east", "east", false, metav1.ConditionFalse), record("old.east", "east", true, metav1.ConditionFalse),
+		record("web.west", "west", false, metav1.ConditionTrue), record("db.west", "west", false, metav1.ConditionFalse), record("x.west", "west", false, metav1.ConditionFalse),
+		export("new", nil), export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
+		export("db", append(condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue), condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...)),
+		imp("web", metav1.ConditionTrue, "10.0.0.1", "fd00::1"), imp("db", metav1.ConditionFalse), imp("x", metav1.ConditionTrue, "10.0.0.2"),
+	)
+	a.relists.Store(3)
+	want(t, shown(t, a), map[string]float64{
+		"member": 1, "hub_fresh": 1, "rival": 0, "hub_relists_total": 3,
+		"records/own": 1, "records/followed": 2, "records/held": 1,
+		"exports/ready": 2, "exports/not_ready": 1, "export_conflicts": 1,
+		"imports/ready": 2, "imports/not_ready": 1, "vips": 3,
+	})
+}
+
+// A replica that waits asks no cache, which there is not; it says so by a zero, since a series that is missing alerts nobody.
+func TestMetricsOfAReplicaThatWaits(t *testing.T) {
+	a := observed("")
+	a.ready.Store(false)
+	a.env.Local, a.env.Fresh, a.env.Rival = nil, func() bool { return false }, func() bool { return true }
+	want(t, shown(t, a), map[string]float64{"member": 0, "hub_fresh": 0, "rival": 1, "hub_relists_total": 0})
+}
+
+// What is shown of the others is what the room sources has written, here by that room itself.
+func TestMetricsOfOtherMembers(t *testing.T) {
+	ctx, start := t.Context(), time.Unix(1_000_000, 0)
+	set := named("prod", "prod", &hubv1alpha1.ClusterSet{}, func(s *hubv1alpha1.ClusterSet) {
+		s.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+	})
+	renewed := func(name string) client.Object {
+		return named("prod", name, &coordinationv1.Lease{}, func(l *coordinationv1.Lease) {
+			at := metav1.NewMicroTime(start)
+			l.Spec.RenewTime = &at
+		})
+	}
+	hub := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(set, renewed("west"), renewed("north")).Build()
+	a := observed("")
+	now := start
+	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
+	room := sources.Controller(a.env).Reconciler
+	for range 8 { // 70 s, in which west goes on
+		for _, name := range []string{"west", "north"} {
+			if _, err := room.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now = now.Add(10 * time.Second)
+		west, at := &coordinationv1.Lease{}, metav1.NewMicroTime(now)
+		if err := hub.Get(ctx, client.ObjectKey{Namespace: "prod", Name: "west"}, west); err != nil {
+			t.Fatal(err)
+		}
+		west.Spec.RenewTime = &at
+		if err := hub.Update(ctx, west); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edited := named(kube.SystemNamespace, "of-mine", &coordinationv1.Lease{}, func(l *coordinationv1.Lease) {
+		at := metav1.NewMicroTime(start)
+		l.Labels, l.Spec.RenewTime = map[string]string{"clusterset-dns.io/source-cluster": "west"}, &at
+	})
+	if err := a.env.Local.Create(ctx, edited); err != nil {
+		t.Fatal(err)
+	}
+	got := shown(t, a)
+	for name := range got {
+		if !strings.HasPrefix(name, "source_") {
+			delete(got, name)
+		}
+	}
+	want(t, got, map[string]float64{
+		"source_live/west": 1, "source_seen_timestamp_seconds/west": 1_000_070,
+		"source_live/north": 0, "source_seen_timestamp_seconds/north": 1_000_000,
+	})
+}
+
+func TestMetricsOfTheToken(t *testing.T) {
+	jwt := func(payload string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+	}
+	for name, test := range map[string]struct {
+		token    string
+		expires  float64
+		lifetime float64
+	}{
+		"of a day":              {jwt(`{"iat":1000000,"exp":1086400}`), 1086400, 86400},
+		"with a line's end":     {jwt(`{"iat":1000000,"exp":1086400}`) + "\n", 1086400, 86400},
+		"a client certificate":  {"", 0, 0},
+		"no token of this kind": {"abc.def", 0, 0},
+		"no JSON":               {jwt(`iat`), 0, 0},
+		"not base64":            {"a.*.c", 0, 0},
+		"without an end":        {jwt(`{"iat":1000000}`), 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := shown(t, observed(test.token))
+			expires, ok := got["token_expiry_timestamp_seconds"]
+			if expires != test.expires || got["token_lifetime_seconds"] != test.lifetime || ok != (test.lifetime > 0) {
+				t.Errorf("shown is %v, want %v and %v", got, test.expires, test.lifetime)
+			}
+		})
+	}
+	a := observed("")
+	a.hub = func() (*rest.Config, error) { return nil, fmt.Errorf("no kubeconfig yet") }
+	if got := shown(t, a); got["member"] != 1 {
+		t.Errorf("without a kubeconfig, shown is %v", got)
+	}
+}
