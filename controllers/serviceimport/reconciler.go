@@ -6,6 +6,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ const recheck = 10 * time.Second
 
 // Controller is this room's entry in the list of controllers. Requests are namespace/name of a Service.
 func Controller(env *kube.Env) kube.Controller {
-	r := &reconciler{env}
+	r := &reconciler{Env: env}
 	return kube.Controller{
 		Name: "serviceimport",
 		Watches: []kube.Watch{
@@ -44,7 +45,10 @@ func Controller(env *kube.Env) kube.Controller {
 	}
 }
 
-type reconciler struct{ *kube.Env }
+type reconciler struct {
+	*kube.Env
+	busy sync.Map // by import: since when its VIPs are asked for in vain
+}
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -79,6 +83,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return reconcile.Result{}, failed // no news to a user: the next pass sees what is there
+	}
+	if errors.Is(failed, errBusy) {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
 	err = errors.Join(failed,
 		r.update(ctx, imp, &merged, families, svc, failed),

@@ -2,10 +2,13 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -43,6 +46,9 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 	}
 	err := r.Local.Create(ctx, svc)
 	if apierrors.IsInvalid(err) && previous != nil {
+		if r.patient(s.name) {
+			return nil, errBusy
+		}
 		r.Events.Event(imp, kube.Warning, "VIPLost", fmt.Sprintf("%v cannot be had again: %v. The import gets another address.", previous, err))
 		svc = derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, nil, nil)
 		err = r.Local.Create(ctx, svc)
@@ -50,8 +56,26 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 	if err != nil {
 		return nil, err
 	}
+	r.busy.Delete(s.name)
 	log.FromContext(ctx).Info("made the derived Service", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
 	return svc, nil
+}
+
+// errBusy is the error of a VIP that cannot be had again yet.
+var errBusy = errors.New("the import's address is not free yet")
+
+// patience is how long a VIP is asked for again: an API server frees the address of a deleted Service only after its watches have shown
+// the deletion.
+const patience = 10 * time.Second
+
+// patient tells whether to ask once more for the VIPs of an import.
+func (r *reconciler) patient(name types.NamespacedName) bool {
+	since, _ := r.busy.LoadOrStore(name, r.Now())
+	if r.Now().Sub(since.(time.Time)) < patience {
+		return true
+	}
+	r.busy.Delete(name)
+	return false
 }
 
 // keep ends the quarantine of a derived Service whose import is there again, though without use for it.

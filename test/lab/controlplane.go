@@ -26,6 +26,7 @@ type Options struct {
 	ServiceCIDR         string   // default 10.96.0.0/16
 	APIServer           []string // further arguments, such as --feature-gates=...
 	NoControllerManager bool     // no EndpointSlices, no namespace deletion, no garbage collection
+	Audit               bool     // the API server writes every request and who made it to AuditLog
 }
 
 // ControlPlane is one cluster's etcd, kube-apiserver and kube-controller-manager.
@@ -155,6 +156,13 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--authorization-mode=RBAC", "--enable-priority-and-fairness=false", "--profiling=false",
 		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
+	if c.options.Audit {
+		policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+		if err := os.WriteFile(c.path("audit.yaml"), []byte(policy), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--audit-policy-file="+c.path("audit.yaml"), "--audit-log-path="+c.AuditLog())
+	}
 	var err error
 	c.api, err = spawn(c.bin, "kube-apiserver", c.path("kube-apiserver.log"), nil, nil, c.bin.APIServer, args...)
 	if err != nil {
@@ -219,6 +227,9 @@ func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, na
 
 // Dir is the folder of logs and kubeconfigs. It goes with the control plane.
 func (c *ControlPlane) Dir() string { return c.dir }
+
+// AuditLog is where the API server writes audit.k8s.io/v1 Events, one a line, if Options.Audit says so.
+func (c *ControlPlane) AuditLog() string { return c.path("audit.log") }
 
 // Kubeconfig is the admin's.
 func (c *ControlPlane) Kubeconfig() string { return c.path("admin.kubeconfig") }

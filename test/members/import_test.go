@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -111,6 +112,33 @@ func TestI6TheVIPStays(t *testing.T) {
 	b.remove(t, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}})
 	same("import deleted")
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+
+	cfg, err := b.Cluster.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Impersonate.UserName = "system:serviceaccount:clusterset-system:clusterset-controller"
+	who, err := client.New(cfg, client.Options{Scheme: agent.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		was := b.derivedOf(t, b.wantImport(t, ns, "web", ready("a")))
+		if err := who.Delete(t.Context(), was); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the derived Service is made again", func() error {
+			var is corev1.Service
+			if err := b.Get(t.Context(), client.ObjectKeyFromObject(was), &is); err != nil {
+				return err
+			}
+			if is.UID == was.UID {
+				return errors.New("it is still the first")
+			}
+			return nil
+		})
+		same("derived Service deleted")
+	}
 
 	a.remove(t, export(ns, "web"))
 	b.wantNoImport(t, ns, "web")

@@ -297,7 +297,51 @@ func TestAClone(t *testing.T) {
 	}
 	clone.create(t, slice(svc, "web-2", "10.9.9.9"))
 	r.create(t, slice(svc, "web-3", "10.3.0.3"))
-	p.wantEndpoints(t, ns, "web", "r/http/10.3.0.1:8080", "r/http/10.3.0.3:8080")
+	both := []string{"r/http/10.3.0.1:8080", "r/http/10.3.0.3:8080"}
+	p.wantEndpoints(t, ns, "web", both...)
+
+	r.Agent.Kill() // who starts again is not the later one for that
+	if err := r.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.create(t, slice(svc, "web-4", "10.3.0.4"))
+	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	for began := time.Now(); time.Since(began) < 25*time.Second; time.Sleep(100 * time.Millisecond) {
+		p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	}
+}
+
+// TestForcedLeavingSticks: where the hub is away, a cluster can leave without it, and does not come back by itself when it can see the
+// hub again; the hub's admin evicts it there.
+func TestForcedLeavingSticks(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	p, r := j.members["p"], j.r
+	ns := j.namespace(t, "p")
+	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
+	p.exported(t, service(ns, "web"), "10.1.0.1")
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	r.wantImport(t, ns, "web", ready("p"))
+	j.Hub.KillAPIServer()
+	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
+		p.Annotations = map[string]string{clusterset.AnnotationLeaving: clusterset.LeavingForced}
+	})
+	r.wantNoImport(t, ns, "web")
+	eventually(t, "the membership ends", func() error {
+		if got := r.property(t, clusterset.PropertySet); got != nil {
+			return fmt.Errorf("%+v", got.ObjectMeta)
+		}
+		return nil
+	})
+	if err := j.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(100 * time.Millisecond) {
+		if got := r.property(t, clusterset.PropertySet); got != nil {
+			t.Fatalf("a member again: %+v", got)
+		}
+	}
 }
 
 // TestTheTokenIsRenewed: at a small part of its lifetime, in the Secret that the agent's kubeconfig comes from, and for as long.

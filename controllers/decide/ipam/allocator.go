@@ -60,13 +60,14 @@ func (a *Allocator) Drop(h Held) {
 	a.remove(claim{owner: h.Owner, address: canonical(h.Address), foreign: h.Foreign})
 }
 
-// Quarantine keeps an address for its owner until then. It ends by itself, or by Lift.
+// Quarantine keeps an address for its owner until then; of two ends the later counts. It ends by itself, or by Lift.
 func (a *Allocator) Quarantine(q Quarantined) {
-	if q.Until.IsZero() {
+	address := canonical(q.Address)
+	if q.Until.IsZero() || slices.ContainsFunc(a.claims[address], func(c claim) bool { return c.owner == q.Owner && !c.until.Before(q.Until) }) {
 		return
 	}
 	a.Lift(q)
-	a.add(claim{owner: q.Owner, address: canonical(q.Address), until: q.Until})
+	a.add(claim{owner: q.Owner, address: address, until: q.Until})
 	if a.soonest.IsZero() || q.Until.Before(a.soonest) {
 		a.soonest = q.Until
 	}

@@ -47,8 +47,8 @@ type Quarantined struct {
 	Until   time.Time
 }
 
-// Wanted is an import that is to have an address of each of these families, in their order. One without families (Headless) keeps what
-// it holds and asks for nothing.
+// Wanted is an import that is to have an address of each of these families, in their order; there is one per owner. One without families
+// (Headless) keeps what it holds and asks for nothing.
 type Wanted struct {
 	Owner    Owner
 	Families []corev1.IPFamily

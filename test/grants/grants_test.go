@@ -1,0 +1,162 @@
+package grants
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// elsewhere are the rights that only clusters of another kind ask for, with the reason.
+var elsewhere = map[string]string{
+	"member: clusterset-system:clusterset-controller may create endpointslices/restricted.discovery.k8s.io": "OpenShift's admission asks for it where an address lies in the pods' range",
+}
+
+// TestRightsAreThoseUsed: in a clusterset's whole life no program is refused what it asks for, and none has a right that it does not use.
+func TestRightsAreThoseUsed(t *testing.T) {
+	s := start(t)
+	ctx := t.Context()
+	_, err := s.Hub.Kubectl(ctx, "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace, "--type=merge",
+		"-p", `{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`)
+	must(t, err)
+	defer s.wantNothingRefused(t) // also where a step fails of it
+	release, renewed := s.lingering(t), s.renewal(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"exports", s.exports}, {"edits", s.edits}, {"namespaces", s.namespaces}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
+		{"silence", s.silence}, {"renewed", renewed}, {"leave", s.leave}, {"evict", s.evict}, {"release", release},
+	} {
+		began := time.Now()
+		step.run(t)
+		t.Logf("%s: %v", step.name, time.Since(began).Round(100*time.Millisecond))
+	}
+	s.wantAllUsed(t)
+}
+
+func (s *set) wantNothingRefused(t *testing.T) {
+	for _, r := range refused(s.granted(t), s.requests(t)) {
+		t.Errorf("refused: %s", r)
+	}
+}
+
+func (s *set) wantAllUsed(t *testing.T) {
+	grants, idle := s.granted(t), map[string]bool{}
+	for _, right := range unused(grants, s.requests(t)) {
+		idle[right] = true
+		if elsewhere[right] == "" {
+			t.Errorf("granted and not used: %s", right)
+		}
+	}
+	for right, why := range elsewhere {
+		if !idle[right] {
+			t.Errorf("%s: is used, or no longer granted, and need not be excused: %s", right, why)
+		}
+	}
+	for _, right := range twice(grants) {
+		t.Errorf("granted twice: %s", right)
+	}
+}
+
+// granted is what the ServiceAccounts of deploy/ hold now, in all clusters.
+func (s *set) granted(t *testing.T) (out []grant) {
+	t.Helper()
+	for name, c := range s.clients {
+		of, err := granted(t.Context(), name, c, shipped)
+		must(t, err)
+		out = append(out, of...)
+	}
+	return out
+}
+
+// shipped tells the ServiceAccounts that deploy/ gives rights to.
+func shipped(namespace, name string) bool {
+	switch namespace {
+	case kube.SystemNamespace:
+		return true
+	case lab.HubNamespace:
+		return strings.HasPrefix(name, clusterset.AccountPrefix)
+	}
+	return namespace == "kube-system" && name == "coredns"
+}
+
+// lingering evicts a member that may still write by somebody's RoleBinding: the hub says so again and again until that is gone.
+func (s *set) lingering(t *testing.T) (release func(*testing.T)) {
+	ctx := t.Context()
+	must(t, s.Hub.Apply(ctx, lab.HubMember(s.root, "c")))
+	byHand := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "by-hand"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: lab.HubNamespace, Name: clusterset.AccountPrefix + "c"}},
+	}
+	must(t, s.hub.Create(ctx, byHand))
+	p, err := s.profile(t, "c")
+	must(t, err)
+	must(t, s.hub.Delete(ctx, p))
+	return func(t *testing.T) {
+		told(t, s.hub, lab.HubNamespace, "StillMay", "c", 2)
+		must(t, s.hub.Delete(ctx, byHand))
+		until(t, "c is evicted", func() error { _, err := s.profile(t, "c"); return absent("ClusterProfile c", err) })
+	}
+}
+
+// renewal has a's agent start with a token that is soon to be renewed, in the Secret.
+func (s *set) renewal(t *testing.T) (renewed func(*testing.T)) {
+	ctx := t.Context()
+	const lifetime = 10 * time.Minute // the API server gives none for less
+	first, err := s.Hub.Kubectl(ctx, "", "-n", lab.HubNamespace, "create", "token", clusterset.AccountPrefix+"a", fmt.Sprintf("--duration=%v", lifetime))
+	must(t, err)
+	secret := &corev1.Secret{Data: map[string][]byte{"token": []byte(first)}}
+	secret.Namespace, secret.Name = kube.SystemNamespace, clusterset.SecretHub
+	s.a.create(t, secret)
+	s.a.Agent.Terminate()
+	must(t, s.a.Agent.Start(ctx))
+	return func(t *testing.T) {
+		until(t, "the token is renewed", func() error {
+			var now corev1.Secret
+			err := s.a.Get(ctx, client.ObjectKeyFromObject(secret), &now)
+			if err == nil && string(now.Data["token"]) == first {
+				return fmt.Errorf("it is the first one still")
+			}
+			return err
+		})
+	}
+}
+
+// TestEveryRuleNamesItsUse, in a comment above it.
+func TestEveryRuleNamesItsUse(t *testing.T) {
+	root, err := lab.Root()
+	must(t, err)
+	rule := regexp.MustCompile(`^- (apiGroups|resources|verbs|nonResourceURLs):`)
+	rules := 0
+	for _, path := range []string{"member/rbac.yaml", "hub/clusterset/role.yaml", "hub/member/member.yaml", "hub/controller/role.yaml", "coredns/rbac.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, "deploy", path))
+		must(t, err)
+		before := ""
+		for i, line := range strings.Split(string(text), "\n") {
+			if rule.MatchString(line) {
+				rules++
+				if !strings.HasPrefix(before, "# ") {
+					t.Errorf("deploy/%s:%d: a rule without a comment above it: %s", path, i+1, line)
+				}
+			}
+			before = line
+		}
+	}
+	if rules == 0 {
+		t.Error("deploy/ has no rules")
+	}
+}

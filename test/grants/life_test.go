@@ -1,0 +1,238 @@
+package grants
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+const shop = "shop"
+
+// exports has both members export web, which conflicts, and a also a headless Service; an export without a Service is told twice that it
+// is none.
+func (s *set) exports(t *testing.T) {
+	for _, m := range []*member{s.a, s.b} {
+		m.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}})
+	}
+	s.a.exported(t, service("web", 80), "10.1.0.1")
+	db := service("db", 5432)
+	db.Spec.ClusterIP = corev1.ClusterIPNone
+	s.a.exported(t, db, "10.1.0.2")
+	s.b.imports(t, "web", "a")
+	s.b.imports(t, "db", "a")
+	s.b.exported(t, service("web", 81), "10.2.0.1")
+	s.a.imports(t, "web", "a", "b")
+	s.b.imports(t, "web", "a", "b")
+	until(t, "the conflict is told", func() error {
+		var e mcsv1beta1.ServiceExport
+		err := s.a.Get(t.Context(), key("web"), &e)
+		if err == nil && !meta.IsStatusConditionTrue(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict)) {
+			return fmt.Errorf("%+v", e.Status.Conditions)
+		}
+		return err
+	})
+	s.a.create(t, export("missing"))
+	told(t, s.a.Client, shop, "NoService", "missing", 1)
+	s.a.remove(t, export("db"))
+	until(t, "db is imported no more", func() error { return gone(t, s.b, &mcsv1beta1.ServiceImport{}, key("db")) })
+	s.a.remove(t, slice(service("web", 80)))
+	s.b.endpoints(t, "b/10.2.0.1")
+	s.a.create(t, slice(service("web", 80), "10.1.0.1"))
+	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+}
+
+// edits are an admin's, in b, of all that the agent made there; and a derived Service vanishes.
+func (s *set) edits(t *testing.T) {
+	ctx := t.Context()
+	imp := s.b.imports(t, "web", "a", "b")
+	change(t, s.b, imp, func(i *mcsv1beta1.ServiceImport) { i.Spec.Ports[0].Port = 99 })
+	right := func(why string, ok func(*mcsv1beta1.ServiceImport, *corev1.Service) bool) {
+		t.Helper()
+		until(t, why, func() error {
+			imp, svc := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
+			if err := s.b.Get(ctx, key("web"), imp); err != nil {
+				return err
+			}
+			if err := s.b.Get(ctx, key(imp.Annotations["multicluster.kubernetes.io/derived-service"]), svc); err != nil {
+				return err
+			}
+			if !ok(imp, svc) {
+				return fmt.Errorf("%+v, %+v", imp.Spec, svc.Spec)
+			}
+			return nil
+		})
+	}
+	right("the import is put right", func(i *mcsv1beta1.ServiceImport, _ *corev1.Service) bool { return i.Spec.Ports[0].Port == 80 })
+	derived := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: imp.Annotations["multicluster.kubernetes.io/derived-service"]}}
+	change(t, s.b, derived, func(svc *corev1.Service) { svc.Spec.Selector = map[string]string{"app": "x"} })
+	right("the derived Service is put right", func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return len(svc.Spec.Selector) == 0 })
+	must(t, s.b.Get(ctx, client.ObjectKeyFromObject(derived), derived))
+	was := derived.UID
+	_, err := s.b.Cluster.Kubectl(ctx, "", "-n", shop, "delete", "service", derived.Name, "--as=system:serviceaccount:clusterset-system:clusterset-controller")
+	must(t, err)
+	right("the derived Service is made again", func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return svc.UID != was })
+
+	imported := s.b.slices(t)
+	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
+	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) { s.Labels = nil }) // no list shows it, and its name is taken
+	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+	s.b.remove(t, &imported[0])
+	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+}
+
+// namespaces come and go.
+func (s *set) namespaces(t *testing.T) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}
+	s.b.remove(t, ns)
+	s.a.imports(t, "web", "a")
+	until(t, "the namespace is gone", func() error { return gone(t, s.b, ns, client.ObjectKeyFromObject(ns)) })
+	s.b.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}})
+	s.b.imports(t, "web", "a")
+	s.b.exported(t, service("web", 80), "10.2.0.1")
+	s.a.imports(t, "web", "a", "b")
+}
+
+// withdrawn are records that a has withdrawn long ago, as a hub brings them back that was restored from a backup.
+func (s *set) withdrawn(t *testing.T) {
+	long := metav1.NewTime(time.Now().Add(-2 * clusterset.Retention))
+	origin := hubv1alpha1.Origin{ClusterID: "a", ServiceNamespace: shop, ServiceName: "old", Revision: 1, Withdrawn: true, WithdrawnAt: &long}
+	records := []client.Object{
+		&hubv1alpha1.ServiceExportRecord{Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}},
+		&hubv1alpha1.EndpointRecord{Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin}},
+	}
+	for i, name := range []string{"old.shop.a", "11111111-2222.a"} {
+		records[i].SetNamespace(lab.HubNamespace)
+		records[i].SetName(name)
+		must(t, s.hub.Create(t.Context(), records[i]))
+	}
+	for _, r := range records {
+		until(t, r.GetName()+" is deleted", func() error { return gone(t, s.hub, r, client.ObjectKeyFromObject(r)) })
+	}
+}
+
+// inventory has a property of a's shown on the hub.
+func (s *set) inventory(t *testing.T) {
+	region := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "eu-west"}}
+	region.Name = "region.example.com"
+	s.a.create(t, region)
+	until(t, "the hub shows the region", func() error {
+		p, err := s.profile(t, "a")
+		if err == nil && !slices.Contains(p.Status.Properties, inventoryv1alpha1.Property{Name: region.Name, Value: "eu-west"}) {
+			return fmt.Errorf("%+v", p.Status.Properties)
+		}
+		return err
+	})
+}
+
+// silence is b's agent's death and return.
+func (s *set) silence(t *testing.T) {
+	s.b.Agent.Kill()
+	s.a.endpoints(t, "a/10.1.0.1")
+	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "web.shop.b", 1)
+	until(t, "the hub calls b silent", func() error {
+		p, err := s.profile(t, "b")
+		if err == nil && !meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy, metav1.ConditionUnknown) {
+			return fmt.Errorf("%+v", p.Status.Conditions)
+		}
+		return err
+	})
+	must(t, s.b.Agent.Start(t.Context()))
+	s.a.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+}
+
+// leave takes b out, as its own admin does, and join takes it in again.
+func (s *set) leave(t *testing.T) {
+	property := &aboutv1beta1.ClusterProperty{}
+	property.Name = clusterset.PropertySet
+	change(t, s.b, property, func(p *aboutv1beta1.ClusterProperty) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, clusterset.AnnotationLeaving, "true")
+	})
+	until(t, "b has left", func() error {
+		_, err := s.profile(t, "b")
+		return errors.Join(gone(t, s.b, property, client.ObjectKey{Name: property.Name}), absent("ClusterProfile b", err))
+	})
+	s.a.imports(t, "web", "a")
+	told(t, s.b.Client, kube.SystemNamespace, "NotAMember", kube.SystemNamespace, 2)
+	s.join(t, s.b)
+	s.a.imports(t, "web", "a", "b")
+	s.b.imports(t, "web", "a", "b")
+}
+
+// evict takes a out, as the hub's admin does, while its agent runs.
+func (s *set) evict(t *testing.T) {
+	p, err := s.profile(t, "a")
+	must(t, err)
+	must(t, s.hub.Delete(t.Context(), p))
+	until(t, "a is evicted", func() error { _, err := s.profile(t, "a"); return absent("ClusterProfile a", err) })
+	s.b.imports(t, "web", "b")
+	s.a.Agent.Terminate()
+	s.join(t, s.a)
+	must(t, s.a.Agent.Start(t.Context()))
+	s.b.imports(t, "web", "a", "b")
+}
+
+// join gives a member its claim and its credentials again; the agent reads these from the file that it was started with.
+func (s *set) join(t *testing.T, m *member) {
+	must(t, s.Hub.Apply(t.Context(), lab.HubMember(s.root, m.ID)))
+	_, err := s.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, clusterset.AccountPrefix+m.ID, m.ToHub)
+	must(t, err)
+}
+
+func (s *set) profile(t *testing.T, id string) (*inventoryv1alpha1.ClusterProfile, error) {
+	p := &inventoryv1alpha1.ClusterProfile{}
+	return p, s.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: id}, p)
+}
+
+// absent is nil for the error of what is not there.
+func absent(what string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s is there: %w", what, err)
+}
+
+func gone(t *testing.T, in client.Client, o client.Object, name client.ObjectKey) error {
+	return absent(fmt.Sprintf("%T %s", o, name), in.Get(t.Context(), name, o))
+}
+
+// told waits for an Event that was seen so many times.
+func told(t *testing.T, in client.Client, ns, reason, about string, times int) {
+	t.Helper()
+	until(t, fmt.Sprintf("Event %s about %s, %d times", reason, about, times), func() error {
+		var events corev1.EventList
+		if err := in.List(t.Context(), &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range events.Items {
+			n := 1
+			if e.Series != nil {
+				n = int(e.Series.Count)
+			}
+			if e.InvolvedObject.Name == about && e.Reason == reason && n >= times {
+				return nil
+			}
+			seen = append(seen, fmt.Sprintf("%s %s %d", e.InvolvedObject.Name, e.Reason, n))
+		}
+		return errors.New("only " + strings.Join(seen, ", "))
+	})
+}
