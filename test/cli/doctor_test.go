@@ -78,9 +78,14 @@ func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 		t.Errorf("after all was taken back it finds %v", got)
 	}
 	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	e.noCoreDNS(t, "east")
+}
+
+func (e *environment) noCoreDNS(t *testing.T, cluster string) {
+	t.Helper()
 	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/coredns")}, {"delete", "-f", filepath.Join(e.root, "deploy/coredns/bare.yaml")},
 		{"-n", "kube-system", "delete", "configmap", "coredns"}, {"delete", "crd", "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"}} {
-		if _, err := e.planes["east"].Kubectl(t.Context(), "", args...); err != nil {
+		if _, err := e.planes[cluster].Kubectl(t.Context(), "", args...); err != nil {
 			t.Error(err)
 		}
 	}
@@ -120,7 +125,7 @@ func (e *environment) mistakes() []mistake {
 	return []mistake{
 		{"policies", "clusterset-id.clusterset-dns.io", "east", []string{"validatingadmissionpolicybinding", "clusterset-id.clusterset-dns.io"}, []string{"delete"}},
 		{"kinds", "no kind serviceimports.multicluster.x-k8s.io", "east", nil, []string{"delete", "crd", "serviceimports.multicluster.x-k8s.io"}},
-		{"agent-rights", "may not get/list/watch serviceexports.multicluster.x-k8s.io", "east", []string{"clusterrolebinding", "clusterset-dns:agent"}, []string{"delete"}},
+		{"agent-rights", "may not list/watch serviceexports.multicluster.x-k8s.io", "east", []string{"clusterrolebinding", "clusterset-dns:agent"}, []string{"delete"}},
 		{"credentials", "no JSON Web Token", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"patch", "-p", `{"stringData": {"token": "nonsense"}}`}},
 		{"credentials", "has no credentials", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"delete"}},
 		{"coredns-rights", "list/watch serviceimports", "east", []string{"clusterrolebinding", "clusterset-dns:coredns"}, []string{"delete"}},
@@ -128,7 +133,7 @@ func (e *environment) mistakes() []mistake {
 		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"}, []string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n cache 30\n multicluster\n reload\n}\n"}}`}},
 		{"nodelocal-forward", "__PILLAR__UPSTREAM__SERVERS__", "east", nil, []string{"-n", "kube-system", "create", "configmap", "node-local-dns",
 			"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n.:53 {\n forward . __PILLAR__UPSTREAM__SERVERS__\n}\n"}},
-		{"hub-rights", "get/list/watch/create/update/patch leases.coordination.k8s.io in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
+		{"hub-rights", "list/watch/create/update/delete serviceexportrecords.hub.clusterset-dns.io in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
 		{"hub-policies", "clusterset-records.clusterset-dns.io", "hub", []string{"validatingadmissionpolicy", "clusterset-records.clusterset-dns.io"}, []string{"delete"}},
 		{"hub-policies", "lacks the label", "hub", []string{"namespace", "clusterset"}, []string{"label", "multicluster.x-k8s.io/clusterset-"}},
 		{"hub-clusterset", "holds no ClusterSet", "hub", []string{"-n", "clusterset", "clusterset", "clusterset"}, []string{"delete"}},

@@ -19,16 +19,16 @@ func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	join := []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false"}
 	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
 
-	for n := 1; ; n++ {
+	step := stride(5)
+	for n := 1; ; n += step {
 		if killed := e.killAfter(t, w, n, join...); !killed {
 			if n < 20 {
-				t.Fatalf("a join has %d writes only: are they seen?", n-1)
+				t.Fatalf("a join has fewer than %d writes: are they seen?", n)
 			}
-			t.Logf("a join has %d writes", n-1)
 			e.ok(t, leave...)
 			return
 		}
-		if n%2 == 0 {
+		if n/step%2 == 0 {
 			e.ok(t, join...)
 		}
 		e.ok(t, leave...)
@@ -39,6 +39,59 @@ func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestALeaveKilledAfterAnyWriteGoesOn: the same command again ends it.
+func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub")
+	e.ok(t, "init", "--context", "hub")
+	member := e.snapshot(t, "west")
+	w := e.through(t, "hub", "west")
+	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
+	killed := true
+	for n := 1; killed; n += stride(12) {
+		e.ok(t, "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false")
+		if killed = e.killAfter(t, w, n, leave...); killed {
+			e.ok(t, leave...)
+		}
+		after := e.snapshot(t, "west")
+		if missing, more := gone(member, after), gone(after, member); len(missing)+len(more) > 0 {
+			t.Fatalf("killed after write %d, then left: west lacks %v, and has in addition %v", n, missing, more)
+		}
+	}
+}
+
+// TestAnInitKilledAfterAnyWriteGoesOn: each run gets further, and the last one makes the same hub as one that was not interrupted.
+func TestAnInitKilledAfterAnyWriteGoesOn(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub", "south")
+	before := e.snapshot(t, "south")
+	w := e.through(t, "south")
+	for n := 1; e.killAfter(t, w, n, "init", "--context", "south"); n++ {
+		if n > 100 {
+			t.Fatal("it does not end")
+		}
+	}
+	e.ok(t, "init", "--context", "hub")
+	made, hub := gone(e.snapshot(t, "south"), before), e.snapshot(t, "hub")
+	for _, name := range made {
+		if hub[name] == "" {
+			t.Errorf("it has %s, and an uninterrupted one has not", name)
+		}
+	}
+	if len(made) < 20 {
+		t.Errorf("a hub is %v only", made)
+	}
+	e.unmake(t, "south")
+}
+
+// stride is how many writes are skipped between two kills; make chaos kills after each.
+func stride(n int) int {
+	if os.Getenv("CHAOS") != "" {
+		return 1
+	}
+	return n
 }
 
 // killAfter runs the program and kills it after its nth write; it returns false where there were fewer.

@@ -16,7 +16,7 @@ import (
 )
 
 // unsteady kinds change by themselves.
-var unsteady = []string{"Event", "Lease", "APIService", "ComponentStatus", "IPAddress"}
+var unsteady = []string{"Event", "Lease", "APIService", "ComponentStatus", "IPAddress", "Pod"}
 
 // snapshot is every object of a cluster, by kind and name, with its resourceVersion.
 func (e *environment) snapshot(t *testing.T, cluster string) map[string]string {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // for sense and kept.
 func TestANewAdminMakesAClusterset(t *testing.T) {
 	e := setUp(t)
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Name: "clusterset"}, &corev1.Namespace{}); err == nil {
+		e.unmake(t, "hub") // another test's
+	}
 	e.nodes(t, "hub", "east", "west", "south")
 	golden := func(name string, args ...string) {
 		t.Helper()
@@ -53,6 +57,8 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 	golden("explain", "explain", "web.shop", "--context", "south")
 	golden("explain-nothing", "explain", "wbe.shop.svc.clusterset.local", "--context", "south")
 	golden("doctor", "doctor", "--context", "east", "--hub-context", "hub")
+	e.coredns(t, "east")
+	golden("doctor-wide", "doctor", "--context", "east", "--hub-context", "hub", "-o", "wide")
 
 	golden("leave", "leave", "--context", "west", "--hub-context", "hub")
 	eventually(t, "web.shop in south has one exporter", func(ctx context.Context) error {
@@ -65,6 +71,22 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 	})
 	golden("evict", "leave", "south", "--evict", "--context", "hub")
 	golden("evict-nobody", "leave", "south", "--evict", "--context", "hub")
+
+	for _, c := range []string{"east", "west", "south"} {
+		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
+	}
+	e.noCoreDNS(t, "east")
+	e.forget(t, "shop")
+}
+
+// unmake takes a hub away.
+func (e *environment) unmake(t *testing.T, cluster string) {
+	t.Helper()
+	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/hub/controller")}, {"delete", "namespace", "clusterset"}, {"delete", "-k", filepath.Join(e.root, "deploy/hub")}} {
+		if _, err := e.planes[cluster].Kubectl(t.Context(), "", append(args, "--ignore-not-found")...); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // export makes a Service with one endpoint, and its export.

@@ -32,7 +32,11 @@ type root struct {
 const long = `Make a clusterset out of clusters, and look after it.
 
 A clusterset has a hub, an API server that keeps what its members export. The cluster at hand is the one that kubectl's own flags name
-(--kubeconfig, --context); the hub is named by --hub-kubeconfig and --hub-context.`
+(--kubeconfig, --context); the hub is named by --hub-kubeconfig and --hub-context.
+
+For kubectl to complete these words, put an executable kubectl_complete-clusterset into the PATH:
+  #!/bin/sh
+  exec kubectl-clusterset __complete "$@"`
 
 // New is the command.
 func New(version string, out, errOut io.Writer) *cobra.Command {

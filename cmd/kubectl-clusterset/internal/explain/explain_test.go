@@ -108,72 +108,76 @@ func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
 	}
 }
 
-// TestTheCauseIsNamed plants one cause each.
+func condition(kind, status, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
+}
+
+func gone(f *explain.Facts) { f.Import, f.Slices = nil, nil }
+
+// causes are planted one at a time.
+var causes = []struct {
+	name   string
+	change func(*explain.Facts)
+	want   string // in a problem, its remedy, or in what is withheld
+}{
+	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no clusterset"},
+	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceThere = false }, "kubectl create namespace shop"},
+	{"the agent is down", gone, "clusters east, west export it, and there is no ServiceImport here"},
+	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports it"},
+	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} }, "kind: ServiceExport, metadata: {namespace: shop, name: web}"},
+	{"mistaken namespace", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
+	}, "ask for web.store.svc.clusterset.local"},
+	{"withdrawn by all", func(f *explain.Facts) {
+		gone(f)
+		for i := range f.Records {
+			f.Records[i].Spec.Withdrawn = true
+		}
+	}, "no cluster exports it"},
+	{"a stray import", func(f *explain.Facts) { f.Records = nil }, "yet there is a ServiceImport"},
+	{"no VIP", func(f *explain.Facts) {
+		f.Import.Spec.IPs = nil
+		f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
+	}, "the range is full"},
+	{"all pods down", func(f *explain.Facts) {
+		headless(f)
+		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
+	}, "no endpoint is ready"},
+	{"own export invalid", func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.Status.Conditions = []metav1.Condition{condition("Valid", "False", "NoService", "there is no Service")}
+	}, "not valid (NoService): there is no Service"},
+	{"own export not published", func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting for the hub")}
+	}, "not on the hub (Pending): waiting for the hub"},
+	{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has said nothing"},
+	{"conflict", func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict", "Conflicting type.")}
+	}, "Conflicting type."},
+	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "the name is another port's in an older export"},
+	{"no family in common", func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, "have only IPv4 in common"},
+	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none has arrived"},
+	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster id"},
+	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" }, "the record is not valid"},
+	{"a record that is held", func(f *explain.Facts) {
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
+	}, "held: the hub no longer shows it"},
+	{"a cluster that is dead", func(f *explain.Facts) {
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Live", "False", "Remove", "not renewed since noon")}
+	}, "counts as dead: not renewed since noon"},
+	{"a preference", func(f *explain.Facts) {
+		for i := range f.Records {
+			f.Records[i].Spec.Preference = "prefer-local"
+		}
+		f.Slices[0].Labels["service.kubernetes.io/headless"] = ""
+	}, "no traffic by the VIP"},
+}
+
 func TestTheCauseIsNamed(t *testing.T) {
-	condition := func(kind, status, reason, message string) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
-	}
-	gone := func(f *explain.Facts) { f.Import, f.Slices = nil, nil }
-	for _, c := range []struct {
-		name   string
-		change func(*explain.Facts)
-		want   string // in a problem, its remedy, or in what is withheld
-	}{
-		{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no clusterset"},
-		{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceThere = false }, "kubectl create namespace shop"},
-		{"the agent is down", gone, "clusters east, west export it, and there is no ServiceImport here"},
-		{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports it"},
-		{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} }, "kind: ServiceExport, metadata: {namespace: shop, name: web}"},
-		{"mistaken namespace", func(f *explain.Facts) {
-			gone(f)
-			f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
-		}, "ask for web.store.svc.clusterset.local"},
-		{"withdrawn by all", func(f *explain.Facts) {
-			gone(f)
-			for i := range f.Records {
-				f.Records[i].Spec.Withdrawn = true
-			}
-		}, "no cluster exports it"},
-		{"a stray import", func(f *explain.Facts) { f.Records = nil }, "yet there is a ServiceImport"},
-		{"no VIP", func(f *explain.Facts) {
-			f.Import.Spec.IPs = nil
-			f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
-		}, "the range is full"},
-		{"all pods down", func(f *explain.Facts) {
-			headless(f)
-			f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-		}, "no endpoint is ready"},
-		{"own export invalid", func(f *explain.Facts) {
-			f.Export = &mcsv1beta1.ServiceExport{}
-			f.Export.Status.Conditions = []metav1.Condition{condition("Valid", "False", "NoService", "there is no Service")}
-		}, "not valid (NoService): there is no Service"},
-		{"own export not published", func(f *explain.Facts) {
-			f.Export = &mcsv1beta1.ServiceExport{}
-			f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting for the hub")}
-		}, "not on the hub (Pending): waiting for the hub"},
-		{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has said nothing"},
-		{"conflict", func(f *explain.Facts) {
-			f.Export = &mcsv1beta1.ServiceExport{}
-			f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict", "Conflicting type.")}
-		}, "Conflicting type."},
-		{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "the name is another port's in an older export"},
-		{"no family in common", func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, "have only IPv4 in common"},
-		{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none has arrived"},
-		{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster id"},
-		{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" }, "the record is not valid"},
-		{"a record that is held", func(f *explain.Facts) {
-			f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
-		}, "held: the hub no longer shows it"},
-		{"a cluster that is dead", func(f *explain.Facts) {
-			f.Records[0].Status.Conditions = []metav1.Condition{condition("Live", "False", "Remove", "not renewed since noon")}
-		}, "counts as dead: not renewed since noon"},
-		{"a preference", func(f *explain.Facts) {
-			for i := range f.Records {
-				f.Records[i].Spec.Preference = "prefer-local"
-			}
-			f.Slices[0].Labels["service.kubernetes.io/headless"] = ""
-		}, "no traffic by the VIP"},
-	} {
+	for _, c := range causes {
 		t.Run(c.name, func(t *testing.T) {
 			sound := explain.Explain(member())
 			f := member()

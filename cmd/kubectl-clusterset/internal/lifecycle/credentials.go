@@ -47,7 +47,7 @@ func (j *join) credentials(ctx context.Context) error {
 	if err := j.Member.Apply(ctx, []*unstructured.Unstructured{secret}, j.Say); err != nil {
 		return err
 	}
-	j.Say("%s: wrote the credentials for the hub, which the agent renews from now on (until %s)", j.Member.Name, request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	j.Say("%s: wrote the credentials for the hub, good until %s; the agent renews them", j.Member.Name, request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return nil
 }
 
@@ -114,6 +114,9 @@ func (j *join) await(ctx context.Context) error {
 		return fmt.Errorf("the agent of %s does not say yet that it is a member: %w\nit goes on trying; look: kubectl clusterset doctor; another image: the same command with --image; to undo: kubectl clusterset leave", j.Member.Name, err)
 	}
 	j.Say("%s: is a member of clusterset %s as %s", j.Member.Name, j.set, j.ClusterID)
+	if !j.Renew {
+		j.Say("next, for names to be answered here: deploy/coredns/README.md; kubectl clusterset doctor tells what is missing")
+	}
 	return nil
 }
 

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// TestDryRunsPrintWhatWouldBeWrittenAndWriteNothing: what is printed, kubectl can apply.
+func TestDryRunsPrintWhatWouldBeWrittenAndWriteNothing(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub")
+	kinds := func(args ...string) map[string]int {
+		t.Helper()
+		out := map[string]int{}
+		for _, doc := range strings.Split(e.ok(t, args...).stdout, "\n---\n") {
+			var o struct {
+				Kind     string `json:"kind"`
+				Metadata struct{ Name, Namespace string }
+			}
+			if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+				t.Fatalf("%v in\n%s", err, doc)
+			}
+			out[o.Kind]++
+			if strings.Contains(doc, "CLUSTER-ID") {
+				t.Errorf("a word is left in\n%s", doc)
+			}
+		}
+		return out
+	}
+	e.untouched(t, "hub", func() {
+		got := kinds("init", "--context", "hub", "--dry-run")
+		if got["ClusterSet"] != 1 || got["Deployment"] != 1 || got["ValidatingAdmissionPolicy"] == 0 || got["ValidatingAdmissionPolicy"] != got["ValidatingAdmissionPolicyBinding"] {
+			t.Errorf("init --dry-run: %v", got)
+		}
+	})
+	e.ok(t, "init", "--context", "hub")
+	for _, c := range []string{"hub", "east"} {
+		e.untouched(t, c, func() {
+			got := kinds("join", "--context", "east", "--hub-context", "hub", "--cluster-id", "007", "--dry-run")
+			if got["ClusterProfile"] != 1 || got["Secret"] != 1 || got["ClusterProperty"] != 1 || got["Deployment"] != 1 {
+				t.Errorf("join --dry-run: %v", got)
+			}
+		})
+	}
+}
+
+// TestItIsAPluginOfKubectl: kubectl finds it, and completes its words with kubectl_complete-clusterset.
+func TestItIsAPluginOfKubectl(t *testing.T) {
+	e := setUp(t)
+	bin, err := lab.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\nexec kubectl-clusterset __complete \"$@\"\n" // as --help has it
+	if err := os.WriteFile(filepath.Join(dir, "kubectl_complete-clusterset"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if help := e.ok(t, "--help").stdout; !strings.Contains(help, "kubectl_complete-clusterset") || !strings.Contains(help, strings.Split(script, "\n")[1]) {
+		t.Errorf("--help does not say how kubectl completes:\n%s", help)
+	}
+	kubectl := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), bin.Kubectl, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "PATH="+filepath.Join(e.root, "bin")+":"+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if out := kubectl("clusterset", "--version"); !strings.HasPrefix(out, "kubectl-clusterset ") {
+		t.Errorf("--version: %s", out)
+	}
+	out := kubectl("clusterset", "status", "--context", "east")
+	if !strings.HasPrefix(out, "No clusterset: 0 names, ") || !strings.Contains(out, "! this cluster: it is a member of no clusterset") {
+		t.Errorf("status of no member:\n%s", out)
+	}
+	for words, want := range map[string][]string{"": {"init\t", "join\t", "leave\t", "status\t", "explain\t", "doctor\t"}, "status -o ": {"json", "yaml", "wide"}} {
+		out := kubectl(append([]string{"__complete", "clusterset"}, strings.Split(words, " ")...)...)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("completion of %q: no %q in\n%s", words, w, out)
+			}
+		}
+	}
+}
+
+func TestReportsAreForProgramsToo(t *testing.T) {
+	e := setUp(t)
+	for _, command := range [][]string{{"status"}, {"explain", "web.shop"}} {
+		var fromJSON, fromYAML map[string]any
+		args := append(command, "--context", "east", "-o")
+		if err := json.Unmarshal([]byte(e.ok(t, append(args, "json")...).stdout), &fromJSON); err != nil {
+			t.Errorf("%v: %v", command, err)
+		}
+		if err := yaml.Unmarshal([]byte(e.ok(t, append(args, "yaml")...).stdout), &fromYAML); err != nil {
+			t.Errorf("%v: %v", command, err)
+		}
+		if len(fromJSON) == 0 || len(fromJSON) != len(fromYAML) || fromJSON["problems"] == nil {
+			t.Errorf("%v: %v and %v", command, fromJSON, fromYAML)
+		}
+	}
+	e.refused(t, []string{"json, yaml or wide"}, "status", "-o", "xml")
+	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web")
+}
+
+// TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer.
+func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub")
+	e.ok(t, "init", "--context", "hub")
+	kubectl := func(input string, args ...string) {
+		t.Helper()
+		if _, err := e.planes["east"].Kubectl(t.Context(), input, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := "serviceimports.multicluster.x-k8s.io"
+	kubectl("", "apply", "-k", filepath.Join(e.root, "deploy/crds"))
+	kubectl("", "label", "crd", name, "multicluster.x-k8s.io/release-version=v9.0.0", "--overwrite")
+	version := func() string {
+		t.Helper()
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := e.admin["east"].Get(t.Context(), client.ObjectKey{Name: name}, crd); err != nil {
+			t.Fatal(err)
+		}
+		return crd.ResourceVersion
+	}
+	before := version()
+	r := e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east", "--wait=false")
+	if !strings.Contains(r.stderr, name+" is left as it is: it is of release v9.0.0, newer than") {
+		t.Errorf("it does not say so:\n%s", r.stderr)
+	}
+	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	if version() != before {
+		t.Error("it was changed")
+	}
+	kubectl("", "delete", "-k", filepath.Join(e.root, "deploy/crds"))
+}
+
+// TestAHubMayBeAMember: leaving takes nothing of the hub away.
+func TestAHubMayBeAMember(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub")
+	e.ok(t, "init", "--context", "hub")
+	before := e.snapshot(t, "hub")
+	e.ok(t, "join", "--context", "hub", "--hub-context", "hub", "--cluster-id", "hub")
+	e.ok(t, "leave", "--context", "hub", "--hub-context", "hub")
+	after := e.snapshot(t, "hub")
+	for _, name := range gone(before, after) {
+		t.Errorf("it took %s away", name)
+	}
+	for _, name := range gone(after, before) {
+		if !strings.HasPrefix(name, "CustomResourceDefinition ") {
+			t.Errorf("it left %s", name)
+		}
+	}
+	for _, name := range gone(after, before) {
+		if _, err := e.planes["hub"].Kubectl(t.Context(), "", "delete", "crd", strings.Fields(name)[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
