@@ -12,7 +12,7 @@ export CGO_ENABLED := 0
 
 # What make test proves beside the unit tests needs the laboratory's binaries; they are built once and kept in the cache.
 .PHONY: build
-build: ## bin/coredns and bin/clusterset-lab
+build: ## the programs, and bin/clusterset-lab
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
@@ -32,6 +32,7 @@ test: build ## unit tests, laboratory, integration tests, with -race; the first 
 chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -run 'TestL1|TestL4' -timeout 80m ./test/integration/...
 	CHAOS=1 test/run -count=1 -v -run 'TestAgentsKilled|TestHub|TestMemberAPI|TestTwoAtOnce|TestT1|TestS3' -timeout 80m ./test/members/...
+	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/cli/...
 
 .PHONY: model
 model: ## a million random inputs of Merge beside its model
