@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -98,7 +99,7 @@ func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, err
 func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(g.HubNamespace)); err != nil {
-		return "", err
+		return "", refused(err)
 	}
 	if len(sets.Items) != 1 {
 		return "", fmt.Errorf("namespace %s of the hub holds %d ClusterSets, and must hold one: kubectl clusterset init", g.HubNamespace, len(sets.Items))
@@ -136,6 +137,14 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	}
 	log.FromContext(ctx).Info("claimed", "clusterProfile", profile.Name)
 	return name, nil
+}
+
+// refused says what it means that the hub does not take this member's credentials.
+func refused(err error) error {
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+		return fmt.Errorf("the hub does not take this member's credentials: either they ran out (kubectl clusterset join --renew), or it was evicted (kubectl clusterset leave, then join): %w", err)
+	}
+	return err
 }
 
 const systemNamespace = "kube-system"
