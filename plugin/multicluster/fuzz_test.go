@@ -100,7 +100,8 @@ func FuzzObjects(f *testing.F) {
 		if a%2 == 0 {
 			model.Malform(r, &objs)
 		}
-		m, want := handler(objs), model.New(model.Defaults(nameserver), objs)
+		topology, config := randomTopology(r)
+		m, want := handlerIn(topology, objs), model.New(config, objs)
 		for _, q := range model.Questions(r, objs, 40) {
 			agree(t, m, want, q, size, tcp)
 		}

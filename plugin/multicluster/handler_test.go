@@ -34,11 +34,13 @@ func (f *fixed) Synced() bool          { return !f.unsynced }
 var nameserver = netip.MustParseAddr("127.0.0.1")
 
 // handler serves objects in the default zone.
-func handler(objs model.Objects) *Multicluster {
+func handler(objs model.Objects) *Multicluster { return handlerIn(catalog.Topology{}, objs) }
+
+func handlerIn(t catalog.Topology, objs model.Objects) *Multicluster {
 	return &Multicluster{
 		origins: []string{defaultZone},
 		zones:   []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, []netip.Addr{nameserver})},
-		source:  &fixed{index: index(objs)},
+		source:  &fixed{index: index(objs, t)},
 		Next:    plugin.HandlerFunc(next),
 	}
 }
@@ -49,10 +51,10 @@ const handedOn = dns.RcodeNotImplemented
 func next(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return handedOn, nil }
 
 // index does for values what kube does for watched objects; that kube does the same is tested there.
-func index(objs model.Objects) *catalog.Index {
+func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 	slices := map[string][]*catalog.Slice{}
 	for _, o := range objs.Slices {
-		if s := slice(o); s != nil {
+		if s := slice(o, t); s != nil {
 			key := strings.ToLower(o.Labels["multicluster.kubernetes.io/service-name"] + "." + o.Namespace)
 			slices[key] = append(slices[key], s)
 		}
@@ -77,12 +79,12 @@ func index(objs model.Objects) *catalog.Index {
 			}
 		}
 		key := imp.Name + "." + imp.Namespace
-		x.Set(key, catalog.Build(imp, slices[key]), 7)
+		x.Set(key, catalog.Rebuild(nil, imp, slices[key], t), 7)
 	}
 	return x
 }
 
-func slice(o discoveryv1.EndpointSlice) *catalog.Slice {
+func slice(o discoveryv1.EndpointSlice, t catalog.Topology) *catalog.Slice {
 	cluster := o.Labels["multicluster.kubernetes.io/source-cluster"]
 	if !catalog.IsClusterID(cluster) || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil
@@ -107,11 +109,14 @@ func slice(o discoveryv1.EndpointSlice) *catalog.Slice {
 			if err != nil || a.Zone() != "" || a.Is4In6() || a.Is4() != (o.AddressType == discoveryv1.AddressTypeIPv4) {
 				continue
 			}
-			host := ""
+			host, zone := "", ""
 			if e.Hostname != nil {
 				host = *e.Hostname
 			}
-			eps = append(eps, catalog.Endpoint{Addr: a, Host: host})
+			if e.Zone != nil {
+				zone = *e.Zone
+			}
+			eps = append(eps, catalog.Endpoint{Addr: a, Host: host, Zone: t.Keep(zone)})
 		}
 	}
 	return catalog.NewSlice(o.Name, cluster, ports, eps, 7)

@@ -26,7 +26,7 @@ func (m *Multicluster) Metadata(ctx context.Context, state request.Request) cont
 	case query.Namespace:
 		set("namespace", q.Service)
 		return ctx
-	case query.Service, query.Proto, query.Port, query.Host:
+	case query.Service, query.Proto, query.Port, query.Host, query.Zoned:
 	default:
 		return ctx
 	}
@@ -38,6 +38,8 @@ func (m *Multicluster) Metadata(ctx context.Context, state request.Request) cont
 		set("type", s.Type().String())
 	}
 	switch q.Kind {
+	case query.Zoned:
+		set("zone", q.Below)
 	case query.Port:
 		set("port-name", q.Below)
 	case query.Host:

@@ -124,6 +124,16 @@ func (a *asked) answer(q query.Query) *dns.Msg {
 	if svc == nil {
 		return a.nameError()
 	}
+	if q.Kind == query.Zoned {
+		in, exists := svc.Zone(q.Below, q.Pin)
+		if !exists {
+			return a.nameError()
+		}
+		if in == nil {
+			return a.noData(false)
+		}
+		svc, q = in, query.Query{Kind: query.Service, Service: q.Service}
+	}
 	res := find(svc, q, qtype, a.window)
 	switch res.Outcome {
 	case catalog.NameError:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
@@ -48,6 +49,8 @@ func parse(c *caddy.Controller) (*stanza, error) {
 		return nil, c.Errf("kubeconfig and endpoint cannot both be set")
 	case s.config.TLSCert != "" && s.config.Endpoint == "":
 		return nil, c.Errf("tls is used with endpoint only")
+	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
+		return nil, c.Errf("noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal")
 	}
 	if err := s.config.Check(); err != nil {
 		return nil, c.Errf("%v", err)
@@ -142,6 +145,11 @@ var options = map[string]option{
 			return c.Errf("max_endpoints must be a number of at least 1: '%s'", args[0])
 		}
 		s.maxEndpoints = n
+		return nil
+	}},
+	"prefer": {2, 3, "local CLUSTERID|zone ZONE [order|subset]", (*stanza).prefer},
+	"zonal": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+		s.config.Topology.Zonal = true
 		return nil
 	}},
 	"nameserver": {1, -1, "IP...", func(s *stanza, c *caddy.Controller, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/coredns/caddy"
 )
 
@@ -27,6 +28,12 @@ func TestO1Defaults(t *testing.T) {
 	}
 }
 
+func TestO1NoEndpoints(t *testing.T) {
+	if s, err := parseText("multicluster {\n noendpoints\n}"); err != nil || !s.config.NoEndpoints {
+		t.Errorf("noendpoints: %+v, %v", s, err)
+	}
+}
+
 func TestO1EveryOption(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(kubeconfig, []byte(validKubeconfig), 0o600); err != nil {
@@ -37,9 +44,11 @@ func TestO1EveryOption(t *testing.T) {
 		ttl 30
 		namespaces x y
 		labels app in (a, b)
-		noendpoints
 		endpoint_pod_names
 		max_endpoints 20
+		prefer zone EU-west-1a
+		prefer local eu.Example subset
+		zonal
 		nameserver 10.0.0.1 2001:db8::1
 		startup_timeout 1m
 		fallthrough a.example
@@ -50,8 +59,9 @@ func TestO1EveryOption(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 || len(s.config.Namespaces) != 2 ||
-		s.config.Labels != "app in (a, b)" || !s.config.NoEndpoints || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
+		s.config.Labels != "app in (a, b)" || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
 		len(s.nameservers) != 2 || s.startupTimeout != time.Minute || s.config.QPS != 2.5 || s.config.Burst != 7 ||
+		s.config.Topology != (catalog.Topology{Cluster: "eu.example", ClusterOnly: true, Zone: "eu-west-1a", Zonal: true}) ||
 		!s.Fall.Through("x.a.example.") || s.Fall.Through("x.b.example.") {
 		t.Errorf("options: %+v", s)
 	}
@@ -86,6 +96,15 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"tls alone", "multicluster {\n tls a b c\n}", "tls is used with endpoint only"},
 		{"kubeconfig missing", "multicluster {\n kubeconfig /nowhere/config\n}", "/nowhere/config"},
 		{"label selector", "multicluster {\n labels ==\n}", "labels"},
+		{"prefer nothing", "multicluster {\n prefer local\n}", "usage is 'prefer local CLUSTERID|zone ZONE [order|subset]'"},
+		{"prefer something else", "multicluster {\n prefer region eu\n}", "prefer is 'local CLUSTERID' or 'zone ZONE', not 'region'"},
+		{"prefer no cluster id", "multicluster {\n prefer local a.b.c\n}", "'a.b.c' cannot be a cluster id"},
+		{"prefer no zone", "multicluster {\n prefer zone -a\n}", "'-a' cannot be a zone"},
+		{"prefer otherwise", "multicluster {\n prefer zone a only\n}", "prefer zone a is 'order' or 'subset', not 'only'"},
+		{"prefer twice", "multicluster {\n prefer local a\n prefer local b\n}", "Testfile:3 - Error during parsing: prefer local is given twice, for 'a' and 'b'"},
+		{"zonal with argument", "multicluster {\n zonal a\n}", "usage is 'zonal'"},
+		{"prefer without endpoints", "multicluster {\n noendpoints\n prefer local a\n}", "noendpoints leaves nothing to prefer"},
+		{"zones without endpoints", "multicluster {\n noendpoints\n zonal\n}", "noendpoints leaves nothing"},
 		{"apiserver_qps", "multicluster {\n apiserver_qps -1\n}", "at least 0"},
 		{"apiserver_burst", "multicluster {\n apiserver_burst x\n}", "at least 0"},
 	} {

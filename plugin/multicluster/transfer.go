@@ -29,6 +29,7 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	}
 	current, services := m.source.Index().Snapshot()
 	x := &xfr{zone: m.zones[i], window: m.window(m.zones[i]), out: make(chan []dns.RR)}
+	x.window.Everyone = true // another server's clients are elsewhere (T2)
 	soa := x.zone.SOA(x.question(zone, dns.TypeSOA), zone, current).Answer
 	go func() {
 		defer close(x.out)

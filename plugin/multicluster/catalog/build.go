@@ -12,41 +12,49 @@ import (
 // seed is that of every table of hosts; tables live and die with the process.
 var seed = maphash.MakeSeed()
 
-// ready are the slices with an endpoint, in the order of (cluster, name) that makes answers stable (M2).
-func ready(all []*Slice) []*Slice {
+// ready are the slices with an endpoint, in the order of (rank, cluster, name) that makes answers stable (M2, T2).
+func ready(all []*Slice, t Topology) []*Slice {
 	out := make([]*Slice, 0, len(all))
 	for _, s := range all {
-		if s.Len() > 0 {
-			out = append(out, s)
+		for ; s != nil; s = s.more {
+			if s.count() > 0 {
+				out = append(out, s)
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b *Slice) int {
-		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(t.rank(a.cluster, a.zone), t.rank(b.cluster, b.zone)),
+			cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.name, b.name), cmp.Compare(a.zone, b.zone))
 	})
 	return out
 }
 
-// join makes the headless of slices that ready gave. A cluster whose slices are those of old, nil for none, is taken from there:
-// most changes are those of one slice.
-func join(from []*Slice, old *headless) *headless {
+// join makes the headless of slices that ready gave. What a cluster adds is taken from old, nil for none, where its slices are those
+// of then: most changes are those of one slice.
+func join(from []*Slice, old *headless, t Topology) *headless {
 	h := new(headless)
 	if old != nil {
 		h.parts = make([]*part, 0, len(old.parts))
 	}
 	for len(from) > 0 {
-		n := 1
-		for n < len(from) && from[n].cluster == from[0].cluster {
+		rank, n := t.rank(from[0].cluster, from[0].zone), 1
+		for n < len(from) && from[n].cluster == from[0].cluster && t.rank(from[n].cluster, from[n].zone) == rank {
 			n++
 		}
 		p := old.made(from[:n])
 		if p == nil {
-			p = newPart(from[:n])
+			p = newPart(from[:n], rank)
 		}
 		h.parts, from = append(h.parts, p), from[n:]
-		h.ring += len(p.hosts) - 1
 	}
-	h.all4 = distinct(h.parts, 4, func(p *part) string { return p.v4 })
-	h.all6 = distinct(h.parts, 16, func(p *part) string { return p.v6 })
+	if old != nil && slices.Equal(h.parts, old.parts) {
+		return old
+	}
+	h.rank(t)
+	near := h.parts[:h.tiers[h.near()].parts]
+	h.all4, h.near4 = distinct(h.parts, near, 4, func(p *part) string { return p.v4 })
+	h.all6, h.near6 = distinct(h.parts, near, 16, func(p *part) string { return p.v6 })
+	h.span()
 	return h
 }
 
@@ -62,9 +70,30 @@ func (h *headless) made(from []*Slice) *part {
 	return nil
 }
 
-// distinct joins the addresses of all parts, each once.
-func distinct(parts []*part, width int, of func(*part) string) string {
-	all := of(parts[0])
+// zonal makes the Services that each zone's endpoints are alone, of slices that ready gave.
+func (s *Service) zonal(from []*Slice, old *headless, t Topology) {
+	byZone := make(map[string][]*Slice)
+	for _, sl := range from {
+		if sl.zone != "" {
+			byZone[sl.zone] = append(byZone[sl.zone], sl)
+		}
+	}
+	zones := make(map[string]*Service, len(byZone))
+	for zone, from := range byZone {
+		var before *headless
+		if old != nil && old.zones[zone] != nil {
+			before = old.zones[zone].headless
+		}
+		view := *s
+		view.headless = join(from, before, t)
+		zones[zone] = &view
+	}
+	s.headless.zones = zones
+}
+
+// distinct joins the addresses of all parts, each once, and is how many octets of them those of the first parts take.
+func distinct(parts, first []*part, width int, of func(*part) string) (all string, near int) {
+	all = of(parts[0])
 	if len(parts) > 1 {
 		each := make([]string, len(parts))
 		for i, p := range parts {
@@ -72,22 +101,34 @@ func distinct(parts []*part, width int, of func(*part) string) string {
 		}
 		all = strings.Join(each, "")
 	}
+	for _, p := range first {
+		near += len(of(p))
+	}
+	return once(all, width, near)
+}
+
+// once is packed addresses each once, and how many octets those up to an end take then.
+func once(all string, width, end int) (distinct string, near int) {
+	near = end
 	b := builders.Get().(*builder)
 	defer builders.Put(b)
 	b.seen = cleared(b.seen, tableSize(len(all)/width))
-	var once strings.Builder
+	var out strings.Builder
 	next := 0
 	for off := 0; off < len(all); off += width {
 		if !b.first(all, off, width) {
-			once.WriteString(all[next:off])
+			out.WriteString(all[next:off])
 			next = off + width
+			if off < end {
+				near -= width
+			}
 		}
 	}
 	if next == 0 {
-		return all
+		return all, near
 	}
-	once.WriteString(all[next:])
-	return strings.Clone(once.String())
+	out.WriteString(all[next:])
+	return strings.Clone(out.String()), near
 }
 
 // first tells whether the address at an offset stands nowhere before, and takes note of it.

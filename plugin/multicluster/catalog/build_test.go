@@ -35,9 +35,9 @@ func srv(t Targets) (out []string) {
 
 func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("2", "b", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.2"), "y"}}, 9),
-		NewSlice("1", "a", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.1"), "x"}}, 4),
-		NewSlice("3", "a", pg, []Endpoint{{addr("2001:db8::1"), "x"}}, 5),
+		NewSlice("2", "b", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}, 9),
+		NewSlice("1", "a", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.1"), Host: "x"}}, 4),
+		NewSlice("3", "a", pg, []Endpoint{{Addr: addr("2001:db8::1"), Host: "x"}}, 5),
 	})
 	if got, want := ips(s.Self(V4, Window{}).Addrs, 4), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("A: %v, want %v", got, want)
@@ -64,8 +64,8 @@ func TestN6NoReadyEndpointIsNoService(t *testing.T) {
 
 func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("1", "eu", pg, []Endpoint{{addr("10.0.0.1"), "x"}, {addr("10.0.0.2"), "h"}}, 1),
-		NewSlice("2", "x.eu", pg, []Endpoint{{addr("10.0.0.3"), "h"}}, 1),
+		NewSlice("1", "eu", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "h"}}, 1),
+		NewSlice("2", "x.eu", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "h"}}, 1),
 	})
 	for name, want := range map[string]Outcome{
 		"eu": NoData, "x.eu": Success, "h.eu": Success, "h.x.eu": Success, "y.eu": NameError, "x.x.eu": NameError, "h.x": NameError,
@@ -80,7 +80,7 @@ func TestN15DashedAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::1": "0--1", "::": "0--0", "2001:db8::5": "2001-db8--5",
 	} {
-		s := NewSlice("1", "a", nil, []Endpoint{{addr(in), ""}}, 1)
+		s := NewSlice("1", "a", nil, []Endpoint{{Addr: addr(in), Host: ""}}, 1)
 		if got := dashed(s.addrs); got != want || !IsLabel(got) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
@@ -109,10 +109,10 @@ func TestM6WindowRotates(t *testing.T) {
 	var four, six []Endpoint
 	for i := range 25 {
 		host := fmt.Sprintf("p%d", i)
-		four = append(four, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), host})
+		four = append(four, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Host: host})
 		a := netip.MustParseAddr("2001:db8::").As16()
 		a[15] = byte(i)
-		six = append(six, Endpoint{netip.AddrFrom16(a), host})
+		six = append(six, Endpoint{Addr: netip.AddrFrom16(a), Host: host})
 	}
 	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, four, 1), NewSlice("2", "a", pg, six, 1)})
 	seen := map[string]bool{}
@@ -142,7 +142,7 @@ func TestM6WindowRotates(t *testing.T) {
 func TestM6OneHostOfManyAddresses(t *testing.T) {
 	var eps []Endpoint
 	for i := range 10 {
-		eps = append(eps, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), "twin"})
+		eps = append(eps, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Host: "twin"})
 	}
 	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, eps, 1)})
 	for epoch := range uint64(20) {
@@ -159,17 +159,18 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var in []*Slice
+		topology := randomTopology(r)
 		for i := range 1 + r.IntN(6) {
 			var eps []Endpoint
 			for range r.IntN(8) {
-				eps = append(eps, Endpoint{netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}), fmt.Sprintf("h%d", r.IntN(5))})
+				eps = append(eps, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}), Host: fmt.Sprintf("h%d", r.IntN(5)), Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
 			}
 			in = append(in, NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", r.IntN(3)), pg, eps, 1))
 		}
-		a := Build(headlessImport(), in)
+		a := Rebuild(nil, headlessImport(), in, topology)
 		shuffled := slices.Clone(in)
 		r.Shuffle(len(shuffled), reflect.Swapper(shuffled))
-		if b := Build(headlessImport(), shuffled); !a.Same(b) {
+		if b := Rebuild(nil, headlessImport(), shuffled, topology); !a.Same(b) {
 			t.Fatalf("order of slices matters: %v and %v", a, b)
 		}
 	}
@@ -178,6 +179,7 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 // What is taken from the Service before a change is what Build would make anew.
 func TestRebuildIsBuild(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
+	var topology Topology
 	random := func(i int) *Slice {
 		var eps []Endpoint
 		six := r.IntN(3) == 0
@@ -186,12 +188,13 @@ func TestRebuildIsBuild(t *testing.T) {
 			if six {
 				a = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(r.IntN(6))})
 			}
-			eps = append(eps, Endpoint{a, []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)]})
+			eps = append(eps, Endpoint{Addr: a, Host: []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)], Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
 		}
 		ports := []Port{{Name: []string{"pg", "web"}[r.IntN(2)], Number: uint16(1 + r.IntN(2))}}
 		return NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", i%3), ports, eps, uint64(i+1))
 	}
 	for range 300 {
+		topology = randomTopology(r)
 		from := make([]*Slice, 7)
 		for i := range from {
 			from[i] = random(i)
@@ -200,24 +203,39 @@ func TestRebuildIsBuild(t *testing.T) {
 		for range 10 {
 			i := r.IntN(len(from))
 			from[i] = random(i)
-			s = Rebuild(s, headlessImport(), from)
-			anew := Build(headlessImport(), from)
+			s = Rebuild(s, headlessImport(), from, topology)
+			anew := Rebuild(nil, headlessImport(), from, topology)
 			if !s.Same(anew) || !anew.Same(s) {
 				t.Fatalf("rebuilt %+v, built %+v", s, anew)
 			}
 			if s == nil {
 				continue
 			}
-			for _, w := range []Window{{}, {Max: 2, Epoch: uint64(r.IntN(50))}} {
-				for _, family := range []Wanted{V4, V6} {
-					if got, want := s.Self(family, w), anew.Self(family, w); got != want {
-						t.Fatalf("rebuilt %v, built %v", got, want)
-					}
+			sameAnswers(t, s, anew, uint64(r.IntN(50)))
+			for _, zone := range []string{"z0", "z1", "z2"} {
+				a, _ := s.Zone(zone, true)
+				b, _ := anew.Zone(zone, true)
+				if (a == nil) != (b == nil) {
+					t.Fatalf("rebuilt %+v, built %+v in zone %s", a, b, zone)
 				}
-				if got, want := srv(s.Targets("", "", w)), srv(anew.Targets("", "", w)); !slices.Equal(got, want) {
-					t.Fatalf("rebuilt %v, built %v", got, want)
+				if a != nil {
+					sameAnswers(t, a, b, uint64(r.IntN(50)))
 				}
 			}
+		}
+	}
+}
+
+func sameAnswers(t *testing.T, s, anew *Service, epoch uint64) {
+	t.Helper()
+	for _, w := range []Window{{}, {Everyone: true}, {Max: 2, Epoch: epoch}} {
+		for _, family := range []Wanted{V4, V6} {
+			if got, want := s.Self(family, w), anew.Self(family, w); got != want {
+				t.Fatalf("rebuilt %v, built %v", got, want)
+			}
+		}
+		if got, want := srv(s.Targets("", "", w)), srv(anew.Targets("", "", w)); !slices.Equal(got, want) {
+			t.Fatalf("rebuilt %v, built %v", got, want)
 		}
 	}
 }

@@ -1,41 +1,68 @@
 package catalog
 
-// find looks a host up by its label and its whole cluster id.
-func (h *headless) find(label, cluster string) (p *part, id int, ok bool) {
-	for _, p := range h.parts {
-		if p.cluster == cluster {
-			id, ok := p.find(label)
-			return p, id, ok
+// hostName is a label and a whole cluster id.
+type hostName struct{ label, cluster string }
+
+// span is a host with endpoints of several ranks: in several parts of its cluster. It is one name, so one target of SRV with all of
+// its addresses and ports, at the place of its first rank.
+type span struct {
+	home   *part // the first that it is in
+	ports  Ports
+	v4, v6 string
+}
+
+// span finds the hosts that are in several parts.
+func (h *headless) span() {
+	for i, p := range h.parts {
+		for _, q := range h.parts[:i] {
+			if p.cluster == q.cluster {
+				h.spanOver(q, p)
+			}
 		}
 	}
-	return nil, 0, false
 }
 
-// place is a host's in the ring of all.
-type place struct{ part, host int }
-
-// place is the one that so many hosts stand before.
-func (h *headless) place(n int) (at place) {
-	for ; n >= len(h.parts[at.part].hosts)-1; at.part++ {
-		n -= len(h.parts[at.part].hosts) - 1
+// spanOver finds those of a part and a later one of the same cluster. There are two at the most: of one cluster, ranks differ by zone.
+func (h *headless) spanOver(home, other *part) {
+	for id := range len(other.hosts) - 1 {
+		label := other.label(id)
+		first, ok := home.find(label)
+		if !ok {
+			continue
+		}
+		if h.spans == nil {
+			h.spans = make(map[hostName]*span)
+		}
+		both := &span{home: home, ports: home.ports[home.hosts[first].ports].merge(other.ports[other.hosts[id].ports])}
+		both.v4, _ = once(home.addrs(first, V4)+other.addrs(id, V4), 4, 0)
+		both.v6, _ = once(home.addrs(first, V6)+other.addrs(id, V6), 16, 0)
+		h.spans[hostName{label, home.cluster}] = both
 	}
-	at.host = n
-	return at
 }
 
-// after is the place behind another; behind the last comes the first.
-func (h *headless) after(at place) place {
-	if at.host++; at.host < len(h.parts[at.part].hosts)-1 {
-		return at
+// host finds the addresses of a host by its label and its whole cluster id.
+func (h *headless) host(name hostName) (v4, v6 string, ok bool) {
+	if s := h.spans[name]; s != nil {
+		return s.v4, s.v6, true
 	}
-	return place{part: (at.part + 1) % len(h.parts)}
+	for _, p := range h.parts {
+		if p.cluster == name.cluster {
+			if id, ok := p.find(name.label); ok {
+				return p.addrs(id, V4), p.addrs(id, V6), true
+			}
+		}
+	}
+	return "", "", false
 }
 
 // addresses of one family of all hosts, each once (N6), or of those in the window (M6).
 func (h *headless) addresses(wanted Wanted, w Window) string {
-	all, width := h.all4, 4
+	all, near, width := h.all4, h.near4, 4
 	if wanted == V6 {
-		all, width = h.all6, 16
+		all, near, width = h.all6, h.near6, 16
+	}
+	if !w.Everyone {
+		all = all[:near]
 	}
 	if w.Max == 0 || len(all) <= w.Max*width {
 		return all
@@ -47,9 +74,9 @@ func (h *headless) addresses(wanted Wanted, w Window) string {
 // passed over, so that a family that few hosts have is not answered with nothing.
 func (h *headless) windowed(wanted Wanted, width int, w Window) []byte {
 	out := make([]byte, 0, w.Max*width)
-	at := h.place(w.start(h.ring))
-	for hosts, i := 0, 0; i < h.ring && hosts < w.Max; i, at = i+1, h.after(at) {
-		addrs := w.clip(h.parts[at.part].addrs(at.host, wanted), width)
+	var t turn
+	for hosts := 0; hosts < w.Max && h.next(&t, w, true); {
+		addrs := w.clip(h.parts[t.part].addrs(t.host, wanted), width)
 		if addrs != "" {
 			hosts++
 		}
@@ -100,11 +127,9 @@ func (s *Service) Targets(name, proto string, w Window) Targets {
 // Walk walks the distinct (target, port number) of an SRV answer, in a stable order. The zero value has none.
 type Walk struct {
 	Targets
-	next        place // the next host
-	walked      int   // hosts
-	most, taken int   // hosts: the window's size, 0 for all, and how many were answered
-	part        *part
-	host        int
+	turn        turn
+	walked      int // hosts
+	most, taken int // hosts: the window's size, 0 for all, and how many were answered
 	numbers     numberIter
 	inHost      bool
 }
@@ -113,8 +138,8 @@ type Walk struct {
 func (t Targets) Walk() Walk {
 	w := Walk{Targets: t}
 	if t.svc != nil && t.svc.headless != nil {
-		if h := t.svc.headless; t.window.Max > 0 && h.ring > t.window.Max {
-			w.next, w.most = h.place(t.window.start(h.ring)), t.window.Max
+		if t.svc.headless.ring > t.window.Max {
+			w.most = t.window.Max
 		}
 	}
 	return w
@@ -135,7 +160,7 @@ func (t *Walk) Next() bool {
 	}
 }
 
-// nextHost moves to the first port number of the next host that has one.
+// nextHost moves to the port numbers of the next host.
 func (t *Walk) nextHost() bool {
 	h := t.svc.headless
 	if h == nil {
@@ -146,18 +171,37 @@ func (t *Walk) nextHost() bool {
 		t.numbers = t.svc.ports.numbers(t.name, t.proto)
 		return true
 	}
-	if t.walked == h.ring || t.most > 0 && t.taken == t.most {
+	w := t.window
+	w.Max = t.most
+	if t.most > 0 && t.taken == t.most || !h.next(&t.turn, w, t.taken > 0) {
 		return false
 	}
-	t.part, t.host = h.parts[t.next.part], t.next.host
-	t.next = h.after(t.next)
 	t.walked++
 	t.inHost = true
-	t.numbers = t.part.ports[t.part.hosts[t.host].ports].numbers(t.name, t.proto)
+	p := t.part()
+	ports, target := p.ports[p.hosts[t.turn.host].ports], true
+	if s := t.span(); s != nil {
+		ports, target = s.ports, s.home == p
+	}
+	t.numbers = ports.numbers(t.name, t.proto)
 	if peek := t.numbers; peek.next() {
 		t.taken++
 	}
+	t.inHost = target
 	return true
+}
+
+// part is that of the host.
+func (t *Walk) part() *part { return t.svc.headless.parts[t.turn.part] }
+
+// span is that of the host, nil for most.
+func (t *Walk) span() *span {
+	h := t.svc.headless
+	if h.spans == nil {
+		return nil
+	}
+	p := t.part()
+	return h.spans[hostName{p.label(t.turn.host), p.cluster}]
 }
 
 // Number is the port number of the target.
@@ -168,16 +212,23 @@ func (t *Walk) Index() int { return t.walked }
 
 // Host is the label and the cluster id of the target's host name, both "" where the target is the Service.
 func (t *Walk) Host() (label, cluster string) {
-	if t.part == nil {
+	if t.svc.headless == nil {
 		return "", ""
 	}
-	return t.part.label(t.host), t.part.cluster
+	p := t.part()
+	return p.label(t.turn.host), p.cluster
 }
 
 // Addrs are the target's addresses of both families, packed (M3).
 func (t *Walk) Addrs() (v4, v6 string) {
-	if t.part == nil {
+	if t.svc.headless == nil {
 		return t.svc.v4, t.svc.v6
 	}
-	return t.window.clip(t.part.addrs(t.host, V4), 4), t.window.clip(t.part.addrs(t.host, V6), 16)
+	if s := t.span(); s != nil {
+		v4, v6 = s.v4, s.v6
+	} else {
+		p := t.part()
+		v4, v6 = p.addrs(t.turn.host, V4), p.addrs(t.turn.host, V6)
+	}
+	return t.window.clip(v4, 4), t.window.clip(v6, 16)
 }

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// part is what one source cluster adds to a headless: its ready endpoints, grouped by host name. Hosts stand in the order of
-// (slice, place in the slice), the addresses of each host together. It is immutable, and goes from one headless to the next until
-// a slice of its cluster changes.
+// part is what one source cluster adds to a headless, by rank: its ready endpoints, grouped by host name. Hosts stand in the order
+// of (slice, place in the slice), the addresses of each host together. It is immutable, and goes from one headless to the next
+// until a slice of its cluster changes.
 type part struct {
 	cluster string
+	rank    uint8    // Topology.rank of all its endpoints
 	from    []*Slice // that it was made of
 	ports   []Ports  // the distinct port lists of hosts
 	labels  string   // host labels, each behind its length octet; length 0: hosts without a name
@@ -53,7 +54,7 @@ func (p *part) addrs(id int, wanted Wanted) string {
 }
 
 func (p *part) same(o *part) bool {
-	return p == o || p.cluster == o.cluster && p.labels == o.labels && p.v4 == o.v4 && p.v6 == o.v6 &&
+	return p == o || p.cluster == o.cluster && p.rank == o.rank && p.labels == o.labels && p.v4 == o.v4 && p.v6 == o.v6 &&
 		slices.Equal(p.ports, o.ports) && slices.Equal(p.hosts, o.hosts)
 }
 
@@ -74,15 +75,15 @@ type entry struct{ slice, off, host uint32 }
 
 var builders = sync.Pool{New: func() any { return new(builder) }}
 
-func newPart(from []*Slice) *part {
+func newPart(from []*Slice, rank uint8) *part {
 	b := builders.Get().(*builder)
 	defer builders.Put(b)
 	endpoints, octets := 0, 0
 	for _, s := range from {
-		endpoints += s.Len()
+		endpoints += s.count()
 		octets += len(s.labels)
 	}
-	p := &part{cluster: from[0].cluster, from: slices.Clone(from), hosts: make([]host, 0, endpoints+1), table: make([]uint32, tableSize(endpoints))}
+	p := &part{cluster: from[0].cluster, rank: rank, from: slices.Clone(from), hosts: make([]host, 0, endpoints+1), table: make([]uint32, tableSize(endpoints))}
 	b.part = p
 	b.text.Grow(octets)
 	b.hashes, b.ids = b.hashes[:0], b.ids[:0]

@@ -5,6 +5,7 @@ package catalog
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -38,41 +39,79 @@ type Import struct {
 	Version         uint64 // resourceVersion
 }
 
-// Endpoint is one ready address of a slice and the host label that names it (N15), "" where it has none.
+// Endpoint is one ready address of a slice, the host label that names it (N15), "" where it has none, and the zone that it is in,
+// as Topology keeps it.
 type Endpoint struct {
 	Addr netip.Addr
 	Host string
+	Zone string
 }
 
 // Slice is an EndpointSlice, stripped: the ready endpoints of one source cluster. It is immutable.
 type Slice struct {
 	name    string // of the object, for a stable order
 	cluster string // source cluster id, one or two labels (N14)
+	zone    string // of these endpoints
 	ports   Ports
 	addrs   string   // packed: four octets each, or sixteen
 	width   uint8    // 4 or 16; 0 when the slice has no endpoint
 	labels  string   // host labels, each behind its length octet; length 0: it has no name
 	hashes  []uint32 // of the labels
 	version uint64
+	more    *Slice // the object's endpoints in other zones
 }
 
 // NewSlice packs the ready endpoints of one EndpointSlice. All addresses must be of one family; those that are not of
 // the first one's are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
 func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version uint64) *Slice {
-	s := &Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports), version: version}
-	var addrs, labels strings.Builder
+	blank := Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports), version: version}
+	valid := slices.IndexFunc(endpoints, func(e Endpoint) bool { return e.Addr.IsValid() })
+	if valid < 0 {
+		return &blank
+	}
+	blank.width = uint8(endpoints[valid].Addr.BitLen() / 8)
+	var s *Slice
 	for _, e := range endpoints {
-		a := e.Addr
-		if !a.IsValid() || s.width != 0 && a.BitLen() != int(s.width)*8 {
+		if blank.takes(e.Addr) && !s.has(e.Zone) {
+			one := blank
+			one.zone, one.more = e.Zone, s
+			one.pack(endpoints)
+			s = &one
+		}
+	}
+	return s
+}
+
+// takes tells whether an address is of the slice's family.
+func (s *Slice) takes(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(s.width)*8 }
+
+// has tells whether a zone's endpoints have been packed.
+func (s *Slice) has(zone string) bool {
+	for ; s != nil; s = s.more {
+		if s.zone == zone {
+			return true
+		}
+	}
+	return false
+}
+
+// pack takes in the endpoints of the slice's family and zone.
+func (s *Slice) pack(endpoints []Endpoint) {
+	n := 0
+	for _, e := range endpoints {
+		if e.Zone == s.zone {
+			n++
+		}
+	}
+	var addrs, labels strings.Builder
+	addrs.Grow(n * int(s.width))
+	labels.Grow(n * 12)
+	s.hashes = make([]uint32, 0, n)
+	for _, e := range endpoints {
+		if e.Zone != s.zone || !s.takes(e.Addr) {
 			continue
 		}
-		s.width = uint8(a.BitLen() / 8)
-		if addrs.Len() == 0 {
-			addrs.Grow(len(endpoints) * int(s.width))
-			labels.Grow(len(endpoints) * 12)
-			s.hashes = make([]uint32, 0, len(endpoints))
-		}
-		packed := a.AsSlice()
+		packed := e.Addr.AsSlice()
 		addrs.Write(packed)
 		label := strings.ToLower(e.Host)
 		switch {
@@ -86,11 +125,19 @@ func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version 
 		labels.WriteString(label)
 	}
 	s.addrs, s.labels = addrs.String(), strings.Clone(labels.String())
-	return s
 }
 
-// Len is the number of ready endpoints.
+// Len is the number of ready endpoints, in all zones.
 func (s *Slice) Len() int {
+	n := 0
+	for ; s != nil; s = s.more {
+		n += s.count()
+	}
+	return n
+}
+
+// count is the number of these endpoints, in the slice's zone alone.
+func (s *Slice) count() int {
 	if s.width == 0 {
 		return 0
 	}

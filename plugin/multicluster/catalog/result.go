@@ -38,10 +38,11 @@ type Result struct {
 }
 
 // Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
-// Max: all.
+// Max: all. Everyone: those too that a preference leaves out (T2).
 type Window struct {
-	Max   int
-	Epoch uint64
+	Max      int
+	Epoch    uint64
+	Everyone bool
 }
 
 // start is the place in a ring of n from which the window of this epoch begins.
@@ -92,6 +93,9 @@ func (s *Service) Port(name, proto string, wanted Wanted) Result {
 
 // Proto answers a question for _proto of the Service, an empty non-terminal where it has a named port of it (N4).
 func (s *Service) Proto(proto string) Result {
+	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // decision 0008
+		return Result{Outcome: NoData}
+	}
 	if s.anyPorts(func(p Ports) bool { return p.hasProto(proto) }) {
 		return Result{Outcome: NoData}
 	}
@@ -106,6 +110,19 @@ func (s *Service) anyPorts(such func(Ports) bool) bool {
 	return slices.ContainsFunc(s.headless.parts, func(p *part) bool { return slices.ContainsFunc(p.ports, such) })
 }
 
+// Zone is the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (decision 0008), in lower case: that of the zone's
+// endpoints, else all with prefer, and nil with pin. It tells whether the name exists: with the option, all zones of a Headless
+// Service do, so that one without endpoints is answered as one that is not known is.
+func (s *Service) Zone(zone string, pin bool) (in *Service, ok bool) {
+	if s.headless == nil || s.headless.zones == nil {
+		return nil, false
+	}
+	if in = s.headless.zones[zone]; in == nil && zone != "" && !pin {
+		in = s
+	}
+	return in, true
+}
+
 // Host answers a question for a name below the Service other than a port's: "<hostname>.<clusterid>" (N9), or the
 // "<clusterid>" or its last label that stand above one (N4, N10, N14).
 func (s *Service) Host(name string, wanted Wanted, w Window) Result {
@@ -114,12 +131,12 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 		return Result{}
 	}
 	if label, cluster, ok := strings.Cut(name, "."); ok {
-		if p, id, ok := h.find(label, cluster); ok {
+		if v4, v6, ok := h.host(hostName{label, cluster}); ok {
 			switch wanted {
 			case V4:
-				return found(w.clip(p.addrs(id, V4), 4))
+				return found(w.clip(v4, 4))
 			case V6:
-				return found(w.clip(p.addrs(id, V6), 16))
+				return found(w.clip(v6, 16))
 			}
 			return Result{Outcome: NoData}
 		}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -17,20 +18,25 @@ type Service struct {
 	kind     Type
 }
 
-// headless is what a Headless Service adds: the ready endpoints of every source cluster, in the order of clusters.
+// headless is what a Headless Service adds: the ready endpoints of every source cluster, in the order of ranks and clusters.
 type headless struct {
-	parts      []*part
-	ring       int    // hosts, of all parts
-	all4, all6 string // addresses, in the order of hosts, each once: no copy where there is one part without repetition
+	parts        []*part
+	tiers        []tier // parts of one rank
+	ring         int    // hosts, of all parts
+	all4, all6   string // addresses, in the order of hosts, each once: no copy where there is one part without repetition
+	near4, near6 int    // octets of them that are answered (T2)
+	spans        map[hostName]*span
+	zones        map[string]*Service // what each zone's endpoints are alone (decision 0008); nil without the option
 }
 
 // Build makes the Service of an import and its slices, nil if the name answers nothing: a Headless one without a ready
 // endpoint (N6), a type that K1645 does not know, or a name that is no label (objects of a CRD may have dots in theirs). The slices must be those of the same namespaced name, in any order; what
 // Build makes does not depend on it.
-func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from) }
+func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from, Topology{}) }
 
-// Rebuild is Build for a change: what has not changed since old, nil for none, is taken from there.
-func Rebuild(old *Service, imp *Import, from []*Slice) *Service {
+// Rebuild is Build in a topology, and for a change: what has not changed since old, nil for none, is taken from there. The old one
+// must have been built in the same topology.
+func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
 		return nil
 	}
@@ -46,22 +52,29 @@ func Rebuild(old *Service, imp *Import, from []*Slice) *Service {
 		s.v4, s.v6 = packIPs(imp)
 		return s
 	case Headless:
-		from = ready(from)
-		if len(from) == 0 {
-			return nil
-		}
-		s.ports = noPorts
-		var before *headless
-		if old != nil {
-			before = old.headless
-		}
-		s.headless = join(from, before)
-		for _, sl := range from {
-			s.version = max(s.version, sl.version)
-		}
-		return s
+		return s.withEndpoints(old, ready(from, t), t)
 	}
 	return nil
+}
+
+// withEndpoints adds what ready gave; without any there is no Service.
+func (s *Service) withEndpoints(old *Service, from []*Slice, t Topology) *Service {
+	if len(from) == 0 {
+		return nil
+	}
+	s.ports = noPorts
+	for _, sl := range from {
+		s.version = max(s.version, sl.version)
+	}
+	var before *headless
+	if old != nil {
+		before = old.headless
+	}
+	s.headless = join(from, before, t)
+	if t.Zonal && s.headless != before {
+		s.zonal(from, before, t)
+	}
+	return s
 }
 
 // packIPs packs the addresses of each family. One that no record can hold is left out.
@@ -102,7 +115,11 @@ func (s *Service) Same(o *Service) bool {
 	if s.key != o.key || s.kind != o.kind || s.v4 != o.v4 || s.v6 != o.v6 || s.ports != o.ports {
 		return false
 	}
-	return s.headless == nil || slices.EqualFunc(s.headless.parts, o.headless.parts, (*part).same)
+	return s.headless == nil || s.headless.same(o.headless)
+}
+
+func (h *headless) same(o *headless) bool {
+	return slices.EqualFunc(h.parts, o.parts, (*part).same) && maps.EqualFunc(h.zones, o.zones, (*Service).Same)
 }
 
 // NamedPorts yields the distinct names and protocols of the ports that have records.
@@ -136,7 +153,11 @@ func (s *Service) Hosts() iter.Seq2[string, string] {
 		}
 		for _, p := range s.headless.parts {
 			for id := range len(p.hosts) - 1 {
-				if label := p.label(id); label != "" && !yield(label, p.cluster) {
+				label := p.label(id)
+				if s := s.headless.spans[hostName{label, p.cluster}]; label == "" || s != nil && s.home != p {
+					continue
+				}
+				if !yield(label, p.cluster) {
 					return
 				}
 			}

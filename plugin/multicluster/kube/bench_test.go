@@ -39,11 +39,12 @@ func largeSlice(i, n int) *discoveryv1.EndpointSlice {
 	s := slice(fmt.Sprintf("imported-db-%03d-%05d", i/10, i), fmt.Sprintf("db-%03d", i/10), fmt.Sprintf("cluster-%d", i%10))
 	s.ResourceVersion = fmt.Sprint(1000 + i)
 	managed(s)
-	yes, no, zone := true, false, "eu-west-1a"
+	yes, no := true, false
+	zones := []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}
 	for e := range n {
 		host := fmt.Sprintf("db-%d-%d", i, e)
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, e)}, Hostname: &host, Zone: &zone,
+			Addresses: []string{fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, e)}, Hostname: &host, Zone: &zones[e%3],
 			Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no},
 		})
 	}
@@ -163,7 +164,7 @@ func BenchmarkEndpointHeap100k(b *testing.B) {
 	}
 	for b.Loop() {
 		before := heap()
-		s := fillEndpoints(b, raw)
+		s := fillEndpoints(b, raw, catalog.Topology{})
 		b.ReportMetric(float64(heap()-before)/100_000, "B/endpoint")
 		runtime.KeepAlive(s)
 	}
@@ -171,8 +172,9 @@ func BenchmarkEndpointHeap100k(b *testing.B) {
 }
 
 // fillEndpoints is a store with these slices, ten to a Headless Service.
-func fillEndpoints(t testing.TB, raw [][]byte) *store {
+func fillEndpoints(t testing.TB, raw [][]byte, topology catalog.Topology) *store {
 	s := newStore(false)
+	s.topology = topology
 	imports, slices := s.importFeed(), s.sliceFeed()
 	r := sliceReader{store: s}
 	var services, held []any
@@ -260,7 +262,7 @@ func BenchmarkUpdate1k(b *testing.B) {
 		o.Endpoints[7].Conditions.Ready = new(bool)
 		raw[1][i] = marshal(o)
 	}
-	s := fillEndpoints(b, raw[0][:])
+	s := fillEndpoints(b, raw[0][:], catalog.Topology{})
 	f := s.sliceFeed()
 	r := sliceReader{store: s}
 	b.ReportAllocs()

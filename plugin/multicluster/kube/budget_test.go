@@ -3,7 +3,17 @@ package kube
 import (
 	"runtime"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
+
+// topologies are those that cost something, and none.
+var topologies = map[string]catalog.Topology{
+	"no options":              {},
+	"prefer local":            {Cluster: "cluster-1"},
+	"prefer local, then zone": {Cluster: "cluster-1", Zone: "eu-west-1a"},
+	"zonal":                   {Zone: "eu-west-1a", ZoneOnly: true, Zonal: true},
+}
 
 // TestDecodingAllocatesLittle: an import of the initial list becomes an answer in a few small allocations, one that is held costs
 // none, and a slice's do not grow with its endpoints.
@@ -23,6 +33,15 @@ func TestDecodingAllocatesLittle(t *testing.T) {
 		}
 	}
 	s.setImport(imports.read(raw), 0)
+	for name, topology := range topologies {
+		in := newStore(false)
+		in.topology = topology
+		r := sliceReader{store: in}
+		// Three zones are three packed lists.
+		if n := testing.AllocsPerRun(100, func() { r.read(large) }); n > 28 {
+			t.Errorf("slice of 100, %s: %v allocations, want at most 28", name, n)
+		}
+	}
 	o, err := slices.read(large)
 	if err != nil {
 		t.Fatal(err)
@@ -55,13 +74,16 @@ func TestMemoryIsWithinBudget(t *testing.T) {
 	for i := range n / 100 { // slices
 		raw = append(raw, marshal(largeSlice(i, 100)))
 	}
-	before = heap()
-	s = fillEndpoints(t, raw)
-	if each := (heap() - before) / n; each > 300 {
-		t.Errorf("%d octets per endpoint", each)
-	}
-	if _, all := s.index.Snapshot(); len(all) != n/1000 {
-		t.Errorf("%d Headless Services answer", len(all))
+	for name, topology := range topologies {
+		before = heap()
+		s = fillEndpoints(t, raw, topology)
+		each := (heap() - before) / n
+		if t.Logf("%s: %d octets per endpoint", name, each); each > 300 {
+			t.Errorf("%s: %d octets per endpoint", name, each)
+		}
+		if _, all := s.index.Snapshot(); len(all) != n/1000 {
+			t.Errorf("%s: %d Headless Services answer", name, len(all))
+		}
 	}
 	runtime.KeepAlive(raw)
 }

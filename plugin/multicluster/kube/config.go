@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs may name it, as with the kubernetes plugin
@@ -28,6 +29,7 @@ type Config struct {
 	NamespaceLabels               string // label selector
 	Labels                        string // label selector of ServiceImports; imported slices do not inherit labels
 	NoEndpoints, EndpointPodNames bool
+	Topology                      catalog.Topology
 	QPS                           float32 // 0: no limit
 	Burst                         int
 }

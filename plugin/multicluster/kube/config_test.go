@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
 const kubeconfigText = `apiVersion: v1
@@ -94,6 +96,10 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 		"selector":     {Kubeconfig: first.Kubeconfig, Namespaces: first.Namespaces},
 		"namespaces":   {Kubeconfig: first.Kubeconfig, Labels: first.Labels},
 		"noendpoints":  {Kubeconfig: first.Kubeconfig, NoEndpoints: true},
+		"local":        {Kubeconfig: first.Kubeconfig, Topology: catalog.Topology{Cluster: "eu"}},
+		"local subset": {Kubeconfig: first.Kubeconfig, Topology: catalog.Topology{Cluster: "eu", ClusterOnly: true}},
+		"zone":         {Kubeconfig: first.Kubeconfig, Topology: catalog.Topology{Zone: "eu"}},
+		"zonal":        {Kubeconfig: first.Kubeconfig, Topology: catalog.Topology{Zonal: true}},
 		"pod names":    {Kubeconfig: first.Kubeconfig, EndpointPodNames: true},
 		"named CA":     {Kubeconfig: relative},
 		"endpoint":     {Endpoint: "https://127.0.0.1:1", TLSCA: ca},

@@ -283,13 +283,14 @@ func FuzzSlice(f *testing.F) {
 	s := slice("s", "db", "eu", "10.1.0.1", "2001:db8::1")
 	s.ResourceVersion = "9"
 	s.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "p"}
-	s.Endpoints[1].Conditions.Ready = ptr(false)
+	s.Endpoints[0].Zone, s.Endpoints[1].Conditions.Ready = ptr("Z"), ptr(false)
 	f.Add(marshal(s))
 	f.Add(append(marshal(s), 9<<3|wireStart, 1<<3 /* of wireVarint */, 1, 9<<3|wireEnd)) // an unknown group
 	f.Add(append(marshal(s), 9<<3|wire64, 1, 2, 3, 4, 5, 6, 7, 8, 9<<3|wire32, 1, 2, 3, 4))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var want discoveryv1.EndpointSlice
 		r := sliceReader{store: newStore(false), podNames: true}
+		r.store.topology.Zonal = true
 		got, err := r.read(raw)
 		if want.Unmarshal(raw) != nil {
 			return
@@ -339,7 +340,8 @@ func sameSlice(t *testing.T, got *sliceObject, want *discoveryv1.EndpointSlice, 
 	}
 	slice := catalog.NewSlice(want.Name, cluster, ports, typedEndpoints(want), version)
 	imp := &catalog.Import{Namespace: "n", Name: "s", Type: catalog.Headless}
-	if a, b := catalog.Build(imp, []*catalog.Slice{slice}), catalog.Build(imp, []*catalog.Slice{got.slice}); !a.Same(b) {
+	zonal := catalog.Topology{Zonal: true}
+	if a, b := catalog.Rebuild(nil, imp, []*catalog.Slice{slice}, zonal), catalog.Rebuild(nil, imp, []*catalog.Slice{got.slice}, zonal); !a.Same(b) {
 		t.Fatalf("read %+v, want %+v of %+v", b, a, want)
 	}
 }
@@ -349,7 +351,10 @@ func typedEndpoints(s *discoveryv1.EndpointSlice) (all []catalog.Endpoint) {
 		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
 			continue
 		}
-		host := ""
+		host, zone := "", ""
+		if e.Zone != nil {
+			zone = strings.ToLower(*e.Zone)
+		}
 		switch ref := e.TargetRef; {
 		case e.Hostname != nil && *e.Hostname != "":
 			host = *e.Hostname
@@ -359,7 +364,7 @@ func typedEndpoints(s *discoveryv1.EndpointSlice) (all []catalog.Endpoint) {
 		for _, text := range e.Addresses {
 			addr, err := netip.ParseAddr(text)
 			if err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.Is4() == (s.AddressType == discoveryv1.AddressTypeIPv4) {
-				all = append(all, catalog.Endpoint{Addr: addr, Host: host})
+				all = append(all, catalog.Endpoint{Addr: addr, Host: host, Zone: zone})
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type sliceReader struct {
 	ports    []catalog.Port
 	ready    []catalog.Endpoint
 	host     []byte // of the endpoint being read, as the other fields
+	zone     []byte
 	pod      podRef
 	addrs    [][]byte
 }
@@ -39,6 +40,7 @@ type sliceReader struct {
 type endpoint struct {
 	addr       netip.Addr
 	start, end int
+	zone       string
 }
 
 // podRef is what an endpoint refers to.
@@ -160,7 +162,7 @@ func (r *sliceReader) endpoints() []catalog.Endpoint {
 	r.ready = r.ready[:0]
 	for _, e := range r.found {
 		if e.addr.Is4() == four {
-			r.ready = append(r.ready, catalog.Endpoint{Addr: e.addr, Host: hosts[e.start:e.end]})
+			r.ready = append(r.ready, catalog.Endpoint{Addr: e.addr, Host: hosts[e.start:e.end], Zone: e.zone})
 		}
 	}
 	return r.ready
@@ -169,7 +171,7 @@ func (r *sliceReader) endpoints() []catalog.Endpoint {
 // endpoint adds the addresses of one endpoint, if it is ready (N16). Terminating ones are not, unless the slice says so.
 func (r *sliceReader) endpoint(b []byte) error {
 	ready := true
-	r.addrs, r.host, r.pod = r.addrs[:0], nil, podRef{}
+	r.addrs, r.host, r.zone, r.pod = r.addrs[:0], nil, nil, podRef{}
 	m := message{b: b}
 	for m.next() {
 		switch {
@@ -187,16 +189,19 @@ func (r *sliceReader) endpoint(b []byte) error {
 			r.host = m.val
 		case m.is(4, wireBytes):
 			m.err = r.pod.read(m.val)
+		case m.is(7, wireBytes):
+			r.zone = m.val
 		}
 	}
 	if m.err != nil || !ready {
 		return m.err
 	}
+	zone := r.zoneName()
 	start := len(r.hosts)
 	r.hosts = append(r.hosts, r.hostname()...)
 	for _, text := range r.addrs {
 		if addr, ok := address(text); ok {
-			r.found = append(r.found, endpoint{addr, start, len(r.hosts)})
+			r.found = append(r.found, endpoint{addr, start, len(r.hosts), zone})
 		}
 	}
 	return nil
@@ -224,6 +229,14 @@ func (r *sliceReader) hostname() []byte {
 		return r.pod.name
 	}
 	return nil
+}
+
+// zoneName is the zone of the endpoint being read, as far as answers depend on it.
+func (r *sliceReader) zoneName() string {
+	if r.store.topology == (catalog.Topology{}) {
+		return ""
+	}
+	return r.store.topology.Keep(r.names.intern(r.zone))
 }
 
 func (r *sliceReader) port(b []byte) error {

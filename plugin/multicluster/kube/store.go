@@ -10,9 +10,10 @@ import (
 
 // store joins imports and slices, and publishes the Service of each change. It is the only copy of the objects.
 type store struct {
-	index  *catalog.Index
-	synced atomic.Bool
-	done   chan struct{} // closed when synced
+	index    *catalog.Index
+	topology catalog.Topology
+	synced   atomic.Bool
+	done     chan struct{} // closed when synced
 
 	mu         sync.Mutex
 	waiting    map[*feed]bool          // before the first build: feeds without a complete list
@@ -296,7 +297,7 @@ func (s *store) build(g *service, before *catalog.Service) *catalog.Service {
 	}
 	imp := catalog.Import{Type: catalog.Headless, Version: g.imp.version}
 	imp.Name, imp.Namespace = splitKey(g.imp.key)
-	return catalog.Rebuild(before, &imp, slices)
+	return catalog.Rebuild(before, &imp, slices, s.topology)
 }
 
 func kindOfService(s *catalog.Service) catalog.Type {

@@ -58,6 +58,7 @@ func start(c Config, key string) (*Watch, error) {
 		return nil, err
 	}
 	w := &Watch{key: key, http: h, store: newStore(c.NamespaceLabels != "")}
+	w.store.topology = c.Topology
 	resources, err := c.resources(w.store)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ const (
 	Proto          // _<proto>.<svc>.<ns>.svc (N4)
 	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
 	Host           // one to three labels of a cluster id or a host name below <svc>.<ns>.svc (N9, N14)
+	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, or prefer for pin, and the name above it (decision 0008)
 )
 
 // Query is a parsed name. All strings are in lower case.
@@ -26,8 +27,11 @@ type Query struct {
 	Kind Kind
 	// Service is "<svc>.<ns>", of the forms from Service on; the namespace of Namespace.
 	Service string
-	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without underscore, of Port.
+	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without underscore, of Port; the zone of Zoned, ""
+	// in the name above.
 	Below string
+	// Pin is the directive of Zoned: pin, else prefer.
+	Pin bool
 	// Proto is the protocol without underscore, of Port and Proto.
 	Proto string
 }
@@ -140,11 +144,21 @@ func parseService(rel string) Query {
 		q.Kind = Proto
 	case first[0] == '_' && len(first) > 1 && strings.IndexByte(first, '.') < 0: // N18
 		q.Kind, q.Below = Port, first[1:]
+	case q.Proto == zoneAnchor:
+		var directive string
+		q.Below, directive = cutLast(first)
+		if q.Pin = directive == "pin"; !q.Pin && directive != "prefer" {
+			return Query{}
+		}
+		q.Kind, q.Proto = Zoned, ""
 	default:
 		return Query{}
 	}
 	return q
 }
+
+// zoneAnchor stands, behind an underscore, between the names of zones and the Service.
+const zoneAnchor = "zone"
 
 // cutLast cuts the last label off.
 func cutLast(s string) (rest, last string) {
