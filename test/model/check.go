@@ -141,6 +141,7 @@ func (r Reply) checkSections(q Question, msg *dns.Msg, size int) error {
 	for _, text := range foreign {
 		problems = append(problems, fmt.Errorf("answer must not hold %s", text))
 	}
+	problems = append(problems, r.checkOrder(msg.Answer))
 	missing, foreign = difference(r.Extra, canonical(records(msg.Extra)))
 	if msg.Truncated || !r.fits(q, msg, size) {
 		missing = nil // M3: glue that does not fit is dropped
@@ -168,6 +169,19 @@ func (r Reply) checkSections(q Question, msg *dns.Msg, size int) error {
 		problems = append(problems, fmt.Errorf("M3: it takes %d octets, more than %d", length, size))
 	}
 	return errors.Join(problems...)
+}
+
+// checkOrder is T2: what is preferred stands before what is preferred less.
+func (r Reply) checkOrder(answer []dns.RR) error {
+	last, before := 0, ""
+	for _, text := range canonical(answer) {
+		tier := r.Tier[text]
+		if tier < last {
+			return fmt.Errorf("T2: %s stands behind %s, which is preferred less", text, before)
+		}
+		last, before = tier, text
+	}
+	return nil
 }
 
 // fits says whether the whole reply fits even without compression, which nothing asks of a small message.

@@ -7,7 +7,7 @@
 // README.md names the reading taken.
 //
 // It knows one finished state only. Left out on purpose: watches, the time before the first build (L1–L5), the SOA serial
-// (M4), max_endpoints (M6), namespace_labels, fallthrough, and the order of records.
+// (M4), max_endpoints (M6), namespace_labels, fallthrough, and the order of records but for preference (T2).
 //
 // It is total: no objects make it panic. What cannot be a name in DNS is not answered, and nothing else suffers from it:
 //

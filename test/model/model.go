@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -35,6 +36,8 @@ type Config struct {
 	NoEndpoints      bool
 	Namespaces       []string
 	Labels           labels.Selector
+	Prefer           Preference
+	Zonal            bool
 }
 
 // Defaults is the configuration without options, on a server bound to nameserver.
@@ -62,12 +65,14 @@ func (o Outcome) String() string {
 }
 
 // Reply is the answer that the rules demand. Records are written "owner TYPE data", owners and names in data in lower
-// case, sorted; "SOA *" is any SOA. TTL is that of Answer. Extra is all that Additional may hold, and must where it fits;
+// case, sorted by tier, then by text; "SOA *" is any SOA. Tier tells which records must stand before which others (T2); a record that
+// is not in it has tier 0. TTL is that of Answer. Extra is all that Additional may hold, and must where it fits;
 // ExtraTTL is its TTL. NegativeTTL is the TTL of the SOA in a negative reply.
 type Reply struct {
 	Outcome     Outcome
 	Zone        string
 	Answer      []string
+	Tier        map[string]int
 	Extra       []string
 	TTL         uint32
 	ExtraTTL    uint32
@@ -80,6 +85,8 @@ type Model struct {
 	records map[string][]record // by owner
 	exists  map[string]bool     // with records or as an empty non-terminal
 	pending map[string]bool     // service names that wait for their first IP (N5)
+
+	headless map[string][]endpoint // by service name
 }
 
 // record is one record; data is in presentation format.
@@ -105,10 +112,14 @@ func New(cfg Config, objs Objects) *Model {
 		panic("model: Config.Zone " + cfg.Zone + " is no domain name")
 	}
 	cfg.Zone = zone
-	m := &Model{cfg: cfg, records: map[string][]record{}, exists: map[string]bool{}, pending: map[string]bool{}}
+	m := empty(cfg)
 	m.addZone()
 	m.addServices(objs)
 	return m
+}
+
+func empty(cfg Config) *Model {
+	return &Model{cfg: cfg, records: map[string][]record{}, exists: map[string]bool{}, pending: map[string]bool{}, headless: map[string][]endpoint{}}
 }
 
 // add writes one record down. A name that cannot be has none, and no record stands twice (M2).
@@ -145,19 +156,23 @@ func (m *Model) Answer(qname string, qtype uint16) Reply {
 		reply.Outcome = Refused // L6
 		return reply
 	}
+	if zonal, ok := m.zonal(name, qtype); ok {
+		return zonal
+	}
 	if !m.exists[name] {
 		reply.Outcome = NameError // N12, and every name that no other rule makes
 		return reply
 	}
-	for _, r := range m.records[name] {
-		if r.rtype != qtype { // M5: nothing has type ANY
-			continue
-		}
-		reply.Answer = append(reply.Answer, r.String())
-		reply.TTL = r.ttl
-		for _, address := range m.records[r.glue] { // M3, N1: addresses of both families
-			if address.rtype == dns.TypeA || address.rtype == dns.TypeAAAA {
-				reply.Extra = append(reply.Extra, address.String())
+	reply.Tier = map[string]int{}
+	for tier, records := range m.answer(name, qtype) {
+		for _, r := range records {
+			reply.Answer = append(reply.Answer, r.String())
+			reply.Tier[r.String()] = tier
+			reply.TTL = r.ttl
+			for _, address := range m.records[r.glue] { // M3, N1: addresses of both families
+				if address.rtype == dns.TypeA || address.rtype == dns.TypeAAAA {
+					reply.Extra = append(reply.Extra, address.String())
+				}
 			}
 		}
 	}
@@ -168,10 +183,21 @@ func (m *Model) Answer(qname string, qtype uint16) Reply {
 		}
 		return reply
 	}
-	slices.Sort(reply.Answer)
+	slices.SortFunc(reply.Answer, func(a, b string) int {
+		return cmp.Or(cmp.Compare(reply.Tier[a], reply.Tier[b]), cmp.Compare(a, b))
+	})
 	slices.Sort(reply.Extra)
 	reply.Extra = slices.Compact(reply.Extra) // M2: no duplicates; two ports may have one target
 	return reply
+}
+
+// answer gives the records of a name and type, those of each list before those of the next. M5: nothing has type ANY.
+func (m *Model) answer(name string, qtype uint16) [][]record {
+	all := slices.DeleteFunc(slices.Clone(m.records[name]), func(r record) bool { return r.rtype != qtype })
+	if len(all) > 0 && len(m.claims(name, qtype)) > 0 {
+		return m.prefer(name, qtype)
+	}
+	return [][]record{all}
 }
 
 // Names lists every name that exists, sorted.

@@ -45,6 +45,8 @@ func suggested(objs Objects) []string {
 		base := strings.Join([]string{slice.Labels[mcsv1beta1.LabelServiceName], slice.Namespace, "svc", DefaultZone}, ".")
 		propose(base)
 		propose(base, cluster)
+		propose(base, "pin", "_zone")
+		propose(base, "_zone")
 		for _, ep := range slice.Endpoints {
 			if ep.Hostname != nil {
 				propose(base, *ep.Hostname, cluster)
@@ -54,6 +56,9 @@ func suggested(objs Objects) []string {
 				if addr, ok := address(text); ok {
 					propose(base, dashed(addr), cluster)
 				}
+			}
+			for _, directive := range []string{"pin", "prefer", "x"} {
+				propose(base, value(ep.Zone), directive, "_zone")
 			}
 			if ep.TargetRef != nil {
 				propose(base, ep.TargetRef.Name, cluster)
@@ -87,7 +92,7 @@ func nearMiss(r *rand.Rand, name string) string {
 	case 0:
 		labels = append(labels[:at], labels[at+1:]...)
 	case 1:
-		labels = append([]string{pick(r, []string{"x", "_tcp", "_https", "*", "any", "10-1-0-1", "eu", "_"})}, labels...)
+		labels = append([]string{pick(r, []string{"x", "_tcp", "_https", "*", "any", "10-1-0-1", "eu", "_", "_zone", "eu-1a.pin._zone", "eu-2.prefer._zone"})}, labels...)
 	case 2:
 		labels[at] = strings.TrimPrefix(labels[at], "_")
 	case 3:

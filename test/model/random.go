@@ -21,6 +21,7 @@ var (
 	clusterIDs = []string{"eu", "x.eu", "eu.x", "x", "us", "cluster-b.eu", strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
 	impossible = []string{"", "a.b.c", "a..b", "under_score", "tail-.eu"} // N17; all may stand in a label
 	hosts      = []string{"x", "eu", "x-eu", "my-pet-0", "my-pet-1", "10-1-0-1", "tcp", long}
+	zones      = []string{"eu-1a", "EU-1a", "eu-1b", "corp.example.com", "x_1"}
 	pods       = []string{"pod-0", "pod-1", "node.example", "x"}
 	portNames  = []string{"", "https", "tcp", "udp", "dns", "dns-tcp", strings.Repeat("p", 62), strings.Repeat("p", 63)}
 	protocols  = []corev1.Protocol{"", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
@@ -133,6 +134,9 @@ func randomEndpoint(r *rand.Rand, pool []string) discoveryv1.Endpoint {
 	if oneIn(r, 3) {
 		kind := pick(r, []string{"Pod", "Pod", "Pod", "VirtualMachine"})
 		ep.TargetRef = &corev1.ObjectReference{Kind: kind, Name: pick(r, pods)}
+	}
+	if !oneIn(r, 4) {
+		ep.Zone = new(pick(r, zones))
 	}
 	ep.Conditions.Ready = pick(r, []*bool{nil, new(true), new(true), new(true), new(false)})
 	ep.Conditions.Terminating = pick(r, []*bool{nil, new(false), new(true)})

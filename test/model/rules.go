@@ -76,6 +76,10 @@ func (m *Model) addClusterSetIP(name string, imp Import) {
 }
 
 func (m *Model) addHeadless(name string, endpoints []endpoint) {
+	if len(endpoints) > 0 {
+		m.headless[name] = endpoints
+		m.addZonal(name)
+	}
 	for _, ep := range endpoints { // N6: without a ready endpoint no name comes to be
 		m.addAddress(name, ep.addr) // N6
 		if ep.host == "" {
@@ -115,6 +119,7 @@ func (m *Model) addPort(service string, p port, target string) {
 type endpoint struct {
 	cluster string
 	host    string
+	zone    string
 	addr    netip.Addr
 	ports   []port
 }
@@ -149,7 +154,7 @@ func (m *Model) endpoints(imp Import, all []discoveryv1.EndpointSlice) []endpoin
 				if !ok || !family(slice.AddressType, addr) {
 					continue
 				}
-				found = append(found, endpoint{cluster, m.hostname(ep, addr), addr, ports(slice)})
+				found = append(found, endpoint{cluster, m.hostname(ep, addr), strings.ToLower(value(ep.Zone)), addr, ports(slice)})
 			}
 		}
 	}
