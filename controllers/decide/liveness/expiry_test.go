@@ -55,9 +55,9 @@ func TestT1DeadWithinSixtySeconds(t *testing.T) {
 func TestS3BlindnessIsNobodysDeath(t *testing.T) {
 	w := newWatcher()
 	w.see(time.Minute, true)
-	for range 10 {
-		w.now = w.now.Add(30 * time.Second) // the hub is away, or this agent is
-		w.see(10*time.Second, false)        // and the other one takes a little longer to come back
+	for _, away := range []time.Duration{30 * time.Second, 5 * time.Minute, time.Hour} {
+		w.now = w.now.Add(away)      // the hub is away, or this agent is
+		w.see(10*time.Second, false) // and the other one takes a little longer to come back
 		if w.sight.Dead {
 			t.Fatal("dead by blindness")
 		}
