@@ -23,6 +23,9 @@ func ready(all []*Slice, t Topology) []*Slice {
 		}
 	}
 	slices.SortFunc(out, func(a, b *Slice) int {
+		if a.cluster == b.cluster && a.zone == b.zone { // most
+			return cmp.Compare(a.name, b.name)
+		}
 		return cmp.Or(cmp.Compare(t.rank(a.cluster, a.zone), t.rank(b.cluster, b.zone)),
 			cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.name, b.name), cmp.Compare(a.zone, b.zone))
 	})

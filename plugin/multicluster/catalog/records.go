@@ -71,8 +71,8 @@ func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version 
 	}
 	blank.width = uint8(endpoints[valid].Addr.BitLen() / 8)
 	var s *Slice
-	for _, e := range endpoints {
-		if blank.takes(e.Addr) && !s.has(e.Zone) {
+	for i := range endpoints {
+		if e := &endpoints[i]; !s.has(e.Zone) && blank.takes(e.Addr) {
 			one := blank
 			one.zone, one.more = e.Zone, s
 			one.pack(endpoints)
@@ -98,8 +98,8 @@ func (s *Slice) has(zone string) bool {
 // pack takes in the endpoints of the slice's family and zone.
 func (s *Slice) pack(endpoints []Endpoint) {
 	n := 0
-	for _, e := range endpoints {
-		if e.Zone == s.zone {
+	for i := range endpoints {
+		if endpoints[i].Zone == s.zone {
 			n++
 		}
 	}
@@ -107,7 +107,8 @@ func (s *Slice) pack(endpoints []Endpoint) {
 	addrs.Grow(n * int(s.width))
 	labels.Grow(n * 12)
 	s.hashes = make([]uint32, 0, n)
-	for _, e := range endpoints {
+	for i := range endpoints {
+		e := &endpoints[i]
 		if e.Zone != s.zone || !s.takes(e.Addr) {
 			continue
 		}
