@@ -27,6 +27,13 @@ type way struct {
 	change func(cluster string, r *http.Response) error
 }
 
+// changing sets what changes answers from now on.
+func (w *way) changing(change func(cluster string, r *http.Response) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.change = change
+}
+
 // through makes a way to the clusters, until the test ends.
 func (e *environment) through(t *testing.T, names ...string) *way {
 	t.Helper()
@@ -45,8 +52,11 @@ func (e *environment) through(t *testing.T, names ...string) *way {
 		// The API server's certificate is its own authority; the test knows whom it speaks to.
 		proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		proxy.ModifyResponse = func(r *http.Response) error {
-			if w.change != nil {
-				if err := w.change(name, r); err != nil {
+			w.mu.Lock()
+			change := w.change
+			w.mu.Unlock()
+			if change != nil {
+				if err := change(name, r); err != nil {
 					return err
 				}
 			}

@@ -104,21 +104,21 @@ func (e *environment) oddServers(t *testing.T) {
 		t.Helper()
 		e.refused(t, want, "join", "--kubeconfig", w.kubeconfig, "--context", "west", "--hub-context", "hub", "--wait=false")
 	}
-	w.change = func(cluster string, r *http.Response) error {
+	w.changing(func(cluster string, r *http.Response) error {
 		if cluster == "west" {
 			r.Header.Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
 		}
 		return nil
-	}
+	})
 	join("clocks", "1h0m", "NTP")
-	w.change = func(cluster string, r *http.Response) error {
+	w.changing(func(cluster string, r *http.Response) error {
 		if cluster == "hub" && r.Request.URL.Path == "/version" {
 			old := `{"major": "1", "minor": "31", "gitVersion": "v1.31.4"}`
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(old)), int64(len(old))
 			r.Header.Set("Content-Length", strconv.Itoa(len(old)))
 		}
 		return nil
-	}
+	})
 	join("the hub runs Kubernetes v1.31.4", "1.32 is the oldest", "upgrade")
 
 	all, err := clientcmd.LoadFromFile(e.kubeconfig)
