@@ -1,0 +1,302 @@
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Allocator answers for one request after the other, at a cost that depends neither on how many addresses are held nor on how many ranges
+// there are (V5). It knows what it was told: Hold and Drop follow the watches; other ranges or another mode need a new one. Not safe for
+// concurrent use.
+type Allocator struct {
+	mode    Mode
+	unknown bool // no range was ever seen: a previous address cannot be judged by them (V7)
+	pools   [2]*pool
+	claims  map[netip.Addr][]claim
+	owned   map[Owner][]claim // of claims, those that are not foreign
+	// soonest is when the first quarantine ends; zero without any.
+	soonest time.Time
+}
+
+// claim is a reason not to give an address to others. until is zero for what is held.
+type claim struct {
+	owner   Owner
+	address netip.Addr
+	until   time.Time
+	foreign bool
+}
+
+func (c claim) quarantine() bool { return !c.until.IsZero() }
+
+// NewAllocator for these ranges. In mode shared, no ranges means that they are not known (V7).
+func NewAllocator(mode Mode, ranges []Range) *Allocator {
+	return &Allocator{
+		mode: mode, unknown: mode == ModeShared && len(ranges) == 0,
+		pools:  [2]*pool{newPool(corev1.IPv4Protocol, mode, ranges), newPool(corev1.IPv6Protocol, mode, ranges)},
+		claims: map[netip.Addr][]claim{}, owned: map[Owner][]claim{},
+	}
+}
+
+func (a *Allocator) pool(f corev1.IPFamily) *pool {
+	if f == corev1.IPv4Protocol {
+		return a.pools[0]
+	}
+	return a.pools[1]
+}
+
+// Hold notes that an address is in use. To note it again changes nothing. One address may be held by several (doubled, V4).
+func (a *Allocator) Hold(h Held) {
+	a.add(claim{owner: h.Owner, address: canonical(h.Address), foreign: h.Foreign})
+}
+
+// Drop takes back what Hold noted.
+func (a *Allocator) Drop(h Held) {
+	a.remove(claim{owner: h.Owner, address: canonical(h.Address), foreign: h.Foreign})
+}
+
+// Quarantine keeps an address for its owner until then; of two ends the later counts. It ends by itself, or by Lift.
+func (a *Allocator) Quarantine(q Quarantined) {
+	address := canonical(q.Address)
+	if q.Until.IsZero() || slices.ContainsFunc(a.claims[address], func(c claim) bool { return c.owner == q.Owner && !c.until.Before(q.Until) }) {
+		return
+	}
+	a.Lift(q)
+	a.add(claim{owner: q.Owner, address: address, until: q.Until})
+	if a.soonest.IsZero() || q.Until.Before(a.soonest) {
+		a.soonest = q.Until
+	}
+}
+
+// Lift ends the quarantine of an address, whenever it was to end.
+func (a *Allocator) Lift(q Quarantined) {
+	address := canonical(q.Address)
+	for _, c := range a.claims[address] {
+		if c.quarantine() && c.owner == q.Owner {
+			a.remove(c)
+			return
+		}
+	}
+}
+
+func (a *Allocator) add(c claim) {
+	if !c.address.IsValid() || slices.Contains(a.claims[c.address], c) {
+		return
+	}
+	a.claims[c.address] = append(a.claims[c.address], c)
+	if !c.foreign {
+		a.owned[c.owner] = append(a.owned[c.owner], c)
+	}
+	p := a.pool(family(c.address))
+	if position, ok := p.position(numberOf(c.address)); ok {
+		p.taken.take(position)
+	}
+}
+
+func (a *Allocator) remove(c claim) {
+	claims := a.claims[c.address]
+	i := slices.Index(claims, c)
+	if i < 0 {
+		return
+	}
+	if !c.foreign {
+		own := a.owned[c.owner]
+		at := slices.Index(own, c)
+		if own = slices.Delete(own, at, at+1); len(own) == 0 {
+			delete(a.owned, c.owner)
+		} else {
+			a.owned[c.owner] = own
+		}
+	}
+	if claims = slices.Delete(claims, i, i+1); len(claims) > 0 {
+		a.claims[c.address] = claims
+		return
+	}
+	delete(a.claims, c.address)
+	p := a.pool(family(c.address))
+	if position, ok := p.position(numberOf(c.address)); ok {
+		p.taken.give(position)
+	}
+}
+
+// expire drops the quarantines that have ended. It looks at them only when one has.
+func (a *Allocator) expire(now time.Time) {
+	if a.soonest.IsZero() || now.Before(a.soonest) {
+		return
+	}
+	a.soonest = time.Time{}
+	var over []claim
+	for _, claims := range a.claims {
+		for _, c := range claims {
+			switch {
+			case !c.quarantine():
+			case !now.Before(c.until):
+				over = append(over, c)
+			case a.soonest.IsZero() || c.until.Before(a.soonest):
+				a.soonest = c.until
+			}
+		}
+	}
+	for _, c := range over {
+		a.remove(c)
+	}
+}
+
+// Assign decides what these requests get: first everybody's previous address, then a free one each, the oldest request first. It notes
+// nothing: who follows the plan calls Hold. Families are independent, so that a full one takes no other down. wanted is not changed.
+func (a *Allocator) Assign(wanted []Wanted, now time.Time) (reserve []Reservation, refused []Refusal) {
+	a.expire(now)
+	type request struct {
+		Reservation
+		had bool // its previous address
+	}
+	var requests []request
+	defer func() {
+		for _, r := range requests {
+			if r.Address.IsValid() {
+				a.Drop(Held{Owner: r.Owner, Address: r.Address})
+			}
+		}
+	}()
+	for _, w := range byAge(wanted) {
+		for i, f := range w.Families {
+			if slices.Contains(w.Families[:i], f) || a.holds(w.Owner, f) {
+				continue
+			}
+			r := request{Reservation: Reservation{Owner: w.Owner, Family: f}}
+			if r.Address, r.Lost = a.previous(w, f); r.Address.IsValid() {
+				r.had = true
+				a.Hold(Held{Owner: r.Owner, Address: r.Address})
+			}
+			requests = append(requests, r)
+		}
+	}
+	for i := range requests {
+		r := &requests[i]
+		if !r.had && a.mode != ModeShared {
+			var err error
+			if r.Address, err = a.free(r.Owner, r.Family); err == nil {
+				a.Hold(Held{Owner: r.Owner, Address: r.Address})
+			} else if a.mode == ModeExclusive {
+				refused = append(refused, Refusal{Owner: r.Owner, Family: r.Family, Lost: r.Lost, Err: err})
+				continue
+			} else {
+				r.Overflow = err
+			}
+		}
+		reserve = append(reserve, r.Reservation)
+	}
+	return reserve, refused
+}
+
+func byAge(wanted []Wanted) []Wanted {
+	compare := func(a, b Wanted) int {
+		return cmp.Or(a.Since.Compare(b.Since), compareOwners(a.Owner, b.Owner))
+	}
+	if slices.IsSortedFunc(wanted, compare) {
+		return wanted
+	}
+	wanted = slices.Clone(wanted)
+	slices.SortStableFunc(wanted, compare)
+	return wanted
+}
+
+// holds tells whether owner has an address of this family in use.
+func (a *Allocator) holds(owner Owner, f corev1.IPFamily) bool {
+	return slices.ContainsFunc(a.owned[owner], func(c claim) bool { return !c.quarantine() && family(c.address) == f })
+}
+
+// previous is the first address w had that it can have again: those it names, then those in quarantine for it. Else err is why the first
+// that it names cannot be had; nil if it names none.
+func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, err error) {
+	for _, previous := range w.Previous {
+		if previous = canonical(previous); !previous.IsValid() || family(previous) != f {
+			continue
+		}
+		reason := a.check(previous, w.Owner)
+		if reason == nil {
+			return previous, nil
+		}
+		if err == nil {
+			err = reason
+		}
+	}
+	var kept netip.Addr
+	for _, c := range a.owned[w.Owner] {
+		if c.quarantine() && family(c.address) == f && a.check(c.address, w.Owner) == nil && (!kept.IsValid() || c.address.Less(kept)) {
+			kept = c.address
+		}
+	}
+	if kept.IsValid() {
+		return kept, nil
+	}
+	return netip.Addr{}, err
+}
+
+// check tells why owner cannot have this address.
+func (a *Allocator) check(address netip.Addr, owner Owner) error {
+	p, n := a.pool(family(address)), numberOf(address)
+	switch {
+	case a.unknown || contains(p.valid, n):
+	case contains(p.unready, n):
+		return fmt.Errorf("%s: %w: its ServiceCIDR is draining, being deleted, or not ready yet", address, ErrNotReady)
+	case len(p.valid)+len(p.unready) == 0:
+		return fmt.Errorf("%s: %w: no ServiceCIDR holds %s", address, ErrMismatchedNetwork, p.family)
+	default:
+		return fmt.Errorf("%s: %w: create a ServiceCIDR that covers it to have it again", address, ErrNotInRange)
+	}
+	c, ok := a.blocker(address, owner)
+	switch {
+	case !ok:
+		return nil
+	case c.quarantine():
+		return fmt.Errorf("%s: %w: kept for %s until %s", address, ErrAllocated, c.owner, c.until.UTC().Format(time.RFC3339))
+	default:
+		return fmt.Errorf("%s: %w: in use by %s", address, ErrAllocated, c.owner)
+	}
+}
+
+// blocker is a claim that keeps owner from having this address: of several, use before quarantine, then the first by name.
+func (a *Allocator) blocker(address netip.Addr, owner Owner) (first claim, found bool) {
+	for _, c := range a.claims[address] {
+		if !c.foreign && c.owner == owner {
+			continue
+		}
+		if !found || cmp.Or(c.until.Compare(first.until), compareOwners(c.owner, first.owner)) < 0 {
+			first, found = c, true
+		}
+	}
+	return first, found
+}
+
+// free is the address of the ranges for VIPs that this owner tries first, or the next free one behind it.
+func (a *Allocator) free(owner Owner, f corev1.IPFamily) (netip.Addr, error) {
+	p := a.pool(f)
+	if p.none != nil {
+		return netip.Addr{}, p.none
+	}
+	first, _ := bits.Mul64(hash(owner), p.taken.size)
+	position, ok := p.taken.from(first)
+	if !ok {
+		return netip.Addr{}, p.full
+	}
+	return p.at(position), nil
+}
+
+// hash spreads owners evenly: FNV-1a, whose high bits change little with the last letters, and so the finalizer of MurmurHash3 behind it.
+func hash(owner Owner) uint64 {
+	h := uint64(14695981039346656037)
+	for _, text := range [3]string{owner.Namespace, "/", owner.Name} {
+		for i := range len(text) {
+			h = (h ^ uint64(text[i])) * 1099511628211
+		}
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}

@@ -1,0 +1,82 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+func TestBlocksOverlapNeitherEachOtherNorKnownRanges(t *testing.T) {
+	in := Carving{
+		Pools: []netip.Prefix{prefix("10.0.0.0/22"), prefix("fd00::/48")}, BitsV4: 24, BitsV6: 64,
+		Known: []Known{{Member: "eu", Prefix: prefix("10.0.0.128/25"), For: "pods"}, {Member: "us", Prefix: prefix("10.0.2.7/32"), For: "services"}},
+		Asks:  []Ask{{Member: "us", Family: v4, Blocks: 2, Since: now}, {Member: "eu", Family: v4, Blocks: 2, Since: now.Add(time.Second)}, {Member: "eu", Family: v6, Blocks: 1, Since: now}},
+	}
+	got := Carve(in)
+	want := []Grant{{"eu", prefix("fd00::/64")}, {"us", prefix("10.0.1.0/24")}, {"eu", prefix("10.0.3.0/24")}}
+	if !slices.Equal(got.Grants, want) {
+		t.Errorf("%v, want %v", got.Grants, want)
+	}
+	if len(got.Refused) != 2 || !errors.Is(got.Refused[0].Err, ErrFull) {
+		t.Errorf("second blocks come after first ones, and are refused when there is no room: %+v", got.Refused)
+	}
+}
+
+func TestABlockInUseNeverShrinks(t *testing.T) {
+	in := Carving{Pools: []netip.Prefix{prefix("10.0.0.0/16")}, BitsV4: 28, Granted: []Grant{{"eu", prefix("10.0.0.0/24")}, {"eu", prefix("172.16.0.0/24")}},
+		Asks: []Ask{{Member: "eu", Family: v4, Blocks: 2}, {Member: "us", Family: v4, Blocks: 1}}}
+	if got := Carve(in); !slices.Equal(got.Grants, []Grant{{"us", prefix("10.0.1.0/28")}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestABlockThatMeetsAnotherIsSaid(t *testing.T) {
+	in := Carving{
+		Granted: []Grant{{"eu", prefix("10.0.0.0/24")}, {"us", prefix("10.0.0.0/25")}, {"us", prefix("10.9.0.0/24")}},
+		Known:   []Known{{"us", prefix("10.9.0.0/26"), "services"}, {"eu", prefix("10.9.0.0/16"), "pods"}},
+	}
+	want := []Overlap{
+		{Grant{"eu", prefix("10.0.0.0/24")}, Known{"us", prefix("10.0.0.0/25"), block}},
+		{Grant{"us", prefix("10.9.0.0/24")}, Known{"eu", prefix("10.9.0.0/16"), "pods"}},
+	}
+	if got := Carve(in).Overlaps; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v: a member's ranges in its own block are in order", got, want)
+	}
+}
+
+func TestBlocksThatNoPoolCanHold(t *testing.T) {
+	for _, in := range []Carving{
+		{Pools: []netip.Prefix{prefix("10.0.0.0/25")}, BitsV4: 24},
+		{Pools: []netip.Prefix{prefix("fd00::/64")}, BitsV4: 24},
+		{Pools: []netip.Prefix{prefix("10.0.0.0/8")}, BitsV4: 33},
+	} {
+		in.Asks = []Ask{{Member: "eu", Family: v4, Blocks: 2}}
+		if got := Carve(in); len(got.Grants) > 0 || len(got.Refused) != 1 || !errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// TestBlockCutsFences: an agent cuts ranges that it can fence out of its block, one behind the other.
+func TestBlockCutsFences(t *testing.T) {
+	mine := []netip.Prefix{prefix("fd00:1::/64")}
+	var fences []netip.Prefix
+	for range 3 {
+		p, err := Block(mine, fences, v6, 120)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fences = append(fences, p)
+	}
+	if fmt.Sprint(fences) != "[fd00:1::/120 fd00:1::100/120 fd00:1::200/120]" {
+		t.Errorf("%v", fences)
+	}
+	if _, err := Block([]netip.Prefix{prefix("10.0.0.0/24")}, []netip.Prefix{prefix("10.0.0.0/24")}, v4, 24); !errors.Is(err, ErrFull) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,98 @@
+// Package ipam decides who gets which VIP, and which member gets which block (DESIGN §5, SPEC V, docs/decisions/0007). Pure: ranges, what
+// is held and what is wanted, in; what to reserve, release, mend and grant, out. The lock on an address is the API server's IPAddress
+// object, not anything here: what is decided from a cache that lags is refused there, and decided again.
+//
+//   - Decide is the plan for a whole cluster; Allocator the same for one request at a time, at a cost that depends neither on how many
+//     addresses are held nor on how many ranges there are (V5).
+//   - Repair compares imports, derived Services, IPAddresses and ServiceCIDRs (V4).
+//   - Carve gives members their blocks, on the hub; Block cuts one range out of a block.
+//
+// It knows no client, clock or randomness. An address tried first comes from a hash of its owner's name, so that a restart finds the same.
+package ipam
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Why an address or a block was not given: the error set of the Kubernetes ipallocator. What is returned wraps one of them, and says
+// what to do.
+var (
+	ErrFull              = errors.New("range is full")
+	ErrAllocated         = errors.New("address is already allocated")
+	ErrNotInRange        = errors.New("address is not in a valid range")
+	ErrMismatchedNetwork = errors.New("no range of this family")
+	ErrNotReady          = errors.New("range is not ready")
+)
+
+// Owner is the import (namespace/name) that an address belongs to.
+type Owner = types.NamespacedName
+
+// Held is an address in use: of a derived Service, of a reservation for one, or of somebody else.
+type Held struct {
+	Owner   Owner
+	Address netip.Addr
+	// Foreign is what is in the way and not ours to release: an ordinary Service, another controller's IPAddress.
+	Foreign bool
+}
+
+// Quarantined is an address that only Owner may have before Until: answers with it may still live in caches.
+type Quarantined struct {
+	Owner   Owner
+	Address netip.Addr
+	Until   time.Time
+}
+
+// Wanted is an import that is to have an address of each of these families, in their order; there is one per owner. One without families
+// (Headless) keeps what it holds and asks for nothing.
+type Wanted struct {
+	Owner    Owner
+	Families []corev1.IPFamily
+	// Previous are the addresses it had, of any family, the best first.
+	Previous []netip.Addr
+	// Since orders requests when room is short.
+	Since time.Time
+}
+
+// Reservation is an address to ask the API server for.
+type Reservation struct {
+	Owner  Owner
+	Family corev1.IPFamily
+	// Address is not valid where the API server is to choose: in mode shared, and in mode preferred when the ranges for VIPs have no room.
+	Address netip.Addr
+	// Lost is why it is not the previous address; Overflow why it is not one of the ranges for VIPs. Both may be nil.
+	Lost, Overflow error
+}
+
+// Refusal is a request that stays open. Lost is as in Reservation.
+type Refusal struct {
+	Owner  Owner
+	Family corev1.IPFamily
+	Lost   error
+	Err    error
+}
+
+// Plan is what is to be done. What is held by who wants it stays as it is, and is not mentioned.
+type Plan struct {
+	Reserve []Reservation // in the order of the requests' age
+	Refused []Refusal
+	// Quarantine are addresses that nobody wants any more, to be marked with Until; Release those whose time is over.
+	Quarantine []Quarantined
+	Release    []Held
+	// Next is when a quarantine ends, the earliest; zero if none will.
+	Next time.Time
+}
+
+func family(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// canonical is the one form in which addresses are compared.
+func canonical(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -1,0 +1,100 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+)
+
+// checkOwners finds the other Services that have an address of svc. Who keeps it is whom its IPAddress names, else the oldest; nothing
+// moves unasked, so that the others are named to a person.
+func (r *repair) checkOwners(svc *corev1.Service, a netip.Addr) {
+	users := slices.Clone(r.users[a])
+	if len(users) < 2 {
+		return
+	}
+	ip := r.addresses[a]
+	slices.SortFunc(users, func(x, y *corev1.Service) int {
+		if ip != nil && refers(ip, nameOf(x)) != refers(ip, nameOf(y)) {
+			if refers(ip, nameOf(x)) {
+				return -1
+			}
+			return 1
+		}
+		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(nameOf(x).String(), nameOf(y).String())
+	})
+	first := slices.IndexFunc(users, func(u *corev1.Service) bool { return derived.Is(u, r.Manager) && u.DeletionTimestamp == nil })
+	if users[first] != svc {
+		return // said once, for all
+	}
+	for _, loser := range users[1:] {
+		r.find(Doubled, Report, loser, a, "", "%s belongs to Service %s, and Service %s has it as well; delete the latter to get it another address", a, nameOf(users[0]), nameOf(loser))
+	}
+}
+
+// checkAddress finds what holds an address that nobody uses: a reservation whose import is gone or has another, a fence whose ServiceCIDR
+// is gone, and what the API server left of a derived Service.
+func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
+	a, err := netip.ParseAddr(ip.Name)
+	ref := ip.Spec.ParentRef
+	if err != nil || ref == nil || ip.DeletionTimestamp != nil {
+		return
+	}
+	var user string // who ought to use it; none if it is none of ours
+	var inUse bool
+	owner := Owner{Namespace: ref.Namespace, Name: ref.Name}
+	service := types.NamespacedName{}
+	switch ours := ip.Labels[networkingv1.LabelManagedBy] == r.Manager; {
+	case ours && ref.Group == mcsv1beta1.GroupName && ref.Resource == "serviceimports":
+		service = types.NamespacedName{Namespace: owner.Namespace, Name: derived.Name(owner.Namespace, owner.Name)}
+		user, inUse = "ServiceImport "+owner.String(), r.reserves(owner, service, a)
+	case ours && ref.Group == networkingv1.GroupName && ref.Resource == "servicecidrs":
+		user, inUse = "the fence of ServiceCIDR "+ref.Name, r.fences(ref.Name, a)
+		owner = Owner{}
+	case ours:
+		user, owner = reference(ip)+", which is nothing we refer to", Owner{}
+	case ip.Labels[networkingv1.LabelManagedBy] == allocator && ref.Group == "" && ref.Resource == "services" && strings.HasPrefix(ref.Name, "derived-"):
+		service, owner = owner, Owner{}
+		svc := r.services[service]
+		if svc != nil && !derived.Is(svc, r.Manager) {
+			return
+		}
+		user, inUse = "Service "+service.String(), svc != nil && slices.Contains(vips(svc), a)
+	default:
+		return
+	}
+	if inUse || r.givenOut(a) || !r.old(ip.CreationTimestamp.Time) {
+		return
+	}
+	r.findings = append(r.findings, Finding{Kind: Leaked, Action: Delete, Owner: owner, Service: service, Address: a, UID: ip.UID,
+		Message: fmt.Sprintf("IPAddress %s is of %s, which does not use it; it is freed", a, user)})
+}
+
+// reserves tells whether an import may still come for its reservation: it is there, and its Service, if any, has no address of the family.
+func (r *repair) reserves(owner Owner, service types.NamespacedName, a netip.Addr) bool {
+	if r.imports[owner] == nil {
+		return false
+	}
+	svc := r.services[service]
+	return svc == nil || !slices.ContainsFunc(vips(svc), func(vip netip.Addr) bool { return vip.Is4() == a.Is4() })
+}
+
+// fences tells whether the fence of this ServiceCIDR has a place for a.
+func (r *repair) fences(cidr string, a netip.Addr) bool {
+	inside := func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(r.cidrs[cidr], inside) || slices.ContainsFunc(r.Fencing, inside)
+}
+
+// givenOut tells whether a derived Service has the address all the same: then its IPAddress is replaced, and never merely deleted.
+func (r *repair) givenOut(a netip.Addr) bool { return len(r.users[a]) > 0 }
