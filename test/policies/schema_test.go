@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -212,15 +213,15 @@ func TestClusterSetHasDefaults(t *testing.T) {
 	e := setUp(t)
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
 	must(t, e.admin.Create(t.Context(), set, client.DryRunAll))
-	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared}, Lease: hubv1alpha1.LeaseSpec{
+	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 22, IPv6Bits: 112}}, Lease: hubv1alpha1.LeaseSpec{
 		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
 	}}
-	if set.Spec != want {
+	if !equality.Semantic.DeepEqual(set.Spec, want) {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)
 	}
 	for _, ns := range []string{home, other} {
 		must(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: ns}, set))
-		if set.Spec != want {
+		if !equality.Semantic.DeepEqual(set.Spec, want) {
 			t.Errorf("deploy/hub/clusterset says %+v, want the defaults %+v", set.Spec, want)
 		}
 	}

@@ -15,7 +15,7 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
-	// +kubebuilder:default={vips: {mode: shared}, lease: {renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}}
+	// +kubebuilder:default={vips: {mode: shared, blocks: {ipv4Bits: 22, ipv6Bits: 112}}, lease: {renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}}
 	Spec ClusterSetSpec `json:"spec,omitzero"`
 	// +optional
 	Status ClusterSetStatus `json:"status,omitzero"`
@@ -24,7 +24,7 @@ type ClusterSet struct {
 // ClusterSetSpec holds what is the same in every member.
 type ClusterSetSpec struct {
 	// +optional
-	// +kubebuilder:default={mode: shared}
+	// +kubebuilder:default={mode: shared, blocks: {ipv4Bits: 22, ipv6Bits: 112}}
 	VIPs VIPs `json:"vips,omitzero"`
 
 	// +optional
@@ -35,15 +35,45 @@ type ClusterSetSpec struct {
 // VIPMode says where the addresses of ClusterSetIP imports come from (DESIGN §5).
 type VIPMode string
 
-// VIPModeShared takes them from the cluster's own service ranges.
-const VIPModeShared VIPMode = "shared"
+// The cluster's own service ranges; the member's own block while it has room, which ordinary Services may use too; fenced ranges of that
+// block, in which only VIPs live.
+const (
+	VIPModeShared    VIPMode = "shared"
+	VIPModePreferred VIPMode = "preferred"
+	VIPModeExclusive VIPMode = "exclusive"
+)
 
 // VIPs is how members give out addresses.
 type VIPs struct {
 	// +optional
-	// +kubebuilder:validation:Enum=shared
+	// +kubebuilder:validation:Enum=shared;preferred;exclusive
 	// +kubebuilder:default=shared
 	Mode VIPMode `json:"mode,omitempty"`
+	// pools are the ranges (CIDRs, of either family) that the hub cuts members' blocks from, in the order in which they are used up.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a CIDR, such as 10.200.0.0/13 or fd00:c5::/48"
+	Pools []string `json:"pools,omitempty"`
+	// blocks says how large a member's block is. It applies to those that are granted from now on.
+	// +optional
+	// +kubebuilder:default={ipv4Bits: 22, ipv6Bits: 112}
+	Blocks BlockSize `json:"blocks,omitzero"`
+}
+
+// BlockSize is the length of the prefix of a block of each family.
+type BlockSize struct {
+	// +optional
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=8
+	// +kubebuilder:validation:Maximum=29
+	IPv4Bits int32 `json:"ipv4Bits,omitempty"`
+	// +optional
+	// +kubebuilder:default=112
+	// +kubebuilder:validation:Minimum=32
+	// +kubebuilder:validation:Maximum=125
+	IPv6Bits int32 `json:"ipv6Bits,omitempty"`
 }
 
 // LeaseSpec is the members' heartbeat (T1), in seconds.
@@ -95,6 +125,26 @@ type ClusterSetStatus struct {
 	// +listMapKey=clusterID
 	// +kubebuilder:validation:MaxItems=200
 	Departed []Departure `json:"departed,omitempty"`
+
+	// blocks are the ranges that members own, of which they make their VIPs. A block is never taken from a member, made smaller, or
+	// given to another while its member's ClusterProfile or records are there (V2).
+	// +optional
+	// +listType=map
+	// +listMapKey=cidr
+	// +kubebuilder:validation:MaxItems=4096
+	Blocks []Block `json:"blocks,omitempty"`
+}
+
+// Block is a range that one member owns.
+type Block struct {
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ClusterID string `json:"clusterID"`
+	// +required
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be a CIDR"
+	CIDR string `json:"cidr"`
 }
 
 // Departure is the end of one membership.
