@@ -127,23 +127,18 @@ func (s *Service) Targets(name, proto string, w Window) Targets {
 // Walk walks the distinct (target, port number) of an SRV answer, in a stable order. The zero value has none.
 type Walk struct {
 	Targets
-	turn        turn
-	walked      int // hosts
-	most, taken int // hosts: the window's size, 0 for all, and how many were answered
-	numbers     numberIter
-	inHost      bool
+	turn    turn
+	walked  int // hosts
+	taken   int // hosts that were answered
+	numbers numberIter
+	inHost  bool
 }
 
-// Walk begins a walk.
-func (t Targets) Walk() Walk {
-	w := Walk{Targets: t}
-	if t.svc != nil && t.svc.headless != nil {
-		if t.svc.headless.ring > t.window.Max {
-			w.most = t.window.Max
-		}
-	}
-	return w
-}
+// Walk is a walk before its first target.
+func (t Targets) Walk() Walk { return Walk{Targets: t} }
+
+// Restart goes back to before the first target.
+func (t *Walk) Restart() { t.turn, t.walked, t.taken, t.inHost = turn{}, 0, 0, false }
 
 // Next moves to the next target, and tells whether there is one.
 func (t *Walk) Next() bool {
@@ -168,12 +163,14 @@ func (t *Walk) nextHost() bool {
 			return false
 		}
 		t.inHost = true
-		t.numbers = t.svc.ports.numbers(t.name, t.proto)
+		t.numbers.begin(t.svc.ports, t.name, t.proto)
 		return true
 	}
 	w := t.window
-	w.Max = t.most
-	if t.most > 0 && t.taken == t.most || !h.next(&t.turn, w, t.taken > 0) {
+	if h.ring <= w.Max {
+		w.Max = 0 // all
+	}
+	if w.Max > 0 && t.taken == w.Max || !h.next(&t.turn, w, t.taken > 0) {
 		return false
 	}
 	t.walked++
@@ -183,8 +180,8 @@ func (t *Walk) nextHost() bool {
 	if s := t.span(); s != nil {
 		ports, target = s.ports, s.home == p
 	}
-	t.numbers = ports.numbers(t.name, t.proto)
-	if peek := t.numbers; peek.next() {
+	t.numbers.begin(ports, t.name, t.proto)
+	if ports.has(t.name, t.proto) {
 		t.taken++
 	}
 	t.inHost = target

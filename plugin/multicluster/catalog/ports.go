@@ -88,7 +88,8 @@ func (p Ports) hasProto(proto string) bool {
 
 // has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
 func (p Ports) has(name, proto string) bool {
-	n := p.numbers(name, proto)
+	var n numberIter
+	n.begin(p, name, proto)
 	return n.next()
 }
 
@@ -121,8 +122,8 @@ type numberIter struct {
 	moved       bool // number is one that was found
 }
 
-func (p Ports) numbers(name, proto string) numberIter {
-	return numberIter{ports: p, it: p.all(), name: name, proto: proto}
+func (n *numberIter) begin(p Ports, name, proto string) {
+	n.ports, n.it.rest, n.name, n.proto, n.moved = p, p.packed.Value(), name, proto, false
 }
 
 func (n *numberIter) match(it *portIter) bool {

@@ -13,8 +13,10 @@ const (
 	maxName     = 254 // octets of a name in presentation format with its last dot (RFC 1035 §2.3.4), none of them escaped
 )
 
-// few records of each kind share the allocation of an SRV reply: what a ClusterSetIP Service answers.
+// few records of each kind share the allocation of an SRV reply: what a ClusterSetIP Service answers. So does the work on it, which a
+// new goroutine's stack would have to grow for.
 type fewSRV struct {
+	b    srvBuilder
 	m    dns.Msg
 	q    [1]dns.Question
 	opt  [1]dns.RR
@@ -38,11 +40,12 @@ func (mem *Memory) forSRV() *fewSRV {
 // whole RRsets.
 func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
-	b := srvBuilder{suffix: z.serviceName(owner, key), left: room(r, limit), off: headerSize + nameSize(owner) + 4}
 	s := mem.forSRV()
 	start(&s.m, &s.q, &s.opt, r)
-	walk := targets.Walk()
-	b.plan(walk)
+	b := &s.b
+	b.suffix, b.left, b.off = z.serviceName(owner, key), room(r, limit), headerSize+nameSize(owner)+4
+	b.walk.Targets = targets
+	b.plan()
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
 	if b.records > len(s.srv) {
 		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
@@ -56,7 +59,7 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets,
 	if b.most4+b.most6 >= len(s.glue) {
 		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
 	}
-	b.fill(walk, z.header(owner, dns.TypeSRV))
+	b.fill(z.header(owner, dns.TypeSRV))
 	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
 	compress(&s.m, r, limit, b.plain+b.records*(nameSize(owner)-pointerSize))
 	return &s.m
@@ -78,6 +81,7 @@ func (z *Zone) serviceName(owner, key string) string {
 
 // srvBuilder makes an SRV answer in two walks over the targets: plan measures, fill makes.
 type srvBuilder struct {
+	walk   catalog.Walk
 	suffix string // of every target: the Service's own name
 	left   int    // octets of the client's buffer that are not used yet
 	off    int    // of the next record in the message
@@ -96,8 +100,8 @@ type srvBuilder struct {
 }
 
 // size is the length of a target's name, with its last dot; more than maxName if DNS cannot have it.
-func (b *srvBuilder) size(t *catalog.Walk) int {
-	label, cluster := t.Host()
+func (b *srvBuilder) size() int {
+	label, cluster := b.walk.Host()
 	if label == "" {
 		return len(b.suffix)
 	}
@@ -106,9 +110,10 @@ func (b *srvBuilder) size(t *catalog.Walk) int {
 
 func recordSize(name int) int { return pointerSize + fixedSize + srvFixed + name + 1 }
 
-func (b *srvBuilder) plan(t catalog.Walk) {
+func (b *srvBuilder) plan() {
+	t := &b.walk
 	for last := -1; t.Next(); {
-		size := b.size(&t)
+		size := b.size()
 		if size > maxName {
 			continue
 		}
@@ -131,24 +136,26 @@ func (b *srvBuilder) plan(t catalog.Walk) {
 	b.most6 = min(b.most6, b.left/(pointerSize+fixedSize+16))
 }
 
-func (b *srvBuilder) fill(t catalog.Walk, h dns.RR_Header) {
+func (b *srvBuilder) fill(h dns.RR_Header) {
+	t := &b.walk
+	t.Restart()
 	var names strings.Builder
 	name, last := "", -1
 	for i := 0; i < b.records && t.Next(); {
-		size := b.size(&t)
+		size := b.size()
 		if size > maxName {
 			continue
 		}
 		first := t.Index() != last
 		if first {
 			last = t.Index()
-			name = b.name(&names, &t)
+			name = b.name(&names)
 		}
 		s := &b.srv[i]
 		*s = dns.SRV{Hdr: h, Priority: srvPriority, Weight: srvWeight, Port: t.Number(), Target: name}
 		b.rrs = append(b.rrs, s)
 		if first {
-			b.addGlue(&t, name, h)
+			b.addGlue(name, h)
 		}
 		b.off += recordSize(size)
 		i++
@@ -156,8 +163,8 @@ func (b *srvBuilder) fill(t catalog.Walk, h dns.RR_Header) {
 }
 
 // name is the target's. All names share one allocation.
-func (b *srvBuilder) name(names *strings.Builder, t *catalog.Walk) string {
-	label, cluster := t.Host()
+func (b *srvBuilder) name(names *strings.Builder) string {
+	label, cluster := b.walk.Host()
 	if label == "" {
 		return b.suffix
 	}
@@ -174,13 +181,13 @@ func (b *srvBuilder) name(names *strings.Builder, t *catalog.Walk) string {
 }
 
 // addGlue adds the addresses of a target whose record begins at b.off, each family if all of it fits.
-func (b *srvBuilder) addGlue(t *catalog.Walk, name string, h dns.RR_Header) {
+func (b *srvBuilder) addGlue(name string, h dns.RR_Header) {
 	owner := pointerSize
 	if b.off+pointerSize+fixedSize+srvFixed >= pointerEnd {
 		owner = len(name) + 1
 	}
 	h.Name = name
-	v4, v6 := t.Addrs()
+	v4, v6 := b.walk.Addrs()
 	if n := len(v4) / 4; n > 0 && n <= len(b.a4) && n*(owner+fixedSize+4) <= b.left {
 		b.left -= n * (owner + fixedSize + 4)
 		b.plain += n * (len(name) + 1 + fixedSize + 4)
