@@ -15,13 +15,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -91,6 +88,9 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("this cluster: %w", err)
 	}
+	if err := await(ctx, local, "this cluster", f.probes); err != nil || ctx.Err() != nil {
+		return err
+	}
 	for f.cluster == "" {
 		if f.cluster, err = clusterID(ctx, local); err == nil {
 			break
@@ -111,15 +111,16 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	options, err := managerOptions(f, local, host)
-	if err != nil {
+	var a *agent.Agent
+	options := managerOptions(f)
+	if err := elect(&options, local, "clusterset-controller", func() bool { return a.Contested() }); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(local, options)
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig) }, agent.Options{
+	a, err = agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig) }, agent.Options{
 		Cluster: f.cluster, HubNamespace: f.hubNamespace, Holder: host + "_" + string(uuid.NewUUID()), Reserved: reserved,
 	})
 	if err != nil {
@@ -138,8 +139,8 @@ func agentCommand(args []string) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// It no longer leads: another replica does, or its API server is away for longer than the lease. All that it knows is to be read
-	// again, and a kubelet would make it wait longer with every restart.
+	// It no longer leads, or its membership has changed. All that it knows is to be read again, and a kubelet would make it wait longer with
+	// every restart.
 	logger.Error(err, "starting again")
 	select { // an error that comes again at once is no reason to do nothing else
 	case <-ctx.Done():
@@ -153,30 +154,11 @@ func agentCommand(args []string) error {
 	return syscall.Exec(self, os.Args, os.Environ())
 }
 
-func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options, error) {
-	// The holder is the pod: a container that crashed leads again at once. Another replica takes over well before the other members
-	// would give this one up (T1).
-	duration, deadline, retry := 30*time.Second, 25*time.Second, 2*time.Second
-	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(local, "leader-election"))
-	if err != nil {
-		return ctrl.Options{}, err
-	}
-	const name = "clusterset-controller"
+func managerOptions(f agentFlags) ctrl.Options {
 	return ctrl.Options{
 		Scheme:                 agent.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
-		LeaderElection:         true,
-		LeaderElectionResourceLockInterface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
-			Client:    clients.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: host},
-		},
-		LeaderElectionID:              name,
-		LeaderElectionNamespace:       kube.SystemNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &duration,
-		RenewDeadline:                 &deadline,
-		RetryPeriod:                   &retry,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
@@ -184,7 +166,7 @@ func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options
 				&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
 			},
 		},
-	}, nil
+	}
 }
 
 // config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client.

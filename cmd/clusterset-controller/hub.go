@@ -7,12 +7,7 @@ import (
 	"net/http"
 	"os"
 	"syscall"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -66,8 +61,12 @@ func hubCommand(args []string) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	labelMetrics(map[string]string{"clusterset": f.namespace}) // ID6
-	options, err := hubOptions(f, cfg)
-	if err != nil {
+	if err := await(ctx, cfg, "the hub", f.probes); err != nil || ctx.Err() != nil {
+		return err
+	}
+	options := hubOptions(f)
+	// One that the API server does not answer cannot write either: two leaders do no harm.
+	if err := elect(&options, cfg, "clusterset-hub-"+f.namespace, func() bool { return false }); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cfg, options)
@@ -100,36 +99,15 @@ func hubCommand(args []string) error {
 	return syscall.Exec(self, os.Args, os.Environ())
 }
 
-// hubOptions elect a leader for each clusterset by itself, and let it see that clusterset alone (P6).
-func hubOptions(f hubFlags, cfg *rest.Config) (ctrl.Options, error) {
-	host, err := os.Hostname() // a pod's name: a container that crashed leads again at once
-	if err != nil {
-		return ctrl.Options{}, err
-	}
-	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(cfg, "leader-election"))
-	if err != nil {
-		return ctrl.Options{}, err
-	}
-	duration, deadline, retry := 30*time.Second, 25*time.Second, 2*time.Second
-	name := "clusterset-hub-" + f.namespace
+// hubOptions let it see its clusterset alone, which elects a leader by itself (P6).
+func hubOptions(f hubFlags) ctrl.Options {
 	return ctrl.Options{
 		Scheme:                 hub.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
-		LeaderElection:         true,
-		LeaderElectionResourceLockInterface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
-			Client:    clients.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: host},
-		},
-		LeaderElectionID:              name,
-		LeaderElectionNamespace:       kube.SystemNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &duration,
-		RenewDeadline:                 &deadline,
-		RetryPeriod:                   &retry,
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: map[string]cache.Config{f.namespace: {}},
 		},
-	}, nil
+	}
 }

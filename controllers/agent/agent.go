@@ -132,6 +132,9 @@ func (a *Agent) Ready() error {
 	return nil
 }
 
+// Contested tells whether another agent than this one renews its member's Lease.
+func (a *Agent) Contested() bool { return a.env.Contested() }
+
 // Start runs until ctx ends, or until membership changes, which is an error (manager.Runnable).
 func (a *Agent) Start(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)

@@ -34,6 +34,13 @@ func (h *Heartbeat) yields() bool {
 	return h.rival.elder && h.Now().Sub(h.rival.seen) < h.duration
 }
 
+// Contested tells whether another agent has renewed the own Lease within a Lease's duration.
+func (h *Heartbeat) Contested() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rival.holder != "" && h.Now().Sub(h.rival.seen) < h.duration
+}
+
 // watchRival takes note of who has renewed the own Lease after this agent has.
 func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
 	spec := lease.Spec

@@ -61,6 +61,8 @@ type Env struct {
 
 	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster): nothing is published.
 	Rival func() bool
+	// Contested tells that any other agent has renewed this member's Lease within its duration.
+	Contested func() bool
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

@@ -64,6 +64,12 @@ func (a *Agent) Ready() bool {
 	return code == http.StatusOK
 }
 
+// Alive asks /healthz.
+func (a *Agent) Alive() bool {
+	code, _ := fetch("http://" + a.probe.Addr() + "/healthz")
+	return code == http.StatusOK
+}
+
 // UntilReady waits until it is, or has ended.
 func (a *Agent) UntilReady(ctx context.Context) error {
 	return a.proc.until(ctx, "ready", startLimit, a.Ready)

@@ -30,6 +30,9 @@ func outage() time.Duration {
 	return 8 * time.Second
 }
 
+// keep is the policy of these tests.
+var keep = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+
 // chaos is the clusterset of these tests; a test that fails takes it along.
 var chaos struct{ set *set }
 
@@ -57,7 +60,7 @@ func steady(t *testing.T) *steadyState {
 		}
 		// Members are away for longer than they may be; that is liveness_test.go's.
 		(&mortal{set: chaos.set}).policy(t, func(l *hubv1alpha1.LeaseSpec) {
-			*l = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+			*l = keep
 		})
 	}
 	s := &steadyState{set: chaos.set, vips: map[string]string{}}
@@ -325,16 +328,46 @@ func TestHubRestored(t *testing.T) {
 	s.settled(t)
 }
 
-// TestMemberAPIServerRestarted: CoreDNS answers from memory, and the agent goes on afterwards.
-func TestMemberAPIServerRestarted(t *testing.T) {
+// TestMemberAPIServerAway: CoreDNS answers from memory, the other member keeps the endpoints, since the agent goes on renewing for as long
+// as its own API server cannot say that another leads, and all of it goes on afterwards.
+func TestMemberAPIServerAway(t *testing.T) {
 	s := steady(t)
+	m := &mortal{set: s.set}
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) {
+		*l = hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 12, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}
+	})
+	defer m.policy(t, func(l *hubv1alpha1.LeaseSpec) { *l = keep })
 	s.members["b"].Cluster.KillAPIServer()
 	began := time.Now()
 	s.move(t)
-	for time.Since(began) < outage() {
+	for time.Since(began) < max(outage(), 50*time.Second) { // of which an agent that gave up its election would not renew for 25
 		time.Sleep(100 * time.Millisecond)
 	}
 	if err := s.members["b"].Cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.settled(t)
+}
+
+// TestAgentStartsWithoutItsAPIServer: it waits, and answers its probes.
+func TestAgentStartsWithoutItsAPIServer(t *testing.T) {
+	s := steady(t)
+	b := s.members["b"]
+	b.Cluster.KillAPIServer()
+	b.Agent.Kill()
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent waits", func() error {
+		if log := b.Agent.Log(); !strings.Contains(log, "waiting for the API server of this cluster") {
+			return fmt.Errorf("log: %s", log)
+		}
+		if !b.Agent.Alive() || b.Agent.Ready() {
+			return fmt.Errorf("alive %v, ready %v; want alive and not ready", b.Agent.Alive(), b.Agent.Ready())
+		}
+		return nil
+	})
+	if err := b.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.settled(t)

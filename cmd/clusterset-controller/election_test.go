@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// scripted is a lock whose answers are given.
+type scripted struct {
+	resourcelock.Interface
+	holder string
+	err    error
+}
+
+func (s *scripted) Identity() string { return "me" }
+
+func (s *scripted) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: s.holder}, nil, s.err
+}
+
+func (s *scripted) Create(context.Context, resourcelock.LeaderElectionRecord) error { return s.err }
+
+func (s *scripted) Update(context.Context, resourcelock.LeaderElectionRecord) error { return s.err }
+
+// TestALeaderStaysOneForWantOfAnAnswer: and for nothing else.
+func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
+	resource := coordinationv1.Resource("leases")
+	refused := errors.New("connect: connection refused")
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	for name, c := range map[string]struct {
+		before    func(l *lock, s *scripted)
+		err       error
+		contested bool
+		stays     bool
+	}{
+		"no connection":                    {err: refused, stays: true},
+		"no answer in time":                {err: context.DeadlineExceeded, stays: true},
+		"no store behind the API server":   {err: apierrors.NewInternalError(errors.New("etcdserver: no leader")), stays: true},
+		"the API server has too much work": {err: apierrors.NewTooManyRequests("later", 1), stays: true},
+		"another has written it":           {err: apierrors.NewConflict(resource, "x", errors.New("changed"))},
+		"it is gone":                       {err: apierrors.NewNotFound(resource, "x")},
+		"no permission":                    {err: apierrors.NewForbidden(resource, "x", errors.New("no"))},
+		"another is at work":               {err: refused, contested: true},
+		"never held":                       {err: refused, before: func(l *lock, _ *scripted) { l.held.Store(false) }},
+		"seen with another": {err: refused, before: func(l *lock, s *scripted) {
+			s.holder = "other"
+			_, _, _ = l.Get(t.Context())
+		}},
+		"seen with itself": {err: refused, stays: true, before: func(l *lock, s *scripted) {
+			s.holder = "me"
+			_, _, _ = l.Get(t.Context())
+		}},
+		"given back": {err: refused, before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) }},
+	} {
+		s := &scripted{}
+		l := &lock{Interface: s, contested: func() bool { return c.contested }}
+		if err := l.Create(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		if c.before != nil {
+			c.before(l, s)
+		}
+		s.err = c.err
+		if err := l.Update(t.Context(), mine); (err == nil) != c.stays {
+			t.Errorf("%s: %v, want that it stays: %v", name, err, c.stays)
+		}
+	}
+}
