@@ -17,7 +17,7 @@ build: ## the programs, and bin/clusterset-lab
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: build ## a real control plane, our CoreDNS, and the questions a reader wants to ask (KEEP=1: leave it running)
+demo: build ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: leave it running)
 	bin/clusterset-lab demo
 
 .PHONY: lab-down
