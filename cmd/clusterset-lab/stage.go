@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -120,15 +121,20 @@ func (s *stage) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range s.members() {
+	errs := make([]error, len(s.members()))
+	var all sync.WaitGroup
+	for i, m := range s.members() {
 		command("kubectl --context=%s apply -k deploy/coredns", m.id)
-		m.dns, err = lab.ServeDNS(ctx, m.cluster, func(kubeconfig string) (string, error) {
-			corefile, _, err := adapt(string(example), kubeconfig)
-			return corefile, err
+		all.Go(func() {
+			m.dns, errs[i] = lab.ServeDNS(ctx, m.cluster, func(kubeconfig string) (string, error) {
+				corefile, _, err := adapt(string(example), kubeconfig)
+				return corefile, err
+			})
 		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.id, err)
-		}
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	text("with corefile.example but for")
 	text("%s", s.west.dns.Fill(shown))

@@ -142,9 +142,7 @@ func HubMember(root, id string) string {
 func (c *ClusterSet) Stop() {
 	for _, m := range c.Members {
 		m.Agent.Stop()
-		if m.DNS != nil {
-			m.DNS.Stop()
-		}
+		m.DNS.Stop()
 		if m.Cluster != nil {
 			m.Cluster.Stop()
 		}

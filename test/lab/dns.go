@@ -185,6 +185,9 @@ func (d *DNS) Kill() { d.proc.kill() }
 
 // Stop ends it, and deletes what was written.
 func (d *DNS) Stop() {
+	if d == nil {
+		return
+	}
 	d.proc.kill()
 	for _, p := range []*Port{d.port, d.ready, d.metric, d.health} {
 		p.Release()
