@@ -95,7 +95,10 @@ func (l *leave) withdraw(ctx context.Context) error {
 			leaving.Annotations = map[string]string{}
 		}
 		leaving.Annotations[clusterset.AnnotationLeaving] = value
-		if err := l.Member.Patch(ctx, leaving, client.MergeFrom(l.was), client.FieldOwner(manifest.FieldManager)); err != nil {
+		err := cluster.Settled(ctx, func(ctx context.Context) error {
+			return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.was), client.FieldOwner(manifest.FieldManager))
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", l.Member.Name, err)
 		}
 	}
