@@ -114,7 +114,7 @@ func Settled(ctx context.Context, write func(context.Context) error) error {
 	var refused error
 	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
 		refused = write(ctx)
-		if apierrors.IsForbidden(refused) && strings.Contains(refused.Error(), "failed to configure policy") {
+		if refused != nil && strings.Contains(refused.Error(), "failed to configure policy") { // its reason is Invalid
 			return false, "", refused
 		}
 		return true, "", nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -15,6 +16,7 @@ func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{Group: "about.k8s.io", Resource: "clusterproperties"}, "clusterset.k8s.io", errors.New(why))
 	}
 	early := forbidden("ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind")
+	early.(*apierrors.StatusError).ErrStatus.Reason = metav1.StatusReasonInvalid // as API servers say it
 	for name, c := range map[string]struct {
 		says  []error
 		wants error
