@@ -34,6 +34,7 @@ type Facts struct {
 	Slices         []discoveryv1.EndpointSlice       // those of the import
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
 	Alike          []types.NamespacedName            // imports of the same name in other namespaces
+	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
 }
 
 // Report is the explanation.
@@ -80,6 +81,8 @@ type Exporter struct {
 	Held     string    `json:"held,omitempty"`   // why it stands although the hub does not show it so
 	Dead     string    `json:"dead,omitempty"`   // since when its cluster counts as dead, and what becomes of its endpoints
 	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
+	// Preferred is by what its endpoints, or some of them, stand before others here: the VIP sends them all traffic, or they are answered first.
+	Preferred string `json:"preferred,omitempty"`
 }
 
 // Property is one thing that the clusters may disagree on, and what came of it.
@@ -126,9 +129,10 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 func Explain(f *Facts) Report {
 	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError}
 	exports, refused := f.exports()
+	t := topology(f.Corefile)
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
-		r.answer(f)
+		r.answer(f, t)
 	}
 	if len(exports) > 0 {
 		slices.SortFunc(exports, precedes)
@@ -136,6 +140,7 @@ func Explain(f *Facts) Report {
 		r.exporters(f, exports)
 		r.Properties = properties(exports, &merged)
 		r.Withheld = withheld(f, exports, &merged)
+		r.near(f, t)
 	}
 	r.Withheld = append(r.Withheld, refused...)
 	r.Problems = problems(f, exports, r.Outcome)
@@ -189,6 +194,18 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 			}
 		}
 		r.Exporters = append(r.Exporters, x)
+	}
+	r.chosen(exports[0].Preference)
+}
+
+// chosen marks this cluster's share where the VIP sends traffic to it alone.
+func (r *Report) chosen(p hubv1alpha1.Preference) {
+	if slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Silent }) {
+		for i := range r.Exporters {
+			if x := &r.Exporters[i]; x.Here && !x.Silent {
+				x.Preferred = string(p)
+			}
+		}
 	}
 }
 
