@@ -33,7 +33,7 @@ type Facts struct {
 	Import         *mcsv1beta1.ServiceImport         // what CoreDNS answers from
 	Slices         []discoveryv1.EndpointSlice       // those of the import
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
-	Alike          []types.NamespacedName            // imports of the same name in other namespaces
+	Alike          []types.NamespacedName            // imports that may have been meant
 	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
 }
 
@@ -123,6 +123,38 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 		return types.NamespacedName{}, fmt.Errorf("%q is no name of a Service: give SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, or SERVICE with -n NAMESPACE", name, Zone)
 	}
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
+}
+
+// Alike tells whether somebody who asks for name may mean other: the namespace is forgotten, or up to two letters are mistyped.
+func Alike(name, other types.NamespacedName) bool {
+	if name.Namespace != other.Namespace {
+		return name.Name == other.Name
+	}
+	return name.Name != other.Name && distance(name.Name, other.Name) <= min(2, len(name.Name)/2)
+}
+
+// distance is how many letters must be changed, added, left out, or swapped with the next one.
+func distance(a, b string) int {
+	var before, last, row []int
+	for i := range len(a) + 1 {
+		before, last, row = last, row, make([]int, len(b)+1)
+		for j := range row {
+			if i == 0 || j == 0 {
+				row[j] = i + j
+				continue
+			}
+			row[j] = min(last[j], row[j-1]) + 1
+			if a[i-1] == b[j-1] {
+				row[j] = min(row[j], last[j-1])
+			} else {
+				row[j] = min(row[j], last[j-1]+1)
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
 }
 
 // Explain makes the report.

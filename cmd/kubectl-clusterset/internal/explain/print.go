@@ -51,7 +51,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	table.Write(out, "ANSWERS", nil, answers)
 	table.Write(out, "HOSTS", nil, hosts)
-	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "SINCE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
+	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
 	table.Write(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHERWISE IN"}, properties)
 	table.Write(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 }

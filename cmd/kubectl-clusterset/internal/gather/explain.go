@@ -63,8 +63,8 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		var imports mcsv1beta1.ServiceImportList
 		errs = append(errs, ignoreNoMatch(c.List(ctx, &imports)))
 		for i := range imports.Items {
-			if imports.Items[i].Name == name.Name {
-				f.Alike = append(f.Alike, types.NamespacedName{Namespace: imports.Items[i].Namespace, Name: name.Name})
+			if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Alike(name, other) {
+				f.Alike = append(f.Alike, other)
 			}
 		}
 	}
