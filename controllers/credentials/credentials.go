@@ -62,7 +62,11 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = r.HubNamespace, account
 	if err := hub.SubResource("token").Create(ctx, owner, request); err != nil {
-		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", time.Unix(old.Expires, 0).UTC().Format(time.RFC3339), err)
+		ends := time.Unix(old.Expires, 0).UTC()
+		if r.Now().After(ends) {
+			return again, fmt.Errorf("this member's token ran out at %s: kubectl clusterset join --renew; id and VIPs stay: %w", ends.Format(time.RFC3339), err)
+		}
+		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", ends.Format(time.RFC3339), err)
 	}
 	renewed := secret.DeepCopy()
 	renewed.Data[tokenKey] = []byte(request.Status.Token)
