@@ -17,7 +17,7 @@ build: ## the programs, and bin/clusterset-lab
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: build ## a real control plane, our CoreDNS, and the questions a reader wants to ask (KEEP=1: leave it running)
+demo: build ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: leave it running)
 	bin/clusterset-lab demo
 
 .PHONY: lab-down
@@ -33,6 +33,7 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -run 'TestL1|TestL4' -timeout 80m ./test/integration/...
 	CHAOS=1 test/run -count=1 -v -run 'TestAgentsKilled|TestHub|TestMemberAPI|TestAgentStarts|TestTwoAtOnce|TestT1|TestS3' -timeout 80m ./test/members/...
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/cli/...
+	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
 
 .PHONY: model
 model: ## a million random inputs of Merge beside its model

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // question is one that a reader would ask, with the only right answer.
@@ -33,7 +31,7 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing, s.unexporting} {
+	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing, s.leaving, s.unexporting} {
 		if err := act(ctx); err != nil {
 			return s, err
 		}
@@ -42,98 +40,103 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	return s, nil
 }
 
-// exporting: north exports, and both clusters have the names.
+// exporting: east exports, and both clusters have the names.
 func (s *stage) exporting(ctx context.Context) error {
-	title("North exports both; each cluster gives web an address of its own")
-	if err := s.ask(ctx, s.south, question{"before: the name does not exist", web, "A", nil, no}); err != nil {
+	title("East exports both; each cluster gives web an address of its own")
+	if err := s.ask(ctx, s.west, question{"before: the name does not exist", web, "A", nil, no}); err != nil {
 		return err
 	}
-	if err := s.export(ctx, s.north, "web", "db"); err != nil {
+	if err := s.export(ctx, s.east, "web", "db"); err != nil {
 		return err
 	}
-	for _, m := range s.set.Members {
-		vip, err := s.vip(ctx, m)
-		if err != nil {
-			return err
-		}
-		if err := s.ask(ctx, m, question{"the clusterset IP in " + m.ID, web, "A", []string{vip}, ok}); err != nil {
-			return err
+	for _, m := range s.members() {
+		for _, family := range []string{"A", "AAAA"} {
+			vip, err := s.vip(ctx, m, family)
+			if err != nil {
+				return err
+			}
+			if err := s.ask(ctx, m, question{"the clusterset IP in " + m.id, web, family, []string{vip}, ok}); err != nil {
+				return err
+			}
 		}
 	}
-	return s.askAll(ctx, s.south, []question{
+	return s.askAll(ctx, s.west, []question{
 		{"the port by its name", "_https._tcp." + web, "SRV", []string{"0 100 443 " + web}, ok},
-		{"db is headless: every ready pod, north's, asked for in south", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok},
+		{"db is headless: every ready pod, east's, asked for in west", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok},
 		{"what nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, no},
 		{"and cluster.local is answered as ever", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"}, ok},
 	})
 }
 
-// together: south exports, too.
+// together: west exports, too.
 func (s *stage) together(ctx context.Context) error {
-	title("South exports the same; both together are the Service")
-	if err := s.export(ctx, s.south, "web", "db"); err != nil {
+	title("West exports the same; both together are the Service")
+	if err := s.export(ctx, s.west, "web", "db"); err != nil {
 		return err
 	}
 	all := []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}
-	if err := s.ask(ctx, s.north, question{"the pods of both clusters", db, "A", all, ok}); err != nil {
+	if err := s.ask(ctx, s.east, question{"the pods of both clusters", db, "A", all, ok}); err != nil {
 		return err
 	}
-	return s.askAll(ctx, s.north, []question{
-		{"db-0 is in both clusters; this one is south's", "db-0.south." + db, "A", []string{"10.2.0.10"}, ok},
+	return s.askAll(ctx, s.east, []question{
+		{"db-0 is in both clusters; this one is west's", "db-0.west." + db, "A", []string{"10.2.0.10"}, ok},
 		{"the same with port and name of each, the name of its cluster in it", "_postgres._tcp." + db, "SRV", []string{
-			"0 100 5432 db-0.north." + db, "0 100 5432 db-0.south." + db, "0 100 5432 db-1.north." + db, "0 100 5432 db-1.south." + db}, ok},
+			"0 100 5432 db-0.east." + db, "0 100 5432 db-0.west." + db, "0 100 5432 db-1.east." + db, "0 100 5432 db-1.west." + db}, ok},
 	})
 }
 
-// following: a pod of north goes unready, and comes back.
+// following: a pod of east goes unready, and comes back.
 func (s *stage) following(ctx context.Context) error {
-	title("A pod in north goes unready, and is ready again: south follows")
+	title("A pod in east goes unready, and is ready again: west follows")
 	if err := s.ready(ctx, false, []string{"10.1.0.11", "10.2.0.10", "10.2.0.11"}); err != nil {
 		return err
 	}
 	return s.ready(ctx, true, []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"})
 }
 
-// ready makes db-0 of north ready or not, and measures until south's answer follows.
+// ready makes db-0 of east ready or not, and measures until west's answer follows.
 func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/endpoints/0/conditions/ready","value":%v}]`, ready)
-	if _, err := s.kubectl(ctx, s.north, "patch", "endpointslice", "db-1", "--type=json", "-p", patch); err != nil {
+	if _, err := s.kubectl(ctx, s.east, "patch", "endpointslice", "db-1", "--type=json", "-p", patch); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := s.until(ctx, s.south, question{"", db, "A", want, ok}); err != nil {
+	if err := s.until(ctx, s.west, question{"", db, "A", want, ok}); err != nil {
 		return err
 	}
-	text("%d ms after kubectl, dig in south gives %s", time.Since(began).Milliseconds(), strings.Join(want, " "))
+	text("%d ms after kubectl, dig in west gives %s", time.Since(began).Milliseconds(), strings.Join(want, " "))
 	return nil
 }
 
 // disagreeing: a conflict, its explanation, and its end.
 func (s *stage) disagreeing(ctx context.Context) error {
-	title("South changes a port: the clusters disagree, north's older export wins, and both users are told")
-	vip, err := s.vip(ctx, s.north)
+	title("West changes a port: the clusters disagree, east's older export wins, and both users are told")
+	vip, err := s.vip(ctx, s.east, "A")
 	if err != nil {
 		return err
 	}
 	patch := `[{"op":"replace","path":"/spec/ports/0/port","value":8443}]`
-	if _, err := s.kubectl(ctx, s.south, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
+	if _, err := s.kubectl(ctx, s.west, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
 		return err
 	}
 	if err := s.conflict(ctx, "True"); err != nil {
 		return err
 	}
-	for _, m := range s.set.Members {
+	for _, m := range s.members() {
 		out, err := s.kubectl(ctx, m, "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].message}`)
 		if err != nil {
 			return err
 		}
 		text("%s", out)
 	}
-	if err := s.ask(ctx, s.north, question{"nothing that worked stopped", web, "A", []string{vip}, ok}); err != nil {
+	if err := s.plugins(ctx, []plugin{{"what the name is made of, and who won what", explainWeb}}); err != nil {
+		return err
+	}
+	if err := s.ask(ctx, s.east, question{"nothing that worked stopped", web, "A", []string{vip}, ok}); err != nil {
 		return err
 	}
 	patch = `[{"op":"replace","path":"/spec/ports/0/port","value":443}]`
-	if _, err := s.kubectl(ctx, s.south, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
+	if _, err := s.kubectl(ctx, s.west, "patch", "service", "web", "--type=json", "-p", patch); err != nil {
 		return err
 	}
 	if err := s.conflict(ctx, "False"); err != nil {
@@ -146,9 +149,9 @@ func (s *stage) disagreeing(ctx context.Context) error {
 // conflict waits until both ServiceExports say so.
 func (s *stage) conflict(ctx context.Context, status string) error {
 	deadline := time.Now().Add(limit)
-	for _, m := range s.set.Members {
+	for _, m := range s.members() {
 		for {
-			out, err := m.Cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
+			out, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
 			if err != nil {
 				return err
 			}
@@ -156,23 +159,23 @@ func (s *stage) conflict(ctx context.Context, status string) error {
 				break
 			}
 			if time.Now().After(deadline) {
-				return s.wrong(m, fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.ID, out, status))
+				return s.wrong(fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.id, out, status))
 			}
 		}
 	}
 	return nil
 }
 
-// failing: the API servers of south and of the hub are killed.
+// failing: the API servers of west and of the hub are killed.
 func (s *stage) failing(ctx context.Context) error {
-	title("The API servers of the hub and of south are killed, and every answer in south stays")
-	vip, err := s.vip(ctx, s.south)
+	title("The API servers of the hub and of west are killed, and every answer in west stays")
+	vip, err := s.vip(ctx, s.west, "A")
 	if err != nil {
 		return err
 	}
-	s.set.Hub.KillAPIServer()
-	s.south.Cluster.KillAPIServer()
-	err = s.askAll(ctx, s.south, []question{
+	s.hub.KillAPIServer()
+	s.west.cluster.KillAPIServer()
+	err = s.askAll(ctx, s.west, []question{
 		{"CoreDNS answers from memory", web, "A", []string{vip}, ok},
 		{"and knows every pod of both clusters", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok},
 	})
@@ -180,26 +183,44 @@ func (s *stage) failing(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if err := errors.Join(s.set.Hub.StartAPIServer(ctx), s.south.Cluster.StartAPIServer(ctx)); err != nil {
+	if err := errors.Join(s.hub.StartAPIServer(ctx), s.west.cluster.StartAPIServer(ctx)); err != nil {
 		return err
 	}
 	text("they are back after %.1f s", time.Since(began).Seconds())
 	return nil
 }
 
+// leaving: west is taken out, and put back.
+func (s *stage) leaving(ctx context.Context) error {
+	title("West leaves, its Services and exports untouched; and joins again")
+	if err := s.plugins(ctx, []plugin{{"its agent withdraws what it published; then all that join brought is deleted", leaveWest}}); err != nil {
+		return err
+	}
+	if err := s.ask(ctx, s.east, question{"east's pods are left", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok}); err != nil {
+		return err
+	}
+	if err := s.ask(ctx, s.west, question{"and west is on its own", db, "A", nil, no}); err != nil {
+		return err
+	}
+	if err := s.plugins(ctx, []plugin{{"the same id is free again", joinWest}}); err != nil {
+		return err
+	}
+	return s.ask(ctx, s.west, question{"as if it had never left", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok})
+}
+
 // unexporting: one share goes, then the name.
 func (s *stage) unexporting(ctx context.Context) error {
-	title("North takes its exports back, then south: the names are gone")
-	if _, err := s.kubectl(ctx, s.north, "delete", "serviceexport", "web", "db"); err != nil {
+	title("East takes its exports back, then west: the names are gone")
+	if _, err := s.kubectl(ctx, s.east, "delete", "serviceexport", "web", "db"); err != nil {
 		return err
 	}
-	if err := s.ask(ctx, s.north, question{"south's pods are left", db, "A", []string{"10.2.0.10", "10.2.0.11"}, ok}); err != nil {
+	if err := s.ask(ctx, s.east, question{"west's pods are left", db, "A", []string{"10.2.0.10", "10.2.0.11"}, ok}); err != nil {
 		return err
 	}
-	if _, err := s.kubectl(ctx, s.south, "delete", "serviceexport", "web", "db"); err != nil {
+	if _, err := s.kubectl(ctx, s.west, "delete", "serviceexport", "web", "db"); err != nil {
 		return err
 	}
-	for _, m := range s.set.Members {
+	for _, m := range s.members() {
 		if err := s.ask(ctx, m, question{"nobody exports it any more", web, "A", nil, no}); err != nil {
 			return err
 		}
@@ -208,7 +229,7 @@ func (s *stage) unexporting(ctx context.Context) error {
 }
 
 // until asks until the answer is right.
-func (s *stage) until(ctx context.Context, m *lab.Member, q question) error {
+func (s *stage) until(ctx context.Context, m *member, q question) error {
 	deadline := time.Now().Add(limit)
 	for {
 		got, err := dig(ctx, m, q.name, q.qtype)
@@ -220,20 +241,20 @@ func (s *stage) until(ctx context.Context, m *lab.Member, q question) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return s.wrong(m, fmt.Errorf("a minute after the change: %w", wrong))
+			return s.wrong(fmt.Errorf("a minute after the change: %w", wrong))
 		}
 	}
 }
 
 // ask waits for the right answer to a question after a change, and shows it.
-func (s *stage) ask(ctx context.Context, m *lab.Member, q question) error {
+func (s *stage) ask(ctx context.Context, m *member, q question) error {
 	if err := s.until(ctx, m, q); err != nil {
 		return err
 	}
 	return s.check(ctx, m, q)
 }
 
-func (s *stage) askAll(ctx context.Context, m *lab.Member, questions []question) error {
+func (s *stage) askAll(ctx context.Context, m *member, questions []question) error {
 	for _, q := range questions {
 		if err := s.ask(ctx, m, q); err != nil {
 			return err
@@ -243,9 +264,9 @@ func (s *stage) askAll(ctx context.Context, m *lab.Member, questions []question)
 }
 
 // check asks and shows a question. Its error is what is wrong with the answer.
-func (s *stage) check(ctx context.Context, m *lab.Member, q question) error {
+func (s *stage) check(ctx context.Context, m *member, q question) error {
 	remark(q.why)
-	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.ID)
+	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.id)
 	got, err := dig(ctx, m, q.name, q.qtype)
 	if err != nil {
 		return err
@@ -257,7 +278,7 @@ func (s *stage) check(ctx context.Context, m *lab.Member, q question) error {
 		text("%s", d)
 	}
 	if err := q.judge(got); err != nil {
-		return s.wrong(m, err)
+		return s.wrong(err)
 	}
 	return nil
 }
@@ -276,12 +297,12 @@ type answer struct {
 	data   []string // of the answer section, sorted, since loadbalance shuffles
 }
 
-func digArgs(m *lab.Member) string {
-	host, port, _ := net.SplitHostPort(m.DNS.Addr()) // the laboratory's own
+func digArgs(m *member) string {
+	host, port, _ := net.SplitHostPort(m.dns.Addr()) // the laboratory's own
 	return "@" + host + " -p " + port
 }
 
-func dig(ctx context.Context, m *lab.Member, name, qtype string) (answer, error) {
+func dig(ctx context.Context, m *member, name, qtype string) (answer, error) {
 	args := append(strings.Fields(digArgs(m)), name, qtype, "+nocookie", "+noall", "+comments", "+answer")
 	out, err := exec.CommandContext(ctx, "dig", args...).CombinedOutput()
 	if err != nil {

@@ -38,6 +38,24 @@ func TestOnlyTheRightAnswerPasses(t *testing.T) {
 	}
 }
 
+// TestDocumentsTellTheSameCommands: what a reader saw in the demo is what the guide tells to type.
+func TestDocumentsTellTheSameCommands(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile(filepath.Join(root, "docs/start.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{initHub, joinEast, joinWest, showStatus, explainWeb, leaveWest} {
+		line = "kubectl clusterset " + strings.ReplaceAll(line, image, "REGISTRY/clusterset-controller:VERSION")
+		if !strings.Contains(string(guide), line) {
+			t.Errorf("docs/start.md does not have %q", line)
+		}
+	}
+}
+
 func TestCorefileExampleHasTheLinesThatTheDemoChanges(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {

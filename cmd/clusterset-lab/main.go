@@ -1,4 +1,4 @@
-// Command clusterset-lab shows the product on a real control plane of the laboratory (test/lab), and keeps one running for those who
+// Command clusterset-lab shows the product on real control planes of the laboratory (test/lab), and keeps one running for those who
 // want to try things. make demo and make lab-down call it.
 package main
 
@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-const usage = `usage: clusterset-lab demo    a real control plane, our CoreDNS, and questions with checked answers; then all of it goes
+const usage = `usage: clusterset-lab demo    a hub and two clusters made a clusterset, and questions with checked answers; then all of it goes
                               KEEP=1: it stays, and bin/lab.env, to be sourced, tells where it is
        clusterset-lab up      the same without questions; it stays
        clusterset-lab env     print bin/lab.env

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -27,9 +29,39 @@ func remark(s string) { fmt.Printf("    # %s\n", s) }
 // command is what a user would type.
 func command(format string, args ...any) { fmt.Printf("    $ "+format+"\n", args...) }
 
+// quoted is what a shell takes for args, none of which has a single quote.
+func quoted(args []string) string {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if strings.ContainsAny(a, ` "$&|;<>()[]{}*?`) {
+			out[i] = "'" + a + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // text is what comes of it.
 func text(format string, args ...any) {
 	for _, line := range strings.Split(strings.TrimRight(fmt.Sprintf(format, args...), "\n"), "\n") {
 		fmt.Println("      " + strings.TrimRight(line, " "))
+	}
+}
+
+// indented shows what a program says while it says it.
+type indented struct{ line []byte }
+
+func (w *indented) Write(b []byte) (int, error) {
+	w.line = append(w.line, b...)
+	if end := bytes.LastIndexByte(w.line, '\n'); end >= 0 {
+		text("%s", w.line[:end])
+		w.line = append([]byte(nil), w.line[end+1:]...)
+	}
+	return len(b), nil
+}
+
+// end shows what is left without a line's end.
+func (w *indented) end() {
+	if len(w.line) > 0 {
+		text("%s", w.line)
 	}
 }

@@ -15,12 +15,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,7 +92,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		},
 		Families: kube.Families(mgr.GetClient(), time.Now),
 		Now:      time.Now,
-		Events:   recorder{mgr.GetEventRecorder(kube.Manager)},
+		Events:   kube.Recorder(mgr.GetEventRecorder(kube.Manager)),
 	}
 	a.env.Connections = a.dials.Load
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
@@ -208,9 +206,9 @@ func (a *Agent) run(ctx context.Context) error {
 
 // start adds a controller with its local watches.
 func (a *Agent) start(c kube.Controller) error {
-	ctl, err := controller.New(c.Name, a.mgr, controller.Options{
-		Reconciler: quiet{c.Reconciler, backoff()}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: backoff(),
-	})
+	o := c.Options()
+	o.MaxConcurrentReconciles = concurrency(c.Name)
+	ctl, err := controller.New(c.Name, a.mgr, o)
 	if err != nil {
 		return err
 	}
@@ -269,35 +267,4 @@ func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 		}
 	}
 	return nil
-}
-
-// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
-// concurrency works. The passes come less often as long as it lasts.
-type quiet struct {
-	reconcile.Reconciler
-	retry workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	res, err := q.Reconciler.Reconcile(ctx, req)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: q.retry.When(req)}, nil
-	}
-	q.retry.Forget(req)
-	return res, err
-}
-
-// backoff of what failed: after a long outage nothing may wait for minutes.
-func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
-}
-
-// recorder reports to the events API.
-type recorder struct{ events.EventRecorder }
-
-func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
-	if len(message) > 1024 { // the API's limit
-		message = message[:1020] + " …"
-	}
-	r.Eventf(about, nil, eventType, reason, "Reconcile", "%s", message)
 }

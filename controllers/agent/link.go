@@ -16,6 +16,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
@@ -37,11 +38,11 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
 			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
 		}
-		if err := served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace)); err != nil {
-			return err
+		if err != nil {
+			return membership.Refused(err)
 		}
 		uncached, err := a.dial()
 		if err == nil {

@@ -2,14 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -43,30 +41,10 @@ func (c *collector) token(ch chan<- prometheus.Metric) {
 	if err != nil {
 		return // there is no kubeconfig yet, which the log says
 	}
-	issued, expires, ok := validity(cfg.BearerToken)
-	if !ok {
+	token, err := clusterset.ParseToken(cfg.BearerToken)
+	if err != nil {
 		return
 	}
-	c.gauge(ch, c.tokenExpires, float64(expires))
-	c.gauge(ch, c.tokenLives, float64(expires-issued))
-}
-
-// validity is what a JSON Web Token says of itself (RFC 7519 §4.1), in Unix seconds; the hub is who checks it.
-func validity(token string) (issued, expires int64, ok bool) {
-	parts := strings.Split(strings.TrimSpace(token), ".")
-	if len(parts) != 3 {
-		return 0, 0, false
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return 0, 0, false
-	}
-	var claims struct {
-		Issued  int64 `json:"iat"`
-		Expires int64 `json:"exp"`
-	}
-	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= claims.Issued {
-		return 0, 0, false
-	}
-	return claims.Issued, claims.Expires, true
+	c.gauge(ch, c.tokenExpires, float64(token.Expires))
+	c.gauge(ch, c.tokenLives, token.Lifetime().Seconds())
 }

@@ -4,11 +4,7 @@ package credentials
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,7 +41,7 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	if secret == nil {
 		return unknown, fmt.Errorf("there is no Secret %s/%s: the credentials for the hub come from elsewhere, and must be renewed there", kube.SystemNamespace, clusterset.SecretHub)
 	}
-	old, err := parse(string(secret.Data[tokenKey]))
+	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {
 		return unknown, fmt.Errorf("key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one", tokenKey, kube.SystemNamespace, clusterset.SecretHub, err)
 	}
@@ -53,20 +49,24 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
 		return unknown, fmt.Errorf("the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one", kube.SystemNamespace, clusterset.SecretHub, old.Subject, want)
 	}
-	if due := old.due(r.Now()); due > 0 {
-		return due, nil
+	if wait := due(old, r.Now()); wait > 0 {
+		return wait, nil
 	}
-	again = old.lifetime() / (4 * share)
+	again = old.Lifetime() / (4 * share)
 	hub, err := r.Hub()
 	if err != nil {
 		return again, err
 	}
-	seconds := int64(old.lifetime() / time.Second)
+	seconds := int64(old.Lifetime() / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = r.HubNamespace, account
 	if err := hub.SubResource("token").Create(ctx, owner, request); err != nil {
-		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", time.Unix(old.Expires, 0).UTC().Format(time.RFC3339), err)
+		ends := time.Unix(old.Expires, 0).UTC()
+		if r.Now().After(ends) {
+			return again, fmt.Errorf("this member's token ran out at %s: kubectl clusterset join --renew; id and VIPs stay: %w", ends.Format(time.RFC3339), err)
+		}
+		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", ends.Format(time.RFC3339), err)
 	}
 	renewed := secret.DeepCopy()
 	renewed.Data[tokenKey] = []byte(request.Status.Token)
@@ -74,41 +74,14 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 		return again, err
 	}
 	log.FromContext(ctx).Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
-	return old.lifetime() / share, nil
+	return old.Lifetime() / share, nil
 }
-
-// claims are a token's, as its issuer wrote them (RFC 7519). Nothing is decided on them that the hub does not check.
-type claims struct {
-	Subject string `json:"sub"`
-	Issued  int64  `json:"iat"`
-	Expires int64  `json:"exp"`
-}
-
-func parse(token string) (c claims, err error) {
-	parts := strings.Split(strings.TrimSpace(token), ".")
-	if len(parts) != 3 {
-		return c, errors.New("it is no JSON Web Token")
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
-	}
-	if err := json.Unmarshal(payload, &c); err != nil {
-		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
-	}
-	if c.Expires <= c.Issued {
-		return c, errors.New("it has no lifetime")
-	}
-	return c, nil
-}
-
-func (c claims) lifetime() time.Duration { return time.Duration(c.Expires-c.Issued) * time.Second }
 
 // due is how long until it is to be renewed. A token from the future is the work of a clock that is wrong: nothing is to wait for it.
-func (c claims) due(now time.Time) time.Duration {
-	age := now.Sub(time.Unix(c.Issued, 0))
-	if age < -c.lifetime()/share {
+func due(t clusterset.Token, now time.Time) time.Duration {
+	age := now.Sub(time.Unix(t.Issued, 0))
+	if age < -t.Lifetime()/share {
 		return 0
 	}
-	return c.lifetime()/share - age
+	return t.Lifetime()/share - age
 }

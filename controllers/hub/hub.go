@@ -12,17 +12,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -63,7 +59,7 @@ func New(mgr manager.Manager, namespace string) (*Hub, error) {
 		Hub:          mgr.GetClient,
 		HubNow:       mgr.GetAPIReader,
 		Now:          time.Now,
-		Events:       recorder{mgr.GetEventRecorder(kube.Manager)},
+		Events:       kube.Recorder(mgr.GetEventRecorder(kube.Manager)),
 	}
 	return h, metrics.Registry.Register(newCollector(h))
 }
@@ -87,7 +83,7 @@ func (h *Hub) Start(ctx context.Context) error {
 		return nil
 	}
 	for _, c := range Controllers(h.env) {
-		ctl, err := controller.New(c.Name, h.mgr, controller.Options{Reconciler: quiet{c.Reconciler, backoff()}, RateLimiter: backoff()})
+		ctl, err := controller.New(c.Name, h.mgr, c.Options())
 		if err != nil {
 			return err
 		}
@@ -138,31 +134,4 @@ func (h *Hub) found(ctx context.Context) error {
 		return fmt.Errorf("namespace %s holds no ClusterSet: kubectl apply -k deploy/hub/clusterset", h.env.HubNamespace)
 	}
 	return nil
-}
-
-// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
-// concurrency works.
-type quiet struct {
-	reconcile.Reconciler
-	retry workqueue.TypedRateLimiter[reconcile.Request]
-}
-
-func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	res, err := q.Reconciler.Reconcile(ctx, req)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: q.retry.When(req)}, nil
-	}
-	q.retry.Forget(req)
-	return res, err
-}
-
-func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
-}
-
-// recorder reports to the events API.
-type recorder struct{ events.EventRecorder }
-
-func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
-	r.Eventf(about, nil, eventType, reason, "Reconcile", "%s", message)
 }

@@ -34,7 +34,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 	if progress != clusterset.LeavingForced && progress != clusterset.LeavingWithdrawn {
 		if err := g.withdraw(ctx); err != nil {
 			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w; if the hub is gone for good: kubectl annotate clusterproperty %s %s=%s --overwrite",
-				refused(err), clusterset.PropertySet, clusterset.AnnotationLeaving, clusterset.LeavingForced)
+				Refused(err), clusterset.PropertySet, clusterset.AnnotationLeaving, clusterset.LeavingForced)
 		}
 		set = set.DeepCopy()
 		set.Annotations[clusterset.AnnotationLeaving] = clusterset.LeavingWithdrawn

@@ -99,7 +99,7 @@ func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, err
 func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(g.HubNamespace)); err != nil {
-		return "", refused(err)
+		return "", Refused(err)
 	}
 	if len(sets.Items) != 1 {
 		return "", fmt.Errorf("namespace %s of the hub holds %d ClusterSets, and must hold one: kubectl clusterset init", g.HubNamespace, len(sets.Items))
@@ -139,8 +139,8 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	return name, nil
 }
 
-// refused says what it means that the hub does not take this member's credentials.
-func refused(err error) error {
+// Refused says what it means that the hub does not take this member's credentials.
+func Refused(err error) error {
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return fmt.Errorf("the hub does not take this member's credentials: either they ran out (kubectl clusterset join --renew), or it was evicted (kubectl clusterset leave, then join): %w", err)
 	}

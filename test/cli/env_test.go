@@ -1,12 +1,11 @@
 // Package cli proves kubectl-clusterset on real control planes, as a new admin would use it (issue 4, A): a hub and three clusters, the
-// program bin/kubectl-clusterset that make builds, and a kubelet's part played by the tests. What the commands print is kept in testdata;
+// program bin/kubectl-clusterset that make builds, and the laboratory's kubelet. What the commands print is kept in testdata;
 // go test ./test/cli -update writes it anew, to be read.
 package cli
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -18,11 +17,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -35,9 +37,9 @@ const limit = 90 * time.Second
 type environment struct {
 	root, dir  string
 	kubeconfig string
-	planes     map[string]*lab.ControlPlane
+	planes     lab.Planes
 	admin      map[string]client.Client
-	kubelets   map[string]*kubelet
+	kubelets   map[string]*lab.Kubelet
 }
 
 var shared struct {
@@ -56,7 +58,7 @@ func setUp(t *testing.T) *environment {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for name, k := range shared.env.kubelets {
-				t.Logf("what runs in %s said:\n%s", name, k.said())
+				t.Logf("what runs in %s said:\n%s", name, k.Log())
 			}
 		}
 	})
@@ -73,7 +75,7 @@ func TestMain(m *testing.M) {
 }
 
 func start(ctx context.Context, names ...string) (*environment, error) {
-	e := &environment{planes: map[string]*lab.ControlPlane{}, admin: map[string]client.Client{}, kubelets: map[string]*kubelet{}}
+	e := &environment{admin: map[string]client.Client{}, kubelets: map[string]*lab.Kubelet{}}
 	var err error
 	if e.root, err = lab.Root(); err != nil {
 		return nil, err
@@ -81,22 +83,7 @@ func start(ctx context.Context, names ...string) (*environment, error) {
 	if e.dir, err = os.MkdirTemp("", "clusterset-lab-cli-"); err != nil {
 		return nil, err
 	}
-	if _, err := lab.Find(ctx); err != nil { // built once, before several ask for it
-		return e, err
-	}
-	planes, errs := make([]*lab.ControlPlane, len(names)), make([]error, len(names))
-	var all sync.WaitGroup
-	for i := range names {
-		all.Go(func() { planes[i], errs[i] = lab.Start(ctx, lab.Options{}) })
-	}
-	all.Wait()
-	for i, name := range names {
-		if planes[i] != nil {
-			e.planes[name] = planes[i]
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		e.stop()
+	if e.planes, err = lab.StartPlanes(ctx, func(string) lab.Options { return lab.Options{} }, names...); err != nil {
 		return e, err
 	}
 	return e, e.connect(names)
@@ -104,15 +91,7 @@ func start(ctx context.Context, names ...string) (*environment, error) {
 
 // connect writes the admin's kubeconfig and makes the clients.
 func (e *environment) connect(names []string) error {
-	all := clientcmdapi.NewConfig()
 	for _, name := range names {
-		one, err := clientcmd.LoadFromFile(e.planes[name].Kubeconfig())
-		if err != nil {
-			return err
-		}
-		context := one.Contexts[one.CurrentContext]
-		all.Clusters[name], all.AuthInfos[name] = one.Clusters[context.Cluster], one.AuthInfos[context.AuthInfo]
-		all.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 		cfg, err := e.planes[name].RESTConfig()
 		if err != nil {
 			return err
@@ -123,16 +102,21 @@ func (e *environment) connect(names []string) error {
 		}
 	}
 	e.kubeconfig = filepath.Join(e.dir, "kubeconfig")
-	return clientcmd.WriteToFile(*all, e.kubeconfig)
+	return e.planes.WriteKubeconfig(e.kubeconfig)
+}
+
+func scheme() *runtime.Scheme {
+	s := agent.Scheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	return s
 }
 
 func (e *environment) stop() {
 	for _, k := range e.kubelets {
-		k.stop()
+		k.Stop()
 	}
-	for _, p := range e.planes {
-		p.Stop()
-	}
+	e.planes.Stop()
 	_ = os.RemoveAll(e.dir)
 }
 

@@ -72,7 +72,7 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 		rec := &hubv1alpha1.ServiceExportRecord{}
 		return e.admin["hub"].Get(ctx, client.ObjectKey{Namespace: "clusterset", Name: "web.evicted.east"}, rec)
 	})
-	dead.stop()
+	dead.Stop()
 	e.refused(t, []string{"its members are: east"}, "leave", "west", "--evict", "--context", "hub")
 	e.ok(t, "leave", "east", "--evict", "--context", "hub")
 	if more := gone(e.snapshot(t, "hub"), hub); len(more) > 0 {

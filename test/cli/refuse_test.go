@@ -182,7 +182,7 @@ func TestRenewBringsAMemberBackAfterItsTokenRanOut(t *testing.T) {
 	vip := e.vip(t, "west", "renewed", "web")
 
 	// The agent was away while its token ran out; a token of a ServiceAccount that was made anew is refused as an old one is.
-	away.stop()
+	away.Stop()
 	for _, args := range [][]string{{"delete", "serviceaccount", "mcs-west"}, {"create", "serviceaccount", "mcs-west"}} {
 		if _, err := e.planes["hub"].Kubectl(t.Context(), "", append([]string{"-n", "clusterset"}, args...)...); err != nil {
 			t.Fatal(err)

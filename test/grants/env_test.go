@@ -7,10 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,40 +98,15 @@ func admin(t *testing.T, cp *lab.ControlPlane) client.Client {
 // runHub runs clusterset-controller hub until the end of the test.
 func runHub(t *testing.T, root, kubeconfig string) {
 	t.Helper()
-	bin, err := lab.Find(t.Context())
+	hub, err := lab.StartHub(t.Context(), filepath.Join(root, "bin/clusterset-controller"), kubeconfig, lab.HubNamespace)
 	must(t, err)
-	probe, err := lab.ReservePort()
-	must(t, err)
-	t.Cleanup(probe.Release)
-	path := filepath.Join(t.TempDir(), "hub.log")
-	out, err := os.Create(path)
-	must(t, err)
-	defer out.Close()
-	cmd := exec.Command(bin.Watchdog, "", filepath.Join(root, "bin/clusterset-controller"), "hub", "--kubeconfig", kubeconfig,
-		"--hub-namespace", lab.HubNamespace, "--metrics-bind-address=0", "--health-probe-bind-address", probe.Addr())
-	cmd.Stderr = out
-	leash, err := cmd.StdinPipe() // the watchdog ends the program when this closes
-	must(t, err)
-	must(t, cmd.Start())
 	t.Cleanup(func() {
-		leash.Close()
-		_ = cmd.Wait() // how it ended is in the log
-		if said, err := os.ReadFile(path); t.Failed() {
-			t.Logf("the hub's program: %v\n%s", err, tail(string(said), 40))
+		if t.Failed() {
+			t.Logf("the hub's program:\n%s", tail(hub.Log(), 40))
 		}
+		hub.Stop()
 	})
-	until(t, "the hub's program is ready", func() error {
-		resp, err := http.Get("http://" + probe.Addr() + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s %s", resp.Status, body)
-		}
-		return err
-	})
+	must(t, hub.UntilReady(t.Context()))
 }
 
 // serve runs CoreDNS in b, with the rights of deploy/coredns alone and the option that needs them all.

@@ -160,12 +160,12 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 		}
 		return errors.New("there is no Event StillMay")
 	}))
-	hub.kill()
+	hub.Kill()
 	if len(e.records(t, home, "crash")) != 6 || m.profile(t).DeletionTimestamp == nil {
 		t.Error("it was cleaned up although it might write")
 	}
 	must(t, e.admin.Delete(ctx, extra))
-	must(t, hub.start(ctx))
+	must(t, hub.again(ctx))
 	must(t, until(ctx, func() error {
 		if err := e.admin.Get(ctx, client.ObjectKey{Namespace: home, Name: "crash"}, &inventoryv1alpha1.ClusterProfile{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("its ClusterProfile is still there: %v", err)
@@ -182,12 +182,12 @@ func TestLostProfileEvictsNobody(t *testing.T) {
 	m := e.join(t, home, "lost")
 	m.isMember(t)
 	m.publish(t, 1)
-	hub.kill()
+	hub.Kill()
 	p := m.profile(t)
 	p.Finalizers = nil
 	must(t, e.admin.Update(ctx, p))
 	must(t, e.admin.Delete(ctx, p))
-	must(t, hub.start(ctx))
+	must(t, hub.again(ctx))
 	other := e.join(t, home, "lost-other") // the program has looked at all that there is
 	other.isMember(t)
 	must(t, m.List(ctx, &hubv1alpha1.ClusterSetList{}, client.InNamespace(home)))

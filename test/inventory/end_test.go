@@ -21,9 +21,9 @@ func TestREADMEsEndOfAClusterSet(t *testing.T) {
 	p := e.program(t, ns)
 	for _, inOrder := range []bool{true, false} {
 		if !inOrder {
-			p.kill()
+			p.Kill()
 			must(t, e.clusterSet(ctx, ns))
-			must(t, p.start(ctx))
+			must(t, p.again(ctx))
 		}
 		m := e.newMember(t, ns, "end")
 		m.isMember(t)
@@ -68,11 +68,8 @@ func TestProgramsPodIsRestricted(t *testing.T) {
 func (e *environment) program(t *testing.T, ns string) *program {
 	t.Helper()
 	must(t, e.clusterSet(t.Context(), ns))
-	kubeconfig, err := e.cp.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-hub", nil)
+	p, err := e.run(t.Context(), ns)
 	must(t, err)
-	p, err := newProgram(kubeconfig, ns)
-	must(t, err)
-	t.Cleanup(p.stop)
-	must(t, p.start(t.Context()))
+	t.Cleanup(p.Stop)
 	return p
 }

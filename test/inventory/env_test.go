@@ -75,7 +75,7 @@ func setUp(t *testing.T) *environment {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, p := range shared.env.programs {
-				t.Logf("hub of %s:\n%s", p.namespace, p.said())
+				t.Logf("hub of %s:\n%s", p.namespace, p.Log())
 			}
 		}
 	})
@@ -105,14 +105,7 @@ func newEnvironment(ctx context.Context) (_ *environment, err error) {
 		if err := e.clusterSet(ctx, ns); err != nil {
 			return nil, err
 		}
-		kubeconfig, err := e.cp.ServiceAccountKubeconfig(ctx, "clusterset-system", "clusterset-hub", nil)
-		if err != nil {
-			return nil, err
-		}
-		if e.programs[ns], err = newProgram(kubeconfig, ns); err != nil {
-			return nil, err
-		}
-		if err := e.programs[ns].start(ctx); err != nil {
+		if e.programs[ns], err = e.run(ctx, ns); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +138,7 @@ func named(text, clusterSet string) string {
 
 func (e *environment) stop() {
 	for _, p := range e.programs {
-		p.stop()
+		p.Stop()
 	}
 	e.cp.Stop()
 }

@@ -125,8 +125,8 @@ func TestP5RestartWritesNothing(t *testing.T) {
 		alive: alive.becomes(t, "ControlPlaneHealthy=True/Heartbeat"),
 	}
 	hub := e.programs[home]
-	hub.kill()
-	must(t, hub.start(t.Context()))
+	hub.Kill()
+	must(t, hub.again(t.Context()))
 	// Written later than all that a start could have led to: another member is called silent by the restarted program's own clock.
 	last := e.join(t, home, "p5-last")
 	last.isMember(t)
@@ -187,7 +187,7 @@ func TestP6ClusterSetsDoNotSeeEachOther(t *testing.T) {
 	if err := here.List(ctx, &none); err == nil {
 		t.Error("a member lists every clusterset's profiles")
 	}
-	if n := strings.Count(e.programs[home].said(), blue); n != 0 {
+	if n := strings.Count(e.programs[home].Log(), blue); n != 0 {
 		t.Errorf("the program of %s names the other clusterset %d times", home, n)
 	}
 }

@@ -8,24 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 )
 
 // HubNamespace is the clusterset's namespace on the hub, as deploy/hub has it.
 const HubNamespace = "clusterset"
-
-// stanza is the Corefile of a member's CoreDNS.
-const stanza = `.:DNS_PORT {
-    bind 127.0.0.1
-    errors
-    health HEALTH_ADDR
-    ready READY_ADDR
-    prometheus METRICS_ADDR
-    multicluster clusterset.local {
-        kubeconfig %s
-    }
-}
-`
 
 // ClusterSetOptions say what is started.
 type ClusterSetOptions struct {
@@ -52,7 +38,7 @@ type ClusterSet struct {
 type Member struct {
 	ID      string
 	Cluster *ControlPlane
-	Agent   *Agent
+	Agent   *Controller
 	DNS     *DNS       // nil unless asked for
 	ToHub   *Forwarder // the agent's way to the hub, which can be cut
 }
@@ -79,22 +65,13 @@ func (c *ClusterSet) start(ctx context.Context, o ClusterSetOptions) error {
 	if plane == nil {
 		plane = func(string) Options { return Options{} }
 	}
-	if _, err := Find(ctx); err != nil { // built once, before several ask for it
+	planes, err := StartPlanes(ctx, plane, append([]string{"hub"}, o.Members...)...)
+	if err != nil {
 		return err
 	}
-	planes := make([]*ControlPlane, 1+len(o.Members))
-	errs := make([]error, len(planes))
-	var all sync.WaitGroup
-	for i, name := range append([]string{"hub"}, o.Members...) {
-		all.Go(func() { planes[i], errs[i] = Start(ctx, plane(name)) })
-	}
-	all.Wait()
-	c.Hub = planes[0]
-	for i, id := range o.Members {
-		c.Members = append(c.Members, &Member{ID: id, Cluster: planes[i+1]})
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	c.Hub = planes["hub"]
+	for _, id := range o.Members {
+		c.Members = append(c.Members, &Member{ID: id, Cluster: planes[id]})
 	}
 	for _, folder := range []string{"deploy/hub", "deploy/hub/clusterset"} {
 		c.step("kubectl --context hub apply --server-side -k %s", folder)
@@ -109,8 +86,10 @@ func (c *ClusterSet) start(ctx context.Context, o ClusterSetOptions) error {
 			c.step("kubectl --context %s apply --server-side -k deploy/coredns", m.ID)
 		}
 	}
+	var all sync.WaitGroup
+	errs := make([]error, len(c.Members))
 	for i, m := range c.Members {
-		all.Go(func() { errs[i+1] = c.join(ctx, m, o) })
+		all.Go(func() { errs[i] = c.join(ctx, m, o) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -143,48 +122,11 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 		return err
 	}
 	if o.DNS {
-		if err := c.serve(ctx, m, o.Corefile); err != nil {
-			return err
+		if m.DNS, err = ServeDNS(ctx, m.Cluster, o.Corefile); err != nil {
+			return fmt.Errorf("%s: %w", m.ID, err)
 		}
 	}
 	return m.Agent.UntilReady(ctx)
-}
-
-// serve starts a member's CoreDNS.
-func (c *ClusterSet) serve(ctx context.Context, m *Member, corefile func(string) (string, error)) error {
-	if corefile == nil {
-		corefile = func(kubeconfig string) (string, error) { return fmt.Sprintf(stanza, kubeconfig), nil }
-	}
-	bare, err := os.ReadFile(filepath.Join(c.root, "deploy/coredns/bare.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(m.Cluster.Apply(ctx, string(bare)), m.Cluster.ApplyFolder(ctx, filepath.Join(c.root, "deploy/coredns"))); err != nil {
-		return err
-	}
-	kubeconfig, err := m.Cluster.ServiceAccountKubeconfig(ctx, "kube-system", "coredns", nil)
-	if err != nil {
-		return err
-	}
-	text, err := corefile(kubeconfig)
-	if err != nil {
-		return err
-	}
-	bin, err := Find(ctx)
-	if err != nil {
-		return err
-	}
-	if m.DNS, err = StartDNS(ctx, bin, filepath.Join(c.root, "bin", "coredns"), text); err != nil {
-		return err
-	}
-	deadline := time.Now().Add(startLimit)
-	for !m.DNS.Ready() {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: CoreDNS is not ready:\n%s", m.ID, m.DNS.Log())
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return nil
 }
 
 // HubMember is deploy/hub/member for one cluster id, as its README says to make it.
@@ -200,9 +142,7 @@ func HubMember(root, id string) string {
 func (c *ClusterSet) Stop() {
 	for _, m := range c.Members {
 		m.Agent.Stop()
-		if m.DNS != nil {
-			m.DNS.Stop()
-		}
+		m.DNS.Stop()
 		if m.Cluster != nil {
 			m.Cluster.Stop()
 		}

@@ -13,6 +13,19 @@ import (
 	"time"
 )
 
+// stanza is the Corefile that answers multicluster alone.
+const stanza = `.:DNS_PORT {
+    bind 127.0.0.1
+    errors
+    health HEALTH_ADDR
+    ready READY_ADDR
+    prometheus METRICS_ADDR
+    multicluster clusterset.local {
+        kubeconfig %s
+    }
+}
+`
+
 // DNS is a running CoreDNS.
 type DNS struct {
 	dir, corefile               string
@@ -61,6 +74,42 @@ func (d *DNS) write(corefile string) error {
 func (d *DNS) Fill(corefile string) string {
 	return strings.NewReplacer("DNS_PORT", fmt.Sprint(d.port.Number), "READY_ADDR", d.ready.Addr(), "METRICS_ADDR", d.metric.Addr(),
 		"HEALTH_ADDR", d.health.Addr()).Replace(corefile)
+}
+
+// ServeDNS is bin/coredns for a cluster, with the rights of deploy/coredns. corefile makes its Corefile for a kubeconfig; nil: multicluster
+// alone. It returns when CoreDNS is ready.
+func ServeDNS(ctx context.Context, c *ControlPlane, corefile func(kubeconfig string) (string, error)) (*DNS, error) {
+	if corefile == nil {
+		corefile = func(kubeconfig string) (string, error) { return fmt.Sprintf(stanza, kubeconfig), nil }
+	}
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	bare, err := os.ReadFile(filepath.Join(root, "deploy/coredns/bare.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.Apply(ctx, string(bare)), c.ApplyFolder(ctx, filepath.Join(root, "deploy/coredns"))); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.ServiceAccountKubeconfig(ctx, "kube-system", "coredns", nil)
+	if err != nil {
+		return nil, err
+	}
+	text, err := corefile(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	d, err := StartDNS(ctx, c.bin, filepath.Join(root, "bin", "coredns"), text)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.proc.until(ctx, "ready", startLimit, d.Ready); err != nil {
+		d.Stop()
+		return nil, err
+	}
+	return d, nil
 }
 
 // Addr is where it answers, over UDP and TCP.
@@ -136,6 +185,9 @@ func (d *DNS) Kill() { d.proc.kill() }
 
 // Stop ends it, and deletes what was written.
 func (d *DNS) Stop() {
+	if d == nil {
+		return
+	}
 	d.proc.kill()
 	for _, p := range []*Port{d.port, d.ready, d.metric, d.health} {
 		p.Release()

@@ -65,7 +65,7 @@ func (j *joining) cluster(t *testing.T) *member {
 }
 
 // agent runs an agent in r with the hub's credentials of a member.
-func (j *joining) agent(t *testing.T, id, credentials, namespace string) *lab.Agent {
+func (j *joining) agent(t *testing.T, id, credentials, namespace string) *lab.Controller {
 	t.Helper()
 	hub, err := j.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-"+credentials, nil)
 	if err != nil {
@@ -74,7 +74,7 @@ func (j *joining) agent(t *testing.T, id, credentials, namespace string) *lab.Ag
 	return j.agentWith(t, j.local, hub, id, namespace)
 }
 
-func (j *joining) agentWith(t *testing.T, local, hub, id, namespace string) *lab.Agent {
+func (j *joining) agentWith(t *testing.T, local, hub, id, namespace string) *lab.Controller {
 	t.Helper()
 	root, err := lab.Root()
 	if err != nil {
@@ -108,7 +108,7 @@ func (j *joining) claim(t *testing.T, id string) {
 }
 
 // refused waits until the agent says why this cluster is no member, and looks whether it has done anything.
-func (j *joining) refused(t *testing.T, a *lab.Agent, reason string) {
+func (j *joining) refused(t *testing.T, a *lab.Controller, reason string) {
 	t.Helper()
 	eventually(t, "the agent says "+reason, func() error {
 		if !strings.Contains(a.Log(), reason) {

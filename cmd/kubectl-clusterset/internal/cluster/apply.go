@@ -108,10 +108,29 @@ func (c *Cluster) established(ctx context.Context, name string) (bool, string, e
 	return false, why, nil
 }
 
+// Settled is a write that the API server may refuse for the time being: it answers before it has found the kinds that policies take their
+// parameters from, in the seconds after its start or after the kind was made.
+func Settled(ctx context.Context, write func(context.Context) error) error {
+	var refused error
+	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
+		refused = write(ctx)
+		if refused != nil && strings.Contains(refused.Error(), "failed to configure policy") { // its reason is Invalid
+			return false, "", refused
+		}
+		return true, "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
 // Remove deletes objects in the reverse of the order in which they are applied. What is gone already is no error.
 func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for i := len(objects) - 1; i >= 0; i-- {
-		err := c.Delete(ctx, objects[i].DeepCopy(), client.PropagationPolicy("Background"))
+		err := Settled(ctx, func(ctx context.Context) error {
+			return c.Delete(ctx, objects[i].DeepCopy(), client.PropagationPolicy("Background"))
+		})
 		if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("%s: deleting %s: %w", c.Name, Title(objects[i]), err)
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // answer asks CoreDNS's own catalogue.
-func (r *Report) answer(f *Facts) {
-	service := build(f)
+func (r *Report) answer(f *Facts, t catalog.Topology) {
+	service := build(f, t)
 	if service == nil {
 		return // a Headless import without a ready endpoint does not exist (N6)
 	}
@@ -64,7 +64,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 }
 
 // build strips the objects as the plugin's watches do.
-func build(f *Facts) *catalog.Service {
+func build(f *Facts, t catalog.Topology) *catalog.Service {
 	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name, Version: 1}
 	switch f.Import.Spec.Type {
 	case mcsv1beta1.ClusterSetIP:
@@ -87,9 +87,9 @@ func build(f *Facts) *catalog.Service {
 		if !catalog.IsClusterID(cluster) || s.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s), 1))
+		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, t), 1))
 	}
-	return catalog.Build(imp, from)
+	return catalog.Rebuild(nil, imp, from, t)
 }
 
 func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
@@ -109,7 +109,7 @@ func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
 	return out
 }
 
-func readyOnes(s *discoveryv1.EndpointSlice) (out []catalog.Endpoint) {
+func readyOnes(s *discoveryv1.EndpointSlice, t catalog.Topology) (out []catalog.Endpoint) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !isReady(e) {
@@ -124,7 +124,7 @@ func readyOnes(s *discoveryv1.EndpointSlice) (out []catalog.Endpoint) {
 			if e.Hostname != nil {
 				host = *e.Hostname
 			}
-			out = append(out, catalog.Endpoint{Addr: addr, Host: host})
+			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: t.Keep(zone(e))})
 		}
 	}
 	return out

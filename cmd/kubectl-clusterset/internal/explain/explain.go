@@ -33,7 +33,8 @@ type Facts struct {
 	Import         *mcsv1beta1.ServiceImport         // what CoreDNS answers from
 	Slices         []discoveryv1.EndpointSlice       // those of the import
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
-	Alike          []types.NamespacedName            // imports of the same name in other namespaces
+	Alike          []types.NamespacedName            // imports that may have been meant
+	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
 }
 
 // Report is the explanation.
@@ -80,6 +81,8 @@ type Exporter struct {
 	Held     string    `json:"held,omitempty"`   // why it stands although the hub does not show it so
 	Dead     string    `json:"dead,omitempty"`   // since when its cluster counts as dead, and what becomes of its endpoints
 	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
+	// Preferred is by what its endpoints, or some of them, stand before others here: the VIP sends them all traffic, or they are answered first.
+	Preferred string `json:"preferred,omitempty"`
 }
 
 // Property is one thing that the clusters may disagree on, and what came of it.
@@ -122,13 +125,46 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
 }
 
+// Alike tells whether somebody who asks for name may mean other: the namespace is forgotten, or up to two letters are mistyped.
+func Alike(name, other types.NamespacedName) bool {
+	if name.Namespace != other.Namespace {
+		return name.Name == other.Name
+	}
+	return name.Name != other.Name && distance(name.Name, other.Name) <= min(2, len(name.Name)/2)
+}
+
+// distance is how many letters must be changed, added, left out, or swapped with the next one.
+func distance(a, b string) int {
+	var before, last, row []int
+	for i := range len(a) + 1 {
+		before, last, row = last, row, make([]int, len(b)+1)
+		for j := range row {
+			if i == 0 || j == 0 {
+				row[j] = i + j
+				continue
+			}
+			row[j] = min(last[j], row[j-1]) + 1
+			if a[i-1] == b[j-1] {
+				row[j] = min(row[j], last[j-1])
+			} else {
+				row[j] = min(row[j], last[j-1]+1)
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
+
 // Explain makes the report.
 func Explain(f *Facts) Report {
 	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError}
 	exports, refused := f.exports()
+	t := topology(f.Corefile)
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
-		r.answer(f)
+		r.answer(f, t)
 	}
 	if len(exports) > 0 {
 		slices.SortFunc(exports, precedes)
@@ -136,6 +172,7 @@ func Explain(f *Facts) Report {
 		r.exporters(f, exports)
 		r.Properties = properties(exports, &merged)
 		r.Withheld = withheld(f, exports, &merged)
+		r.near(f, t)
 	}
 	r.Withheld = append(r.Withheld, refused...)
 	r.Problems = problems(f, exports, r.Outcome)
@@ -189,6 +226,18 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 			}
 		}
 		r.Exporters = append(r.Exporters, x)
+	}
+	r.chosen(exports[0].Preference)
+}
+
+// chosen marks this cluster's share where the VIP sends traffic to it alone.
+func (r *Report) chosen(p hubv1alpha1.Preference) {
+	if slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Silent }) {
+		for i := range r.Exporters {
+			if x := &r.Exporters[i]; x.Here && !x.Silent {
+				x.Preferred = string(p)
+			}
+		}
 	}
 }
 

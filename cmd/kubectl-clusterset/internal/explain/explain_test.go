@@ -70,6 +70,28 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 	}
 }
 
+func TestNamesThatMayBeMeant(t *testing.T) {
+	in := func(ns, name string) types.NamespacedName { return types.NamespacedName{Namespace: ns, Name: name} }
+	for _, c := range []struct {
+		asked, there types.NamespacedName
+		alike        bool
+	}{
+		{in("shop", "wbe"), web, true},
+		{in("shop", "webb"), web, true},
+		{in("store", "web"), web, true},
+		{web, web, false}, // it is there: nothing else was meant
+		{in("shop", "db"), web, false},
+		{in("shop", "api"), web, false},
+		{in("store", "wbe"), web, false},
+		{in("shop", "checkout-v2"), in("shop", "chekout"), false},
+		{in("shop", "checkuot"), in("shop", "checkout"), true},
+	} {
+		if got := explain.Alike(c.asked, c.there); got != c.alike {
+			t.Errorf("%v for %v: %v", c.asked, c.there, got)
+		}
+	}
+}
+
 func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 	r := explain.Explain(member())
 	if r.Outcome != explain.Success || len(r.Problems) != 0 || len(r.Withheld) != 0 {
@@ -128,7 +150,7 @@ var causes = []struct {
 	{"mistaken namespace", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
-	}, "ask for web.store.svc.clusterset.local"},
+	}, "kubectl clusterset explain web.store"},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)
 		for i := range f.Records {

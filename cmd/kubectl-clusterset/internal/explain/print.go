@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
 )
 
@@ -49,7 +51,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	table.Write(out, "ANSWERS", nil, answers)
 	table.Write(out, "HOSTS", nil, hosts)
-	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "SINCE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
+	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
 	table.Write(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHERWISE IN"}, properties)
 	table.Write(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 }
@@ -96,8 +98,13 @@ func note(e *Exporter) string {
 	if e.Dead != "" {
 		out = append(out, "counts as dead: "+e.Dead)
 	}
-	if e.Silent {
+	switch {
+	case e.Silent:
 		out = append(out, "no traffic by the VIP: the preference is for the own cluster's")
+	case e.Preferred != "" && e.Type == string(mcsv1beta1.Headless):
+		out = append(out, "answered first here ("+e.Preferred+")")
+	case e.Preferred != "":
+		out = append(out, "preferred: the VIP's traffic goes here ("+e.Preferred+")")
 	}
 	return strings.Join(out, "; ")
 }

@@ -65,7 +65,7 @@ func (f *Facts) notExported(add func(remedy, what string, args ...any)) {
 		add("create a ServiceExport beside the Service, in the cluster where that is", "no cluster exports it")
 	}
 	for _, other := range f.Alike {
-		add("ask for "+other.Name+"."+other.Namespace+".svc."+Zone, "there is one of the same name in namespace %s", other.Namespace)
+		add("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a %s.%s.svc.%s: is that meant?", other.Name, other.Namespace, Zone)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -45,6 +46,12 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	errs = append(errs, c.List(ctx, &slices, client.InNamespace(name.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
 	f.Slices = slices.Items
 
+	if f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless {
+		g := &gatherer{&doctor.Facts{}, Source{Member: c}}
+		if g.dns(ctx) == nil { // who may not read it is told nothing of preference
+			f.Corefile = g.DNSFacts.Corefile
+		}
+	}
 	var records hubv1alpha1.ServiceExportRecordList
 	errs = append(errs, ignoreNoMatch(c.List(ctx, &records, client.InNamespace(kube.SystemNamespace))))
 	for i := range records.Items {
@@ -56,8 +63,8 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		var imports mcsv1beta1.ServiceImportList
 		errs = append(errs, ignoreNoMatch(c.List(ctx, &imports)))
 		for i := range imports.Items {
-			if imports.Items[i].Name == name.Name {
-				f.Alike = append(f.Alike, types.NamespacedName{Namespace: imports.Items[i].Namespace, Name: name.Name})
+			if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Alike(name, other) {
+				f.Alike = append(f.Alike, other)
 			}
 		}
 	}

@@ -4,9 +4,6 @@ package gather
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -40,14 +37,13 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 	}
 	c = &doctor.Credentials{}
 	token := strings.TrimSpace(string(secret.Data["token"]))
-	said, err := parseToken(token)
+	said, err := clusterset.ParseToken(token)
 	if err != nil {
 		c.Problem = "its key token: " + err.Error()
 		return c, nil, nil
 	}
 	c.Expires = time.Unix(said.Expires, 0)
-	_, account, _ := strings.Cut(said.Subject, "system:serviceaccount:")
-	c.Namespace, c.Account, _ = strings.Cut(account, ":")
+	c.Namespace, c.Account = said.Account()
 
 	file, err = clientcmd.Load(secret.Data["kubeconfig"])
 	if err != nil || file.Contexts[file.CurrentContext] == nil {
@@ -76,25 +72,4 @@ func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {
 	}
 	cfg.Timeout = patience
 	return cluster.New("the hub", cfg)
-}
-
-// claims are what a token says of itself (RFC 7519); the hub checks them, nothing is decided on them.
-type claims struct {
-	Subject string `json:"sub"`
-	Expires int64  `json:"exp"`
-}
-
-func parseToken(token string) (c claims, err error) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return c, errors.New("it is no JSON Web Token")
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err == nil {
-		err = json.Unmarshal(payload, &c)
-	}
-	if err != nil {
-		return c, fmt.Errorf("it is no JSON Web Token: %w", err)
-	}
-	return c, nil
 }

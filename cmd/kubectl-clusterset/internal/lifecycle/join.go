@@ -319,7 +319,10 @@ func (j *join) name(ctx context.Context) error {
 	}
 	p := &aboutv1beta1.ClusterProperty{}
 	p.Name, p.Spec.Value = clusterset.PropertyID, j.ClusterID
-	if err := j.Member.Create(ctx, p, client.FieldOwner(manifest.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+	err := cluster.Settled(ctx, func(ctx context.Context) error {
+		return j.Member.Create(ctx, p.DeepCopy(), client.FieldOwner(manifest.FieldManager))
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%s: ClusterProperty %s: %w", j.Member.Name, p.Name, err)
 	}
 	j.Say("%s: its id is %s", j.Member.Name, j.ClusterID)

@@ -95,7 +95,10 @@ func (l *leave) withdraw(ctx context.Context) error {
 			leaving.Annotations = map[string]string{}
 		}
 		leaving.Annotations[clusterset.AnnotationLeaving] = value
-		if err := l.Member.Patch(ctx, leaving, client.MergeFrom(l.was), client.FieldOwner(manifest.FieldManager)); err != nil {
+		err := cluster.Settled(ctx, func(ctx context.Context) error {
+			return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.was), client.FieldOwner(manifest.FieldManager))
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", l.Member.Name, err)
 		}
 	}
@@ -203,7 +206,11 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		_, err := fmt.Fprintf(o.DryRun, "# On %s would be deleted, and by clusterset-controller hub all else of that member:\nClusterProfile %s/%s\n", o.Hub.Name, o.HubNamespace, id)
 		return err
 	}
-	return giveUp(ctx, o, id, 0, "")
+	if err := giveUp(ctx, o, id, 0, ""); err != nil {
+		return err
+	}
+	o.Say("if that cluster is still there, its imports stand as they were: kubectl clusterset leave --hub-context …, with its --context, takes them away")
+	return nil
 }
 
 // giveUp deletes a member's ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid, only that

@@ -1,0 +1,124 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+)
+
+// topology is whose endpoints stand first in a Headless name's answers, by the option prefer of this cluster's Corefile (T2).
+func topology(text string) (t catalog.Topology) {
+	c, err := corefile.Parse(text)
+	if err != nil {
+		return t // doctor's finding
+	}
+	b := c.For(Zone, "53")
+	if b == nil {
+		return t
+	}
+	for _, stanza := range b.All("multicluster") {
+		for _, option := range stanza.Body {
+			args := option.Args()
+			if option.Name() != "prefer" || len(args) < 2 {
+				continue
+			}
+			name, only := strings.ToLower(args[1]), len(args) > 2 && args[2] == "subset"
+			switch args[0] {
+			case "local":
+				t.Cluster, t.ClusterOnly = name, only
+			case "zone":
+				t.Zone, t.ZoneOnly = name, only
+			}
+		}
+	}
+	return t
+}
+
+// options are a topology's, as the Corefile has them.
+func options(t catalog.Topology) string {
+	var out []string
+	for _, o := range []struct {
+		what, name string
+		only       bool
+	}{{"local", t.Cluster, t.ClusterOnly}, {"zone", t.Zone, t.ZoneOnly}} {
+		if o.name != "" {
+			out = append(out, "prefer "+o.what+" "+o.name+map[bool]string{true: " subset", false: " order"}[o.only])
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// near tells which endpoints of a Headless name stand first here, and which are left out.
+func (r *Report) near(f *Facts, t catalog.Topology) {
+	if r.Type != string(mcsv1beta1.Headless) || t == (catalog.Topology{}) {
+		return
+	}
+	answered := map[string]bool{}
+	for _, a := range r.Answers {
+		if a.Question == r.Name {
+			for _, d := range a.Data {
+				answered[d] = true
+			}
+		}
+	}
+	for i := range r.Exporters {
+		x := &r.Exporters[i]
+		inZone, left := 0, 0
+		for j := range f.Slices {
+			s := &f.Slices[j]
+			if s.Labels[mcsv1beta1.LabelSourceCluster] != x.Cluster || s.AddressType == discoveryv1.AddressTypeFQDN {
+				continue
+			}
+			for k := range s.Endpoints {
+				e := &s.Endpoints[k]
+				if !isReady(e) {
+					continue
+				}
+				if t.Zone != "" && zone(e) == t.Zone {
+					inZone++
+				}
+				if len(e.Addresses) > 0 && !answered[written(e.Addresses[0])] {
+					left++
+				}
+			}
+		}
+		x.Preferred = preferred(x.Cluster, t, inZone)
+		if left > 0 {
+			r.Withheld = append(r.Withheld, Withheld{x.Cluster, fmt.Sprintf("%d ready endpoints", left),
+				"left out here as long as a preferred one is ready: this cluster's Corefile has " + options(t)})
+		}
+	}
+}
+
+// preferred is by which option a cluster's endpoints, or so many of them in a zone, stand first.
+func preferred(cluster string, t catalog.Topology, inZone int) string {
+	var out []string
+	if t.Cluster == cluster {
+		out = append(out, "prefer local "+cluster)
+	}
+	if inZone > 0 {
+		out = append(out, fmt.Sprintf("prefer zone %s: %d", t.Zone, inZone))
+	}
+	return strings.Join(out, ", ")
+}
+
+func zone(e *discoveryv1.Endpoint) string {
+	if e.Zone == nil {
+		return ""
+	}
+	return strings.ToLower(*e.Zone)
+}
+
+// written is an address as answers have it.
+func written(address string) string {
+	if a, err := netip.ParseAddr(address); err == nil {
+		return a.String()
+	}
+	return address
+}

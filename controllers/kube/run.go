@@ -1,0 +1,80 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Options are those by which every manager runs a controller.
+func (c Controller) Options() controller.Options {
+	return controller.Options{Reconciler: quiet{c.Reconciler, backoff()}, RateLimiter: backoff()}
+}
+
+// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
+// concurrency works. The passes come less often as long as it lasts.
+type quiet struct {
+	reconcile.Reconciler
+	retry workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	res, err := q.Reconciler.Reconcile(ctx, req)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: q.retry.When(req)}, nil
+	}
+	q.retry.Forget(req)
+	return res, err
+}
+
+// backoff of what failed: after a long outage nothing may wait for minutes.
+func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
+}
+
+// Recorder reports to the events API.
+func Recorder(to events.EventRecorder) Events { return recorder{to} }
+
+type recorder struct{ events.EventRecorder }
+
+func (r recorder) Event(about runtime.Object, eventType, reason, message string) {
+	note := cut(message, maxNote)
+	r.Eventf(about, nil, eventType, reason, action(note), "%s", note)
+}
+
+// maxNote is the API's limit, in octets; an Event with a longer note is refused.
+const maxNote = 1024
+
+// cut shortens a message to at most limit octets, between characters.
+func cut(message string, limit int) string {
+	const more = " …"
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= limit {
+		return message
+	}
+	end := limit - len(more)
+	for !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + more
+}
+
+// action tells notes apart. client-go makes one series of all Events that are alike but for their notes, and shows the first note only:
+// what is wrong with a second cluster would not be seen for as long as the first one's series lasts. There are few actions, so that a peer
+// who makes up one note after the other cannot fill this cluster with Events.
+func action(note string) string {
+	const actions = 64
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(note)) // it returns no error
+	return fmt.Sprintf("Reconcile%02d", h.Sum32()%actions)
+}

@@ -1,0 +1,118 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// sink is an API server's part in recording Events.
+type sink chan string
+
+func (s sink) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s <- "new: " + e.Note
+	return e, nil
+}
+
+func (s sink) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
+
+func (s sink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	s <- fmt.Sprintf("%d times: %s", e.Series.Count, e.Note)
+	return e, nil
+}
+
+// TestEventsWithDifferentNotesAreAllSeen: the real broadcaster, which joins Events into series.
+func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
+	seen := make(sink, 10)
+	broadcaster := events.NewBroadcaster(seen)
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	to := Recorder(broadcaster.NewRecorder(runtime.NewScheme(), Manager))
+	for _, step := range []struct{ note, want string }{
+		{"Cluster east is silent.", "new: Cluster east is silent."},
+		{"Cluster west is silent.", "new: Cluster west is silent."},
+		{"Cluster east is silent.", "2 times: Cluster east is silent."},
+	} {
+		to.Event(System(), Warning, "SourceExpired", step.note)
+		select {
+		case got := <-seen:
+			if got != step.want {
+				t.Errorf("the API server sees %q, want %q", got, step.want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("the API server does not see %q", step.note)
+		}
+	}
+}
+
+func TestNotesAreBoundedInKind(t *testing.T) {
+	kinds := map[string]bool{}
+	for i := range 10_000 {
+		kinds[action(fmt.Sprint(i))] = true
+	}
+	if len(kinds) > 64 || len(kinds) < 60 {
+		t.Errorf("10,000 notes make %d kinds of Event", len(kinds))
+	}
+}
+
+// TestLongNotesAreCutBetweenCharacters: an Event whose note is longer, or no UTF-8, would be lost.
+func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
+	for name, message := range map[string]string{
+		"short":          "as it is",
+		"at the limit":   strings.Repeat("a", maxNote),
+		"one too long":   strings.Repeat("a", maxNote+1),
+		"of three":       strings.Repeat("…", maxNote),
+		"of three, +1":   "a" + strings.Repeat("…", maxNote),
+		"of three, +2":   "aa" + strings.Repeat("…", maxNote),
+		"of four":        strings.Repeat("🙂", maxNote),
+		"of no language": "\xff\xfe as a peer may write",
+	} {
+		got := cut(message, maxNote)
+		if len(got) > maxNote || !utf8.ValidString(got) {
+			t.Errorf("%s: %d octets, valid: %v", name, len(got), utf8.ValidString(got))
+		}
+		if len(message) <= maxNote && utf8.ValidString(message) && got != message {
+			t.Errorf("%s: it is cut to %q", name, got)
+		}
+		if len(message) > maxNote && (!strings.HasSuffix(got, " …") || len(got) < maxNote-4) {
+			t.Errorf("%s: %d octets, which end in %q", name, len(got), got[len(got)-8:])
+		}
+	}
+}
+
+// TestOtherWritersAreNoErrors: a conflict is another pass, later each time; anything else is an error.
+func TestOtherWritersAreNoErrors(t *testing.T) {
+	var fails error
+	c := Controller{Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, fails })}
+	r := c.Options().Reconciler
+	kind := schema.GroupResource{Resource: "services"}
+	var last time.Duration
+	for _, fails = range []error{apierrors.NewConflict(kind, "web", nil), apierrors.NewAlreadyExists(kind, "web"), apierrors.NewConflict(kind, "web", nil)} {
+		res, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil || res.RequeueAfter <= last {
+			t.Errorf("%v: again after %v (before: %v), error %v", fails, res.RequeueAfter, last, err)
+		}
+		last = res.RequeueAfter
+	}
+	fails = errors.New("no room")
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, fails) {
+		t.Errorf("the error is %v", err)
+	}
+	fails = apierrors.NewConflict(kind, "web", nil)
+	if res, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || res.RequeueAfter >= last {
+		t.Errorf("after an error, again after %v, error %v", res.RequeueAfter, err)
+	}
+}

@@ -1,0 +1,213 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// TestSeveralLifetimesUnderLoadWithoutAFailedWrite: exports and endpoints of east change all the while; by the hub's audit log no write of
+// a member failed, nobody was unknown, and every token in use was replaced before its end. In the short form the tokens that the agents
+// get to see have a minute left; the API server holds them to it.
+func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
+	e := setUp(t)
+	life, lasts := time.Minute, 4*time.Minute
+	if long {
+		life, lasts = lifetime, 3*lifetime+2*time.Minute
+	}
+	slice := e.exported(t, "busy", "10.1.0.1")
+	e.exported(t, "blinking", "10.1.0.2")
+	eventually(t, "west has busy", func(ctx context.Context) error { return e.seen(ctx, "busy", "10.1.0.1") })
+
+	began := time.Now()
+	ctx, end := context.WithDeadline(t.Context(), began.Add(lasts))
+	defer end()
+	var beside sync.WaitGroup
+	aged := &ids{is: map[string]bool{}}
+	if !long {
+		for _, c := range []string{"east", "west"} {
+			beside.Go(func() { e.keepShort(ctx, t, c, life, aged) })
+		}
+	}
+	changes, address := 0, ""
+	for ; ctx.Err() == nil; changes++ {
+		address = fmt.Sprintf("10.1.%d.%d", 1+changes/250%250, 1+changes%250)
+		if err := e.move(t.Context(), slice, address); err != nil {
+			t.Fatal(err)
+		}
+		if changes%20 == 10 {
+			e.blink(t, changes%40 == 10)
+		}
+		time.Sleep(200 * time.Millisecond) // the rate of changes
+	}
+	beside.Wait()
+	eventually(t, "west has the last address", func(ctx context.Context) error { return e.seen(ctx, "busy", address) })
+
+	used := map[string]map[string]bool{"east": {}, "west": {}}
+	written := 0
+	for _, r := range e.audit(t, began) {
+		for cluster := range used {
+			if r.of(cluster) {
+				used[cluster][r.token()] = true
+			}
+		}
+		if r.of("east") && r.write() {
+			written++
+		}
+		if r.failed() {
+			t.Error(r.String())
+		}
+	}
+	t.Logf("%d changes, %d writes of east on the hub; tokens used by east: %d, by west: %d", changes, written, len(used["east"]), len(used["west"]))
+	if written < changes/4 {
+		t.Errorf("%d writes are no load for %d changes", written, changes)
+	}
+	for cluster, tokens := range used {
+		short := 0
+		for id := range tokens {
+			if aged.has(id) {
+				short++
+			}
+		}
+		if len(tokens) < 3 || !long && short < 3 {
+			t.Errorf("%s wrote with %d tokens, %d of which had no more than %v to live: that is not several lifetimes", cluster, len(tokens), short, life)
+		}
+	}
+}
+
+// ids are those of tokens that were aged.
+type ids struct {
+	sync.Mutex
+	is map[string]bool
+}
+
+func (i *ids) has(id string) bool {
+	i.Lock()
+	defer i.Unlock()
+	return i.is[id]
+}
+
+// keepShort leaves every token that a member gets no more than life: the agent renews what it finds, and finds what is left here.
+func (e *environment) keepShort(ctx context.Context, t *testing.T, cluster string, life time.Duration, aged *ids) {
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		err := func() error {
+			s, err := e.token(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			token, err := clusterset.ParseToken(string(s.Data["token"]))
+			if err != nil || time.Until(time.Unix(token.Expires, 0)) <= life {
+				return err
+			}
+			id, err := e.age(ctx, cluster, life)
+			aged.Lock()
+			aged.is[id] = true
+			aged.Unlock()
+			return err
+		}()
+		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "the object has been modified") {
+			t.Errorf("%s: %v", cluster, err)
+			return
+		}
+	}
+}
+
+// blink withdraws an export, or makes it.
+func (e *environment) blink(t *testing.T, on bool) {
+	t.Helper()
+	o := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "blinking"}}
+	err := e.admin["east"].Delete(t.Context(), o)
+	if !on {
+		err = e.admin["east"].Create(t.Context(), o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnOutageLongerThanALifetime: the message says what to do, that is enough, and id and VIPs are as before.
+func TestAnOutageLongerThanALifetime(t *testing.T) {
+	e := setUp(t)
+	slice := e.exported(t, "steady", "10.1.0.3")
+	eventually(t, "west has steady", func(ctx context.Context) error { return e.seen(ctx, "steady", "10.1.0.3") })
+	vips := e.vip(t, "east", "steady") + "; " + e.vip(t, "west", "steady")
+
+	e.nodes["east"].Stop()
+	if long {
+		time.Sleep(lifetime + time.Minute)
+	} else if _, err := e.age(t.Context(), "east", -grace); err != nil {
+		t.Fatal(err)
+	}
+	e.restart(t, "east")
+	eventually(t, "the agent says what to do", func(ctx context.Context) error {
+		return e.told(ctx, "east", "TokenNotRenewed", "this member's token ran out at", "kubectl clusterset join --renew")
+	})
+	eventually(t, "so does doctor", func(ctx context.Context) error {
+		out, err := e.plugin(ctx, "doctor --context=east")
+		if err == nil {
+			return errors.New("it finds nothing wrong")
+		}
+		return said(out, "x ", "kubectl clusterset join --renew")
+	})
+	if got := e.vip(t, "east", "steady") + "; " + e.vip(t, "west", "steady"); got != vips {
+		t.Errorf("while it is out, the VIPs are %s and were %s", got, vips)
+	}
+
+	e.renew(t, "east")
+	if err := e.move(t.Context(), slice, "10.1.0.4"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "west follows again", func(ctx context.Context) error { return e.seen(ctx, "steady", "10.1.0.4") })
+	if got := e.vip(t, "east", "steady") + "; " + e.vip(t, "west", "steady"); got != vips {
+		t.Errorf("the VIPs were %s and are %s", vips, got)
+	}
+}
+
+// restart is a node that comes back.
+func (e *environment) restart(t *testing.T, cluster string) {
+	t.Helper()
+	n, err := lab.StartKubelet(e.planes[cluster])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.nodes[cluster] = n
+}
+
+// told tells whether an Event of the agent says all of this.
+func (e *environment) told(ctx context.Context, cluster, reason string, all ...string) error {
+	var events eventsv1.EventList
+	if err := e.admin[cluster].List(ctx, &events, client.InNamespace("clusterset-system")); err != nil {
+		return err
+	}
+	err := fmt.Errorf("there is no Event %s", reason)
+	for i := range events.Items {
+		if events.Items[i].Reason == reason {
+			if err = said(events.Items[i].Note, all...); err == nil {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// said tells whether a text has all of these.
+func said(text string, all ...string) error {
+	for _, want := range all {
+		if !strings.Contains(text, want) {
+			return fmt.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	return nil
+}
