@@ -231,6 +231,15 @@ func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
 	}
 }
 
+// A ServiceCIDR that was made of a block is what the block is for.
+func TestV2RangesInsideOwnBlocksAreInOrder(t *testing.T) {
+	s := set("exclusive", []string{"10.200.0.0/16"}, "east 10.200.0.0/24")
+	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, "service-ranges:10.96.0.0/16 10.200.0.0/25")}})
+	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "True/NoOverlap" || len(plan.Overlaps) > 0 {
+		t.Errorf("%s: %v", got, plan.Overlaps)
+	}
+}
+
 // One object holds all blocks, and all of them fit.
 func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
 	s := set("exclusive", []string{"10.0.0.0/8"})
