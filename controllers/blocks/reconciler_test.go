@@ -175,7 +175,7 @@ func TestV2PoolsThatFillUpRecover(t *testing.T) {
 	r.settle()
 	r.has("east 10.200.0.0/24")
 	said := r.said()
-	for _, want := range []string{"set PoolsFull: west: ", "west BlockRefused: range is full: no block of /24 is free in the pools of IPv4; add a pool", "east BlockGranted: It owns block 10.200.0.0/24."} {
+	for _, want := range []string{"set PoolsFull: west: ", "west BlockRefused: range is full: no block of /24 is free in the pools of IPv4; add a pool", "east BlockGranted: It owns from now on: 10.200.0.0/24."} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("%q was not said once:\n%s", want, said)
 		}
@@ -245,7 +245,7 @@ func TestV2BlocksStayWhileAnythingIsLeft(t *testing.T) {
 	r.has() // for one write it is nobody's
 	r.settle()
 	r.has("east 10.200.0.0/24")
-	if said := r.said(); !strings.Contains(said, "set BlockReleased: Block 10.200.0.0/24 of a.gone") {
+	if said := r.said(); !strings.Contains(said, "set BlockReleased: Blocks of members that departed are free: 10.200.0.0/24 of a.gone") {
 		t.Error(said)
 	}
 }

@@ -2,7 +2,7 @@ package blocks
 
 import (
 	"context"
-	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,11 +30,16 @@ type complaint struct {
 	reason, message string
 }
 
-// tell reports what was done, and once each what is wrong.
+// tell reports what was done, and once each what is wrong. Events of one reason about one object are one: of several at a time only the
+// first would be seen.
 func (r *reconciler) tell(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
+	released := make([]string, 0, len(plan.Released))
 	for _, b := range plan.Released {
 		log.FromContext(ctx).Info("block released", "cluster", b.ClusterID, "block", b.CIDR)
-		r.Events.Event(set, kube.Normal, ReasonBlockReleased, fmt.Sprintf("Block %s of %s, which departed, is free.", b.CIDR, b.ClusterID))
+		released = append(released, b.CIDR+" of "+b.ClusterID)
+	}
+	if len(released) > 0 {
+		r.Events.Event(set, kube.Normal, ReasonBlockReleased, "Blocks of members that departed are free: "+grants.Few(released)+".")
 	}
 	for _, c := range set.Status.Conditions {
 		r.turned(meta.FindStatusCondition(f.Set.Status.Conditions, c.Type), &c, set)
@@ -43,43 +48,62 @@ func (r *reconciler) tell(ctx context.Context, f *grants.Facts, set *hubv1alpha1
 	for i := range f.Profiles {
 		profiles[f.Profiles[i].Name] = &f.Profiles[i]
 	}
+	var granted []grants.Said
 	for _, b := range plan.Granted {
 		log.FromContext(ctx).Info("block granted", "cluster", b.ClusterID, "block", b.CIDR)
-		r.Events.Event(profiles[b.ClusterID], kube.Normal, ReasonBlockGranted, fmt.Sprintf("It owns block %s.", b.CIDR))
+		granted = append(granted, grants.Said{Member: b.ClusterID, Message: b.CIDR})
+	}
+	for member, blocks := range byMember(granted) {
+		r.Events.Event(profiles[member], kube.Normal, ReasonBlockGranted, "It owns from now on: "+blocks+".")
 	}
 	r.complain(profiles, plan)
 }
 
+// complain leaves out what was said before. The block of somebody who has no ClusterProfile is the ClusterSet's condition only.
 func (r *reconciler) complain(profiles map[string]*inventoryv1alpha1.ClusterProfile, plan *grants.Plan) {
 	before := r.said
 	r.said = map[complaint]bool{}
-	first := func(member, reason, message string) *inventoryv1alpha1.ClusterProfile {
+	first := func(member, reason, message string) bool {
 		p := profiles[member]
 		if p == nil {
-			return nil // the block of one that is gone is the ClusterSet's condition
+			return false
 		}
 		c := complaint{p.UID, reason, message}
-		if before[c] || r.said[c] {
-			p = nil
-		}
 		r.said[c] = true
-		return p
+		return !before[c]
 	}
-	for _, s := range plan.Unreadable {
-		if p := first(s.Member, ReasonPropertyInvalid, s.Message); p != nil {
-			r.Events.Event(p, kube.Warning, ReasonPropertyInvalid, s.Message)
+	for member, message := range byMember(plan.Unreadable) {
+		if first(member, ReasonPropertyInvalid, message) {
+			r.Events.Event(profiles[member], kube.Warning, ReasonPropertyInvalid, message)
 		}
 	}
-	for _, s := range plan.Overlaps {
-		if p := first(s.Member, ReasonBlockOverlaps, s.Message); p != nil {
-			r.Events.Event(p, kube.Warning, ReasonBlockOverlaps, s.Message+". It stays, since VIPs may be in use there: free that range, or renumber it.")
+	for member, message := range byMember(plan.Overlaps) {
+		if first(member, ReasonBlockOverlaps, message) {
+			r.Events.Event(profiles[member], kube.Warning, ReasonBlockOverlaps, message+". It stays, since VIPs may be in use there: free that range, or renumber it.")
 		}
 	}
-	for _, s := range plan.Refused {
-		if p := first(s.Member, ReasonBlockRefused, s.Err.Error()); p != nil {
-			r.Events.Event(p, kube.Warning, ReasonBlockRefused, s.Err.Error())
+	var refused []grants.Said
+	for _, a := range plan.Refused {
+		refused = append(refused, grants.Said{Member: a.Member, Message: a.Err.Error()})
+	}
+	for member, message := range byMember(refused) {
+		if first(member, ReasonBlockRefused, message) {
+			r.Events.Event(profiles[member], kube.Warning, ReasonBlockRefused, message)
 		}
 	}
+}
+
+// byMember puts together what is said about each.
+func byMember(said []grants.Said) map[string]string {
+	lists := map[string][]string{}
+	for _, s := range said {
+		lists[s.Member] = append(lists[s.Member], s.Message)
+	}
+	out := make(map[string]string, len(lists))
+	for member, list := range lists {
+		out[member] = grants.Few(slices.Compact(list))
+	}
+	return out
 }
 
 // turned reports a condition that turned bad, bad in another way, or good again.

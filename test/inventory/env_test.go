@@ -102,21 +102,26 @@ func newEnvironment(ctx context.Context) (_ *environment, err error) {
 		return nil, err
 	}
 	for _, ns := range []string{home, blue} {
-		if err := e.clusterSet(ctx, ns); err != nil {
-			return nil, err
-		}
-		kubeconfig, err := e.cp.ServiceAccountKubeconfig(ctx, "clusterset-system", "clusterset-hub", nil)
-		if err != nil {
-			return nil, err
-		}
-		if e.programs[ns], err = newProgram(kubeconfig, ns); err != nil {
-			return nil, err
-		}
-		if err := e.programs[ns].start(ctx); err != nil {
+		if err := e.begin(ctx, ns); err != nil {
 			return nil, err
 		}
 	}
 	return e, nil
+}
+
+// begin makes a clusterset, and runs its program.
+func (e *environment) begin(ctx context.Context, ns string) error {
+	if err := e.clusterSet(ctx, ns); err != nil {
+		return err
+	}
+	kubeconfig, err := e.cp.ServiceAccountKubeconfig(ctx, "clusterset-system", "clusterset-hub", nil)
+	if err != nil {
+		return err
+	}
+	if e.programs[ns], err = newProgram(kubeconfig, ns); err != nil {
+		return err
+	}
+	return e.programs[ns].start(ctx)
 }
 
 // clusterSet makes one, as README.md tells, with Leases that are short enough for a test.

@@ -59,7 +59,7 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix, w
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: fmt.Sprintf(
 				"Mode %s has no pool that blocks can be cut from: add one to spec.vips.pools. Until then VIPs come from ServiceCIDRs that are labelled by hand.", mode)}
 		case len(plan.Refused) > 0:
-			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: few(refusals(plan.Refused)) + "."}
+			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: Few(refusals(plan.Refused)) + "."}
 			if slices.ContainsFunc(plan.Refused, func(r ipam.AskRefused) bool { return errors.Is(r.Err, ipam.ErrFull) }) {
 				c.Reason = "PoolsFull"
 			}
@@ -73,13 +73,13 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix, w
 	c := metav1.Condition{Status: metav1.ConditionTrue, Reason: "NoOverlap", Message: "Pools and blocks meet nothing that a member is known to use."}
 	switch {
 	case len(wrong) > 0:
-		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolInvalid", Message: few(wrong) + ". No block is cut from there."}
+		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolInvalid", Message: Few(wrong) + ". No block is cut from there."}
 	case len(met)+len(plan.Overlaps) > 0:
 		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "RangesOverlap"}
 		for _, o := range plan.Overlaps {
 			met = append(met, o.Member+": "+o.Message)
 		}
-		c.Message = few(met) + ". No block is cut from what members use: pools should be ranges that nobody does."
+		c.Message = Few(met) + ". No block is cut from what members use: pools should be ranges that nobody does."
 	}
 	c.Type = hubv1alpha1.ConditionPoolsValid
 	return append(out, c)
@@ -93,8 +93,8 @@ func refusals(refused []ipam.AskRefused) (out []string) {
 	return slices.Compact(out)
 }
 
-// few keeps a message within what an Event can hold.
-func few(all []string) string {
+// Few keeps a message within what an Event can hold.
+func Few(all []string) string {
 	const most = 3
 	if n := len(all); n > most {
 		return fmt.Sprintf("%s; and %d more", strings.Join(all[:most], "; "), n-most)
