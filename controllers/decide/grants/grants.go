@@ -35,6 +35,8 @@ type Plan struct {
 	Refused    []ipam.AskRefused
 	Overlaps   []Said // blocks that meet what became known too late
 	Pools      []Pool
+	Unusable   []string // pools, and why
+	Meets      []Meeting
 }
 
 // Said is about one member.
@@ -43,24 +45,43 @@ type Said struct{ Member, Message string }
 // Departed are the owners of blocks that have no ClusterProfile any more and whose departure is on record. Absence alone is no departure
 // (DESIGN §2): of an emptied or restored hub nobody loses a block.
 func Departed(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	for _, b := range set.Status.Blocks {
-		there := slices.ContainsFunc(profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == b.ClusterID })
-		left := slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID })
-		if !there && left && !slices.Contains(ids, b.ClusterID) {
-			ids = append(ids, b.ClusterID)
-		}
+	departed, _ := without(set, profiles)
+	return departed
+}
+
+// Lost are those whose departure is not on record: their blocks are kept for them.
+func Lost(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
+	_, lost := without(set, profiles)
+	return lost
+}
+
+// without are the owners of blocks that have no ClusterProfile.
+func without(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (departed, lost []string) {
+	seen := map[string]bool{}
+	for _, p := range profiles {
+		seen[p.Name] = true
 	}
-	return ids
+	for _, b := range set.Status.Blocks {
+		switch {
+		case seen[b.ClusterID]:
+		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID }):
+			departed = append(departed, b.ClusterID)
+		default:
+			lost = append(lost, b.ClusterID)
+		}
+		seen[b.ClusterID] = true
+	}
+	return departed, lost
 }
 
 // Decide grants what is asked for and free, and releases the blocks of those who are Gone. What is released is granted by a later
 // decision at the earliest: by then it stands in the API that it is nobody's.
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
-	pools, wrong := usable(v)
+	pools, unusable := Usable(v)
 	in := ipam.Carving{Pools: pools, Granted: granted(f.Set)}
 	in.BitsV4, in.BitsV6 = size(v)
-	var plan Plan
+	plan := Plan{Unusable: unusable}
 	all := map[string]Told{}
 	for i := range f.Profiles {
 		p := &f.Profiles[i]
@@ -86,7 +107,8 @@ func Decide(f Facts) Plan {
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
 	plan.Pools = rooms(v, pools, append(in.Granted, cut(plan.Granted)...), in.Known)
-	plan.Conditions = conditions(f.Set, &plan, pools, wrong, meets(pools, in.Known, in.Granted))
+	plan.Meets = meets(pools, in.Known, in.Granted)
+	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }
 

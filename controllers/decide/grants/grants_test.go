@@ -162,12 +162,15 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	if ids := Departed(s, east); len(ids) > 0 {
 		t.Errorf("absence is no departure, and %v is departed", ids)
 	}
+	if ids := Lost(s, east); !slices.Equal(ids, []string{"gone"}) {
+		t.Errorf("%v is lost", ids)
+	}
 	s.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "gone"}}
 	if ids := Departed(s, append(east, member("gone", 2))); len(ids) > 0 {
 		t.Errorf("it joined again, and %v is departed", ids)
 	}
-	if ids := Departed(s, east); !slices.Equal(ids, []string{"gone"}) {
-		t.Errorf("%v is departed", ids)
+	if ids := Departed(s, east); !slices.Equal(ids, []string{"gone"}) || len(Lost(s, east)) > 0 {
+		t.Errorf("%v is departed, %v is lost", ids, Lost(s, east))
 	}
 	plan := Decide(Facts{Set: s, Profiles: east})
 	if blocks(plan.Blocks) != "gone 10.200.0.0/24" || len(plan.Refused) != 1 {

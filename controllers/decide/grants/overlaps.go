@@ -34,24 +34,36 @@ func overlaps(found []ipam.Overlap, blocks []ipam.Grant, all map[string]Told) (o
 	return out
 }
 
-// meets are the pools that hold what a member uses, but for what lies in blocks of its own.
-func meets(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out []string) {
+// Meeting is a pool that holds what a member uses: there no block is cut.
+type Meeting struct {
+	Pool netip.Prefix
+	With ipam.Known
+}
+
+func (m Meeting) String() string {
+	return fmt.Sprintf("pool %s meets the %s %s of %s", m.Pool, m.With.For, m.With.Prefix, m.With.Member)
+}
+
+// meets leaves out what lies in blocks of the member's own.
+func meets(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out []Meeting) {
 	for _, k := range known {
-		own := slices.ContainsFunc(blocks, func(b ipam.Grant) bool {
-			return b.Member == k.Member && b.Prefix.Bits() <= k.Prefix.Bits() && b.Prefix.Overlaps(k.Prefix)
-		})
 		for _, p := range pools {
-			if !own && p.Overlaps(k.Prefix) {
-				out = append(out, fmt.Sprintf("pool %s meets the %s %s of %s", p, k.For, k.Prefix, k.Member))
+			if p.Overlaps(k.Prefix) && !slices.ContainsFunc(blocks, func(b ipam.Grant) bool { return Inside(k, b) }) {
+				out = append(out, Meeting{p, k})
 			}
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b Meeting) int { return cmp.Compare(a.String(), b.String()) })
 	return out
 }
 
+// Inside tells whether a range lies in this block of the same member.
+func Inside(k ipam.Known, b ipam.Grant) bool {
+	return b.Member == k.Member && b.Prefix.Bits() <= k.Prefix.Bits() && b.Prefix.Overlaps(k.Prefix)
+}
+
 // conditions says how the ClusterSet stands. LastTransitionTime is left to the caller.
-func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix, wrong, met []string) (out []metav1.Condition) {
+func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix) (out []metav1.Condition) {
 	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared {
 		c := metav1.Condition{Status: metav1.ConditionTrue, Reason: "Granted", Message: "Every member has the blocks that it asks for."}
 		switch {
@@ -72,10 +84,14 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix, w
 	}
 	c := metav1.Condition{Status: metav1.ConditionTrue, Reason: "NoOverlap", Message: "Pools and blocks meet nothing that a member is known to use."}
 	switch {
-	case len(wrong) > 0:
-		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolInvalid", Message: Few(wrong) + ". No block is cut from there."}
-	case len(met)+len(plan.Overlaps) > 0:
+	case len(plan.Unusable) > 0:
+		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolInvalid", Message: Few(plan.Unusable) + ". No block is cut from there."}
+	case len(plan.Meets)+len(plan.Overlaps) > 0:
 		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "RangesOverlap"}
+		var met []string
+		for _, m := range plan.Meets {
+			met = append(met, m.String())
+		}
 		for _, o := range plan.Overlaps {
 			met = append(met, o.Member+": "+o.Message)
 		}

@@ -29,7 +29,8 @@ func size(v *hubv1alpha1.VIPs) (v4, v6 int) {
 	return v4, v6
 }
 
-func sizeOf(v *hubv1alpha1.VIPs, p netip.Prefix) int {
+// Size is how long the prefix of a new block in this pool is.
+func Size(v *hubv1alpha1.VIPs, p netip.Prefix) int {
 	v4, v6 := size(v)
 	if p.Addr().Is4() {
 		return v4
@@ -37,8 +38,8 @@ func sizeOf(v *hubv1alpha1.VIPs, p netip.Prefix) int {
 	return v6
 }
 
-// usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the first one counts.
-func usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
+// Usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the first one counts.
+func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 	for _, text := range v.Pools {
 		p, err := netip.ParsePrefix(text)
 		why := ""
@@ -47,8 +48,8 @@ func usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 			why = "is no CIDR of IPv4 or IPv6: write it as 10.200.0.0/13 or fd00:c5::/48"
 		case p != p.Masked():
 			why = fmt.Sprintf("has bits set behind its prefix: write %s", p.Masked())
-		case p.Bits() > sizeOf(v, p):
-			why = fmt.Sprintf("is smaller than a block of /%d: take it off the list, or make blocks smaller", sizeOf(v, p))
+		case p.Bits() > Size(v, p):
+			why = fmt.Sprintf("is smaller than a block of /%d: take it off the list, or make blocks smaller", Size(v, p))
 		}
 		for _, other := range pools {
 			if why == "" && p.Overlaps(other) {
@@ -75,7 +76,7 @@ func rooms(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, know
 	}
 	out := make([]Pool, 0, len(pools))
 	for _, p := range pools {
-		room := Pool{Prefix: p, Free: ipam.Room(p, taken, sizeOf(v, p))}
+		room := Pool{Prefix: p, Free: ipam.Room(p, taken, Size(v, p))}
 		for _, g := range granted {
 			if g.Prefix.Overlaps(p) {
 				room.Granted++
