@@ -38,7 +38,7 @@ func (s *source) corefileOptions() set {
 }
 
 // A method of a flag set: its second argument is the name where the first one is what it sets.
-var flagMethod = regexp.MustCompile(`^(?:Bool|Int|Int32|Int64|Uint|String|Duration|StringSlice|StringArray|StringToString|Float64|Text|Func|BoolFunc)?(Var)?P?$`)
+var flagMethod = regexp.MustCompile(`^(?:Bool|Int|Int32|Int64|Uint|String|Duration|StringSlice|StringArray|StringToString|StringToInt|Float64|Text|Func|BoolFunc)?(Var)?P?$`)
 
 // flags are those that a program defines itself.
 func (s *source) flags(program string) set {

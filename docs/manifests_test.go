@@ -78,8 +78,9 @@ func (s *schema) walk(path, crd string, into set) {
 			p = p.Items
 			name += "[]"
 		}
-		if len(p.Properties) == 0 {
+		if len(p.Properties) == 0 || name == "conditions[]" { // which are listed by type and by reason
 			into[path+"."+name] = crd
+			continue
 		}
 		p.walk(path+"."+name, crd, into)
 	}

@@ -26,3 +26,19 @@ func CheckID(id string) error {
 func RecordName(service, namespace, cluster string) string {
 	return service + "." + namespace + "." + cluster
 }
+
+// dots is how many dots stand before the cluster id in the name of a record of each kind: names of Services and namespaces, and UIDs,
+// hold none.
+var dots = map[string]int{"ServiceExportRecord": 2, "EndpointRecord": 1}
+
+// RecordKinds are the kinds of records on the hub.
+func RecordKinds() []string { return []string{"EndpointRecord", "ServiceExportRecord"} }
+
+// RecordOwner is the id of the cluster whose record of this kind this is, by its name, which the CRDs see to; "" where it is nobody's.
+func RecordOwner(kind, name string) string {
+	parts := strings.SplitN(name, ".", dots[kind]+1)
+	if len(parts) <= dots[kind] {
+		return ""
+	}
+	return parts[dots[kind]]
+}

@@ -7,7 +7,6 @@ package departed
 
 import (
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,17 +31,4 @@ func depart(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 
 func of(id string) func(hubv1alpha1.Departure) bool {
 	return func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }
-}
-
-// The kinds of records, and how many dots stand before the cluster id in their names: names of Services and namespaces, and UIDs, hold
-// none. The CRDs see to it that the name says whose the record is.
-var recordKinds = map[string]int{"ServiceExportRecord": 2, "EndpointRecord": 1}
-
-// owner is the id of the cluster whose record this is, by its name.
-func owner(name string, dots int) string {
-	parts := strings.SplitN(name, ".", dots+1)
-	if len(parts) <= dots {
-		return ""
-	}
-	return parts[dots]
 }

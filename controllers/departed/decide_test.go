@@ -48,19 +48,3 @@ func TestNewestDeparturesAreKept(t *testing.T) {
 		t.Errorf("%d departures, from %s to %s", n, s.Departed[0].ClusterID, s.Departed[n-1].ClusterID)
 	}
 }
-
-// A cluster id may hold a dot: a.b is not b.
-func TestOwner(t *testing.T) {
-	for _, c := range []struct{ kind, name, want string }{
-		{"ServiceExportRecord", "web.shop.east", "east"},
-		{"ServiceExportRecord", "web.shop.a.b", "a.b"},
-		{"ServiceExportRecord", "web.shop", ""},
-		{"EndpointRecord", "uid.east", "east"},
-		{"EndpointRecord", "uid.a.b", "a.b"},
-		{"EndpointRecord", "uid", ""},
-	} {
-		if got := owner(c.name, recordKinds[c.kind]); got != c.want {
-			t.Errorf("%s %s is of %q, want %q", c.kind, c.name, got, c.want)
-		}
-	}
-}

@@ -162,7 +162,7 @@ const page = 500
 
 // sweep deletes a member's Lease and its records, and tells how many of these there were. It reads past every cache: nothing may be left.
 func (r *reconciler) sweep(ctx context.Context, id string) (deleted int, err error) {
-	for kind, dots := range recordKinds {
+	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
 		for more := true; more; more = list.Continue != "" {
 			list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
@@ -171,7 +171,7 @@ func (r *reconciler) sweep(ctx context.Context, id string) (deleted int, err err
 			}
 			for i := range list.Items {
 				record := &list.Items[i]
-				if owner(record.Name, dots) != id {
+				if clusterset.RecordOwner(kind, record.Name) != id {
 					continue
 				}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))

@@ -23,6 +23,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/blocks"
 	"github.com/clusterset-dns/clusterset-dns/controllers/departed"
 	"github.com/clusterset-dns/clusterset-dns/controllers/inventory"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -41,7 +42,7 @@ func Scheme() *runtime.Scheme {
 
 // Controllers are all that runs for one clusterset.
 func Controllers(env *kube.Env) []kube.Controller {
-	return []kube.Controller{inventory.Controller(env), departed.Controller(env)}
+	return []kube.Controller{inventory.Controller(env), departed.Controller(env), blocks.Controller(env)}
 }
 
 // Hub is started by a manager, once it leads.

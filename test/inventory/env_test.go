@@ -102,14 +102,21 @@ func newEnvironment(ctx context.Context) (_ *environment, err error) {
 		return nil, err
 	}
 	for _, ns := range []string{home, blue} {
-		if err := e.clusterSet(ctx, ns); err != nil {
-			return nil, err
-		}
-		if e.programs[ns], err = e.run(ctx, ns); err != nil {
+		if err := e.begin(ctx, ns); err != nil {
 			return nil, err
 		}
 	}
 	return e, nil
+}
+
+// begin makes a clusterset, and runs its program.
+func (e *environment) begin(ctx context.Context, ns string) error {
+	if err := e.clusterSet(ctx, ns); err != nil {
+		return err
+	}
+	var err error
+	e.programs[ns], err = e.run(ctx, ns)
+	return err
 }
 
 // clusterSet makes one, as README.md tells, with Leases that are short enough for a test.

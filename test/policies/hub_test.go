@@ -384,3 +384,19 @@ func TestMembersHaveNoOtherRights(t *testing.T) {
 		t.Errorf("may\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// Who owns which block, and who departed, is the hub's word.
+func TestV2MembersDoNotGrantThemselvesBlocks(t *testing.T) {
+	e := setUp(t)
+	ctx := t.Context()
+	for _, ns := range []string{home, other} {
+		set := &hubv1alpha1.ClusterSet{}
+		must(t, e.admin.Get(ctx, client.ObjectKey{Namespace: ns, Name: ns}, set))
+		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "a", CIDR: "10.0.0.0/8"}}
+		refused(t, e.members["a"].Status().Update(ctx, set.DeepCopy()), "cannot update resource \"clustersets/status\"")
+		set.Spec.VIPs.Pools = []string{"10.0.0.0/8"}
+		refused(t, e.members["a"].Update(ctx, set.DeepCopy()), "cannot update resource \"clustersets\"")
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"blocks": []}}`))
+		refused(t, e.members["a"].Status().Patch(ctx, set.DeepCopy(), patch), "cannot patch resource \"clustersets/status\"")
+	}
+}

@@ -3,6 +3,8 @@ package ipam
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -210,4 +212,54 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 		around = append(around, k)
 	}
 	return found
+}
+
+// Room is how many blocks of this length are free in a pool, at most the largest number there is. A block that is taken in part is taken.
+func Room(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
+	if pool.Bits() > length || length > pool.Addr().BitLen() {
+		return 0
+	}
+	all := whole(pool)
+	shift := pool.Addr().BitLen() - length
+	inside := hosts(netip.PrefixFrom(all.first.addr(), length))
+	var used []span
+	for _, t := range taken {
+		switch {
+		case !t.Overlaps(pool):
+		case t.Bits() <= pool.Bits():
+			return 0
+		default:
+			s := whole(t)
+			used = append(used, span{s.first.without(inside), s.last.or(inside)})
+		}
+	}
+	var free uint64
+	next := all.first
+	for _, s := range merge(used) {
+		if next.cmp(s.first) < 0 {
+			free = add(free, blocks(span{next, s.first.minus(number{0, 1})}, shift))
+		}
+		if s.last == all.last {
+			return free
+		}
+		next = s.last.plus(1)
+	}
+	return add(free, blocks(span{next, all.last}, shift))
+}
+
+// blocks is how many blocks of 2^shift addresses s holds, of which it is a multiple.
+func blocks(s span, shift int) uint64 {
+	n := s.last.minus(s.first).right(shift)
+	if n.high > 0 {
+		return math.MaxUint64
+	}
+	return add(n.low, 1)
+}
+
+func add(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry > 0 {
+		return math.MaxUint64
+	}
+	return sum
 }

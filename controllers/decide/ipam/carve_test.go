@@ -3,6 +3,8 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -78,5 +80,61 @@ func TestBlockCutsFences(t *testing.T) {
 	}
 	if _, err := Block([]netip.Prefix{prefix("10.0.0.0/24")}, []netip.Prefix{prefix("10.0.0.0/24")}, v4, 24); !errors.Is(err, ErrFull) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestV6RoomIsWhatCanBeCut: Room says how many times Block finds one.
+func TestV6RoomIsWhatCanBeCut(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 500 {
+		pool, family, most := prefix("10.1.0.0/20"), v4, 32
+		if n%2 == 1 {
+			pool, family, most = prefix("fd00:1::ff00/116"), v6, 128
+			pool = pool.Masked()
+		}
+		length := pool.Bits() + random.IntN(7)
+		var taken []netip.Prefix
+		for range random.IntN(5) {
+			bytes := pool.Addr().AsSlice()
+			bytes[len(bytes)-2] |= byte(random.IntN(32)) // half of them lie outside
+			bytes[len(bytes)-1] = byte(random.IntN(256))
+			a, _ := netip.AddrFromSlice(bytes)
+			taken = append(taken, netip.PrefixFrom(a, min(most, pool.Bits()-1+random.IntN(12))))
+		}
+		said, found := Room(pool, taken, length), uint64(0)
+		for before := slices.Clone(taken); ; found++ {
+			p, err := Block([]netip.Prefix{pool}, taken, family, length)
+			if err != nil {
+				taken = before
+				break
+			}
+			taken = append(taken, p)
+		}
+		if said != found {
+			t.Fatalf("pool %s, taken %v: Room of /%d says %d, and %d can be cut", pool, taken, length, said, found)
+		}
+	}
+}
+
+func TestV6RoomOfLargePools(t *testing.T) {
+	for _, c := range []struct {
+		pool, taken string
+		length      int
+		want        uint64
+	}{
+		{"fd00::/48", "fd00:0:0:1::/64", 112, math.MaxUint64 - 1<<48 + 1},
+		{"fd00::/47", "fd00:0:0:1::/64", 112, math.MaxUint64},
+		{"fd00::/48", "fd00:0:0:1::/64", 64, 1<<16 - 1},
+		{"fd00::/49", "fd00::1/128", 112, 1<<63 - 1},
+		{"0.0.0.0/0", "255.255.255.255/32", 8, 255},
+		{"::/0", "ffff::/16", 16, 1<<16 - 1},
+		{"10.0.0.0/24", "10.0.0.0/8", 26, 0},
+		{"10.0.0.0/24", "fd00::/8", 26, 4},
+		{"10.0.0.0/24", "10.1.0.0/24", 22, 0},
+		{"10.0.0.0/24", "10.1.0.0/24", 33, 0},
+	} {
+		if got := Room(prefix(c.pool), []netip.Prefix{prefix(c.taken)}, c.length); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
 	}
 }

@@ -41,6 +41,15 @@ func (n number) minus(m number) number {
 	return number{high, low}
 }
 
+func (n number) without(m number) number { return number{n.high &^ m.high, n.low &^ m.low} }
+
+func (n number) right(by int) number {
+	if by >= 64 {
+		return number{0, n.high >> (by - 64)}
+	}
+	return number{n.high >> by, n.low>>by | n.high<<(64-by)} // a shift by 64 gives 0
+}
+
 func (n number) or(m number) number { return number{n.high | m.high, n.low | m.low} }
 
 // hosts has a bit set for every host bit of p.

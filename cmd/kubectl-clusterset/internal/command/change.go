@@ -10,7 +10,7 @@ import (
 )
 
 func (r *root) init() *cobra.Command {
-	var o lifecycle.Options
+	var o lifecycle.InitOptions
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a clusterset", Args: cobra.NoArgs,
@@ -18,19 +18,27 @@ func (r *root) init() *cobra.Command {
 the clusterset is called ready, forged writes are tried, and must be refused. What is there already is brought up to date; a hub may have
 several clustersets, by --hub-namespace.
 
+By default VIPs come from each cluster's own Service ranges. With --vip-mode and --vip-pools they come from blocks of each member's own, which the
+hub cuts out of pools that no cluster uses. In a clusterset that is there, only what these flags say is changed.
+
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or else --kubeconfig and --context.`,
-		Example: "  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0",
+		Example: `  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0
+  kubectl clusterset init --context hub --vip-mode preferred --vip-pools 10.200.0.0/13,fd00:c5::/48`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			r.options(&o, dryRun)
+			r.options(&o.Options, dryRun)
 			if o.Hub, err = r.hub(true); err != nil {
 				return err
 			}
 			return lifecycle.Init(cmd.Context(), &o)
 		},
 	}
-	changing(cmd, &o, &dryRun)
-	cmd.Flags().BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
-	cmd.Flags().StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes can pull")
+	changing(cmd, &o.Options, &dryRun)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
+	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes can pull")
+	flags.StringVar(&o.VIPs.Mode, "vip-mode", "", "where VIPs come from: shared, preferred, exclusive; default: as it is, shared at first")
+	flags.StringSliceVar(&o.VIPs.Pools, "vip-pools", nil, "CIDRs that members' blocks are cut from, in this order")
+	flags.StringToIntVar(&o.VIPs.Bits, "vip-block-bits", nil, "how long the prefix of a block is: ipv4=22,ipv6=112")
 	return cmd
 }
 

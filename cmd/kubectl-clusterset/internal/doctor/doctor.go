@@ -48,7 +48,7 @@ type Report struct {
 
 // Checks is the list, in the order in which causes come before their consequences.
 func Checks() []Check {
-	return slices.Concat(memberChecks, credentialChecks, hubChecks, dnsChecks, rangeChecks)
+	return slices.Concat(memberChecks, credentialChecks, hubChecks, dnsChecks, rangeChecks, poolChecks)
 }
 
 // Examine makes every check that it has the facts for.

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func profile(name, uid string) inventoryv1alpha1.ClusterProfile {
 	p := inventoryv1alpha1.ClusterProfile{}
 	p.Name, p.CreationTimestamp = name, metav1.NewTime(now.Add(-time.Hour))
 	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": uid}
+	p.Spec.ClusterManager.Name = "clusterset-dns"
 	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}}
 	return p
 }
@@ -74,6 +76,8 @@ func sound(t *testing.T) *doctor.Facts {
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east", "--hub-namespace=blue"}}}
 	set := hubv1alpha1.ClusterSet{}
 	set.Name = "blue"
+	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "exclusive", Pools: []string{"10.200.0.0/16"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+	set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}, {ClusterID: "west", CIDR: "10.200.1.0/24"}}
 	ns := &corev1.Namespace{}
 	ns.Name, ns.Labels = "blue", map[string]string{"multicluster.x-k8s.io/clusterset": "blue"}
 	kinds := func() doctor.Kinds {
@@ -93,7 +97,7 @@ func sound(t *testing.T) *doctor.Facts {
 		},
 		DNSFacts:      doctor.DNSFacts{Image: "registry.example/coredns:v1", Corefile: string(example), NodeLocal: nodeLocal},
 		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
-		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.200.0.0/25")},
 		Imported:      []mcsv1beta1.ServiceImport{imp},
 		Slices:        []discoveryv1.EndpointSlice{slice("east", "10.1.0.5"), slice("west", "10.2.0.5"), slice("north", "10.3.0.5")},
 	}
@@ -136,7 +140,7 @@ const (
 // TestPlantedMisconfigurationsAreFound is issue 4, E: one mistake at a time, found by the check that is for it.
 func TestPlantedMisconfigurationsAreFound(t *testing.T) {
 	found := map[string]bool{}
-	for _, p := range append(append(inMember, inHub...), inDNS...) {
+	for _, p := range slices.Concat(inMember, inHub, inPools, inDNS) {
 		found[p.check] = true
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			f := sound(t)
@@ -228,6 +232,40 @@ var inHub = []planted{
 	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] }, "never"},
 	{"this clock is wrong", "clock", notice, func(f *doctor.Facts) { f.Now = now.Add(-time.Minute) }, "1m0s apart"},
 	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, -time.Hour) }, "cluster west is 1h0m0s away"},
+}
+
+// tells has a member tell something of itself.
+func tells(f *doctor.Facts, member int, property, value string) {
+	p := &f.HubFacts.Profiles[member].Status
+	p.Properties = append(p.Properties, inventoryv1alpha1.Property{Name: property + ".clusterset-dns.io", Value: value})
+}
+
+var inPools = []planted{
+	{"no pools", "pools", notice, func(f *doctor.Facts) { f.HubFacts.Sets[0].Spec.VIPs.Pools = nil }, "has no pool"},
+	{"pools that overlap", "pools", bad, func(f *doctor.Facts) {
+		f.HubFacts.Sets[0].Spec.VIPs.Pools = []string{"10.200.0.0/16", "10.200.128.0/17"}
+	}, "overlaps pool 10.200.0.0/16"},
+	{"pools are full", "pools", bad, func(f *doctor.Facts) {
+		f.HubFacts.Sets[0].Spec.VIPs.Pools = []string{"10.200.0.0/23"}
+		tells(f, 1, "vip-blocks", "ipv4=2")
+	}, "cluster west asks the hub for a block and cannot have one: range is full"},
+	{"a pool in a peer's range", "pools-ranges", notice, func(f *doctor.Facts) { tells(f, 1, "service-ranges", "10.200.128.0/20") },
+		"pool 10.200.0.0/16 meets the service range 10.200.128.0/20 of west"},
+	{"a pool in this cluster's range", "pools-ranges", notice, func(f *doctor.Facts) { f.PodRanges = append(f.PodRanges, netip.MustParsePrefix("10.200.7.0/24")) },
+		"pool 10.200.0.0/16 meets this cluster's own pod range 10.200.7.0/24"},
+	{"a range by hand in a peer's block", "pools-ranges", notice, func(f *doctor.Facts) { f.ServiceRanges[1] = netip.MustParsePrefix("10.200.1.0/25") }, "own service range 10.200.1.0/25"},
+	{"a block in a peer's range", "blocks", bad, func(f *doctor.Facts) { tells(f, 1, "pod-ranges", "10.200.0.0/26") },
+		"cluster east: block 10.200.0.0/24 meets the pod range 10.200.0.0/26 of west"},
+	{"a property that is nonsense", "blocks", notice, func(f *doctor.Facts) { tells(f, 1, "vip-blocks", "many") }, "cluster west: vip-blocks.clusterset-dns.io"},
+	{"a ClusterProfile was lost", "blocks", notice, func(f *doctor.Facts) { f.HubFacts.Sets[0].Status.Blocks[1].ClusterID = "north" }, "cluster north owns blocks"},
+	{"pods of two members", "ranges-members", notice, func(f *doctor.Facts) {
+		tells(f, 0, "pod-ranges", "10.1.0.0/16")
+		tells(f, 1, "pod-ranges", "10.1.128.0/17")
+	}, "the pod range 10.1.0.0/16 of cluster east meets the pod range 10.1.128.0/17 of cluster west"},
+	{"pods where another has Services", "ranges-members", notice, func(f *doctor.Facts) {
+		tells(f, 0, "service-ranges", "10.96.0.0/12")
+		tells(f, 1, "pod-ranges", "10.100.0.0/16")
+	}, "the pod range 10.100.0.0/16 of cluster west meets the service range 10.96.0.0/12 of cluster east"},
 }
 
 var inDNS = []planted{

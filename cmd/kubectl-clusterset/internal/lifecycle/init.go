@@ -21,12 +21,21 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// InitOptions are Init's.
+type InitOptions struct {
+	Options
+	VIPs VIPs
+}
+
 // Init makes a cluster the hub of a clusterset, and proves that its API server refuses forged writes.
-func Init(ctx context.Context, o *Options) error {
+func Init(ctx context.Context, o *InitOptions) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
 	}
 	if _, err := ask(ctx, o.Hub, o.Say); err != nil {
+		return err
+	}
+	if err := o.checkVIPs(ctx); err != nil {
 		return err
 	}
 	image, err := o.image(ctx, o.Hub, o.HubNamespace)
@@ -40,6 +49,9 @@ func Init(ctx context.Context, o *Options) error {
 			return err
 		}
 		objects = append(objects, some...)
+	}
+	if err := o.VIPs.put(only(objects, "ClusterSet")); err != nil {
+		return err
 	}
 	if o.DryRun != nil {
 		return print(o.DryRun, o.Hub.Name, objects)
@@ -66,8 +78,8 @@ func Init(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// applyHub applies everything but a ClusterSet that is there: its spec is the admin's.
-func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
+// applyHub applies everything but a ClusterSet that is there: its spec is the admin's, but for what is asked for now.
+func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for i, phase := range []struct {
 		what    string
 		objects []*unstructured.Unstructured
@@ -82,7 +94,9 @@ func (o *Options) applyHub(ctx context.Context, objects []*unstructured.Unstruct
 				return fmt.Errorf("%s: %w", o.Hub.Name, err)
 			}
 			if len(sets.Items) > 0 {
-				o.Say("the hub: ClusterSet %s is there, and left as it is", sets.Items[0].Name)
+				if err := o.VIPs.change(ctx, &o.Options, &sets.Items[0]); err != nil {
+					return err
+				}
 				continue
 			}
 		}

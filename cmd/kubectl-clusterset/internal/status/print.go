@@ -28,6 +28,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		members = append(members, r.Members[i].row(wide, now))
 	}
 	table.Write(out, "MEMBERS", columns, members)
+	table.Write(out, "POOLS (mode "+r.VIPMode+")", []string{"POOL", "BLOCKS OF", "GRANTED", "FREE"}, poolTable(r))
+	table.Write(out, "BLOCKS", []string{"CLUSTER", "BLOCKS"}, blockTable(r))
 	for _, n := range r.Names {
 		conflicts := ""
 		if len(n.Conflicts) > 0 {

@@ -49,6 +49,7 @@ func hubProblems(h *Hub, add adder) {
 	case len(h.Sets) > 1:
 		add("hub", "keep one: kubectl -n "+h.Namespace+" delete clusterset NAME", "namespace %s of the hub holds %d ClusterSets: agents wait until there is one", h.Namespace, len(h.Sets))
 	}
+	rangeProblems(h, add)
 	quiet := len(h.Profiles) > 0
 	profiles := slices.Clone(h.Profiles)
 	slices.SortFunc(profiles, func(a, b inventoryv1alpha1.ClusterProfile) int { return cmp.Compare(a.Name, b.Name) })

@@ -55,6 +55,8 @@ type Report struct {
 	Cluster    string      `json:"cluster,omitempty"` // where it was asked
 	Problems   []Problem   `json:"problems,omitempty"`
 	Members    []MemberRow `json:"members,omitempty"`
+	VIPMode    string      `json:"vipMode,omitempty"`
+	Pools      []PoolRow   `json:"pools,omitempty"`
 	Names      []NameRow   `json:"names,omitempty"`
 	Here       *Here       `json:"here,omitempty"`
 }
@@ -77,6 +79,7 @@ type MemberRow struct {
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
+	Blocks    []string   `json:"blocks,omitempty"` // in which its VIPs are
 }
 
 // NameRow is one name of the clusterset.
@@ -114,6 +117,7 @@ func Tell(f *Facts) Report {
 			r.ClusterSet = f.Hub.Sets[0].Name
 		}
 		r.Members = members(f)
+		ranges(f.Hub, &r)
 		records = f.Hub.Records
 		if r.Here != nil {
 			for i := range r.Members {

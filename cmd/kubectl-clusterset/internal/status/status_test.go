@@ -30,6 +30,7 @@ func profile(name string) inventoryv1alpha1.ClusterProfile {
 	p := inventoryv1alpha1.ClusterProfile{}
 	p.Name, p.CreationTimestamp = name, metav1.NewTime(now.Add(-48*time.Hour))
 	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": "uid-" + name}
+	p.Spec.ClusterManager.Name = "clusterset-dns"
 	p.Status.Version.Kubernetes = "v1.36.0"
 	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}, {Type: "ControlPlaneHealthy", Status: "True"}}
 	return p
@@ -91,6 +92,40 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	}
 }
 
+// pooled has pools in the clusterset, a block in east, and west tell of its pods.
+func pooled(pools ...string) func(*status.Facts) {
+	return func(f *status.Facts) {
+		set := &f.Hub.Sets[0]
+		set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: pools, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}}
+		f.Hub.Profiles[0].Status.Properties = []inventoryv1alpha1.Property{{Name: "pod-ranges.clusterset-dns.io", Value: "10.244.1.0/24"}}
+	}
+}
+
+func TestV6BlocksAndRoomAreShown(t *testing.T) {
+	f := sound()
+	pooled("10.200.0.0/22", "fd00:c5::/48")(f)
+	f.Hub.Sets[0].Status.Blocks = append(f.Hub.Sets[0].Status.Blocks, hubv1alpha1.Block{ClusterID: "east", CIDR: "fd00:c5::/112"},
+		hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"}, hubv1alpha1.Block{ClusterID: "west", CIDR: "fd00:c5::1:0/112"})
+	r := status.Tell(f)
+	var out strings.Builder
+	status.Print(&out, &r, false, now)
+	want := `
+POOLS (mode preferred)
+  POOL            BLOCKS OF   GRANTED   FREE
+  10.200.0.0/22   /24         2         2
+  fd00:c5::/48    /112        2         over a million
+
+BLOCKS
+  CLUSTER   BLOCKS
+  east      10.200.0.0/24, fd00:c5::/112
+  west      10.200.1.0/24, fd00:c5::1:0/112
+`
+	if len(r.Problems) > 0 || !strings.Contains(out.String(), want) {
+		t.Errorf("%v\n%s\nwant\n%s", r.Problems, out.String(), want)
+	}
+}
+
 // TestProblemsComeFirst plants one problem each, which the report must name with what to do.
 func TestProblemsComeFirst(t *testing.T) {
 	for _, c := range []struct {
@@ -130,6 +165,21 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"an export is not valid", "web.shop", func(f *status.Facts) {
 			f.Member.Exports[0].Status.Conditions[0] = metav1.Condition{Type: "Valid", Status: "False", Reason: "NoService", Message: "none"}
 		}, "not Valid (NoService): none"},
+		{"no pools", "pools", func(f *status.Facts) { f.Hub.Sets[0].Spec.VIPs.Mode = "preferred" }, "mode preferred has no pool"},
+		{"a pool is no use", "pools", pooled("10.200.0.0/25"), "smaller than a block of /24"},
+		{"a pool is in use", "pools", pooled("10.244.0.0/16"), "pool 10.244.0.0/16 meets the pod range 10.244.1.0/24 of west: no block is cut there"},
+		{"pools are full", "west", pooled("10.200.0.0/24"), "range is full"},
+		{"a block is in use", "east", func(f *status.Facts) {
+			pooled("10.200.0.0/16")(f)
+			f.Hub.Profiles[0].Status.Properties[0].Value = "10.200.0.0/26"
+		}, "block 10.200.0.0/24 meets the pod range 10.200.0.0/26 of west"},
+		{"nonsense is told", "west", func(f *status.Facts) {
+			pooled("10.200.0.0/16")(f)
+			f.Hub.Profiles[0].Status.Properties[0].Value = "all"
+		}, "pod-ranges.clusterset-dns.io"},
+		{"a ClusterProfile was lost", "north", func(f *status.Facts) {
+			f.Hub.Sets[0].Status.Blocks = []hubv1alpha1.Block{{ClusterID: "north", CIDR: "10.200.9.0/24"}}
+		}, "owns blocks"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless }, "Conflicting type"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {

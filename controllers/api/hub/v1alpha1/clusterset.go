@@ -49,12 +49,14 @@ type VIPs struct {
 	// +kubebuilder:validation:Enum=shared;preferred;exclusive
 	// +kubebuilder:default=shared
 	Mode VIPMode `json:"mode,omitempty"`
-	// pools are the ranges (CIDRs, of either family) that the hub cuts members' blocks from, in the order in which they are used up.
+	// pools are the ranges (CIDRs, of either family) that the hub cuts members' blocks from, in the order in which they are used up. They
+	// must not overlap each other or anything that a cluster uses. A block stays where it is when its pool is taken off this list.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a CIDR, such as 10.200.0.0/13 or fd00:c5::/48"
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has bits set behind its prefix: write the first address of the range"
 	Pools []string `json:"pools,omitempty"`
 	// blocks says how large a member's block is. It applies to those that are granted from now on.
 	// +optional
@@ -116,8 +118,23 @@ const (
 // MaxDeparted is how many departures are kept, the newest.
 const MaxDeparted = 200
 
+// MaxBlocks is how many blocks there can be: the status of a ClusterSet is one object.
+const MaxBlocks = 4096
+
+// The types of conditions of a ClusterSet. Where there is nothing to tell there is none: no pools, or mode shared.
+const (
+	ConditionBlocksGranted = "BlocksGranted" // every member has the blocks that it asks for
+	ConditionPoolsValid    = "PoolsValid"    // pools and blocks meet nothing that a member is known to use
+)
+
 // ClusterSetStatus is the hub controller's.
 type ClusterSetStatus struct {
+	// conditions are BlocksGranted and PoolsValid.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
 	// departed are the members that left or were evicted. Absence alone is never deletion: by this, members that were away at the time
 	// drop what they hold of them from before. It stays when one joins again.
 	// +optional

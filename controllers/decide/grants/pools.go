@@ -1,0 +1,101 @@
+package grants
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// Pool is a pool that blocks are cut from.
+type Pool struct {
+	Prefix  netip.Prefix
+	Granted int    // blocks in it, of whatever size
+	Free    uint64 // blocks of the size that is granted now, at most the largest number there is
+}
+
+// size of new blocks; what is not set is the API's default.
+func size(v *hubv1alpha1.VIPs) (v4, v6 int) {
+	v4, v6 = 22, 112
+	if v.Blocks.IPv4Bits > 0 {
+		v4 = int(v.Blocks.IPv4Bits)
+	}
+	if v.Blocks.IPv6Bits > 0 {
+		v6 = int(v.Blocks.IPv6Bits)
+	}
+	return v4, v6
+}
+
+// Size is how long the prefix of a new block in this pool is.
+func Size(v *hubv1alpha1.VIPs, p netip.Prefix) int {
+	v4, v6 := size(v)
+	if p.Addr().Is4() {
+		return v4
+	}
+	return v6
+}
+
+// Usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the first one counts.
+func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
+	for _, text := range v.Pools {
+		p, err := netip.ParsePrefix(text)
+		why := ""
+		switch {
+		case err != nil || p.Addr().Is4In6():
+			why = "is no CIDR of IPv4 or IPv6: write it as 10.200.0.0/13 or fd00:c5::/48"
+		case p != p.Masked():
+			why = fmt.Sprintf("has bits set behind its prefix: write %s", p.Masked())
+		case p.Bits() > Size(v, p):
+			why = fmt.Sprintf("is smaller than a block of /%d: take it off the list, or make blocks smaller", Size(v, p))
+		}
+		for _, other := range pools {
+			if why == "" && p.Overlaps(other) {
+				why = fmt.Sprintf("overlaps pool %s: take one of them off the list", other)
+			}
+		}
+		if why != "" {
+			wrong = append(wrong, fmt.Sprintf("pool %s %s", text, why))
+			continue
+		}
+		pools = append(pools, p)
+	}
+	return pools, wrong
+}
+
+// rooms count what is granted and free in each pool.
+func rooms(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, known []ipam.Known) []Pool {
+	var taken []netip.Prefix
+	for _, g := range granted {
+		taken = append(taken, g.Prefix)
+	}
+	for _, k := range known {
+		taken = append(taken, k.Prefix)
+	}
+	out := make([]Pool, 0, len(pools))
+	for _, p := range pools {
+		room := Pool{Prefix: p, Free: ipam.Room(p, taken, Size(v, p))}
+		for _, g := range granted {
+			if g.Prefix.Overlaps(p) {
+				room.Granted++
+			}
+		}
+		out = append(out, room)
+	}
+	return out
+}
+
+// families tells of which there is a pool.
+func families(pools []netip.Prefix) map[corev1.IPFamily]bool {
+	out := map[corev1.IPFamily]bool{}
+	for _, p := range pools {
+		if p.Addr().Is4() {
+			out[corev1.IPv4Protocol] = true
+		} else {
+			out[corev1.IPv6Protocol] = true
+		}
+	}
+	return out
+}
