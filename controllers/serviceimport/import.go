@@ -39,12 +39,15 @@ func (r *reconciler) ensure(ctx context.Context, s state, m *conflict.Merged) (*
 
 // update makes the import's spec and status what they ought to be. failed is why there is no (current) derived Service.
 func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) error {
-	var ips []string
-	if m.Type == mcsv1beta1.ClusterSetIP && svc != nil {
+	wanted, ips := m.Type == mcsv1beta1.ClusterSetIP && len(families) > 0, []string(nil)
+	if wanted && svc != nil {
+		if failed != nil {
+			families = derived.Held(svc, families) // some may have to wait
+		}
 		ips = derived.IPs(svc, families)
 	}
-	if ips == nil && failed != nil && was.Spec.Type == m.Type {
-		ips, families = was.Spec.IPs, was.Spec.IPFamilies // what was given out stays true until there is something better
+	if wanted && ips == nil && was.Spec.Type == m.Type {
+		ips, families = was.Spec.IPs, was.Spec.IPFamilies // what was given out stays true, and is asked for again (I6)
 	}
 	imp := was.DeepCopy()
 	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
@@ -57,8 +60,8 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 	}
 	status := imports.Status(m)
 	var flipped bool
-	wanted := imports.Ready(m, families, ips, failed)
-	status.Conditions, flipped = conditions.Set(imp.Status.Conditions, []metav1.Condition{wanted}, imp.Generation, metav1.NewTime(r.Now()))
+	ready := imports.Ready(m, families, ips, failed)
+	status.Conditions, flipped = conditions.Set(imp.Status.Conditions, []metav1.Condition{ready}, imp.Generation, metav1.NewTime(r.Now()))
 	if equality.Semantic.DeepEqual(status, imp.Status) {
 		return nil
 	}
@@ -66,8 +69,12 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 	if err := r.Local.Status().Update(ctx, imp); err != nil {
 		return err
 	}
-	if flipped && wanted.Status == metav1.ConditionFalse && (failed != nil || wanted.Reason != string(mcsv1beta1.ServiceImportReasonPending)) {
-		r.Events.Event(imp, kube.Warning, "NotReady", wanted.Message)
+	if flipped && ready.Status == metav1.ConditionFalse && (failed != nil || ready.Reason != string(mcsv1beta1.ServiceImportReasonPending)) {
+		if ready.Reason == imports.ReasonFull {
+			r.Events.Event(imp, kube.Warning, imports.ReasonFull, ready.Message)
+		} else {
+			r.Events.Event(imp, kube.Warning, "NotReady", ready.Message)
+		}
 	}
 	return nil
 }
