@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -87,8 +88,16 @@ func (r *Room) record(a netip.Addr, now entry) {
 		return
 	}
 	r.change(a, func() {
-		if delete(r.view.addresses, a); now.uid != "" {
+		was := r.view.addresses[a]
+		delete(r.view.addresses, a)
+		if now.uid != "" {
 			r.view.addresses[a] = now
+		}
+		switch {
+		case was.uid != "" && !was.fence && !was.held.Foreign && now.uid == "":
+			r.rests[a] = rest{was.held.Owner, r.Now().Add(derived.Quarantine)}
+		case now.uid != "" && !now.fence:
+			delete(r.rests, a)
 		}
 	})
 }
@@ -104,13 +113,16 @@ func (r *Room) change(a netip.Addr, change func()) {
 	}
 }
 
-// claims are whose an address is: as its IPAddress says, and as it was given out.
+// claims are whose an address is: as its IPAddress says, as it was given out, and while it rests.
 func (r *Room) claims(a netip.Addr) (out []ipam.Held) {
 	if e, there := r.view.addresses[a]; there && !e.fence {
 		out = append(out, e.held)
 	}
 	if g, given := r.gifts[a]; given {
 		out = append(out, ipam.Held{Owner: g.to, Address: a})
+	}
+	if rest, kept := r.rests[a]; kept {
+		out = append(out, ipam.Held{Owner: rest.of, Address: a})
 	}
 	return out
 }

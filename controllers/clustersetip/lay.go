@@ -240,6 +240,11 @@ func (r *Room) refit(s ipam.Standing) error {
 			delete(r.waits, name)
 		}
 	}
+	for a, rest := range r.rests {
+		if !r.Now().Before(rest.until) {
+			r.change(a, func() { delete(r.rests, a) })
+		}
+	}
 	return nil
 }
 

@@ -117,7 +117,13 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
 	wanted := ipam.Wanted{Owner: q.Service, Families: q.Families, Since: q.Import.CreationTimestamp.Time}
 	var past []ipam.Held
-	for _, a := range q.Previous {
+	previous := slices.Clone(q.Previous)
+	for a, rest := range r.rests {
+		if rest.of == q.Service && !slices.Contains(previous, a) {
+			previous = append(previous, a)
+		}
+	}
+	for _, a := range previous {
 		if w := r.waits[q.Service]; w != nil && w.lost[a] != nil {
 			continue
 		}

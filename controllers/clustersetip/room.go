@@ -34,6 +34,9 @@ type Room struct {
 	view *view
 	// gifts are addresses that were given out, and that no cache shows in use yet.
 	gifts map[netip.Addr]gift
+	// rests are addresses whose Service is gone: answers with them may still live in caches, so that nobody else gets them for a while. The
+	// quarantine of an import that is gone is its Service's (decide/derived); this one is for Services that went without it.
+	rests map[netip.Addr]rest
 	// waits are requests that got no answer that will do yet, by derived Service.
 	waits map[types.NamespacedName]*wait
 	// last is what the hub said last.
@@ -54,6 +57,11 @@ type gift struct {
 	since time.Time
 }
 
+type rest struct {
+	of    types.NamespacedName
+	until time.Time
+}
+
 // hubView is what the ClusterSet says to this member.
 type hubView struct {
 	seen   bool
@@ -66,7 +74,7 @@ var _ kube.VIPs = (*Room)(nil)
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
 	return &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, waits: map[types.NamespacedName]*wait{}, said: map[string]string{}, lost: map[types.UID]bool{},
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, waits: map[types.NamespacedName]*wait{}, said: map[string]string{}, lost: map[types.UID]bool{},
 		count: newCounters(),
 	}
 }

@@ -2,6 +2,8 @@ package clustersetip
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -145,17 +147,17 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 		works, judged = ipam.ModeShared, nil
 	}
 	v.alloc = ipam.NewAllocator(works, judged)
-	for _, e := range v.addresses {
-		if !e.fence {
-			v.alloc.Hold(e.held)
+	for _, known := range []iter.Seq[netip.Addr]{maps.Keys(v.addresses), maps.Keys(r.gifts), maps.Keys(r.rests)} {
+		for a := range known {
+			for _, h := range r.claims(a) {
+				v.alloc.Hold(h)
+			}
 		}
 	}
-	for a, g := range r.gifts {
-		v.alloc.Hold(ipam.Held{Owner: g.to, Address: a})
-	}
+	s := r.standing(mode, judged)
 	v.free, v.size = map[corev1.IPFamily]int{}, map[corev1.IPFamily]int{}
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		v.free[f], v.size[f] = ipam.Room(r.standing(mode, judged), f)
+		v.free[f], v.size[f] = ipam.Room(s, f)
 	}
 }
 
@@ -169,6 +171,9 @@ func (r *Room) standing(mode ipam.Mode, all []ipam.Range) ipam.Standing {
 	}
 	for a, g := range r.gifts {
 		s.Held = append(s.Held, ipam.Held{Owner: g.to, Address: a})
+	}
+	for a, rest := range r.rests { // no VIP any more, and no room
+		s.Held = append(s.Held, ipam.Held{Owner: rest.of, Address: a, Foreign: true})
 	}
 	return s
 }

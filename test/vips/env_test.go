@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,7 @@ type env struct {
 	*lab.Member
 	hub client.Client
 	client.Client
+	namespaces []*corev1.Namespace // of the test before
 }
 
 const serviceRanges = "10.96.0.0/16,fd00:96::/112"
@@ -86,10 +88,13 @@ func start(t *testing.T) *env {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			lines := strings.Split(shared.env.Agent.Log(), "\n")
-			t.Logf("agent:\n%s", strings.Join(lines[max(0, len(lines)-80):], "\n"))
+			lines := slices.DeleteFunc(strings.Split(shared.env.Agent.Log(), "\n"), func(line string) bool {
+				return strings.Contains(line, "xporting") || strings.Contains(line, "publishing")
+			})
+			t.Logf("agent:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
 		}
 	})
+	shared.env.clean(t)
 	return shared.env
 }
 
@@ -140,6 +145,48 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 	e.wantMetric(t, fmt.Sprintf(`clusterset_agent_vip_mode_supported{cluster="a",clusterset="clusterset",mode=%q}`, mode), nil)
 }
 
+// clean takes down what the test before has made: its namespaces, and with them its VIPs and their ranges.
+func (e *env) clean(t *testing.T) {
+	t.Helper()
+	e.mode(t, ipam.ModeShared)
+	for _, ns := range e.namespaces {
+		if err := e.Delete(t.Context(), ns); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	e.namespaces = nil
+	var byHand networkingv1.ServiceCIDRList
+	if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range byHand.Items {
+		if err := e.Delete(t.Context(), &byHand.Items[i]); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "nothing left of the test before", func() error {
+		if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil || len(byHand.Items) > 0 {
+			return errors.Join(err, fmt.Errorf("ServiceCIDRs %+v", byHand.Items))
+		}
+		var fences networkingv1.IPAddressList
+		if err := e.List(t.Context(), &fences, client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}); err != nil || len(fences.Items) > 0 {
+			return errors.Join(err, fmt.Errorf("%d reservations", len(fences.Items)))
+		}
+		return nil
+	})
+}
+
+// metric is a series' value now.
+func (e *env) metric(t *testing.T, series string) (value int) {
+	t.Helper()
+	e.wantMetric(t, series, func(text string) bool {
+		n, err := strconv.Atoi(text)
+		value = n
+		return err == nil
+	})
+	return value
+}
+
 // wantMetric waits until the agent shows a series with a value that will do.
 func (e *env) wantMetric(t *testing.T, series string, will func(value string) bool) {
 	t.Helper()
@@ -155,11 +202,14 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 	})
 }
 
-// namespace makes one that is the test's own.
-func (e *env) namespace(t *testing.T) string {
+// namespace makes one that is the test's own; more tells several apart.
+func (e *env) namespace(t *testing.T, more ...string) string {
 	t.Helper()
 	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()), "Test"))
-	e.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	name = strings.Join(append([]string{name[:min(len(name), 40)]}, more...), "-")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	e.create(t, ns)
+	e.namespaces = append(e.namespaces, ns)
 	return name
 }
 
