@@ -39,19 +39,10 @@ func (r *reconciler) ensure(ctx context.Context, s state, m *conflict.Merged) (*
 
 // update makes the import's spec and status what they ought to be. failed is why there is no (current) derived Service.
 func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) error {
-	wanted, ips := m.Type == mcsv1beta1.ClusterSetIP && len(families) > 0, []string(nil)
-	if wanted && svc != nil {
-		if failed != nil {
-			families = derived.Held(svc, families) // some may have to wait
-		}
-		ips = derived.IPs(svc, families)
-	}
-	if wanted && ips == nil && was.Spec.Type == m.Type {
-		ips, families = was.Spec.IPs, was.Spec.IPFamilies // what was given out stays true, and is asked for again (I6)
-	}
+	ips, shown := vips(was, m, families, svc, failed)
 	imp := was.DeepCopy()
 	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
-	imp.Spec = imports.Spec(m, families, ips)
+	imp.Spec = imports.Spec(m, shown, ips)
 	if !equality.Semantic.DeepEqual(imp.Spec, was.Spec) || !equality.Semantic.DeepEqual(imp.ObjectMeta, was.ObjectMeta) {
 		log.FromContext(ctx).Info("changing the import", "type", m.Type, "ips", ips, "clusters", m.Clusters)
 		if err := r.Local.Update(ctx, imp); err != nil {
@@ -77,6 +68,25 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 		}
 	}
 	return nil
+}
+
+// vips are those that the import has, and their families. What was given out stays true while it is not to be seen, and is asked for again
+// (I6); a family that has to wait for room is left out.
+func vips(was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) ([]string, []corev1.IPFamily) {
+	if m.Type != mcsv1beta1.ClusterSetIP || len(families) == 0 {
+		return nil, families
+	}
+	shown := families
+	if failed != nil {
+		shown = derived.Held(svc, families)
+	}
+	switch {
+	case svc != nil && len(shown) > 0:
+		return derived.IPs(svc, shown), shown
+	case was.Spec.Type == m.Type && len(was.Spec.IPs) > 0:
+		return was.Spec.IPs, was.Spec.IPFamilies
+	}
+	return nil, families
 }
 
 // retire takes down what nobody exports any more (I2). The derived Service stays for the quarantine, so that an exporter that comes back

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,9 @@ func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard()) // of the clients
 	code := m.Run()
 	if shared.env != nil {
+		if second.env != nil {
+			second.env.Agent.Stop()
+		}
 		shared.env.set.Stop()
 	}
 	os.Exit(code)
@@ -60,7 +64,56 @@ type env struct {
 	namespaces []*corev1.Namespace // of the test before
 }
 
-const serviceRanges = "10.96.0.0/16,fd00:96::/112"
+const (
+	serviceRanges = "10.96.0.0/16,fd00:96::/112"
+	smallRange    = "10.99.0.0/28"
+)
+
+var second struct {
+	sync.Once
+	env *env
+	err error
+}
+
+// small is the hub's cluster as another member, h, of IPv4 and few addresses.
+func (e *env) small(t *testing.T) *env {
+	t.Helper()
+	second.Do(func() {
+		second.env = &env{set: e.set, hub: e.hub, Client: e.hub, Member: &lab.Member{ID: "h", Cluster: e.set.Hub}}
+		second.err = second.env.join(context.Background())
+	})
+	if second.err != nil {
+		t.Fatal(second.err)
+	}
+	second.env.tellOf(t)
+	second.env.clean(t)
+	return second.env
+}
+
+func (e *env) join(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(e.Cluster.Apply(ctx, lab.HubMember(root, e.ID)), e.Cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/member"))); err != nil {
+		return err
+	}
+	hub, err := e.Cluster.ServiceAccountKubeconfig(ctx, lab.HubNamespace, "mcs-"+e.ID, nil)
+	if err != nil {
+		return err
+	}
+	local, err := e.Cluster.ServiceAccountKubeconfig(ctx, kube.SystemNamespace, "clusterset-controller", nil)
+	if err != nil {
+		return err
+	}
+	e.Agent, err = lab.StartAgent(ctx, filepath.Join(root, "bin", "clusterset-controller"), lab.AgentOptions{
+		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: e.ID,
+	})
+	if err != nil {
+		return err
+	}
+	return e.Agent.UntilReady(ctx)
+}
 
 // start is the clusterset that all tests share.
 func start(t *testing.T) *env {
@@ -70,7 +123,7 @@ func start(t *testing.T) *env {
 			if name == "a" {
 				return lab.Options{ServiceCIDR: serviceRanges, Audit: true}
 			}
-			return lab.Options{}
+			return lab.Options{ServiceCIDR: smallRange}
 		}})
 		if err != nil {
 			shared.err = err
@@ -86,16 +139,19 @@ func start(t *testing.T) *env {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			lines := slices.DeleteFunc(strings.Split(shared.env.Agent.Log(), "\n"), func(line string) bool {
-				return strings.Contains(line, "xporting") || strings.Contains(line, "publishing")
-			})
-			t.Logf("agent:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
-		}
-	})
+	shared.env.tellOf(t)
 	shared.env.clean(t)
 	return shared.env
+}
+
+// tellOf shows what the agent said, if the test fails.
+func (e *env) tellOf(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			said := strings.Split(e.Agent.Log(), "\n")
+			t.Logf("agent %s:\n%s", e.ID, strings.Join(said[max(0, len(said)-40):], "\n"))
+		}
+	})
 }
 
 func admin(cp *lab.ControlPlane) (client.Client, error) {
@@ -142,7 +198,7 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 		}
 		return e.hub.Status().Update(t.Context(), set)
 	})
-	e.wantMetric(t, fmt.Sprintf(`clusterset_agent_vip_mode_supported{cluster="a",clusterset="clusterset",mode=%q}`, mode), nil)
+	e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), nil)
 }
 
 // clean takes down what the test before has made: its namespaces, and with them its VIPs and their ranges.
@@ -176,6 +232,15 @@ func (e *env) clean(t *testing.T) {
 	})
 }
 
+// series is one of the agent's metrics of VIPs.
+func (e *env) series(name string, labels ...string) string {
+	text := fmt.Sprintf("clusterset_agent_vip_%s{cluster=%q,clusterset=%q", name, e.ID, lab.HubNamespace)
+	for i := 0; i < len(labels); i += 2 {
+		text += fmt.Sprintf(",%s=%q", labels[i], labels[i+1])
+	}
+	return text + "}"
+}
+
 // metric is a series' value now.
 func (e *env) metric(t *testing.T, series string) (value int) {
 	t.Helper()
@@ -205,8 +270,8 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 // namespace makes one that is the test's own; more tells several apart.
 func (e *env) namespace(t *testing.T, more ...string) string {
 	t.Helper()
-	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()), "Test"))
-	name = strings.Join(append([]string{name[:min(len(name), 40)]}, more...), "-")
+	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name()), "Test"))
+	name = strings.Join(append([]string{strings.Trim(name[max(0, len(name)-40):], "-")}, more...), "-")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	e.create(t, ns)
 	e.namespaces = append(e.namespaces, ns)

@@ -33,7 +33,7 @@ func TestV2OnlyVIPsLiveInAnExclusiveRange(t *testing.T) {
 		e.wantRange(t, p)
 		e.wantFencedFirst(t, p)
 	}
-	lost := e.metric(t, swapLosses)
+	lost := e.metric(t, e.series("swap_losses_total"))
 	var ordinary sync.WaitGroup
 	for i := range 2 {
 		ordinary.Go(func() {
@@ -49,7 +49,7 @@ func TestV2OnlyVIPsLiveInAnExclusiveRange(t *testing.T) {
 		wantIn(t, e.wantVIPs(t, ns, name, families), first...)
 	}
 	ordinary.Wait()
-	e.wantMetric(t, swapLosses, is(strconv.Itoa(lost+len(e.ordinaryIn(t, first...)))))
+	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+len(e.ordinaryIn(t, first...)))))
 	if n := len(e.ours(t)); n != 2 {
 		t.Errorf("%d ranges were made, want one of each family", n)
 	}
@@ -74,14 +74,12 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 	e.wantFencedFirst(t, "10.213.0.16/28")
 	e.wantProperty(t, clusterset.PropertyBlocks, "ipv4=2 ipv6=1")
 	for series, want := range map[string]string{"allocated": "11", "available": "3"} {
-		e.wantMetric(t, fmt.Sprintf(`clusterset_agent_vip_range_%s{cluster="a",clusterset="clusterset",range="10.213.0.0/28"}`, series), is(want))
+		e.wantMetric(t, e.series("range_"+series, "range", "10.213.0.0/28"), is(want))
 	}
 	if found := e.ordinaryIn(t, "10.213.0.0/28", "10.213.0.16/28"); len(found) > 0 {
 		t.Errorf("ordinary Services: %v", found)
 	}
 }
-
-const swapLosses = `clusterset_agent_vip_swap_losses_total{cluster="a",clusterset="clusterset"}`
 
 // TestV4TheFenceIsMended: after a freed VIP, a lost reservation, and a crash in between; an ordinary Service that was faster is counted
 // and reported, and the VIP is another address.
@@ -119,7 +117,7 @@ func TestV4TheFenceIsMended(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.wantReservation(t, "10.212.0.4")
-	e.wantMetric(t, swapLosses, is("1")) // of this process
+	e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
 	e.wantEvent(t, "default", "clusterset-vips-10-212-0-0-29", "VIPSwapLost", other+"/fast")
 	for i := range 4 { // .1 to .6 without .5 and the one that rests
 		name := fmt.Sprint("web-", i)
