@@ -270,7 +270,7 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 // namespace makes one that is the test's own; more tells several apart.
 func (e *env) namespace(t *testing.T, more ...string) string {
 	t.Helper()
-	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name()), "Test"))
+	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", ", ", "-").Replace(t.Name()), "Test"))
 	name = strings.Join(append([]string{strings.Trim(name[max(0, len(name)-40):], "-")}, more...), "-")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	e.create(t, ns)
