@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetip"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
@@ -13,14 +14,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival and
-// env.Contested.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival,
+// env.Contested and env.VIPs.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
 	env.Fresh, env.HubSeen, env.Gone, env.Rival, env.Contested = beat.Fresh, beat.HubSeen, beat.Gone, beat.Rival, beat.Contested
+	vips := clustersetip.New(env)
+	env.VIPs = vips
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),
+		vips.Controller(),
 		beat.Controller(),
 		beat.Verifier(),
 		publish.Controller(env),

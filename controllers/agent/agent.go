@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -25,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -42,7 +42,7 @@ import (
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
 		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
@@ -75,6 +75,7 @@ type Agent struct {
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
 	gate    *membership.Gate
+	options options
 }
 
 // New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
@@ -106,8 +107,9 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if err := a.newGate(); err != nil {
 		return nil, err
 	}
+	a.env.Served = a.options.served
 	a.list = controllers.Agent(a.env, o.Holder)
-	if err := metrics.Registry.Register(newCollector(a)); err != nil {
+	if err := a.register(newCollector(a)); err != nil {
 		return nil, err
 	}
 	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
@@ -157,6 +159,9 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
+	if err := a.look(ctx); err != nil {
+		return nil
+	}
 	for _, c := range a.list {
 		if !c.NeedsHub {
 			if err := a.start(c); err != nil {
@@ -164,6 +169,7 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
+	go a.option(ctx)
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
@@ -226,7 +232,7 @@ func concurrency(name string) int {
 
 func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Side, from cache.Cache) error {
 	for _, w := range c.Watches {
-		if w.Side != side {
+		if w.Side != side || w.Optional {
 			continue
 		}
 		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
@@ -240,7 +246,7 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 // new cache.
 func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 	for _, w := range c.Watches {
-		if w.Side != kube.Local {
+		if w.Side != kube.Local || w.Optional && a.options.served(w.Object) != nil {
 			continue
 		}
 		gvk, err := a.mgr.GetClient().GroupVersionKindFor(w.Object)

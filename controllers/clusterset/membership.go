@@ -26,6 +26,12 @@ const (
 	AnnotationLeft = "clusterset-dns.io/left"
 )
 
+// AnnotationVIPMode on the ClusterProperty clusterset.k8s.io is the mode of VIPs that the hub asked for last: a start without the hub goes by it.
+const AnnotationVIPMode = "clusterset-dns.io/vip-mode"
+
+// FinalizerVIPs keeps a ServiceCIDR while VIPs are in it that no other covers (V3).
+const FinalizerVIPs = "clusterset-dns.io/vips-in-use"
+
 // ClusterManager is who manages every ClusterProfile of ours: its spec.clusterManager.name (P2).
 const ClusterManager = "clusterset-dns"
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,6 +68,12 @@ type Env struct {
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
 
+	// Served is nil once objects of an optional kind can be read, else it says why they cannot.
+	Served func(client.Object) error
+
+	// VIPs are the addresses of derived Services.
+	VIPs VIPs
+
 	// Reserved ranges hold no peer's endpoint (S4: --reserved-cidrs).
 	Reserved []netip.Prefix
 
@@ -91,6 +98,7 @@ type Controller struct {
 	NeedsHub   bool // started once the hub's caches have synced; in the others, hub watches are added then
 	Watches    []Watch
 	Reconciler reconcile.Reconciler
+	Metrics    []prometheus.Collector
 }
 
 // Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new
@@ -98,6 +106,7 @@ type Controller struct {
 type Watch struct {
 	Side     Side
 	Object   client.Object
+	Optional bool // this cluster may be without the kind (V7): watched once it is served
 	Requests func(context.Context, client.Object) []reconcile.Request
 }
 

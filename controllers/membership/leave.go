@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -110,6 +112,7 @@ func (g *Gate) clean(ctx context.Context) error {
 			}
 			return remove(svc)
 		}},
+		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, system, remove},
 		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), g.unsay(ctx)},
@@ -118,7 +121,32 @@ func (g *Gate) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return g.cleanRanges(ctx)
+}
+
+// cleanRanges lets go of users' ranges, and deletes those that the agent made before their fences: one that is being deleted gives out
+// nothing, and stays as long as ordinary Services are in it.
+func (g *Gate) cleanRanges(ctx context.Context) error {
+	release := func(o client.Object) error {
+		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
+			if err := g.Local.Update(ctx, o); err != nil {
+				return kube.Gone(err)
+			}
+		}
+		if o.GetLabels()[derived.LabelManagedBy] != kube.Manager {
+			return nil
+		}
+		return kube.Gone(g.Local.Delete(ctx, o))
+	}
+	fence := client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}
+	err := g.each(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release, &client.ListOptions{})
+	if err == nil {
+		err = g.each(ctx, g.Local, &networkingv1.IPAddressList{}, func(o client.Object) error { return kube.Gone(g.Local.Delete(ctx, o)) }, fence)
+	}
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil // this cluster has none, and had none that the agent could have made (V7)
+	}
+	return err
 }
 
 // unsay removes the agent's conditions from a ServiceExport.

@@ -64,21 +64,24 @@ func (g *Gate) Enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name, err := g.Claim(ctx, hub)
+	hubSet, err := g.Claim(ctx, hub)
 	if err != nil {
 		return err
 	}
-	for _, p := range []struct{ name, value string }{{clusterset.PropertyID, g.Cluster}, {clusterset.PropertySet, name}} {
+	for _, p := range []struct{ name, value string }{{clusterset.PropertyID, g.Cluster}, {clusterset.PropertySet, hubSet.Name}} {
 		if p.name == clusterset.PropertyID && id != nil {
 			continue
 		}
 		property := &aboutv1beta1.ClusterProperty{}
 		property.Name, property.Spec.Value = p.name, p.value
+		if p.name == clusterset.PropertySet {
+			property.Annotations = map[string]string{clusterset.AnnotationVIPMode: string(hubSet.Spec.VIPs.Mode)}
+		}
 		if err := g.Local.Create(ctx, property); err != nil {
 			return err
 		}
 	}
-	log.FromContext(ctx).Info("a member", "clusterset", name, "cluster", g.Cluster)
+	log.FromContext(ctx).Info("a member", "clusterset", hubSet.Name, "cluster", g.Cluster)
 	return nil
 }
 
@@ -95,37 +98,37 @@ func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, err
 	return id, nil
 }
 
-// Claim confirms, or makes, this cluster's claim to its id on the hub (ID3), and returns the clusterset's name.
-func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
+// Claim confirms, or makes, this cluster's claim to its id on the hub (ID3), and returns the ClusterSet.
+func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.ClusterSet, error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(g.HubNamespace)); err != nil {
-		return "", Refused(err)
+		return nil, Refused(err)
 	}
 	if len(sets.Items) != 1 {
-		return "", fmt.Errorf("namespace %s of the hub holds %d ClusterSets, and must hold one: kubectl clusterset init", g.HubNamespace, len(sets.Items))
+		return nil, fmt.Errorf("namespace %s of the hub holds %d ClusterSets, and must hold one: kubectl clusterset init", g.HubNamespace, len(sets.Items))
 	}
 	name := sets.Items[0].Name
 	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if set != nil && set.Spec.Value != name {
-		return "", fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s) and the hub's is %q: leave the one, then join the other", set.Spec.Value, clusterset.PropertySet, name)
+		return nil, fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s) and the hub's is %q: leave the one, then join the other", set.Spec.Value, clusterset.PropertySet, name)
 	}
 	system, err := kube.Get[*corev1.Namespace](ctx, g.Local, types.NamespacedName{Name: systemNamespace})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if system == nil {
-		return "", fmt.Errorf("this cluster has no namespace %s, whose UID is its identity", systemNamespace)
+		return nil, fmt.Errorf("this cluster has no namespace %s, whose UID is its identity", systemNamespace)
 	}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	mine, err := claim(profile, g.Cluster, g.HubNamespace, string(system.UID))
 	if err != nil || mine {
-		return name, err
+		return &sets.Items[0], err
 	}
 	profile = profile.DeepCopy()
 	if profile.Annotations == nil {
@@ -133,10 +136,10 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	}
 	profile.Annotations[clusterset.AnnotationClusterUID] = string(system.UID)
 	if err := hub.Update(ctx, profile); err != nil {
-		return "", err
+		return nil, err
 	}
 	log.FromContext(ctx).Info("claimed", "clusterProfile", profile.Name)
-	return name, nil
+	return &sets.Items[0], nil
 }
 
 // Refused says what it means that the hub does not take this member's credentials.

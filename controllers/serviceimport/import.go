@@ -39,16 +39,10 @@ func (r *reconciler) ensure(ctx context.Context, s state, m *conflict.Merged) (*
 
 // update makes the import's spec and status what they ought to be. failed is why there is no (current) derived Service.
 func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) error {
-	var ips []string
-	if m.Type == mcsv1beta1.ClusterSetIP && svc != nil {
-		ips = derived.IPs(svc, families)
-	}
-	if ips == nil && failed != nil && was.Spec.Type == m.Type {
-		ips, families = was.Spec.IPs, was.Spec.IPFamilies // what was given out stays true until there is something better
-	}
+	ips, shown := vips(was, m, families, svc, failed)
 	imp := was.DeepCopy()
 	imports.Metadata(imp, m, derived.Name(imp.Namespace, imp.Name), kube.Manager)
-	imp.Spec = imports.Spec(m, families, ips)
+	imp.Spec = imports.Spec(m, shown, ips)
 	if !equality.Semantic.DeepEqual(imp.Spec, was.Spec) || !equality.Semantic.DeepEqual(imp.ObjectMeta, was.ObjectMeta) {
 		log.FromContext(ctx).Info("changing the import", "type", m.Type, "ips", ips, "clusters", m.Clusters)
 		if err := r.Local.Update(ctx, imp); err != nil {
@@ -57,8 +51,8 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 	}
 	status := imports.Status(m)
 	var flipped bool
-	wanted := imports.Ready(m, families, ips, failed)
-	status.Conditions, flipped = conditions.Set(imp.Status.Conditions, []metav1.Condition{wanted}, imp.Generation, metav1.NewTime(r.Now()))
+	ready := imports.Ready(m, families, ips, failed)
+	status.Conditions, flipped = conditions.Set(imp.Status.Conditions, []metav1.Condition{ready}, imp.Generation, metav1.NewTime(r.Now()))
 	if equality.Semantic.DeepEqual(status, imp.Status) {
 		return nil
 	}
@@ -66,10 +60,33 @@ func (r *reconciler) update(ctx context.Context, was *mcsv1beta1.ServiceImport, 
 	if err := r.Local.Status().Update(ctx, imp); err != nil {
 		return err
 	}
-	if flipped && wanted.Status == metav1.ConditionFalse && (failed != nil || wanted.Reason != string(mcsv1beta1.ServiceImportReasonPending)) {
-		r.Events.Event(imp, kube.Warning, "NotReady", wanted.Message)
+	if flipped && ready.Status == metav1.ConditionFalse && (failed != nil || ready.Reason != string(mcsv1beta1.ServiceImportReasonPending)) {
+		if ready.Reason == imports.ReasonFull {
+			r.Events.Event(imp, kube.Warning, imports.ReasonFull, ready.Message)
+		} else {
+			r.Events.Event(imp, kube.Warning, "NotReady", ready.Message)
+		}
 	}
 	return nil
+}
+
+// vips are those that the import has, and their families. What was given out stays true while it is not to be seen, and is asked for again
+// (I6); a family that has to wait for room is left out.
+func vips(was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily, svc *corev1.Service, failed error) ([]string, []corev1.IPFamily) {
+	if m.Type != mcsv1beta1.ClusterSetIP || len(families) == 0 {
+		return nil, families
+	}
+	shown := families
+	if failed != nil {
+		shown = derived.Held(svc, families)
+	}
+	switch {
+	case svc != nil && len(shown) > 0:
+		return derived.IPs(svc, shown), shown
+	case was.Spec.Type == m.Type && len(was.Spec.IPs) > 0:
+		return was.Spec.IPs, was.Spec.IPFamilies
+	}
+	return nil, families
 }
 
 // retire takes down what nobody exports any more (I2). The derived Service stays for the quarantine, so that an exporter that comes back

@@ -6,7 +6,6 @@ package serviceimport
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +46,6 @@ func Controller(env *kube.Env) kube.Controller {
 
 type reconciler struct {
 	*kube.Env
-	busy sync.Map // by import: since when its VIPs are asked for in vain
 }
 
 // Reconcile is one pass over one name.
@@ -84,7 +82,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return reconcile.Result{}, failed // no news to a user: the next pass sees what is there
 	}
-	if errors.Is(failed, errBusy) {
+	if errors.Is(failed, kube.ErrVIPBusy) {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
 	err = errors.Join(failed,

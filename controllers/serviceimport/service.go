@@ -3,11 +3,10 @@ package serviceimport
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -24,58 +23,68 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 		return s.svc, r.keep(ctx, s.svc)
 	}
 	if s.svc != nil && s.svc.DeletionTimestamp != nil {
-		return nil, nil // its going is an event, and the next pass makes it anew with the same VIP
+		return s.svc, nil // its addresses are the import's; its end is an event, and the next pass makes it anew with them
 	}
 	if s.svc != nil && s.svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil, kube.Gone(r.Local.Delete(ctx, s.svc)) // made by hand under our name; a VIP cannot be added to it
 	}
-	var previous []string
-	if s.svc == nil && s.imp != nil {
-		previous = s.imp.Spec.IPs
+	held := derived.Held(s.svc, families)
+	if len(held) < len(families) {
+		return r.address(ctx, s, imp, m, held, families)
 	}
-	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, previous)
-	if s.svc != nil {
-		if derived.Same(svc, s.svc) {
-			return s.svc, nil
-		}
-		log.FromContext(ctx).Info("changing the derived Service", "service", svc.Name)
-		if err := r.Local.Update(ctx, svc); err != nil {
-			return s.svc, err
-		}
-		return svc, nil
-	}
-	err := r.Local.Create(ctx, svc)
-	if apierrors.IsInvalid(err) && previous != nil {
-		if r.patient(s.name) {
-			return nil, errBusy
-		}
-		r.Events.Event(imp, kube.Warning, "VIPLost", fmt.Sprintf("%v cannot be had again: %v. The import gets another address.", previous, err))
-		svc = derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, nil, nil)
-		err = r.Local.Create(ctx, svc)
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.busy.Delete(s.name)
-	log.FromContext(ctx).Info("made the derived Service", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
-	return svc, nil
+	return r.write(ctx, s, m, families, nil)
 }
 
-// errBusy is the error of a VIP that cannot be had again yet.
-var errBusy = errors.New("the import's address is not free yet")
-
-// patience is how long a VIP is asked for again: an API server frees the address of a deleted Service only after its watches have shown
-// the deletion.
-const patience = 10 * time.Second
-
-// patient tells whether to ask once more for the VIPs of an import.
-func (r *reconciler) patient(name types.NamespacedName) bool {
-	since, _ := r.busy.LoadOrStore(name, r.Now())
-	if r.Now().Sub(since.(time.Time)) < patience {
-		return true
+// address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for room take no other
+// down with them (V).
+func (r *reconciler) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
+	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
+	for _, f := range families {
+		if !slices.Contains(held, f) {
+			request.Families = append(request.Families, f)
+		}
 	}
-	r.busy.Delete(name)
-	return false
+	if s.imp != nil {
+		for _, text := range s.imp.Spec.IPs {
+			if a, err := netip.ParseAddr(text); err == nil {
+				request.Previous = append(request.Previous, a)
+			}
+		}
+	}
+	grant, err := r.VIPs.Reserve(ctx, request)
+	if err != nil {
+		if len(held) == 0 || errors.Is(err, kube.ErrVIPBusy) {
+			return s.svc, err
+		}
+		svc, failed := r.write(ctx, s, m, held, nil)
+		return svc, errors.Join(failed, err)
+	}
+	svc, err := r.write(ctx, s, m, append(held, grant.Families...), grant.Addresses)
+	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
+		return s.svc, err
+	}
+	log.FromContext(ctx).Info("gave the derived Service its VIPs", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
+	return svc, grant.Refused
+}
+
+// write makes the derived Service one of these families, with these addresses beside those that it has.
+func (r *reconciler) write(ctx context.Context, s state, m *conflict.Merged, families []corev1.IPFamily, asked []netip.Addr) (*corev1.Service, error) {
+	var texts []string
+	for _, a := range asked {
+		texts = append(texts, a.String())
+	}
+	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
+	if s.svc == nil {
+		return svc, r.Local.Create(ctx, svc)
+	}
+	if derived.Same(svc, s.svc) {
+		return s.svc, nil
+	}
+	log.FromContext(ctx).Info("changing the derived Service", "service", svc.Name)
+	if err := r.Local.Update(ctx, svc); err != nil {
+		return s.svc, err
+	}
+	return svc, nil
 }
 
 // keep ends the quarantine of a derived Service whose import is there again, though without use for it.

@@ -121,7 +121,7 @@ func desired(sources []*endpoints.Source, want *endpoints.Import) []*discoveryv1
 func (r *reconciler) add(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) ([]*discoveryv1.EndpointSlice, error) {
 	c := endpoints.Plan(endpoints.Additive(desired(sources, want), existing), existing)
 	c.Delete = nil
-	written, err := r.write(ctx, c)
+	written, err := r.apply(ctx, c)
 	have := map[string]int{}
 	out := append([]*discoveryv1.EndpointSlice(nil), existing...)
 	for i, e := range out {
@@ -139,12 +139,12 @@ func (r *reconciler) add(ctx context.Context, sources []*endpoints.Source, want 
 
 // remove writes the rest: ports that nobody exposes any more, and slices that have no source.
 func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
-	_, err := r.write(ctx, endpoints.Plan(desired(sources, want), existing))
+	_, err := r.apply(ctx, endpoints.Plan(desired(sources, want), existing))
 	return err
 }
 
-// write applies creations, updates and deletions, in this order. One that fails does not stop the others.
-func (r *reconciler) write(ctx context.Context, c endpoints.Changes) (written []*discoveryv1.EndpointSlice, err error) {
+// apply makes creations, updates and deletions, in this order. One that fails does not stop the others.
+func (r *reconciler) apply(ctx context.Context, c endpoints.Changes) (written []*discoveryv1.EndpointSlice, err error) {
 	logger := log.FromContext(ctx)
 	var errs []error
 	for _, slice := range c.Create {

@@ -38,7 +38,7 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"exports", s.exports}, {"edits", s.edits}, {"namespaces", s.namespaces}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
-		{"silence", s.silence}, {"renewed", renewed}, {"leave", s.leave}, {"evict", s.evict}, {"release", release},
+		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"evict", s.evict}, {"release", release},
 	} {
 		began := time.Now()
 		step.run(t)

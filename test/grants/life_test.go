@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,6 +158,49 @@ func (s *set) silence(t *testing.T) {
 	})
 	must(t, s.b.Agent.Start(t.Context()))
 	s.a.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
+}
+
+// ranges are of VIPs: both members fence their blocks, b's runs short of room, and each tells of a range that its admin makes.
+func (s *set) ranges(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{}
+	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace), func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModeExclusive })
+	set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: "a", CIDR: "10.200.0.0/28"}, hubv1alpha1.Block{ClusterID: "b", CIDR: "10.200.0.16/30"})
+	must(t, s.hub.Status().Update(t.Context(), set))
+	for _, name := range []string{"one", "two"} {
+		s.a.exported(t, service(name, 80), "10.1.0.1")
+		for _, m := range []*member{s.a, s.b} {
+			until(t, "the VIP of "+name, func() error {
+				imp := &mcsv1beta1.ServiceImport{}
+				err := m.Get(t.Context(), key(name), imp)
+				if err == nil && (len(imp.Spec.IPs) == 0 || !strings.HasPrefix(imp.Spec.IPs[0], "10.200.")) {
+					return fmt.Errorf("%+v %+v", imp.Spec, imp.Status)
+				}
+				return err
+			})
+		}
+	}
+	property := func(m *member, name, want string) {
+		t.Helper()
+		until(t, m.ID+" says "+name, func() error {
+			p := &aboutv1beta1.ClusterProperty{}
+			err := m.Get(t.Context(), client.ObjectKey{Name: name}, p)
+			if err == nil && p.Spec.Value != want {
+				return errors.New(p.Spec.Value)
+			}
+			return err
+		})
+	}
+	property(s.b, clusterset.PropertyBlocks, "ipv4=2 ipv6=0")
+	byHand := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.201.0.0/28"}}}
+	byHand.Name = "by-hand"
+	s.b.create(t, byHand)
+	property(s.b, clusterset.PropertyServiceRanges, "10.96.0.0/16 10.201.0.0/28")
+}
+
+func named[T client.Object](o T, namespace, name string) T {
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
 }
 
 // leave takes b out, as its own admin does, and join takes it in again.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -85,6 +86,7 @@ func (w *World) startAgent(m *member) {
 		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Version:     func(context.Context) (string, error) { return version, nil },
 		Families:    kube.Families(local, now), Now: now, Events: a,
+		Served: func(client.Object) error { return errors.New("the simulation has no ranges") },
 	}
 	for _, c := range controllers.Agent(env, a.name) {
 		a.loops = append(a.loops, &loop{Controller: c, queue: newQueue()})
@@ -172,7 +174,7 @@ func (a *agent) startLoop(l *loop) {
 // enqueueAll asks a loop to look at all that the caches of one side hold.
 func (a *agent) enqueueAll(l *loop, side kube.Side) {
 	for _, watch := range l.Watches {
-		if watch.Side != side {
+		if watch.Side != side || watch.Optional {
 			continue
 		}
 		for _, o := range a.cache(side).All(api.KindOf(watch.Object)) {
@@ -199,7 +201,7 @@ func (a *agent) handle(side kube.Side, kind string, c api.Change) {
 			continue
 		}
 		for _, watch := range l.Watches {
-			if watch.Side != side || api.KindOf(watch.Object) != kind {
+			if watch.Side != side || watch.Optional || api.KindOf(watch.Object) != kind {
 				continue
 			}
 			for _, o := range []client.Object{c.Old, c.New} {

@@ -55,23 +55,20 @@ func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 }
 
 // Service is the derived Service of a ClusterSetIP import with these families (at least one). existing may be nil, and is not changed;
-// what the result has of it (addresses, primary family, families once held) must not change while the import lives. previous are the
-// import's VIPs, for a Service that is to be made again: it begins with their families, since an address can be asked for only
-// together with those before it, and since no family is given up.
-func Service(namespace, name, manager string, m *conflict.Merged, families []corev1.IPFamily, existing *corev1.Service, previous []string) *corev1.Service {
+// what the result has of it (addresses, primary family, families once held) must not change while the import lives. asked are addresses
+// to ask for, of families that existing has none of: their families come before others, since an address can be asked for only together
+// with those before it.
+func Service(namespace, name, manager string, m *conflict.Merged, families []corev1.IPFamily, existing *corev1.Service, asked []string) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name(namespace, name)}}
 	if existing != nil {
 		svc.ObjectMeta = *existing.ObjectMeta.DeepCopy()
 		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = existing.Spec.ClusterIP, slices.Clone(existing.Spec.ClusterIPs)
 		svc.Spec.IPFamilies = slices.Clone(existing.Spec.IPFamilies)
 		svc.Status = existing.Status
-	} else {
-		for _, vip := range previous {
-			svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, family(vip))
-		}
-		if len(svc.Spec.ClusterIPs) > 0 {
-			svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
-		}
+	}
+	for _, vip := range asked {
+		svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, family(vip))
+		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 	}
 	if svc.Labels == nil {
 		svc.Labels = map[string]string{}
@@ -146,6 +143,17 @@ func Same(desired, existing *corev1.Service) bool {
 	return equality.Semantic.DeepEqual(desired.Spec, existing.Spec) &&
 		equality.Semantic.DeepEqual(desired.Labels, existing.Labels) &&
 		equality.Semantic.DeepEqual(desired.Annotations, existing.Annotations)
+}
+
+// Held are those of these families that svc has an address of. svc may be nil.
+func Held(svc *corev1.Service, families []corev1.IPFamily) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, f := range families {
+		if svc != nil && IPs(svc, []corev1.IPFamily{f}) != nil {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // IPs are the VIPs in the order of the import's families (I3); none until the API server has given all of them.

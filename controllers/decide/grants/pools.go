@@ -76,7 +76,7 @@ func rooms(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, know
 	}
 	out := make([]Pool, 0, len(pools))
 	for _, p := range pools {
-		room := Pool{Prefix: p, Free: ipam.Room(p, taken, Size(v, p))}
+		room := Pool{Prefix: p, Free: ipam.FreeBlocks(p, taken, Size(v, p))}
 		for _, g := range granted {
 			if g.Prefix.Overlaps(p) {
 				room.Granted++

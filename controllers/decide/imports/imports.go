@@ -3,6 +3,7 @@
 package imports
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 const (
@@ -110,12 +112,17 @@ func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
 	return status
 }
 
+// ReasonFull is why Ready is False while the ranges that VIPs come from have no room (V).
+const ReasonFull = "VIPRangeFull"
+
 // Ready is I4. failed is what the API server said to the derived Service, nil if nothing.
 func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed error) metav1.Condition {
 	switch {
 	case len(families) == 0:
 		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
 			fmt.Sprintf("The exporting clusters have %v in common, none of which this cluster has.", m.Families))
+	case errors.Is(failed, ipam.ErrFull):
+		return conditions.ImportReady(metav1.ConditionFalse, ReasonFull, fmt.Sprintf("%v. It is tried again until there is room.", failed))
 	case failed != nil:
 		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			fmt.Sprintf("The derived Service is not as it ought to be: %v. It is tried again until it is.", failed))

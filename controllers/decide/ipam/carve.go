@@ -214,8 +214,8 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 	return found
 }
 
-// Room is how many blocks of this length are free in a pool, at most the largest number there is. A block that is taken in part is taken.
-func Room(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
+// FreeBlocks is how many blocks of this length are free in a pool, at most the largest number there is. A block that is taken in part is taken.
+func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 	if pool.Bits() > length || length > pool.Addr().BitLen() {
 		return 0
 	}

@@ -101,7 +101,7 @@ func TestV6RoomIsWhatCanBeCut(t *testing.T) {
 			a, _ := netip.AddrFromSlice(bytes)
 			taken = append(taken, netip.PrefixFrom(a, min(most, pool.Bits()-1+random.IntN(12))))
 		}
-		said, found := Room(pool, taken, length), uint64(0)
+		said, found := FreeBlocks(pool, taken, length), uint64(0)
 		for before := slices.Clone(taken); ; found++ {
 			p, err := Block([]netip.Prefix{pool}, taken, family, length)
 			if err != nil {
@@ -133,7 +133,7 @@ func TestV6RoomOfLargePools(t *testing.T) {
 		{"10.0.0.0/24", "10.1.0.0/24", 22, 0},
 		{"10.0.0.0/24", "10.1.0.0/24", 33, 0},
 	} {
-		if got := Room(prefix(c.pool), []netip.Prefix{prefix(c.taken)}, c.length); got != c.want {
+		if got := FreeBlocks(prefix(c.pool), []netip.Prefix{prefix(c.taken)}, c.length); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}

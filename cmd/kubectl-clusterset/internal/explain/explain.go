@@ -5,6 +5,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // Zone is the one that every cluster of a clusterset answers.
@@ -35,6 +37,7 @@ type Facts struct {
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
 	Alike          []types.NamespacedName            // imports that may have been meant
 	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
+	Ranges         []ipam.Range                      // of this cluster's ServiceCIDRs; none where they cannot be read
 }
 
 // Report is the explanation.
@@ -48,6 +51,7 @@ type Report struct {
 	Hosts      []string   `json:"hosts,omitempty"`
 	Exporters  []Exporter `json:"exporters,omitempty"`
 	Properties []Property `json:"properties,omitempty"`
+	VIPs       []VIP      `json:"vips,omitempty"`
 	Withheld   []Withheld `json:"withheld,omitempty"`
 	Problems   []Problem  `json:"problems,omitempty"`
 }
@@ -91,6 +95,14 @@ type Property struct {
 	Value  string            `json:"value"`
 	From   string            `json:"from"`
 	Others map[string]string `json:"others,omitempty"` // by cluster, where it differs
+}
+
+// VIP is an address of the name, and the range that it comes from.
+type VIP struct {
+	Address     string `json:"address"`
+	Range       string `json:"range"`
+	ServiceCIDR string `json:"serviceCIDR"`
+	Use         string `json:"use"` // for whom the range is
 }
 
 // Withheld is what a cluster has and the name does not answer, or sends no traffic to.
@@ -165,6 +177,7 @@ func Explain(f *Facts) Report {
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
 		r.answer(f, t)
+		r.VIPs = f.vips()
 	}
 	if len(exports) > 0 {
 		slices.SortFunc(exports, precedes)
@@ -177,6 +190,26 @@ func Explain(f *Facts) Report {
 	r.Withheld = append(r.Withheld, refused...)
 	r.Problems = problems(f, exports, r.Outcome)
 	return r
+}
+
+// vips are the import's, with the smallest range that each is in.
+func (f *Facts) vips() (out []VIP) {
+	for _, text := range f.Import.Spec.IPs {
+		a, err := netip.ParseAddr(text)
+		if err != nil || len(f.Ranges) == 0 {
+			continue
+		}
+		vip, bits := VIP{Address: text, Range: "none", ServiceCIDR: "-", Use: "no ServiceCIDR covers it"}, -1
+		for _, r := range f.Ranges {
+			if r.Prefix.Contains(a) && r.Prefix.Bits() > bits {
+				bits = r.Prefix.Bits()
+				vip = VIP{Address: text, Range: r.Prefix.String(), ServiceCIDR: r.Name, Use: map[ipam.Use]string{
+					ipam.Ordinary: "any Service", ipam.Shared: "VIPs first", ipam.Exclusive: "VIPs only"}[r.Use]}
+			}
+		}
+		out = append(out, vip)
+	}
+	return out
 }
 
 // precedes is the order of conflict.Merge (C1), in which exporters are shown.

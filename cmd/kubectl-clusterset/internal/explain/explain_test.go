@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -235,5 +237,30 @@ func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
 	}
 	if p := got["port admin 9000/TCP"]; p.From != "west" || p.Others["east"] != "not exposed" {
 		t.Errorf("%+v", r.Properties)
+	}
+}
+
+// TestWhereAVIPComesFrom: the smallest range that holds it, and for whom that is.
+func TestWhereAVIPComesFrom(t *testing.T) {
+	f := member()
+	vip := netip.MustParseAddr(f.Import.Spec.IPs[0])
+	if got := explain.Explain(f).VIPs; got != nil {
+		t.Errorf("without ServiceCIDRs: %+v", got)
+	}
+	f.Ranges = []ipam.Range{
+		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), Use: ipam.Exclusive},
+		{Name: "kubernetes", Prefix: netip.PrefixFrom(vip, 16).Masked()},
+	}
+	r := explain.Explain(f)
+	if got := r.VIPs; len(got) != 1 || got[0].ServiceCIDR != "small" || !strings.Contains(text(&r), "VIPs only") {
+		t.Errorf("%+v", got)
+	}
+	f.Ranges = f.Ranges[1:]
+	if got := explain.Explain(f).VIPs; got[0].ServiceCIDR != "kubernetes" || got[0].Use != "any Service" {
+		t.Errorf("%+v", got)
+	}
+	f.Ranges[0].Prefix = netip.MustParsePrefix("192.0.2.0/24")
+	if got := explain.Explain(f).VIPs; got[0].Range != "none" {
+		t.Errorf("%+v", got)
 	}
 }

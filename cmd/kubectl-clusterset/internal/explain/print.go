@@ -27,7 +27,10 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for _, p := range r.Problems {
 		table.Note(out, "!", p.What, p.Remedy)
 	}
-	var answers, hosts, exporters, properties, withheld [][]string
+	var answers, hosts, vips, exporters, properties, withheld [][]string
+	for _, v := range r.VIPs {
+		vips = append(vips, []string{v.Address, v.Range, v.ServiceCIDR, v.Use})
+	}
 	for _, a := range r.Answers {
 		for _, d := range a.Data {
 			answers = append(answers, []string{a.Type, a.Question, d})
@@ -51,6 +54,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	table.Write(out, "ANSWERS", nil, answers)
 	table.Write(out, "HOSTS", nil, hosts)
+	table.Write(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
 	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
 	table.Write(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHERWISE IN"}, properties)
 	table.Write(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)

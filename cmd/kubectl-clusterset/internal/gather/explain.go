@@ -68,7 +68,8 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	f.Ranges, err = serviceRanges(ctx, c)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return f, nil

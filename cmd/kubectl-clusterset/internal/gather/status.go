@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,6 +20,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -120,6 +122,15 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	)
 	err = errors.Join(list(ctx, c, "", &exports, &imports), list(ctx, c, kube.SystemNamespace, &records))
 	m.Exports, m.Imports, m.Records = exports.Items, imports.Items, records.Items
+	if err != nil {
+		return nil, err
+	}
+	ranges, err := serviceRanges(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	used, err := taken(ctx, c)
+	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
 	return m, err
 }
 

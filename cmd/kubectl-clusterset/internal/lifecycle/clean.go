@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -122,6 +123,9 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 		return "", fmt.Errorf("%s: %w", l.Member.Name, err)
 	}
 	for i := range list.Items {
+		if !l.left && list.Items[i].GetLabels()[derived.LabelManagedBy] == kube.Manager { // the agent deletes its own
+			continue
+		}
 		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet && (n != clusterset.PropertyID || !made(&list.Items[i])) {
 			return fmt.Sprintf("there are objects of it, such as %s", cluster.Title(&list.Items[i])), nil
 		}

@@ -46,6 +46,13 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		columns = append(columns, "IPS HERE")
 	}
 	table.Write(out, "NAMES", columns, names)
+	if h := r.Here; h != nil {
+		var ranges [][]string
+		for _, x := range h.Ranges {
+			ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.Use, x.State, strconv.FormatUint(x.Allocated, 10), strconv.FormatUint(x.Available, 10)})
+		}
+		table.Write(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "USE", "STATE", "IN USE", "FREE"}, ranges)
+	}
 	if h := r.Here; h != nil && r.Cluster != "" {
 		fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, table.Count(h.Exports, "export"), table.Count(h.Imports, "import"), table.Count(h.VIPs, "IP"), seen(h, now))
 	}

@@ -17,6 +17,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // Facts are what was read.
@@ -47,6 +48,7 @@ type Member struct {
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
+	Ranges       []ipam.Usage                      // those for VIPs
 }
 
 // Report is what is told.
@@ -97,10 +99,21 @@ type Here struct {
 	Exports int      `json:"exports"`
 	Imports int      `json:"imports"`
 	VIPs    int      `json:"vips"`
-	Held    int      `json:"held"`           // records that the hub does not show as they are in effect here
+	Held    int      `json:"held"` // records that the hub does not show as they are in effect here
+	Ranges  []Range  `json:"ranges,omitempty"`
 	Dead    []string `json:"dead,omitempty"` // clusters whose endpoints are treated as dead here
 	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
 	HubSeen *time.Time `json:"hubSeen,omitempty"`
+}
+
+// Range is one for VIPs, and how much room it has.
+type Range struct {
+	ServiceCIDR string `json:"serviceCIDR"`
+	Range       string `json:"range"`
+	Use         string `json:"use"`
+	State       string `json:"state"`
+	Allocated   uint64 `json:"allocated"`
+	Available   uint64 `json:"available"`
 }
 
 // Tell makes the report.
@@ -138,6 +151,12 @@ func here(m *Member) *Here {
 	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports)}
 	for i := range m.Imports {
 		h.VIPs += len(m.Imports[i].Spec.IPs)
+	}
+	for _, u := range m.Ranges {
+		h.Ranges = append(h.Ranges, Range{
+			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), Use: string(u.Range.Use), Allocated: u.Allocated, Available: u.Available,
+			State: map[ipam.State]string{ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted"}[u.Range.State],
+		})
 	}
 	for i := range m.Records {
 		if meta.IsStatusConditionTrue(m.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {

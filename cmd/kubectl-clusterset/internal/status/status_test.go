@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -197,5 +199,17 @@ func TestProblemsComeFirst(t *testing.T) {
 				t.Errorf("no %q about %s, or not first:\n%s", c.what, c.about, out.String())
 			}
 		})
+	}
+}
+
+// TestV6RoomOfTheRanges: each range for VIPs, with its state and what is free.
+func TestV6RoomOfTheRanges(t *testing.T) {
+	f := sound()
+	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Exclusive, State: ipam.Draining}, Allocated: 3, Available: 11}}
+	r := status.Tell(f)
+	var out strings.Builder
+	status.Print(&out, &r, false, now)
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips exclusive draining 3 11") {
+		t.Error(out.String())
 	}
 }

@@ -1,0 +1,126 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// listed is how many VIPs an Event names.
+const listed = 12
+
+// guard holds back the deletion of ranges that VIPs are in (V3), and says what has to move.
+func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1.ServiceCIDR) error {
+	var vips []ipam.Held
+	for _, h := range s.Held {
+		if !h.Foreign {
+			vips = append(vips, h)
+		}
+	}
+	var errs []error
+	for _, c := range cidrs {
+		held := slices.Contains(c.Finalizers, clusterset.FinalizerVIPs)
+		if c.Labels[ipam.LabelVIPs] == "" && !held {
+			continue
+		}
+		mine, err := ipam.Ranges(c)
+		if err != nil {
+			r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeInvalid", err.Error()+".")
+		}
+		inside, moving := 0, []ipam.Held(nil)
+		for _, one := range mine {
+			for _, h := range vips {
+				if one.Prefix.Contains(h.Address) {
+					inside++
+				}
+			}
+			moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
+			if s.Mode == ipam.ModeExclusive && one.Use == ipam.Exclusive && !ipam.Fits(one.Prefix) {
+				r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeTooLarge", fmt.Sprintf(
+					"%s has more than %d addresses and is not fenced, and no VIP comes from it: label ranges of at most a /24 or a /120 as exclusive.", one.Prefix, ipam.MaxFence))
+			}
+		}
+		r.announce(c, moving)
+		switch {
+		case held && (c.DeletionTimestamp != nil && len(moving) == 0 || c.Labels[ipam.LabelVIPs] == ""):
+			errs = append(errs, r.finalize(ctx, c, false))
+		case !held && c.DeletionTimestamp == nil && inside > 0:
+			errs = append(errs, r.finalize(ctx, c, true))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// announce lists the VIPs that keep a range which is to go.
+func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held) {
+	_, draining := c.Annotations[ipam.AnnotationDrain]
+	var names []string
+	for _, h := range moving {
+		names = append(names, h.Address.String()+" ("+h.Owner.String()+")")
+	}
+	if n := len(names); n > listed {
+		names = append(names[:listed], fmt.Sprintf("and %d more", n-listed))
+	}
+	list := strings.Join(names, ", ")
+	switch {
+	case c.DeletionTimestamp != nil && len(moving) > 0:
+		r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeHeld", fmt.Sprintf(
+			"It is deleted once no VIP is in it that no other ServiceCIDR covers. There are %d: %s. Make one that covers them, or delete these Services for them to get other addresses.", len(moving), list))
+	case draining && c.DeletionTimestamp == nil && len(moving) > 0:
+		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDraining", fmt.Sprintf(
+			"It gives out no VIP. %d are still in it, and move when their Services are deleted: %s.", len(moving), list))
+	case draining && c.DeletionTimestamp == nil:
+		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: it can be deleted.")
+	}
+}
+
+func (r *Room) finalize(ctx context.Context, c *networkingv1.ServiceCIDR, add bool) error {
+	c = c.DeepCopy()
+	if add {
+		c.Finalizers = append(c.Finalizers, clusterset.FinalizerVIPs)
+	} else {
+		c.Finalizers = slices.DeleteFunc(c.Finalizers, func(f string) bool { return f == clusterset.FinalizerVIPs })
+	}
+	log.FromContext(ctx).Info("a range for VIPs", "serviceCIDR", c.Name, "held", add)
+	return kube.Gone(r.Local.Update(ctx, c))
+}
+
+// about is an object of this cluster without a namespace.
+func about(kind, name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: kind, Name: name}
+}
+
+// memory bounds what is remembered of what was said.
+const memory = 1000
+
+// Event reports what a user ought to know, once until it changes.
+func (r *Room) Event(object *corev1.ObjectReference, eventType, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := object.Kind + "/" + object.Namespace + "/" + object.Name + "/" + reason
+	if r.said[key] == message {
+		return
+	}
+	if len(r.said) >= memory {
+		clear(r.said)
+	}
+	r.said[key] = message
+	r.Events.Event(object, eventType, reason, message)
+}
+
+// swapLost reports an ordinary Service in a fenced range.
+func (r *Room) swapLost(ip *networkingv1.IPAddress, fence ipam.Range) {
+	e := entryOf(ip)
+	r.Event(about("ServiceCIDR", fence.Name), kube.Warning, "VIPSwapLost", fmt.Sprintf(
+		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, make that Service anew.", e.held.Owner, ip.Name))
+}

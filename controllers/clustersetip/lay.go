@@ -1,0 +1,264 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	// settle is how soon ranges that are being made are looked at again.
+	settle = 200 * time.Millisecond
+	// patrol is how often everything is looked at though nothing has happened.
+	patrol = time.Minute
+)
+
+// lay makes the ranges what they ought to be.
+func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
+	s, cidrs, seen, err := r.gather(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.remember(ctx, s.Mode); err != nil {
+		return reconcile.Result{}, err
+	}
+	if why := r.served(); why != nil {
+		if s.Mode != ipam.ModeShared {
+			r.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses (Kubernetes 1.33), which cannot be read here: %v. %s", s.Mode, why, without(s.Mode)))
+		}
+		return reconcile.Result{}, r.refit(s) // once they are served, that is an event
+	}
+	plan := ipam.Lay(s)
+	err = errors.Join(
+		r.tell(ctx, plan, cidrs, seen && s.Mode != ipam.ModeShared),
+		r.build(ctx, s, plan),
+		r.clear(ctx, s, plan),
+		r.guard(ctx, s, cidrs),
+		r.refit(s))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	mended, err := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
+	if r.pending(s, plan) {
+		mended = settle
+	}
+	return reconcile.Result{RequeueAfter: mended}, err
+}
+
+// without says what becomes of imports where a mode cannot be had.
+func without(mode ipam.Mode) string {
+	if mode == ipam.ModeExclusive {
+		return "New imports get no VIP; those that have one keep it."
+	}
+	return "New VIPs come from the cluster's own ranges."
+}
+
+// gather reads what the layout depends on; seen tells whether the hub has been.
+func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networkingv1.ServiceCIDR, seen bool, err error) {
+	families, err := r.Families(ctx)
+	if err != nil {
+		return s, nil, false, err
+	}
+	if cidrs, err = r.cidrs(ctx); err != nil {
+		return s, nil, false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view != nil && r.view.unsupported != nil && r.served() == nil {
+		r.view = nil // they can be read now
+	}
+	if err := r.load(ctx); err != nil {
+		return s, nil, false, err
+	}
+	hub, err := r.hubView(ctx)
+	if err != nil {
+		return s, nil, false, err
+	}
+	s = r.standing(hub.mode, rangesOf(cidrs))
+	s.Families, s.Blocks, s.Ours = families, hub.blocks, map[string]bool{}
+	for _, c := range cidrs {
+		s.Ours[c.Name] = ours(c)
+	}
+	return s, cidrs, hub.seen, nil
+}
+
+func ours(o metav1.Object) bool { return o.GetLabels()[derived.LabelManagedBy] == kube.Manager }
+
+// hubView is what the hub says, or said last; before it was seen, the mode that was in effect, under the lock.
+func (r *Room) hubView(ctx context.Context) (hubView, error) {
+	if hub := r.Hub(); hub != nil {
+		var sets hubv1alpha1.ClusterSetList
+		if err := hub.List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
+			return hubView{}, err
+		}
+		if len(sets.Items) > 0 { // absence is no change
+			r.last = viewOf(&sets.Items[0], r.Cluster)
+		}
+	}
+	if r.last.seen {
+		return r.last, nil
+	}
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, r.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	if err != nil || set == nil {
+		return hubView{mode: ipam.ModeShared}, err
+	}
+	return hubView{mode: modeOf(set.Annotations[clusterset.AnnotationVIPMode])}, nil
+}
+
+func viewOf(set *hubv1alpha1.ClusterSet, cluster string) hubView {
+	v := hubView{seen: true, mode: modeOf(string(set.Spec.VIPs.Mode))}
+	for _, b := range set.Status.Blocks {
+		if p, err := netip.ParsePrefix(b.CIDR); err == nil && b.ClusterID == cluster {
+			v.blocks = append(v.blocks, p.Masked())
+		}
+	}
+	return v
+}
+
+func modeOf(text string) ipam.Mode {
+	if m := ipam.Mode(text); m == ipam.ModePreferred || m == ipam.ModeExclusive {
+		return m
+	}
+	return ipam.ModeShared
+}
+
+// remember keeps the mode for a start at which the hub is not to be seen.
+func (r *Room) remember(ctx context.Context, mode ipam.Mode) error {
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, r.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	if err != nil || set == nil || modeOf(set.Annotations[clusterset.AnnotationVIPMode]) == mode {
+		return err
+	}
+	set = set.DeepCopy()
+	metav1.SetMetaDataAnnotation(&set.ObjectMeta, clusterset.AnnotationVIPMode, string(mode))
+	log.FromContext(ctx).Info("the mode of VIPs", "mode", mode)
+	return r.Local.Update(ctx, set)
+}
+
+// build makes what is missing. A range that this cluster would refuse is not fenced in vain: a dry run asks first.
+func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
+	r.mu.Lock()
+	r.growing = len(plan.Make) > 0 && r.refused == nil
+	r.view.fenced = slices.DeleteFunc(slices.Concat(named(plan.Make), plan.Fence), func(one ipam.Range) bool { return one.Use != ipam.Exclusive })
+	r.mu.Unlock()
+	var errs []error
+	for _, f := range plan.Fence {
+		errs = append(errs, r.fence(ctx, f))
+	}
+	var refused error
+	for _, one := range named(plan.Make) {
+		err := r.make(ctx, one)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			refused = err
+			r.Event(kube.System(), kube.Warning, "VIPRangeRefused", fmt.Sprintf("ServiceCIDR %s cannot be made: %v. %s", one.Name, err, without(s.Mode)))
+			err = nil
+		}
+		errs = append(errs, err)
+	}
+	r.mu.Lock()
+	r.refused = refused
+	r.growing = r.growing && refused == nil
+	r.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// named gives ranges that are to be made their names: a second pass finds what the first has begun.
+func named(ranges []ipam.Range) []ipam.Range {
+	out := make([]ipam.Range, len(ranges))
+	for i, one := range ranges {
+		one.Name = "clusterset-vips-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(one.Prefix.String())
+		out[i] = one
+	}
+	return out
+}
+
+// make makes one range, after its fence.
+func (r *Room) make(ctx context.Context, one ipam.Range) error {
+	cidr := &networkingv1.ServiceCIDR{}
+	cidr.Name = one.Name
+	cidr.Labels = map[string]string{derived.LabelManagedBy: kube.Manager, ipam.LabelVIPs: string(one.Use)}
+	cidr.Finalizers = []string{clusterset.FinalizerVIPs}
+	cidr.Spec.CIDRs = []string{one.Prefix.String()}
+	if one.Use == ipam.Exclusive {
+		if err := r.Local.Create(ctx, cidr.DeepCopy(), client.DryRunAll); err != nil {
+			return err
+		}
+		if err := r.fence(ctx, one); err != nil {
+			return err
+		}
+	}
+	if err := r.Local.Create(ctx, cidr); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("made a range for VIPs", "serviceCIDR", one.Name, "use", one.Use)
+	return nil
+}
+
+// clear takes down what is no longer needed.
+func (r *Room) clear(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
+	keep := slices.Concat(plan.Make, plan.Fence)
+	for _, one := range s.Ranges { // the fence of a range that goes is the last to go
+		if one.Use == ipam.Exclusive && (one.State == ipam.Terminating || slices.Contains(plan.Remove, one.Name)) {
+			keep = append(keep, one)
+		}
+	}
+	errs := []error{r.lift(ctx, keep)}
+	for _, name := range plan.Remove {
+		log.FromContext(ctx).Info("removing a range for VIPs", "serviceCIDR", name)
+		cidr := &networkingv1.ServiceCIDR{}
+		cidr.Name = name
+		errs = append(errs, kube.Gone(r.Local.Delete(ctx, cidr)))
+	}
+	return errors.Join(errs...)
+}
+
+// refit gives the allocator what is known now.
+func (r *Room) refit(s ipam.Standing) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fit(s.Mode, s.Ranges)
+	for name, w := range r.waits {
+		if r.Now().Sub(w.since) > 10*patrol {
+			delete(r.waits, name)
+		}
+	}
+	for a, rest := range r.rests {
+		if !r.Now().Before(rest.until) {
+			r.change(a, func() { delete(r.rests, a) })
+		}
+	}
+	return nil
+}
+
+// pending tells whether something that is being made is not there yet.
+func (r *Room) pending(s ipam.Standing, plan ipam.Layout) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused != nil {
+		return false
+	}
+	for _, f := range plan.Fence {
+		if !r.stands(f.Prefix) {
+			return true
+		}
+	}
+	return len(plan.Make) > 0
+}

@@ -1,0 +1,157 @@
+package clustersetip
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// shown is how many ranges have series of their own; the others are counted together.
+const (
+	shown    = 64
+	others   = "others"
+	ordinary = "ordinary" // the cluster's own ranges
+)
+
+// counters are what happens; what there is, collect tells from the view (V6).
+type counters struct {
+	allocations *prometheus.CounterVec
+	errors      *prometheus.CounterVec
+	lost        prometheus.Counter
+	duration    prometheus.Histogram
+}
+
+func newCounters() *counters {
+	c := &counters{
+		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clusterset_agent_vip_allocations_total", Help: "VIPs that derived Services got, by the range that they are in; ordinary: none for VIPs."}, []string{"range"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clusterset_agent_vip_errors_total", Help: "Requests for a VIP that were refused, by reason."}, []string{"reason"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "clusterset_agent_vip_swap_losses_total", Help: "Ordinary Services that were found with an address of a fenced range."}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "clusterset_agent_vip_allocation_duration_seconds", Help: "From the choice of an address to the API server's word.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
+	}
+	for _, reason := range reasons {
+		c.errors.WithLabelValues(reason.label)
+	}
+	c.errors.WithLabelValues("other")
+	return c
+}
+
+// reasons are the errors of an allocator, by what their text says: the API server's come as text.
+var reasons = []struct {
+	err   error
+	label string
+}{
+	{ipam.ErrFull, "full"}, {ipam.ErrAllocated, "allocated"}, {ipam.ErrNotInRange, "not_in_range"},
+	{ipam.ErrMismatchedNetwork, "no_range"}, {ipam.ErrNotReady, "not_ready"},
+}
+
+func (c *counters) failed(err error) {
+	for _, reason := range reasons {
+		if errors.Is(err, reason.err) || strings.Contains(err.Error(), strings.TrimPrefix(reason.err.Error(), "address is ")) {
+			c.errors.WithLabelValues(reason.label).Inc()
+			return
+		}
+	}
+	c.errors.WithLabelValues("other").Inc()
+}
+
+// given counts the addresses of these families that a Service has.
+func (c *counters) given(ranges []ipam.Range, families []corev1.IPFamily, svc *corev1.Service) {
+	for _, text := range svc.Spec.ClusterIPs {
+		a, err := netip.ParseAddr(text)
+		if err == nil && slices.Contains(families, familyOf(a)) {
+			c.allocations.WithLabelValues(labelOf(ranges, a)).Inc()
+		}
+	}
+}
+
+// forVIPs are the ranges for VIPs that have series of their own, and the rest of them.
+func forVIPs(ranges []ipam.Range) (own, rest []ipam.Range) {
+	for _, r := range ranges {
+		if r.Use != ipam.Ordinary && !slices.ContainsFunc(own, func(o ipam.Range) bool { return o.Prefix == r.Prefix }) {
+			own = append(own, r)
+		}
+	}
+	if len(own) > shown {
+		own, rest = own[:shown], own[shown:]
+	}
+	return own, rest
+}
+
+func labelOf(ranges []ipam.Range, a netip.Addr) string {
+	own, rest := forVIPs(ranges)
+	for _, r := range own {
+		if r.Prefix.Contains(a) {
+			return r.Prefix.String()
+		}
+	}
+	if inside(rest, a) {
+		return others
+	}
+	return ordinary
+}
+
+var (
+	allocated = prometheus.NewDesc("clusterset_agent_vip_range_allocated", "Addresses of a range for VIPs that are in use, whosever they are.", []string{"range"}, nil)
+	available = prometheus.NewDesc("clusterset_agent_vip_range_available", "Addresses of a range for VIPs that are free.", []string{"range"}, nil)
+	supported = prometheus.NewDesc("clusterset_agent_vip_mode_supported", "1 where this cluster can do what the ClusterSet's mode of VIPs asks for, else 0.", []string{"mode"}, nil)
+)
+
+func (r *Room) collectors() []prometheus.Collector {
+	return []prometheus.Collector{r.count.allocations, r.count.errors, r.count.lost, r.count.duration, room{r}}
+}
+
+// room shows how much of it there is.
+type room struct{ *Room }
+
+// Describe is prometheus.Collector's.
+func (room) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{allocated, available, supported} {
+		ch <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (r room) Collect(ch chan<- prometheus.Metric) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view == nil {
+		return
+	}
+	fits := 0.0
+	if r.view.mode == ipam.ModeShared || r.view.unsupported == nil && r.refused == nil {
+		fits = 1
+	}
+	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, fits, string(r.view.mode))
+	var taken []netip.Addr
+	for a, e := range r.view.addresses {
+		if !e.fence {
+			taken = append(taken, a)
+		}
+	}
+	own, rest := forVIPs(r.view.ranges)
+	for _, u := range ipam.Usages(own, taken) {
+		usage(ch, u.Range.Prefix.String(), u)
+	}
+	if len(rest) > 0 {
+		var sum ipam.Usage
+		for _, u := range ipam.Usages(rest, taken) {
+			sum.Allocated, sum.Available = sum.Allocated+u.Allocated, sum.Available+u.Available
+		}
+		usage(ch, others, sum)
+	}
+}
+
+func usage(ch chan<- prometheus.Metric, of string, u ipam.Usage) {
+	ch <- prometheus.MustNewConstMetric(allocated, prometheus.GaugeValue, float64(u.Allocated), of)
+	ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, float64(u.Available), of)
+}

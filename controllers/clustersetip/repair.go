@@ -1,0 +1,123 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// repair compares imports, derived Services, IPAddresses and ServiceCIDRs once in a patrol (V4), and returns when to look again.
+func (r *Room) repair(ctx context.Context, cidrs []*networkingv1.ServiceCIDR, fenced []ipam.Range) (time.Duration, error) {
+	r.mu.Lock()
+	now := r.Now()
+	left := r.repairAt.Sub(now)
+	r.mu.Unlock()
+	if left > 0 {
+		return left, nil
+	}
+	seen := ipam.Seen{Ranges: cidrs, Manager: kube.Manager, Now: now}
+	for _, f := range fenced {
+		seen.Fencing = append(seen.Fencing, f.Prefix)
+	}
+	if err := r.look(ctx, &seen); err != nil {
+		return 0, err
+	}
+	findings, next := ipam.Repair(seen)
+	var errs []error
+	missing := map[ipam.Owner]bool{}
+	for i := range findings {
+		f := &findings[i]
+		if f.Action == ipam.Requeue && !r.missing[f.Owner] { // it may be on its way: said if it is still so by the next patrol
+			missing[f.Owner] = true
+			continue
+		}
+		missing[f.Owner] = f.Action == ipam.Requeue
+		errs = append(errs, r.mend(ctx, f))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.missing, r.repairAt = missing, now.Add(patrol)
+	if len(errs) == 0 && !next.IsZero() && next.Before(r.repairAt) {
+		r.repairAt = next
+	}
+	return max(r.repairAt.Sub(now), time.Second), errors.Join(errs...)
+}
+
+func (r *Room) look(ctx context.Context, seen *ipam.Seen) error {
+	var imports mcsv1beta1.ServiceImportList
+	var services corev1.ServiceList
+	var addresses networkingv1.IPAddressList
+	for _, list := range []client.ObjectList{&imports, &services, &addresses} {
+		if err := r.Local.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return err
+		}
+	}
+	for i := range imports.Items {
+		seen.Imports = append(seen.Imports, &imports.Items[i])
+	}
+	for i := range services.Items {
+		seen.Services = append(seen.Services, &services.Items[i])
+	}
+	for i := range addresses.Items {
+		a, err := netip.ParseAddr(addresses.Items[i].Name)
+		if _, given := r.given(a); err == nil && given {
+			continue // on its way to a Service
+		}
+		seen.Addresses = append(seen.Addresses, &addresses.Items[i])
+	}
+	return nil
+}
+
+func (r *Room) given(a netip.Addr) (gift, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g, given := r.gifts[a]
+	return g, given
+}
+
+// mend does what a finding asks for. What is written goes by the UID that was seen.
+func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
+	log.FromContext(ctx).Info("repairing", "kind", f.Kind, "action", f.Action, "address", f.Address, "service", f.Service, "what", f.Message)
+	object := about("IPAddress", f.Address.String())
+	if f.Service.Name != "" {
+		object = &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: f.Service.Namespace, Name: f.Service.Name}
+	}
+	switch f.Kind {
+	case ipam.Missing:
+		r.Event(object, kube.Warning, string(ipam.Missing), f.Message+".")
+	case ipam.Leaked:
+		r.Event(object, kube.Warning, string(ipam.Leaked), f.Message+".")
+	case ipam.Doubled:
+		r.Event(object, kube.Warning, string(ipam.Doubled), f.Message+".")
+	case ipam.OutOfRange:
+		r.Event(object, kube.Warning, string(ipam.OutOfRange), f.Message+".")
+	case ipam.Foreign:
+		r.Event(object, kube.Warning, string(ipam.Foreign), f.Message+".")
+	}
+	if f.Action == ipam.Delete || f.Action == ipam.Replace {
+		ip, uid := &networkingv1.IPAddress{}, f.UID
+		ip.Name = f.Address.String()
+		if err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if f.Action == ipam.Create || f.Action == ipam.Replace {
+		err := r.Local.Create(ctx, ipam.Reference(f.Address, types.NamespacedName(f.Service)))
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}

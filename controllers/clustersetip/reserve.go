@@ -1,0 +1,279 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	// patience is how long a VIP is asked for again: an API server frees the address of a deleted Service, and gives out those of a new
+	// ServiceCIDR, only after its watches have shown it.
+	patience = 10 * time.Second
+	// building is how long a request waits for a range that is being made, before it is told that there is no room, or (preferred) gets an
+	// address of another range for good.
+	building = 30 * time.Second
+	// tries is how many fresh addresses may turn out to be taken before that counts as an error.
+	tries = 5
+	// elsewhere is how long an address that the API server refused is not asked for again; by then the watch has shown who has it.
+	elsewhere = 30 * time.Second
+)
+
+// wait is what is known of a request that was not answered for good.
+type wait struct {
+	since time.Time
+	fails int
+	lost  map[netip.Addr]error // previous addresses that cannot be had again, and why
+}
+
+// patient tells whether a request may wait on, as of when it was first put off.
+func (r *Room) patient(service types.NamespacedName, limit time.Duration) bool {
+	w := r.waits[service]
+	if w == nil {
+		w = &wait{since: r.Now(), lost: map[netip.Addr]error{}}
+		r.waits[service] = w
+	}
+	return r.Now().Sub(w.since) < limit
+}
+
+// Reserve is kube.VIPs'.
+func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	r.mu.Lock()
+	fences, grant, err := r.choose(ctx, q)
+	r.mu.Unlock()
+	if err != nil {
+		return grant, err
+	}
+	for a, uid := range fences {
+		ip := &networkingv1.IPAddress{}
+		ip.Name = a.String()
+		err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // if somebody else has it, the API server will say so
+			return kube.VIPGrant{}, errors.Join(err, r.Settle(ctx, q, grant, nil, err))
+		}
+		r.note(a, entry{})
+	}
+	return grant, nil
+}
+
+// choose decides, and notes what it gives; fences are the reservations of ours that are in the way.
+func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.Addr]types.UID, grant kube.VIPGrant, err error) {
+	if err := r.load(ctx); err != nil {
+		return nil, grant, err
+	}
+	grant.Asked = r.Now()
+	reserve, refused := r.assign(q)
+	var losses []string
+	for _, f := range q.Families {
+		i := slices.IndexFunc(reserve, func(s ipam.Reservation) bool { return s.Family == f })
+		why, later := r.unanswered(q, f, reserve, refused, i)
+		if later {
+			return nil, kube.VIPGrant{}, kube.ErrVIPBusy
+		}
+		if why != nil {
+			r.count.failed(why)
+			grant.Refused = errors.Join(grant.Refused, why)
+			continue
+		}
+		grant.Families = append(grant.Families, f)
+		if loss := r.loss(q, &reserve[i]); loss != "" {
+			losses = append(losses, loss)
+		}
+		if a := reserve[i].Address; a.IsValid() {
+			grant.Addresses = append(grant.Addresses, a)
+		}
+	}
+	if len(grant.Families) == 0 {
+		return nil, kube.VIPGrant{}, grant.Refused
+	}
+	for _, loss := range losses {
+		r.Events.Event(q.Import, kube.Warning, "VIPLost", loss)
+	}
+	fences = map[netip.Addr]types.UID{}
+	for _, a := range grant.Addresses {
+		r.change(a, func() { r.gifts[a] = gift{to: q.Service, since: r.Now()} })
+		r.view.free[familyOf(a)]--
+		if e := r.view.addresses[a]; e.fence {
+			fences[a] = e.uid
+		}
+	}
+	return fences, grant, nil
+}
+
+// assign asks the allocator. What the caches still show of the Service's own is its past: it has none.
+func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
+	wanted := ipam.Wanted{Owner: q.Service, Families: q.Families, Since: q.Import.CreationTimestamp.Time}
+	var past []ipam.Held
+	previous := slices.Clone(q.Previous)
+	for a, rest := range r.rests {
+		if rest.of == q.Service && !slices.Contains(previous, a) {
+			previous = append(previous, a)
+		}
+	}
+	for _, a := range previous {
+		if w := r.waits[q.Service]; w != nil && w.lost[a] != nil {
+			continue
+		}
+		wanted.Previous = append(wanted.Previous, a)
+		for _, h := range r.claims(a) {
+			if h.Owner == q.Service && !h.Foreign {
+				past = append(past, h)
+				r.view.alloc.Drop(h)
+			}
+		}
+	}
+	defer func() {
+		for _, h := range past {
+			r.view.alloc.Hold(h)
+		}
+	}()
+	return r.view.alloc.Assign([]ipam.Wanted{wanted}, r.Now())
+}
+
+// unanswered tells why a family gets nothing, or that a later request may get something better. i is its reservation.
+func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.Reservation, refused []ipam.Refusal, i int) (why error, later bool) {
+	if i < 0 {
+		j := slices.IndexFunc(refused, func(s ipam.Refusal) bool { return s.Family == f })
+		if j < 0 {
+			return nil, true // the caches still show it in use by the Service, which is not there
+		}
+		if r.soon() && r.patient(q.Service, building) {
+			return nil, true
+		}
+		return r.because(refused[j].Err), false
+	}
+	s := reserve[i]
+	switch {
+	case s.Lost != nil && r.patient(q.Service, patience):
+		return nil, true
+	case s.Address.IsValid() || r.view.mode == ipam.ModeShared:
+		return nil, false
+	case r.view.mode == ipam.ModeExclusive: // without ranges to be seen, which is judged as shared
+		return r.because(ipam.ErrMismatchedNetwork), false
+	}
+	return nil, r.soon() && r.patient(q.Service, building)
+}
+
+// soon tells whether there may be more room in a moment.
+func (r *Room) soon() bool {
+	if r.view.unsupported != nil || r.refused != nil {
+		return false
+	}
+	return r.growing || r.view.size[corev1.IPv4Protocol]+r.view.size[corev1.IPv6Protocol] == 0
+}
+
+// because adds to a refusal what keeps ranges from being made.
+func (r *Room) because(err error) error {
+	switch {
+	case r.view.unsupported != nil:
+		return fmt.Errorf("%w: mode %s needs ranges, and this cluster has none to be seen: %w", err, r.view.mode, r.view.unsupported)
+	case r.refused != nil:
+		return fmt.Errorf("%w; this cluster's API server refuses ranges for VIPs: %w", err, r.refused)
+	}
+	return err
+}
+
+// loss says that an import gets another address than it had; "" if it does not.
+func (r *Room) loss(q kube.VIPRequest, got *ipam.Reservation) string {
+	i := slices.IndexFunc(q.Previous, func(a netip.Addr) bool { return familyOf(a) == got.Family })
+	if i < 0 || q.Previous[i] == got.Address {
+		return ""
+	}
+	why := got.Lost
+	if w := r.waits[q.Service]; w != nil && w.lost[q.Previous[i]] != nil {
+		why = w.lost[q.Previous[i]]
+	}
+	return fmt.Sprintf("%s cannot be had again: %v. The import gets another address.", q.Previous[i], why)
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// Settle is kube.VIPs'.
+func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGrant, svc *corev1.Service, err error) error {
+	r.mu.Lock()
+	if err == nil {
+		delete(r.waits, q.Service)
+		r.count.given(r.view.ranges, grant.Families, svc)
+		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())
+		r.mu.Unlock()
+		return nil
+	}
+	var back []ipam.Range
+	for _, a := range grant.Addresses {
+		r.change(a, func() { delete(r.gifts, a) })
+		back = append(back, r.fenceOf(a))
+	}
+	err = r.judge(q, grant, err)
+	r.mu.Unlock()
+	for i, f := range back {
+		if f.Name != "" {
+			err = errors.Join(err, r.reserve(ctx, grant.Addresses[i], f.Name))
+		}
+	}
+	return err
+}
+
+// judge is what the API server's error means: wait, take another address, or tell the user.
+func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) error {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		return err
+	}
+	r.count.failed(err)
+	text := err.Error()
+	if strings.Contains(text, ipam.ErrFull.Error()) {
+		return fmt.Errorf("%w: %w", ipam.ErrFull, err)
+	}
+	if !apierrors.IsInvalid(err) || len(grant.Addresses) == 0 {
+		return err
+	}
+	waiting, again := r.patient(q.Service, patience), false
+	w := r.waits[q.Service]
+	for _, a := range blamed(text, grant.Addresses) {
+		switch {
+		case waiting && (slices.Contains(q.Previous, a) || !strings.Contains(text, ipam.ErrAllocated.Error()[len("address"):])):
+			again = true
+		case slices.Contains(q.Previous, a):
+			w.lost[a] = err
+			again = true
+		default:
+			r.view.alloc.Quarantine(ipam.Quarantined{Address: a, Until: r.Now().Add(elsewhere)})
+			w.fails++
+			again = again || w.fails <= tries
+		}
+	}
+	if again {
+		return kube.ErrVIPBusy
+	}
+	return err
+}
+
+// blamed are the addresses that an error names; all where it names none.
+func blamed(text string, asked []netip.Addr) (out []netip.Addr) {
+	for _, a := range asked {
+		if strings.Contains(text, "failed to allocate IP "+a.String()+":") {
+			out = append(out, a)
+		}
+	}
+	if out == nil {
+		return asked
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package ipam
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// MaxFence is how many addresses a fenced range has at most: each is a reservation, made before the range (DESIGN §5).
+const MaxFence = 256
+
+// Standing is what a member has, and what it may have.
+type Standing struct {
+	Mode     Mode
+	Families []corev1.IPFamily // this cluster's
+	Blocks   []netip.Prefix    // the hub's grants to it, of both families
+	Ranges   []Range           // of all its ServiceCIDRs
+	Ours     map[string]bool   // the names of those that the agent made
+	Held     []Held            // in use, by anybody; reservations of a fence are not
+}
+
+// Layout is what ranges a member ought to have.
+type Layout struct {
+	Make     []Range // to be made, after their fence where they are exclusive
+	Fence    []Range // to be fenced, or to stay so; those of Make are not among them
+	Remove   []string
+	TooLarge []Range // labelled exclusive, and never fenced for their size
+	// Want is how many blocks of each family it wants in all. Another is asked for before the last one is full.
+	Want map[corev1.IPFamily]int
+}
+
+// Lay decides what ranges there are to be. What is there by hand stays. What the agent made stays while the mode has a use for it, or while
+// a VIP is in it that no other range covers: existing VIPs stay where they are (V2).
+func Lay(s Standing) Layout {
+	out := Layout{Want: map[corev1.IPFamily]int{}}
+	for _, r := range s.Ranges {
+		switch {
+		case r.Use != Exclusive || r.State == Terminating:
+		case !Fits(r.Prefix):
+			out.TooLarge = append(out.TooLarge, r)
+		case s.Mode == ModeExclusive || s.Mode == ModeShared && s.Ours[r.Name]:
+			out.Fence = append(out.Fence, r)
+		}
+	}
+	if s.Mode != ModeShared {
+		for _, f := range s.Families {
+			out.add(s, f)
+		}
+	}
+	out.Remove = superfluous(s)
+	out.Fence = slices.DeleteFunc(out.Fence, func(r Range) bool { return slices.Contains(out.Remove, r.Name) })
+	return out
+}
+
+// Fits tells whether a range is small enough to be fenced.
+func Fits(p netip.Prefix) bool { return p.Addr().BitLen()-p.Bits() <= 8 }
+
+// add gives a family the ranges that it is short of.
+func (l *Layout) add(s Standing, f corev1.IPFamily) {
+	var blocks []netip.Prefix
+	for _, b := range s.Blocks {
+		if family(b.Addr()) == f {
+			blocks = append(blocks, b.Masked())
+		}
+	}
+	made := 0
+	if s.Mode == ModePreferred {
+		for _, b := range blocks {
+			if p := whole64(b); !slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Use == Shared && covers(r.Prefix, p) }) {
+				l.Make = append(l.Make, Range{Prefix: p, Use: Shared})
+				made++
+			}
+		}
+	}
+	short := Low(Room(s, f))
+	if s.Mode == ModeExclusive && short {
+		if p, ok := nextFence(s, blocks); ok {
+			l.Make = append(l.Make, Range{Prefix: p, Use: Exclusive})
+			made++
+		}
+	}
+	l.Want[f] = max(1, len(blocks))
+	if short && made == 0 && len(blocks) > 0 {
+		l.Want[f]++
+	}
+}
+
+// serves tells whether VIPs of this mode come from r, now or once it is ready.
+func serves(r Range, mode Mode) bool {
+	return mode.takes(r.Use) && (r.State == Ready || r.State == NotReady) && (mode != ModeExclusive || Fits(r.Prefix))
+}
+
+// Room is how many addresses of a family the ranges for VIPs have, and how many of them are free; neither is more than a number holds.
+func Room(s Standing, f corev1.IPFamily) (free, size int) {
+	var spans []span
+	for _, r := range s.Ranges {
+		if one, ok := usable(r.Prefix); ok && family(r.Prefix.Addr()) == f && serves(r, s.Mode) {
+			spans = append(spans, one)
+		}
+	}
+	spans = merge(spans)
+	for _, one := range spans {
+		if d := one.last.minus(one.first); d.high == 0 && d.low < maxSize {
+			size += int(d.low) + 1
+		} else {
+			size += maxSize
+		}
+	}
+	taken := map[netip.Addr]bool{}
+	for _, h := range s.Held {
+		if a := canonical(h.Address); a.IsValid() && contains(spans, numberOf(a)) {
+			taken[a] = true
+		}
+	}
+	return size - len(taken), size
+}
+
+// Low tells whether little room is left: a quarter of what one fenced range has, or of all if that is less. So the next range is there
+// before the last one is full.
+func Low(free, size int) bool { return free*4 <= min(size, MaxFence) }
+
+// nextFence is the lowest range that can be fenced in the blocks, beside all ranges but those that the agent made for another mode.
+func nextFence(s Standing, blocks []netip.Prefix) (netip.Prefix, bool) {
+	var taken []netip.Prefix
+	for _, r := range s.Ranges {
+		if r.Use == Exclusive || !s.Ours[r.Name] {
+			taken = append(taken, r.Prefix)
+		}
+	}
+	for _, b := range blocks {
+		length := max(b.Bits(), b.Addr().BitLen()-8)
+		if p, err := Block([]netip.Prefix{b}, taken, family(b.Addr()), length); err == nil {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// whole64 is the part of a block that one ServiceCIDR can have: the API server makes no allocator for more than a /64.
+func whole64(b netip.Prefix) netip.Prefix {
+	if b.Addr().Is6() && b.Bits() < 64 {
+		return netip.PrefixFrom(b.Addr(), 64)
+	}
+	return b
+}
+
+func covers(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// superfluous are the ranges that the agent made, that the mode has no use for, and that no VIP needs.
+func superfluous(s Standing) (names []string) {
+	var vips []Held
+	for _, h := range s.Held {
+		if !h.Foreign {
+			vips = append(vips, h)
+		}
+	}
+	stay := slices.DeleteFunc(slices.Clone(s.Ranges), func(r Range) bool { return r.State == NotReady || r.State == Terminating })
+	for _, r := range s.Ranges {
+		unused := s.Mode == ModeShared || s.Mode == ModePreferred && r.Use == Exclusive || s.Mode == ModeExclusive && r.Use == Shared
+		if !s.Ours[r.Name] || !unused || r.State == Terminating || len(Holding(r, stay, vips)) > 0 {
+			continue
+		}
+		names = append(names, r.Name)
+		stay = slices.DeleteFunc(stay, func(o Range) bool { return o.Name == r.Name })
+	}
+	return names
+}
+
+// Addresses are those that a range gives out, in their order.
+func Addresses(p netip.Prefix) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		s, ok := usable(p)
+		for a := s.first; ok && yield(a.addr()) && a != s.last; {
+			a = a.plus(1)
+		}
+	}
+}

@@ -1,0 +1,396 @@
+// Package vips proves the rules V of docs/spec/SPEC.md on real control planes: a hub and one member, dual-stack, whose agent runs with its
+// own ServiceAccounts and the manifests of deploy/. The blocks are granted by the test, as hub admin. Tests run one after the other, each
+// in a namespace and in blocks of its own: the mode is the clusterset's.
+package vips
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// limit is far more than anything takes: machines are shared.
+const limit = 90 * time.Second
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // of the clients
+	code := m.Run()
+	if shared.env != nil {
+		if second.env != nil {
+			second.env.Agent.Stop()
+		}
+		shared.env.set.Stop()
+	}
+	os.Exit(code)
+}
+
+var shared struct {
+	sync.Once
+	env *env
+	err error
+}
+
+// env is the clusterset, and an admin's client on each cluster.
+type env struct {
+	set *lab.ClusterSet
+	*lab.Member
+	hub client.Client
+	client.Client
+	namespaces []*corev1.Namespace // of the test before
+}
+
+const (
+	serviceRanges = "10.96.0.0/16,fd00:96::/112"
+	smallRange    = "10.99.0.0/28"
+)
+
+var second struct {
+	sync.Once
+	env *env
+	err error
+}
+
+// small is the hub's cluster as another member, h, of IPv4 and few addresses.
+func (e *env) small(t *testing.T) *env {
+	t.Helper()
+	second.Do(func() {
+		second.env = &env{set: e.set, hub: e.hub, Client: e.hub, Member: &lab.Member{ID: "h", Cluster: e.set.Hub}}
+		second.err = second.env.join(context.Background())
+	})
+	if second.err != nil {
+		t.Fatal(second.err)
+	}
+	second.env.tellOf(t)
+	second.env.clean(t)
+	return second.env
+}
+
+func (e *env) join(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(e.Cluster.Apply(ctx, lab.HubMember(root, e.ID)), e.Cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/member"))); err != nil {
+		return err
+	}
+	hub, err := e.Cluster.ServiceAccountKubeconfig(ctx, lab.HubNamespace, "mcs-"+e.ID, nil)
+	if err != nil {
+		return err
+	}
+	local, err := e.Cluster.ServiceAccountKubeconfig(ctx, kube.SystemNamespace, "clusterset-controller", nil)
+	if err != nil {
+		return err
+	}
+	e.Agent, err = lab.StartAgent(ctx, filepath.Join(root, "bin", "clusterset-controller"), lab.AgentOptions{
+		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: e.ID,
+	})
+	if err != nil {
+		return err
+	}
+	return e.Agent.UntilReady(ctx)
+}
+
+// start is the clusterset that all tests share.
+func start(t *testing.T) *env {
+	t.Helper()
+	shared.Do(func() {
+		set, err := lab.StartClusterSet(context.Background(), lab.ClusterSetOptions{Members: []string{"a"}, Plane: func(name string) lab.Options {
+			if name == "a" {
+				return lab.Options{ServiceCIDR: serviceRanges, Audit: true}
+			}
+			return lab.Options{ServiceCIDR: smallRange}
+		}})
+		if err != nil {
+			shared.err = err
+			return
+		}
+		e := &env{set: set, Member: set.Members[0]}
+		shared.env = e
+		e.hub, shared.err = admin(set.Hub)
+		if shared.err == nil {
+			e.Client, shared.err = admin(e.Cluster)
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	shared.env.tellOf(t)
+	shared.env.clean(t)
+	return shared.env
+}
+
+// tellOf shows what the agent said, if the test fails.
+func (e *env) tellOf(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			said := strings.Split(e.Agent.Log(), "\n")
+			t.Logf("agent %s:\n%s", e.ID, strings.Join(said[max(0, len(said)-40):], "\n"))
+		}
+	})
+}
+
+func admin(cp *lab.ControlPlane) (client.Client, error) {
+	cfg, err := cp.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
+}
+
+// eventually asks until there is no error.
+func eventually(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: after %v: %v", what, limit, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// mode sets the clusterset's, and the blocks that this member owns.
+func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
+	t.Helper()
+	set := &hubv1alpha1.ClusterSet{}
+	set.Namespace, set.Name = lab.HubNamespace, lab.HubNamespace
+	eventually(t, "the ClusterSet", func() error {
+		if err := e.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			return err
+		}
+		set.Spec.VIPs.Mode = hubv1alpha1.VIPMode(mode)
+		if err := e.hub.Update(t.Context(), set); err != nil {
+			return err
+		}
+		set.Status.Blocks = nil
+		for _, b := range blocks {
+			set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: e.ID, CIDR: b})
+		}
+		return e.hub.Status().Update(t.Context(), set)
+	})
+	e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), nil)
+}
+
+// clean takes down what the test before has made: its namespaces, and with them its VIPs and their ranges.
+func (e *env) clean(t *testing.T) {
+	t.Helper()
+	e.mode(t, ipam.ModeShared)
+	for _, ns := range e.namespaces {
+		if err := e.Delete(t.Context(), ns); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	e.namespaces = nil
+	var byHand networkingv1.ServiceCIDRList
+	if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range byHand.Items {
+		if err := e.Delete(t.Context(), &byHand.Items[i]); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "nothing left of the test before", func() error {
+		if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil || len(byHand.Items) > 0 {
+			return errors.Join(err, fmt.Errorf("ServiceCIDRs %+v", byHand.Items))
+		}
+		var fences networkingv1.IPAddressList
+		if err := e.List(t.Context(), &fences, client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}); err != nil || len(fences.Items) > 0 {
+			return errors.Join(err, fmt.Errorf("%d reservations", len(fences.Items)))
+		}
+		return nil
+	})
+}
+
+// series is one of the agent's metrics of VIPs.
+func (e *env) series(name string, labels ...string) string {
+	text := fmt.Sprintf("clusterset_agent_vip_%s{cluster=%q,clusterset=%q", name, e.ID, lab.HubNamespace)
+	for i := 0; i < len(labels); i += 2 {
+		text += fmt.Sprintf(",%s=%q", labels[i], labels[i+1])
+	}
+	return text + "}"
+}
+
+// metric is a series' value now.
+func (e *env) metric(t *testing.T, series string) (value int) {
+	t.Helper()
+	e.wantMetric(t, series, func(text string) bool {
+		n, err := strconv.Atoi(text)
+		value = n
+		return err == nil
+	})
+	return value
+}
+
+// wantMetric waits until the agent shows a series with a value that will do.
+func (e *env) wantMetric(t *testing.T, series string, will func(value string) bool) {
+	t.Helper()
+	eventually(t, "metric "+series, func() error {
+		for line := range strings.SplitSeq(e.Agent.Metrics(), "\n") {
+			if value, found := strings.CutPrefix(line, series+" "); found && (will == nil || will(value)) {
+				return nil
+			} else if found {
+				return errors.New(line)
+			}
+		}
+		return errors.New("it is not there")
+	})
+}
+
+// namespace makes one that is the test's own; more tells several apart.
+func (e *env) namespace(t *testing.T, more ...string) string {
+	t.Helper()
+	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", ", ", "-").Replace(t.Name()), "Test"))
+	name = strings.Join(append([]string{strings.Trim(name[max(0, len(name)-40):], "-")}, more...), "-")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	e.create(t, ns)
+	e.namespaces = append(e.namespaces, ns)
+	return name
+}
+
+func (e *env) create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := e.Create(t.Context(), o); err != nil {
+			t.Fatalf("%T %s/%s: %v", o, o.GetNamespace(), o.GetName(), err)
+		}
+	}
+}
+
+// The families of an exported Service.
+var (
+	v4   = []corev1.IPFamily{corev1.IPv4Protocol}
+	v6   = []corev1.IPFamily{corev1.IPv6Protocol}
+	both = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+)
+
+// export makes a Service of these families, and exports it.
+func (e *env) export(t *testing.T, ns, name string, families []corev1.IPFamily) {
+	t.Helper()
+	e.create(t, service(ns, name, families), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+}
+
+func service(ns, name string, families []corev1.IPFamily) *corev1.Service {
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(families) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
+		IPFamilies: families, IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+	}}
+}
+
+func (e *env) imported(ctx context.Context, ns, name string) (*mcsv1beta1.ServiceImport, error) {
+	imp := &mcsv1beta1.ServiceImport{}
+	return imp, e.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, imp)
+}
+
+// wantVIPs waits until the import is Ready with an address of each family, and returns them.
+func (e *env) wantVIPs(t *testing.T, ns, name string, families []corev1.IPFamily) (ips []netip.Addr) {
+	t.Helper()
+	eventually(t, "VIPs of "+ns+"/"+name, func() error {
+		imp, err := e.imported(t.Context(), ns, name)
+		if err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(imp.Status.Conditions, "Ready") || len(imp.Spec.IPs) != len(families) {
+			return fmt.Errorf("%v %+v", imp.Spec.IPs, imp.Status.Conditions)
+		}
+		ips = nil
+		for i, text := range imp.Spec.IPs {
+			a := netip.MustParseAddr(text)
+			if a.Is4() != (families[i] == corev1.IPv4Protocol) {
+				return fmt.Errorf("%v, want %v", imp.Spec.IPs, families)
+			}
+			ips = append(ips, a)
+		}
+		return nil
+	})
+	return ips
+}
+
+// wantIn fails unless every address is in one of the prefixes.
+func wantIn(t *testing.T, ips []netip.Addr, prefixes ...string) {
+	t.Helper()
+	for _, a := range ips {
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
+			t.Errorf("%v: %s is in none of %v", ips, a, prefixes)
+		}
+	}
+}
+
+func derivedOf(ns, name string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: derived.Name(ns, name)}}
+}
+
+// cidr is a ServiceCIDR as a user labels it.
+func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCIDR {
+	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: string(use)}}}
+	c.Spec.CIDRs = prefixes
+	return c
+}
+
+// ours are the ServiceCIDRs that the agent made, by prefix.
+func (e *env) ours(t *testing.T) map[string]*networkingv1.ServiceCIDR {
+	t.Helper()
+	var list networkingv1.ServiceCIDRList
+	if err := e.List(t.Context(), &list, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*networkingv1.ServiceCIDR{}
+	for i := range list.Items {
+		for _, p := range list.Items[i].Spec.CIDRs {
+			out[p] = &list.Items[i]
+		}
+	}
+	return out
+}
+
+// wantEvent waits until there is one about an object of this name whose message holds this.
+func (e *env) wantEvent(t *testing.T, ns, name, reason, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("Event %s about %s/%s", reason, ns, name), func() error {
+		var events corev1.EventList
+		if err := e.List(t.Context(), &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		var seen []string
+		for _, one := range events.Items {
+			if one.InvolvedObject.Name == name && one.Reason == reason && strings.Contains(one.Message, text) {
+				return nil
+			}
+			seen = append(seen, one.InvolvedObject.Name+" "+one.Reason+": "+one.Message)
+		}
+		return fmt.Errorf("only %s", strings.Join(seen, "\n"))
+	})
+}

@@ -1,0 +1,109 @@
+package vips
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// TestCAFullRangeIsToldAndRecovers: a condition and an Event, other imports and other families go on, and room ends it without help: a
+// block, or a range by hand.
+func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
+	for i, c := range []struct {
+		mode  ipam.Mode
+		first string
+		room  func(*env)
+	}{
+		{ipam.ModeExclusive, "10.214.0.0/30", func(e *env) { e.mode(t, ipam.ModeExclusive, "10.214.0.0/30", "10.214.0.8/29", "fd00:214::/124") }},
+		{ipam.ModeExclusive, "10.215.0.0/30", func(e *env) {
+			e.create(t, cidr("by-hand", ipam.Exclusive, "10.215.0.8/29"))
+		}},
+	} {
+		t.Run([]string{"a block", "a range by hand"}[i], func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			e.mode(t, c.mode, c.first, "fd00:214::/124")
+			e.wantRange(t, c.first)
+			e.wantRange(t, "fd00:214::/124")
+			had := map[string]string{}
+			for _, name := range []string{"one", "two"} { // a /30 has two
+				e.export(t, ns, name, v4)
+				had[name] = e.wantVIPs(t, ns, name, v4)[0].String()
+			}
+			e.export(t, ns, "three", both)
+			e.wantFull(t, ns, "three")
+			eventually(t, "the other family", func() error {
+				imp, err := e.imported(t.Context(), ns, "three")
+				if err == nil && (len(imp.Spec.IPs) != 1 || len(imp.Spec.IPFamilies) != 1 || imp.Spec.IPFamilies[0] != v6[0]) {
+					err = fmt.Errorf("%v %v", imp.Spec.IPs, imp.Spec.IPFamilies)
+				}
+				return err
+			})
+			e.export(t, ns, "six", v6)
+			e.wantVIPs(t, ns, "six", v6)
+			c.room(e)
+			wantIn(t, e.wantVIPs(t, ns, "three", both)[:1], "10.214.0.8/29", "10.215.0.8/29")
+			for name, vip := range had {
+				if now := e.wantVIPs(t, ns, name, v4)[0].String(); now != vip {
+					t.Errorf("%s moved from %s to %s", name, vip, now)
+				}
+			}
+		})
+	}
+}
+
+// TestCAFullClusterIsToldAndRecovers: in modes shared and preferred the API server has the last word; an IPv6 range gives a cluster of IPv4
+// no room.
+func TestCAFullClusterIsToldAndRecovers(t *testing.T) {
+	for _, mode := range []ipam.Mode{ipam.ModeShared, ipam.ModePreferred} {
+		t.Run(string(mode), func(t *testing.T) {
+			a := start(t)
+			h := a.small(t)
+			ns := h.namespace(t)
+			a.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+			a.namespaces = append(a.namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+			h.mode(t, mode, "fd00:216::/112")
+			a.export(t, ns, "before", both)
+			vip := h.wantVIPs(t, ns, "before", v4)
+			plain := 0
+			for h.Create(t.Context(), service(ns, fmt.Sprint("plain-", plain), v4)) == nil {
+				plain++
+			}
+			if plain < 5 || plain > 13 {
+				t.Fatalf("%d ordinary Services fill a /28", plain)
+			}
+			a.export(t, ns, "web", both)
+			h.wantFull(t, ns, "web")
+			if now := h.wantVIPs(t, ns, "before", v4); now[0] != vip[0] {
+				t.Errorf("%v moved to %v", vip, now)
+			}
+			h.create(t, cidr("by-hand-"+string(mode), ipam.Shared, "10.216.0.0/28"))
+			wantIn(t, h.wantVIPs(t, ns, "web", v4), "10.216.0.0/28")
+			if made := h.ours(t); len(made) > 0 {
+				t.Errorf("ranges of a family that the cluster has not: %v", made)
+			}
+		})
+	}
+}
+
+// wantFull waits until an import says that there is no room for it.
+func (e *env) wantFull(t *testing.T, ns, name string) {
+	t.Helper()
+	eventually(t, "VIPRangeFull of "+ns+"/"+name, func() error {
+		imp, err := e.imported(t.Context(), ns, name)
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(imp.Status.Conditions, "Ready")
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "VIPRangeFull" {
+			return fmt.Errorf("%+v", imp.Status.Conditions)
+		}
+		return nil
+	})
+	e.wantEvent(t, ns, name, "VIPRangeFull", "full")
+}

@@ -1,0 +1,185 @@
+package vips
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// TestV3ARangeInUseIsSwapped: deleting it is held back and says why, until another covers what is in use, a larger or a smaller one. The
+// VIPs stay, and can be had again, throughout.
+func TestV3ARangeInUseIsSwapped(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		mode       ipam.Mode
+		use        ipam.Use
+		from, into string
+	}{
+		{"preferred larger", ipam.ModePreferred, ipam.Shared, "10.220.0.0/28", "10.220.0.0/27"},
+		{"exclusive larger", ipam.ModeExclusive, ipam.Exclusive, "10.221.0.0/29", "10.221.0.0/28"},
+		{"exclusive smaller", ipam.ModeExclusive, ipam.Exclusive, "fd00:222::/124", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			e.mode(t, c.mode)
+			e.create(t, cidr("swap-from", c.use, c.from))
+			families := v4
+			if netip.MustParsePrefix(c.from).Addr().Is6() {
+				families = v6
+			}
+			e.export(t, ns, "web", families)
+			vip := e.wantVIPs(t, ns, "web", families)[0]
+			wantIn(t, []netip.Addr{vip}, c.from)
+			if c.into == "" { // the half that it is in
+				c.into = netip.PrefixFrom(vip, netip.MustParsePrefix(c.from).Bits()+1).Masked().String()
+			}
+			from := e.wantFinalizer(t, "swap-from", true)
+			if err := e.Delete(t.Context(), from); err != nil {
+				t.Fatal(err)
+			}
+			e.wantEvent(t, "default", "swap-from", "VIPRangeHeld", vip.String())
+			e.create(t, cidr("swap-into", c.use, c.into))
+			e.wantGone(t, from)
+			e.deleteAsAgent(t, derivedOf(ns, "web"))
+			e.wantMade(t, ns, "web")
+			if now := e.wantVIPs(t, ns, "web", families)[0]; now != vip {
+				t.Errorf("it moved from %s to %s", vip, now)
+			}
+			e.export(t, ns, "new", families)
+			wantIn(t, e.wantVIPs(t, ns, "new", families), c.into)
+		})
+	}
+}
+
+// TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked.
+func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
+	e := start(t)
+	ns := e.namespace(t)
+	e.mode(t, ipam.ModePreferred)
+	e.create(t, cidr("drain", ipam.Shared, "10.223.0.0/28"))
+	e.export(t, ns, "stays", v4)
+	vip := e.wantVIPs(t, ns, "stays", v4)[0]
+	wantIn(t, []netip.Addr{vip}, "10.223.0.0/28")
+	e.create(t, cidr("other", ipam.Shared, "10.223.0.16/28"))
+	e.change(t, "drain", func(c *networkingv1.ServiceCIDR) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
+	})
+	e.wantEvent(t, "default", "drain", "VIPRangeDraining", vip.String()+" ("+ns+"/")
+	for i := range 5 {
+		name := fmt.Sprint("web-", i)
+		e.export(t, ns, name, v4)
+		wantIn(t, e.wantVIPs(t, ns, name, v4), "10.223.0.16/28")
+	}
+	if now := e.wantVIPs(t, ns, "stays", v4)[0]; now != vip {
+		t.Errorf("it moved unasked, from %s to %s", vip, now)
+	}
+	e.deleteAsAgent(t, derivedOf(ns, "stays")) // asked
+	eventually(t, "the VIP moves", func() error {
+		imp, err := e.imported(t.Context(), ns, "stays")
+		if err == nil && slices.Contains(imp.Spec.IPs, vip.String()) {
+			err = fmt.Errorf("%v", imp.Spec.IPs)
+		}
+		return err
+	})
+	wantIn(t, e.wantVIPs(t, ns, "stays", v4), "10.223.0.16/28")
+	e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
+	e.wantEvent(t, "default", "drain", "VIPRangeDrained", "")
+	if err := e.Delete(t.Context(), cidr("drain", ipam.Shared)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is not held by us", func() error { // ordinary Services may be in it
+		c := &networkingv1.ServiceCIDR{}
+		err := e.Get(t.Context(), client.ObjectKey{Name: "drain"}, c)
+		if err == nil && slices.Contains(c.Finalizers, clusterset.FinalizerVIPs) {
+			return fmt.Errorf("%v", c.Finalizers)
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+// TestV2NothingLargerThanAFenceIsFenced: a range by hand that is too large says so, and gives out nothing in mode exclusive.
+func TestV2NothingLargerThanAFenceIsFenced(t *testing.T) {
+	e := start(t)
+	ns := e.namespace(t)
+	e.mode(t, ipam.ModeExclusive)
+	e.create(t, cidr("large", ipam.Exclusive, "10.224.0.0/23"), cidr("fits", ipam.Exclusive, "10.224.2.0/28"))
+	e.wantEvent(t, "default", "large", "VIPRangeTooLarge", "10.224.0.0/23")
+	e.export(t, ns, "web", v4)
+	wantIn(t, e.wantVIPs(t, ns, "web", v4), "10.224.2.0/28")
+	if n := e.reservations(t, "10.224.0.0/23"); n > 0 {
+		t.Errorf("%d addresses of it are fenced", n)
+	}
+}
+
+func (e *env) change(t *testing.T, name string, f func(*networkingv1.ServiceCIDR)) {
+	t.Helper()
+	c := &networkingv1.ServiceCIDR{}
+	eventually(t, "write of "+name, func() error {
+		if err := e.Get(t.Context(), client.ObjectKey{Name: name}, c); err != nil {
+			return err
+		}
+		f(c)
+		return e.Update(t.Context(), c)
+	})
+}
+
+// wantFinalizer waits until a range is held, or is not.
+func (e *env) wantFinalizer(t *testing.T, name string, held bool) *networkingv1.ServiceCIDR {
+	t.Helper()
+	c := &networkingv1.ServiceCIDR{}
+	eventually(t, "finalizer of "+name, func() error {
+		err := e.Get(t.Context(), client.ObjectKey{Name: name}, c)
+		if err == nil && slices.Contains(c.Finalizers, clusterset.FinalizerVIPs) != held {
+			err = fmt.Errorf("%v", c.Finalizers)
+		}
+		return err
+	})
+	return c
+}
+
+func (e *env) wantGone(t *testing.T, o client.Object) {
+	t.Helper()
+	eventually(t, o.GetName()+" is gone", func() error {
+		if err := e.Get(t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil || err == nil {
+			return fmt.Errorf("%v %v %w", o.GetFinalizers(), o.GetDeletionTimestamp(), err)
+		}
+		return nil
+	})
+}
+
+// wantMade waits until the derived Service is there.
+func (e *env) wantMade(t *testing.T, ns, name string) {
+	t.Helper()
+	eventually(t, "derived Service of "+ns+"/"+name, func() error {
+		svc := derivedOf(ns, name)
+		err := e.Get(t.Context(), client.ObjectKeyFromObject(svc), svc)
+		if err == nil && svc.DeletionTimestamp != nil {
+			err = fmt.Errorf("it is going")
+		}
+		return err
+	})
+}
+
+// reservations is how many addresses of a range are fenced.
+func (e *env) reservations(t *testing.T, prefix string) (n int) {
+	t.Helper()
+	var list networkingv1.IPAddressList
+	if err := e.List(t.Context(), &list, client.MatchingLabels{networkingv1.LabelManagedBy: "clusterset-controller.clusterset-dns.io"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if netip.MustParsePrefix(prefix).Contains(netip.MustParseAddr(list.Items[i].Name)) {
+			n++
+		}
+	}
+	return n
+}

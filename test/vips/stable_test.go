@@ -1,0 +1,143 @@
+package vips
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// TestI6TheVIPStays in each mode: through a restart of the agent, an outage of the hub, the loss of the derived Service, an import that is
+// deleted, an exporter that comes back, a flip to Headless and back, and another mode.
+func TestI6TheVIPStays(t *testing.T) {
+	for _, c := range []struct {
+		mode   ipam.Mode
+		blocks []string
+		in     []string
+		next   ipam.Mode
+	}{
+		{ipam.ModeShared, nil, []string{"10.96.0.0/16", "fd00:96::/112"}, ipam.ModePreferred},
+		{ipam.ModePreferred, []string{"10.230.0.0/24", "fd00:230::/120"}, []string{"10.230.0.0/24", "fd00:230::/120"}, ipam.ModeExclusive},
+		{ipam.ModeExclusive, []string{"10.231.0.0/28", "fd00:231::/124"}, []string{"10.231.0.0/28", "fd00:231::/124"}, ipam.ModeShared},
+	} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			e.mode(t, c.mode, c.blocks...)
+			for _, b := range c.blocks {
+				e.wantRange(t, b)
+			}
+			e.export(t, ns, "web", both)
+			vip := e.wantVIPs(t, ns, "web", both)
+			wantIn(t, vip, c.in...)
+			still := func(what string) {
+				t.Helper()
+				e.wantMade(t, ns, "web")
+				if now := e.wantVIPs(t, ns, "web", both); now[0] != vip[0] || now[1] != vip[1] {
+					t.Fatalf("%s: %v became %v", what, vip, now)
+				}
+			}
+			lose := func() { e.deleteAsAgent(t, derivedOf(ns, "web")) }
+
+			lose()
+			still("the derived Service was deleted")
+			imp, err := e.imported(t.Context(), ns, "web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Delete(t.Context(), imp); err != nil {
+				t.Fatal(err)
+			}
+			still("the import was deleted")
+
+			e.ToHub.Cut()
+			lose()
+			still("the derived Service was deleted while the hub was away")
+			e.Agent.Kill()
+			lose()
+			if err := e.Agent.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			still("the agent was restarted without the hub")
+			e.export(t, ns, "blind", both)
+			wantIn(t, e.wantVIPs(t, ns, "blind", both), c.in...)
+			e.ToHub.Restore()
+
+			e.reexport(t, ns, service(ns, "web", both), func() { e.wantNoImport(t, ns, "web") })
+			still("its exporter came back")
+			headless := service(ns, "web", both)
+			headless.Spec.ClusterIP = corev1.ClusterIPNone
+			e.reexport(t, ns, headless, func() {})
+			e.wantType(t, ns, mcsv1beta1.Headless)
+			e.reexport(t, ns, service(ns, "web", both), func() {})
+			e.wantType(t, ns, mcsv1beta1.ClusterSetIP)
+			still("it was headless for a while")
+
+			e.mode(t, c.next, "10.232.0.0/28", "fd00:232::/124")
+			lose()
+			still("another mode")
+			e.export(t, ns, "next", both)
+			in := []string{"10.232.0.0/28", "fd00:232::/124"}
+			if c.next == ipam.ModeShared {
+				in = []string{"10.96.0.0/16", "fd00:96::/112"}
+			} else {
+				e.wantRange(t, in[0])
+				e.wantRange(t, in[1])
+			}
+			wantIn(t, e.wantVIPs(t, ns, "next", both), in...)
+		})
+	}
+}
+
+// deleteAsAgent deletes what the policies let only the agent delete.
+func (e *env) deleteAsAgent(t *testing.T, o client.Object) {
+	t.Helper()
+	cfg, err := e.Cluster.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:clusterset-system:clusterset-controller"}
+	c, err := client.New(cfg, client.Options{Scheme: agent.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reexport deletes an exported Service, and exports another of the name after between.
+func (e *env) reexport(t *testing.T, ns string, svc *corev1.Service, between func()) {
+	t.Helper()
+	if err := e.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: svc.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	between()
+	e.create(t, svc)
+}
+
+func (e *env) wantNoImport(t *testing.T, ns, name string) {
+	t.Helper()
+	e.wantGone(t, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+}
+
+func (e *env) wantType(t *testing.T, ns string, kind mcsv1beta1.ServiceImportType) {
+	t.Helper()
+	eventually(t, "type of the import", func() error {
+		imp, err := e.imported(t.Context(), ns, "web")
+		if err == nil && imp.Spec.Type != kind {
+			err = errType(imp.Spec.Type)
+		}
+		return err
+	})
+}
+
+type errType mcsv1beta1.ServiceImportType
+
+func (e errType) Error() string { return "it is " + string(e) }
