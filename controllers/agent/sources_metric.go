@@ -14,12 +14,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// What the room sources keeps in a Lease for each other member: docs/reference.md.
-const (
-	sourceState = "clusterset-dns.io/state"
-	sourceDead  = "Dead"
-)
-
 // sources shows the other members, as this cluster has seen them.
 func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	var list coordinationv1.LeaseList
@@ -32,7 +26,7 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 			continue // edited by hand: two of one source would make the whole page fail
 		}
 		source := lease.Labels[liveness.LabelSource]
-		c.gauge(ch, c.sourceLive, boolean(lease.Annotations[sourceState] != sourceDead), source)
+		c.gauge(ch, c.sourceLive, boolean(lease.Annotations[liveness.AnnotationState] != liveness.StateDead), source)
 		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
 	}
 }

@@ -79,6 +79,7 @@ var faults = []struct {
 	{"C5: sessionAffinity: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinity = corev1.ServiceAffinityClientIP }},
 	{"C5: sessionAffinityConfig: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinityConfig = timeout(60) }},
 	{"C6: internalTrafficPolicy: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" }},
+	{"F4: probe: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Probe = "grpc" }},
 	{"T2: preference: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Preference = "local-only" }},
 	{"C6: trafficDistribution: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.TrafficDistribution = "PreferClose" }},
 	{"C7: families: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = []corev1.IPFamily{v4, v6} }},
