@@ -31,6 +31,22 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 }
 
+// observed shows what this member sees of the endpoints of others (F4), nothing where members do not probe.
+func (c *collector) observed(ch chan<- prometheus.Metric) {
+	seen := c.a.env.Probes()
+	if len(seen.Sources) == 0 && seen.Succeeded+seen.Failed == 0 {
+		return
+	}
+	for source, p := range seen.Sources {
+		c.gauge(ch, c.reached, float64(p.Reached), source)
+		c.gauge(ch, c.unreached, float64(p.Unreached), source)
+		c.gauge(ch, c.withheld, float64(p.Withheld), source)
+	}
+	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Succeeded), "succeeded")
+	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Failed), "failed")
+	c.gauge(ch, c.truncated, boolean(seen.TooLarge))
+}
+
 // token shows how long the agent may still write to the hub. Credentials of another kind, such as a client certificate, show nothing.
 func (c *collector) token(ch chan<- prometheus.Metric) {
 	cfg, err := c.a.hub()

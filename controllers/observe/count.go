@@ -251,6 +251,10 @@ func verdict(addresses, by []string, live int, keepLast bool) metav1.Condition {
 	case n > 5:
 		what += fmt.Sprintf(" and %d more", n-5)
 	}
+	unless := ""
+	if keepLast {
+		unless = ", unless a port of the Service has no others"
+	}
 	return metav1.Condition{Type: hubv1alpha1.ConditionReached, Status: metav1.ConditionFalse, Reason: endpoints.Unreached(keepLast),
-		Message: fmt.Sprintf("Of %d live members, these do not reach %s: %s. By the ClusterSet's spec.probe they are not ready here.", live, what, strings.Join(by, ", "))}
+		Message: fmt.Sprintf("Of %d live members, these do not reach %s: %s. By the ClusterSet's spec.probe they are not ready here%s.", live, what, strings.Join(by, ", "), unless)}
 }

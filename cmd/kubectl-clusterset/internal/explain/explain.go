@@ -70,16 +70,17 @@ type Answer struct {
 
 // Exporter is one cluster's share. The first is the oldest, which wins conflicts.
 type Exporter struct {
-	Cluster  string    `json:"cluster"`
-	Since    time.Time `json:"since"`
-	Type     string    `json:"type"`
-	Ports    []string  `json:"ports,omitempty"`
-	Ready    int       `json:"ready"`
-	NotReady int       `json:"notReady"`
-	Here     bool      `json:"here,omitempty"`   // this cluster itself
-	Held     string    `json:"held,omitempty"`   // why it stands although the hub does not show it so
-	Dead     string    `json:"dead,omitempty"`   // since when its cluster counts as dead, and what becomes of its endpoints
-	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
+	Cluster   string    `json:"cluster"`
+	Since     time.Time `json:"since"`
+	Type      string    `json:"type"`
+	Ports     []string  `json:"ports,omitempty"`
+	Ready     int       `json:"ready"`
+	NotReady  int       `json:"notReady"`
+	Here      bool      `json:"here,omitempty"`      // this cluster itself
+	Held      string    `json:"held,omitempty"`      // why it stands although the hub does not show it so
+	Dead      string    `json:"dead,omitempty"`      // since when its cluster counts as dead, and what becomes of its endpoints
+	Unreached string    `json:"unreached,omitempty"` // which members do not reach which of its endpoints
+	Silent    bool      `json:"silent,omitempty"`    // the VIP sends it no traffic, by preference
 }
 
 // Property is one thing that the clusters may disagree on, and what came of it.
@@ -168,7 +169,11 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 	for i := range exports {
 		e := &exports[i]
-		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False")}
+		x := Exporter{
+			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster,
+			Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False"),
+			Unreached: f.says(e.Cluster, hubv1alpha1.ConditionReached, "False"),
+		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
@@ -205,6 +210,16 @@ func (f *Facts) says(cluster, condition, status string) string {
 		}
 	}
 	return ""
+}
+
+// unreached are the addresses (votes.All for all) of a cluster's endpoints that too few members reach.
+func (f *Facts) unreached(cluster string) (addresses []string) {
+	for i := range f.Records {
+		if f.Records[i].Spec.ClusterID == cluster {
+			addresses = f.Records[i].Status.Withheld
+		}
+	}
+	return addresses
 }
 
 // isReady is N16.

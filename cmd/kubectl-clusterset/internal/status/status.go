@@ -17,6 +17,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 // Facts are what was read.
@@ -77,6 +78,7 @@ type MemberRow struct {
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
+	Unreached votes.Vote `json:"unreached,omitempty"` // what it does not reach of others' endpoints: its vote
 }
 
 // NameRow is one name of the clusterset.
@@ -168,6 +170,7 @@ func members(f *Facts) (out []MemberRow) {
 			if at, _, ok := clock.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
+			row.Unreached, _ = votes.Parse(lease.Annotations[votes.Annotation]) // nonsense does not count
 		}
 		out = append(out, row)
 	}
