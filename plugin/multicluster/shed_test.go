@@ -50,7 +50,7 @@ func TestShedBoundsReplies(t *testing.T) {
 		<-w.writing
 	}
 	refused := refusals(t)
-	if rcode := ask(w); rcode != dns.RcodeRefused || refusals(t) != refused+1 {
+	if rcode := ask(new(overTCP)); rcode != dns.RcodeRefused || refusals(t) != refused+1 {
 		t.Errorf("the third: %s, %v counted", dns.RcodeToString[rcode], refusals(t)-refused)
 	}
 	if rcode := ask(new(packing)); rcode != dns.RcodeSuccess {
