@@ -7,6 +7,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
+	"github.com/clusterset-dns/clusterset-dns/controllers/observe"
 	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
@@ -15,12 +16,14 @@ import (
 )
 
 // Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival,
-// env.Contested and env.VIPs.
+// env.Contested, env.VIPs, env.Votes and env.Probes.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
 	env.Fresh, env.HubSeen, env.Gone, env.Rival, env.Contested = beat.Fresh, beat.HubSeen, beat.Gone, beat.Rival, beat.Contested
 	vips := clustersetip.New(env)
 	env.VIPs = vips
+	observer := observe.New(env)
+	env.Votes, env.Probes = observer.Votes, observer.Probes
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),
@@ -30,6 +33,7 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 		publish.Controller(env),
 		record.Controller(env),
 		sources.Controller(env),
+		observer.Controller(),
 		membership.Controller(env),
 	}
 }

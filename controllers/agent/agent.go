@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -93,6 +94,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		},
 		Families: kube.Families(mgr.GetClient(), time.Now),
 		Now:      time.Now,
+		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
 		Events:   kube.Recorder(mgr.GetEventRecorder(kube.Manager)),
 	}
 	a.env.Connections = a.dials.Load

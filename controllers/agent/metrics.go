@@ -20,6 +20,8 @@ type collector struct {
 	member, fresh, rival, relisted           *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
 	sourceLive, sourceSeen                   *prometheus.Desc
+	reached, unreached, withheld             *prometheus.Desc
+	probes, truncated                        *prometheus.Desc
 	tokenExpires, tokenLives                 *prometheus.Desc
 }
 
@@ -41,6 +43,11 @@ func newCollector(a *Agent) *collector {
 		ip:           desc("vips", "Addresses of this cluster that ServiceImports have."),
 		sourceLive:   desc("source_live", "1 while another member renews its Lease, 0 while it counts as dead in this cluster.", "source"),
 		sourceSeen:   desc("source_seen_timestamp_seconds", "When that member's last renewal was seen, moved on by the time for which the hub was not seen.", "source"),
+		reached:      desc("endpoints_reached", "Endpoints of another member that this one looks at and reaches.", "source"),
+		unreached:    desc("endpoints_unreached", "Endpoints of another member that this one looks at and does not reach, which is its vote.", "source"),
+		withheld:     desc("endpoints_withheld", "Endpoints of another member that this one looks at and that the members' votes withhold; keepLast may keep them ready all the same.", "source"),
+		probes:       desc("probes_total", "Looks at endpoints of other members.", "result"),
+		truncated:    desc("vote_truncated", "1 while not all that this member does not reach has room in its vote."),
 		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub runs out, as it says itself."),
 		tokenLives:   desc("token_lifetime_seconds", "For how long that token was made; it is renewed at a twenty-fourth of this."),
 	}
@@ -49,7 +56,8 @@ func newCollector(a *Agent) *collector {
 // Describe is prometheus.Collector's.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.tokenExpires, c.tokenLives,
+		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen,
+		c.reached, c.unreached, c.withheld, c.probes, c.truncated, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
 	}
@@ -72,6 +80,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.exported(ctx, ch)
 	c.imported(ctx, ch)
 	c.sources(ctx, ch)
+	c.observed(ch)
 }
 
 func (c *collector) gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {

@@ -30,6 +30,7 @@ func observed(token string, local ...client.Object) *Agent {
 	a.env = &kube.Env{
 		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
 		Fresh: func() bool { return true }, Rival: func() bool { return false },
+		Probes: func() (p kube.Probes) { return p },
 	}
 	a.ready.Store(true)
 	return a
@@ -132,6 +133,22 @@ func TestMetricsOfAReplicaThatWaits(t *testing.T) {
 	a.ready.Store(false)
 	a.env.Local, a.env.Fresh, a.env.Rival = nil, func() bool { return false }, func() bool { return true }
 	want(t, shown(t, a), map[string]float64{"member": 0, "hub_fresh": 0, "rival": 1, "hub_relists_total": 0})
+}
+
+// Of looks at endpoints nothing is shown where members do not probe, as above.
+func TestMetricsOfEndpointsOfOthers(t *testing.T) {
+	a := observed("")
+	a.env.Probes = func() kube.Probes {
+		return kube.Probes{Sources: map[string]kube.Probed{"west": {Reached: 3, Unreached: 2, Withheld: 1}}, Succeeded: 7, Failed: 4, TooLarge: true}
+	}
+	got := shown(t, a)
+	for name, value := range map[string]float64{
+		"endpoints_reached/west": 3, "endpoints_unreached/west": 2, "endpoints_withheld/west": 1, "probes_total/succeeded": 7, "probes_total/failed": 4, "vote_truncated": 1,
+	} {
+		if v, ok := got[name]; !ok || v != value {
+			t.Errorf("%s is %v (%v), want %v", name, v, ok, value)
+		}
+	}
 }
 
 // What is shown of the others is what the room sources has written, here by that room itself.

@@ -12,12 +12,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// What the room sources keeps in a Lease for each other member: docs/reference.md.
-const (
-	sourceState = "clusterset-dns.io/state"
-	sourceDead  = "Dead"
-)
-
 // sources shows the other members, as this cluster has seen them.
 func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	var list coordinationv1.LeaseList
@@ -30,9 +24,25 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 			continue // edited by hand: two of one source would make the whole page fail
 		}
 		source := lease.Labels[liveness.LabelSource]
-		c.gauge(ch, c.sourceLive, boolean(lease.Annotations[sourceState] != sourceDead), source)
+		c.gauge(ch, c.sourceLive, boolean(lease.Annotations[liveness.AnnotationState] != liveness.StateDead), source)
 		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
 	}
+}
+
+// observed shows what this member sees of the endpoints of others (F4), nothing where members do not probe.
+func (c *collector) observed(ch chan<- prometheus.Metric) {
+	seen := c.a.env.Probes()
+	if len(seen.Sources) == 0 && seen.Succeeded+seen.Failed == 0 {
+		return
+	}
+	for source, p := range seen.Sources {
+		c.gauge(ch, c.reached, float64(p.Reached), source)
+		c.gauge(ch, c.unreached, float64(p.Unreached), source)
+		c.gauge(ch, c.withheld, float64(p.Withheld), source)
+	}
+	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Succeeded), "succeeded")
+	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Failed), "failed")
+	c.gauge(ch, c.truncated, boolean(seen.TooLarge))
 }
 
 // token shows how long the agent may still write to the hub. Credentials of another kind, such as a client certificate, show nothing.

@@ -25,6 +25,7 @@ type Export struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string                 // "" where none is asked for
 	Preference            hubv1alpha1.Preference // none where nothing is asked for
+	Probe                 hubv1alpha1.Probe      // "" where nothing is asked for
 
 	Families    []corev1.IPFamily // one or two, in the exporter's order
 	Labels      map[string]string

@@ -26,6 +26,7 @@ func RecordOf(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Serv
 		ExportedAnnotations:   export.Spec.ExportedAnnotations,
 	}
 	spec.Preference, _ = PreferenceOf(export)
+	spec.Probe, _ = ProbeOf(export)
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		spec.Type = mcsv1beta1.Headless
 	}
@@ -54,6 +55,22 @@ func PreferenceOf(export *mcsv1beta1.ServiceExport) (hubv1alpha1.Preference, err
 
 func knownPreference(p hubv1alpha1.Preference) bool {
 	return p == hubv1alpha1.PreferNone || p == hubv1alpha1.PreferLocal || p == hubv1alpha1.LocalOnly
+}
+
+// AnnotationProbe of a ServiceExport, and of the ServiceImport that comes of it (F4).
+const AnnotationProbe = "clusterset-dns.io/probe"
+
+// ProbeOf is what an export asks for, "" for nothing, as PreferenceOf.
+func ProbeOf(export *mcsv1beta1.ServiceExport) (hubv1alpha1.Probe, error) {
+	p := hubv1alpha1.Probe(export.Annotations[AnnotationProbe])
+	if p == "" || knownProbe(p) {
+		return p, nil
+	}
+	return "", fmt.Errorf("annotation %s: %q is none of %s, %s and %s, and has no effect", AnnotationProbe, p, hubv1alpha1.ProbeNone, hubv1alpha1.ProbeTCP, hubv1alpha1.ProbeGRPC)
+}
+
+func knownProbe(p hubv1alpha1.Probe) bool {
+	return p == hubv1alpha1.ProbeNone || p == hubv1alpha1.ProbeTCP || p == hubv1alpha1.ProbeGRPC
 }
 
 // EndpointsOf is what other clusters need to know of a slice of the Service namespace/service; ok is false for addresses that are not

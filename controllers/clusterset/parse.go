@@ -28,7 +28,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	e := Export{
 		Cluster: s.ClusterID, Namespace: s.ServiceNamespace, Name: s.ServiceName, Type: s.Type,
 		SessionAffinity: s.SessionAffinity, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster,
-		Preference: s.Preference, Families: s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
+		Preference: s.Preference, Probe: s.Probe, Families: s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 	}
 	var problems []error
 	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -68,6 +68,9 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	}
 	if !knownPreference(e.Preference) {
 		refuse("preference %q is none of none, prefer-local and local-only", s.Preference)
+	}
+	if e.Probe != "" && !knownProbe(e.Probe) {
+		refuse("probe %q is none of none, tcp and grpc", s.Probe)
 	}
 	if err := checkFamilies(s.IPFamilies); err != nil {
 		refuse("%w", err)

@@ -274,6 +274,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
 	lease.Spec.AcquireTime = &since
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
+	h.say(lease)
 	if err := write(ctx, lease); err != nil {
 		h.mu.Lock()
 		h.wroteAt = time.Time{} // due again

@@ -23,3 +23,17 @@ func LeaseSpec(ctx context.Context, env *Env) (spec hubv1alpha1.LeaseSpec, found
 	}
 	return spec, len(sets.Items) > 0, nil
 }
+
+// ProbeSpec is the ClusterSet's, with its defaults; nil where it lets nobody probe.
+func ProbeSpec(ctx context.Context, env *Env) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
+	var sets hubv1alpha1.ClusterSetList
+	if err := env.Hub().List(ctx, &sets, client.InNamespace(env.HubNamespace)); err != nil || len(sets.Items) == 0 {
+		return nil, false, err
+	}
+	if sets.Items[0].Spec.Probe == nil {
+		return nil, true, nil
+	}
+	spec = sets.Items[0].Spec.Probe.DeepCopy()
+	spec.IntervalSeconds, spec.TimeoutSeconds = max(spec.IntervalSeconds, 1), max(spec.TimeoutSeconds, 1)
+	return spec, true, nil
+}

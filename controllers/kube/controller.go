@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"time"
 
@@ -55,6 +56,14 @@ type Env struct {
 	// member's departure is gone with it.
 	Gone func(cluster, record string, created time.Time) bool
 
+	// Votes is what this member does not reach of others' endpoints, for its Lease on the hub (F4); known is false as long as that has not
+	// been seen, and what the Lease says stays.
+	Votes func() (text string, known bool)
+	// Probes is the same in numbers.
+	Probes func() Probes
+	// Dial opens a connection to an endpoint, for a probe.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
 	// Restart has the agent begin anew, by Gate: membership has changed.
 	Restart func(why string)
 	// Version is this cluster's Kubernetes version.
@@ -80,6 +89,16 @@ type Env struct {
 	Now    func() time.Time
 	Events Events
 }
+
+// Probes is what this member has looked at of others' endpoints.
+type Probes struct {
+	Sources           map[string]Probed // by cluster
+	Succeeded, Failed int64             // looks so far
+	TooLarge          bool              // not all that is down had room in the vote
+}
+
+// Probed is how many endpoints of a cluster are looked at: reached or not by this member; withheld here, by whoever's vote.
+type Probed struct{ Reached, Unreached, Withheld int }
 
 // Events reports to the user at the object concerned. eventType is Normal or Warning; reason is from the closed list in docs.
 type Events interface {

@@ -115,8 +115,12 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 		return nil, conditions.Invalid("InvalidExport", fmt.Sprintf("Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
 	}
 	valid := conditions.Valid()
-	if _, err := clusterset.PreferenceOf(s.export); err != nil {
-		valid.Message = fmt.Sprintf("%s But %v.", valid.Message, err)
+	_, noPreference := clusterset.PreferenceOf(s.export)
+	_, noProbe := clusterset.ProbeOf(s.export)
+	for _, err := range []error{noPreference, noProbe} {
+		if err != nil {
+			valid.Message = fmt.Sprintf("%s But %v.", valid.Message, err)
+		}
 	}
 	return &spec, valid
 }

@@ -15,6 +15,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -23,7 +24,8 @@ type state struct {
 	name      types.NamespacedName
 	namespace bool // there, and not going
 	exports   []clusterset.Export
-	expiry    map[string]string // by dead cluster: the reason of its condition Live
+	expiry    map[string]string             // by dead cluster: the reason of its condition Live
+	withheld  map[string]endpoints.Withheld // by cluster that too few members reach
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
 	slices    []*discoveryv1.EndpointSlice  // the imported ones
@@ -96,6 +98,12 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 				s.expiry = map[string]string{}
 			}
 			s.expiry[rec.Spec.ClusterID] = c.Reason
+		}
+		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
+			if s.withheld == nil {
+				s.withheld = map[string]endpoints.Withheld{}
+			}
+			s.withheld[rec.Spec.ClusterID] = endpoints.Withheld{Addresses: rec.Status.Withheld, Reason: c.Reason}
 		}
 	}
 	return nil

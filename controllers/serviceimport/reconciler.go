@@ -69,7 +69,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	sources, held := r.sources(s, imp, &merged)
-	sources = endpoints.Prefer(endpoints.Expire(sources, s.expiry), r.Cluster, &merged)
+	// Who is dead comes first: the floor under votes is to stand on those that live.
+	sources = endpoints.Withhold(endpoints.Expire(sources, s.expiry), r.Cluster, s.withheld, &merged)
+	sources = endpoints.Prefer(sources, r.Cluster, &merged)
 	want := &endpoints.Import{
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
 		Merged: &merged,

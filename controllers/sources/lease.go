@@ -17,15 +17,8 @@ import (
 const (
 	annotationRenewal = "clusterset-dns.io/renewal" // as the source wrote it
 	annotationChecked = "clusterset-dns.io/checked" // RFC 3339: until when it was watched
-	annotationState   = "clusterset-dns.io/state"   // Live or Dead
 	annotationDeaths  = "clusterset-dns.io/deaths"  // RFC 3339, comma-separated
 	annotationBack    = "clusterset-dns.io/back"    // RFC 3339
-)
-
-// The values of annotationState.
-const (
-	live = "Live"
-	dead = "Dead"
 )
 
 // LeaseName is that of the Lease for a source.
@@ -45,7 +38,7 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if err != nil {
 		return liveness.Sight{}
 	}
-	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[annotationState] == dead}
+	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[liveness.AnnotationState] == liveness.StateDead}
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
 			s.Deaths = append(s.Deaths, at)
@@ -64,16 +57,16 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, l liven
 	lease.Labels[liveness.LabelSource], lease.Labels[derived.LabelManagedBy] = cluster, kube.Manager
 	seconds, at := int32(l.Dead/time.Second), metav1.NewMicroTime(s.At)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &cluster, &seconds, &at
-	state := live
+	state := liveness.StateLive
 	if s.Dead {
-		state = dead
+		state = liveness.StateDead
 	}
 	var deaths []string
 	for _, d := range s.Deaths {
 		deaths = append(deaths, stamp(d))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked), annotationState: state,
+		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked), liveness.AnnotationState: state,
 		annotationDeaths: strings.Join(deaths, ","), annotationBack: stamp(s.Back),
 	}
 }

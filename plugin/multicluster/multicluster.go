@@ -34,7 +34,8 @@ type Multicluster struct {
 	origins      []string // zones, fully qualified, lower case
 	zones        []*reply.Zone
 	source       source
-	maxEndpoints int // M6; 0: all
+	maxEndpoints int      // M6; 0: all
+	streams      *streams // nil: as many as come
 	generation   *generation
 }
 
@@ -52,9 +53,25 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	case dns.TypeAXFR, dns.TypeIXFR: // the transfer plugin, which stands before us, did not take it (L6)
 		return dns.RcodeRefused, nil
 	}
+	rcode, through, err := m.serve(w, r, i, at)
+	if through {
+		return plugin.NextOrFailure(m.Name(), m.Next, ctx, w, r)
+	}
+	return rcode, err
+}
+
+// serve answers a question for the name at at below m.zones[i], unless it is for the next plugin.
+func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, i, at int) (rcode int, through bool, err error) {
+	if m.streams != nil && overStream(w) {
+		if !m.streams.enter() {
+			return dns.RcodeRefused, false, nil
+		}
+		defer m.streams.leave()
+	}
+	name := r.Question[0].Name
 	q := query.Parse(name, at)
 	if !m.source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
-		return dns.RcodeServerFailure, nil // L1
+		return dns.RcodeServerFailure, false, nil // L1
 	}
 	out := newOutlet(w)
 	defer out.release()
@@ -62,12 +79,12 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	a.window, a.limit = m.window(a.zone), limit(w, r)
 	msg := a.answer(q)
 	if msg.Rcode == dns.RcodeNameError && m.Fall.Through(name) {
-		return plugin.NextOrFailure(m.Name(), m.Next, ctx, w, r)
+		return 0, true, nil
 	}
 	if err := out.write(r, msg); err != nil { // M5
-		return dns.RcodeServerFailure, plugin.Error(pluginName, err)
+		return dns.RcodeServerFailure, false, plugin.Error(pluginName, err)
 	}
-	return msg.Rcode, nil
+	return msg.Rcode, false, nil
 }
 
 // window is the subset of large Services that this TTL's answers are taken from (M6).

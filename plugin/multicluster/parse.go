@@ -147,6 +147,14 @@ var options = map[string]option{
 		s.maxEndpoints = n
 		return nil
 	}},
+	"shed": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 1 {
+			return c.Errf("shed must be a number of at least 1: '%s'", args[0])
+		}
+		s.streams = &streams{limit: int64(n)}
+		return nil
+	}},
 	"prefer": {2, 3, "local CLUSTERID|zone ZONE [order|subset]", (*stanza).prefer},
 	"zonal": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
 		s.config.Topology.Zonal = true

@@ -96,7 +96,7 @@ var rules = []rule{
 var decisions = []string{module + "controllers/clusterset", module + "controllers/decide"}
 
 // reconcilers are the rooms with a loop each.
-var reconcilers = []string{"serviceexport", "serviceimport", "clustersetip", "publish", "record", "heartbeat", "sources", "membership", "inventory", "departed", "blocks"}
+var reconcilers = []string{"serviceexport", "serviceimport", "clustersetip", "publish", "record", "heartbeat", "sources", "observe", "membership", "inventory", "departed", "blocks"}
 
 func init() {
 	rules = append(rules,

@@ -99,6 +99,7 @@ var exportRules = []wrong{
 	{"spec.sessionAffinity", "Cookie", `Unsupported value: "Cookie"`},
 	{"spec.internalTrafficPolicy", "Zone", `Unsupported value: "Zone"`},
 	{"spec.trafficDistribution", long, "may not be more than 63 bytes"},
+	{"spec.probe", "ping", `Unsupported value: "ping"`},
 	{"spec.ipFamilies", []any{}, "spec.ipFamilies in body should have at least 1 items"},
 	{"spec.ipFamilies", list(3, "IPv4"), "must have at most 2 items"},
 	{"spec.ipFamilies", []any{"IPv5"}, `Unsupported value: "IPv5"`},
@@ -127,6 +128,9 @@ var clusterSetRules = []wrong{
 	{"spec.lease", map[string]any{"renewSeconds": int64(10), "durationSeconds": int64(19)}, "durationSeconds must be at least twice renewSeconds"},
 	{"spec.lease", map[string]any{"renewSeconds": int64(30)}, "durationSeconds must be at least twice renewSeconds"}, // beside the default of 40
 	{"spec.lease.renewSeconds", int64(0), "should be greater than or equal to 1"},
+	{"spec.probe", map[string]any{"intervalSeconds": int64(1), "timeoutSeconds": int64(2)}, "timeoutSeconds must be at most intervalSeconds"},
+	{"spec.probe", map[string]any{"default": "ping"}, "Unsupported value"},
+	{"spec.probe.intervalSeconds", int64(0), "should be greater than or equal to 1"},
 	{"spec.lease.durationSeconds", int64(1), "should be greater than or equal to 2"},
 }
 

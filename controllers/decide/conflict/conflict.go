@@ -11,8 +11,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// ReasonPreference is ours: K1645 knows no preference (T2).
-const ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
+// These are ours: K1645 knows no preference (T2), and no probe (F4).
+const (
+	ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
+	ReasonProbe      mcsv1beta1.ServiceExportConditionReason = "ProbeConflict"
+)
 
 // Merged is what the clusterset exports under one name.
 type Merged struct {
@@ -25,6 +28,7 @@ type Merged struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string
 	Preference            hubv1alpha1.Preference
+	Probe                 hubv1alpha1.Probe // "": as the ClusterSet says
 	Families              []corev1.IPFamily // never empty: the oldest's at least
 	Labels, Annotations   map[string]string
 

@@ -28,6 +28,7 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 		InternalTrafficPolicy: oldest.InternalTrafficPolicy,
 		TrafficDistribution:   oldest.TrafficDistribution,
 		Preference:            oldest.Preference,
+		Probe:                 oldest.Probe,
 		Labels:                oldest.Labels,
 		Annotations:           oldest.Annotations,
 	}
@@ -98,6 +99,9 @@ var properties = []property{
 	{ReasonPreference, "preference",
 		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Preference) }},
+	{ReasonProbe, "probe",
+		func(a, b *clusterset.Export) bool { return a.Probe == b.Probe },
+		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Probe) }},
 }
 
 // exported are the rows that stand behind ipFamilies.

@@ -51,6 +51,10 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
 		annotations[clusterset.AnnotationPreference] = string(m.Preference)
 	}
+	delete(annotations, clusterset.AnnotationProbe)
+	if m.Probe != "" {
+		annotations[clusterset.AnnotationProbe] = string(m.Probe)
+	}
 	delete(annotations, AnnotationExported)
 	if len(exportedLabels)+len(exportedAnnotations) > 0 {
 		annotations[AnnotationExported] = keys(exportedLabels) + ";" + keys(exportedAnnotations)

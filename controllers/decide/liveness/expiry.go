@@ -5,6 +5,13 @@ import "time"
 // LabelSource on a member's own Leases names the source cluster that each is about.
 const LabelSource = "clusterset-dns.io/source-cluster"
 
+// AnnotationState on those says whether that member counts as dead.
+const (
+	AnnotationState = "clusterset-dns.io/state"
+	StateLive       = "Live"
+	StateDead       = "Dead"
+)
+
 // Limits are a clusterset's (T1).
 type Limits struct {
 	Renew time.Duration // from one renewal to the next

@@ -51,7 +51,7 @@ func disputed() []clusterset.Export {
 		export("ap", 2, headless, func(e *clusterset.Export) {
 			e.Ports, e.Families = list{tcp("", 70)}, []corev1.IPFamily{v4}
 			e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
-			e.Preference = hubv1alpha1.PreferLocal
+			e.Preference, e.Probe = hubv1alpha1.PreferLocal, hubv1alpha1.ProbeTCP
 		}),
 		export("af", 3, func(e *clusterset.Export) { e.Families = []corev1.IPFamily{v6} }),
 	}
@@ -79,6 +79,7 @@ var faults = []struct {
 	{"C5: sessionAffinity: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinity = corev1.ServiceAffinityClientIP }},
 	{"C5: sessionAffinityConfig: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinityConfig = timeout(60) }},
 	{"C6: internalTrafficPolicy: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" }},
+	{"F4: probe: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Probe = "grpc" }},
 	{"T2: preference: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Preference = "local-only" }},
 	{"C6: trafficDistribution: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.TrafficDistribution = "PreferClose" }},
 	{"C7: families: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = []corev1.IPFamily{v4, v6} }},
@@ -89,7 +90,7 @@ var faults = []struct {
 	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names["eu"], "http") }},
 	{`C9: the oldest's port "grpc" is gone`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = m.Ports[:1] }},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = (*c)[1:] }},
-	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = append(*c, (*c)[8]) }},
+	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = append(*c, (*c)[9]) }},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { (*c)[0], (*c)[1] = (*c)[1], (*c)[0] }},
 	{`TypeConflict: message does not name the winner "eu"`, func(_ *conflict.Merged, c *[]conflict.Conflict) {
 		(*c)[0].Message = `Using "ClusterSetIP" from "eu-2". 1/4 clusters disagree.`
@@ -98,7 +99,7 @@ var faults = []struct {
 		(*c)[1].Message = `Using the union, names from "eu" first. 13/4 clusters disagree.`
 	}},
 	{"IPFamilyConflict: message does not say that 1/4 clusters disagree", func(_ *conflict.Merged, c *[]conflict.Conflict) {
-		(*c)[7].Message = `Using "IPv4" from oldest service export in "eu".`
+		(*c)[8].Message = `Using "IPv4" from oldest service export in "eu".`
 	}},
 }
 

@@ -31,6 +31,7 @@ var table = []row{
 	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, internalTrafficPolicy},
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, trafficDistribution},
 	{"PreferenceConflict", preference},
+	{"ProbeConflict", probe},
 	{mcsv1beta1.ServiceExportReasonIPFamilyConflict, families},
 	{mcsv1beta1.ServiceExportReasonLabelsConflict, labels},
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, annotations},
@@ -115,6 +116,12 @@ func sessionAffinityConfig(byAge []clusterset.Export, m *conflict.Merged) int {
 func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 	m.InternalTrafficPolicy = byAge[0].InternalTrafficPolicy
 	return count(byAge, func(e clusterset.Export) bool { return e.InternalTrafficPolicy != m.InternalTrafficPolicy })
+}
+
+// probe is F4: resolved like any other property.
+func probe(byAge []clusterset.Export, m *conflict.Merged) int {
+	m.Probe = byAge[0].Probe
+	return count(byAge, func(e clusterset.Export) bool { return e.Probe != m.Probe })
 }
 
 // preference is T2: resolved like any other property.

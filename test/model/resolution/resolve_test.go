@@ -117,7 +117,7 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 		e.Ports = []clusterset.Port{grpc90}
 		e.SessionAffinity, e.SessionAffinityConfig = corev1.ServiceAffinityClientIP, timeout(60)
 		e.InternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyLocal
-		e.Preference = hubv1alpha1.PreferLocal
+		e.Preference, e.Probe = hubv1alpha1.PreferLocal, hubv1alpha1.ProbeTCP
 		e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
 		e.Families = []corev1.IPFamily{v6}
 		e.Labels, e.Annotations = map[string]string{"tier": "gold"}, map[string]string{"note": "x"}
@@ -125,7 +125,7 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 	m, got := Resolve([]clusterset.Export{other, export("eu", 0)})
 	want := []reason{
 		"TypeConflict", "PortConflict", "SessionAffinityConflict", "SessionAffinityConfigConflict", "InternalTrafficPolicyConflict",
-		"TrafficDistributionConflict", "PreferenceConflict", "IPFamilyConflict", "LabelsConflict", "AnnotationsConflict",
+		"TrafficDistributionConflict", "PreferenceConflict", "ProbeConflict", "IPFamilyConflict", "LabelsConflict", "AnnotationsConflict",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

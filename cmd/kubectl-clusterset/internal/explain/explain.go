@@ -87,6 +87,7 @@ type Exporter struct {
 	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
 	// Preferred is by what its endpoints, or some of them, stand before others here: the VIP sends them all traffic, or they are answered first.
 	Preferred string `json:"preferred,omitempty"`
+	Unreached string `json:"unreached,omitempty"` // which members do not reach which of its endpoints
 }
 
 // Property is one thing that the clusters may disagree on, and what came of it.
@@ -238,7 +239,11 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 	for i := range exports {
 		e := &exports[i]
-		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False")}
+		x := Exporter{
+			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster,
+			Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False"),
+			Unreached: f.says(e.Cluster, hubv1alpha1.ConditionReached, "False"),
+		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
@@ -287,6 +292,16 @@ func (f *Facts) says(cluster, condition, status string) string {
 		}
 	}
 	return ""
+}
+
+// unreached are the addresses (votes.All for all) of a cluster's endpoints that too few members reach.
+func (f *Facts) unreached(cluster string) (addresses []string) {
+	for i := range f.Records {
+		if f.Records[i].Spec.ClusterID == cluster {
+			addresses = f.Records[i].Status.Withheld
+		}
+	}
+	return addresses
 }
 
 // isReady is N16.

@@ -192,6 +192,20 @@ var causes = []struct {
 	{"a cluster that is dead", func(f *explain.Facts) {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Live", "False", "Remove", "not renewed since noon")}
 	}, "counts as dead: not renewed since noon"},
+	{"endpoints that are not reached", func(f *explain.Facts) {
+		no := false
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached", "these do not reach it: b, c")}
+		f.Records[0].Status.Withheld = []string{"*"}
+		for i := range f.Slices {
+			for j := range f.Slices[i].Endpoints {
+				f.Slices[i].Endpoints[j].Conditions.Ready = &no
+			}
+		}
+	}, "1 endpoint "},
+	{"who does not reach an exporter", func(f *explain.Facts) {
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "UnreachedUnlessLast", "these do not reach it: b, c")}
+	}, "not reached: these do not reach it: b, c"},
+	{"a probe", func(f *explain.Facts) { f.Records[0].Spec.Probe, f.Records[1].Spec.Probe = "tcp", "tcp" }, "probe"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"

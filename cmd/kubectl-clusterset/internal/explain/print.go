@@ -102,6 +102,9 @@ func note(e *Exporter) string {
 	if e.Dead != "" {
 		out = append(out, "counts as dead: "+e.Dead)
 	}
+	if e.Unreached != "" {
+		out = append(out, "not reached: "+e.Unreached)
+	}
 	switch {
 	case e.Silent:
 		out = append(out, "no traffic by the VIP: the preference is for the own cluster's")

@@ -9,9 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 // row is a property of which the oldest export's value wins (DESIGN §4).
@@ -37,6 +39,7 @@ var rows = []row{
 		}
 		return string(e.Preference)
 	}},
+	{"probe", func(e *clusterset.Export) string { return string(e.Probe) }},
 	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
 	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }
@@ -116,7 +119,8 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
 				"the clusters have only " + familiesText(m.Families) + " in common (SPEC C7)"})
 		}
-		seen, notReady := 0, 0
+		seen, notReady, unreached := 0, 0, 0
+		withheld := f.unreached(e.Cluster)
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
@@ -124,10 +128,17 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 			}
 			seen++
 			for k := range s.Endpoints {
-				if !isReady(&s.Endpoints[k]) {
+				switch x := &s.Endpoints[k]; {
+				case isReady(x):
+				case slices.Contains(withheld, votes.All) || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0]):
+					unreached++
+				default:
 					notReady++
 				}
 			}
+		}
+		if unreached > 0 {
+			out = append(out, Withheld{e.Cluster, table.Count(unreached, "endpoint"), f.says(e.Cluster, hubv1alpha1.ConditionReached, "False")})
 		}
 		switch {
 		case notReady > 0:

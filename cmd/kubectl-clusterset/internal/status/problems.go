@@ -3,7 +3,9 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,8 +14,10 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 // unfinished is how long a join may take before it is reported.
@@ -103,7 +107,30 @@ func profileProblems(h *Hub, p *inventoryv1alpha1.ClusterProfile, add adder) {
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		add(p.Name, "in that cluster: kubectl clusterset doctor", "%s: %s", c.Reason, c.Message)
+	case lease.Annotations[votes.Annotation] != "":
+		v, err := votes.Parse(lease.Annotations[votes.Annotation])
+		if err != nil {
+			add(p.Name, "upgrade or look at that cluster", "what it says it does not reach is nonsense, and does not count: %v", err)
+			break
+		}
+		add(p.Name, "kubectl clusterset explain NAME, in a cluster where endpoints are withheld; docs/troubleshoot.md says whose fault it may be", "it does not reach %s", unreached(v))
 	}
+}
+
+// unreached is a vote in words: everything of c, 2 endpoints of web.shop.d.
+func unreached(v votes.Vote) string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		what := table.Count(len(v[key]), "endpoint")
+		if slices.Contains(v[key], votes.All) {
+			what = "everything"
+		}
+		out = append(out, what+" of "+key)
+	}
+	if len(out) > 5 {
+		out = append(out[:5], fmt.Sprintf("and of %d more", len(out)-5))
+	}
+	return strings.Join(out, ", ")
 }
 
 func memberProblems(m *Member, hub *Hub, add adder) {
@@ -131,6 +158,13 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 	}
 	if h := here(m); h.Held > 0 {
 		add(about, "kubectl -n clusterset-system get serviceexportrecords -o wide", "%s of peers held: the hub does not show what it showed before", table.Count(h.Held, "record"))
+	}
+	for i := range m.Records {
+		rec := &m.Records[i]
+		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
+			name := rec.Spec.ServiceName + "." + rec.Spec.ServiceNamespace
+			add(name, "kubectl clusterset explain "+name, "endpoints of cluster %s are withheld here: %s", rec.Spec.ClusterID, c.Message)
+		}
 	}
 	for _, id := range here(m).Dead {
 		add(about, "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of "+id,

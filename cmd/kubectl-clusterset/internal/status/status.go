@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 // Facts are what was read.
@@ -81,7 +82,8 @@ type MemberRow struct {
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
-	Blocks    []string   `json:"blocks,omitempty"` // in which its VIPs are
+	Blocks    []string   `json:"blocks,omitempty"`    // in which its VIPs are
+	Unreached votes.Vote `json:"unreached,omitempty"` // what it does not reach of others' endpoints: its vote
 }
 
 // NameRow is one name of the clusterset.
@@ -191,6 +193,7 @@ func members(f *Facts) (out []MemberRow) {
 			if at, _, ok := clock.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
+			row.Unreached, _ = votes.Parse(lease.Annotations[votes.Annotation]) // nonsense does not count
 		}
 		out = append(out, row)
 	}

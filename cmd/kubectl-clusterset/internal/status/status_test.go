@@ -158,6 +158,16 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil }, "there is no Deployment"},
 		{"agent down", "this cluster", func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "ran out 120m ago"},
+		{"a member does not reach another", "west", func(f *status.Facts) {
+			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreached": `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`}
+		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
+		{"a vote is nonsense", "west", func(f *status.Facts) {
+			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreached": `{"EAST":["*"]}`}
+		}, "is nonsense"},
+		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
+			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
+			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False", Message: "these do not reach it: b"}}
+		}, "of cluster west are withheld here: these do not reach it: b"},
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},

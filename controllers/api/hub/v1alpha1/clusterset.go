@@ -30,6 +30,41 @@ type ClusterSetSpec struct {
 	// +optional
 	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}
 	Lease LeaseSpec `json:"lease,omitzero"`
+
+	// probe lets members look at each other's endpoints, and leave out those that a majority of the live members does not reach (F4). Where
+	// it is absent nobody probes anything.
+	// +optional
+	Probe *ProbeSpec `json:"probe,omitempty"`
+}
+
+// ProbeSpec is how members look at each other's endpoints.
+//
+// +kubebuilder:validation:XValidation:rule="self.timeoutSeconds <= self.intervalSeconds",message="timeoutSeconds must be at most intervalSeconds"
+type ProbeSpec struct {
+	// default is for Services whose ServiceExports do not say by the annotation clusterset-dns.io/probe.
+	// +optional
+	// +kubebuilder:validation:Enum=none;tcp;grpc
+	// +kubebuilder:default=none
+	Default Probe `json:"default,omitempty"`
+	// intervalSeconds is from one look of a member at an endpoint to its next. It is stretched so that no endpoint is looked at more than
+	// once a second by all members together.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+	// ownView leaves out in each member, beside what the majority does not reach, what that member itself does not.
+	// +optional
+	OwnView bool `json:"ownView,omitempty"`
+	// keepLast keeps endpoints that are not reached where a port of a Service has no others: votes alone take none to zero.
+	// +optional
+	// +kubebuilder:default=true
+	KeepLast *bool `json:"keepLast,omitempty"`
 }
 
 // VIPMode says where the addresses of ClusterSetIP imports come from (DESIGN §5).

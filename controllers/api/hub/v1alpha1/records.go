@@ -111,6 +111,11 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:Enum="";none;prefer-local;local-only
 	Preference Preference `json:"preference,omitempty"`
 
+	// probe says how other members may look at the endpoints, where the ClusterSet lets them; "": as the ClusterSet says.
+	// +optional
+	// +kubebuilder:validation:Enum="";none;tcp;grpc
+	Probe Probe `json:"probe,omitempty"`
+
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -139,6 +144,16 @@ const (
 	LocalOnly   Preference = "local-only"   // the own cluster's
 )
 
+// Probe is what the annotation clusterset-dns.io/probe of a ServiceExport asks for (F4).
+type Probe string
+
+// The probes.
+const (
+	ProbeNone Probe = "none"
+	ProbeTCP  Probe = "tcp"  // a connection to the first TCP port
+	ProbeGRPC Probe = "grpc" // grpc.health.v1.Health/Check, without TLS, of the first port whose appProtocol is gRPC, else of the first TCP port
+)
+
 // ServicePort is one port of the exported Service.
 type ServicePort struct {
 	// +optional
@@ -165,6 +180,11 @@ type ServiceExportRecordStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// withheld are the addresses of a peer's endpoints that are not ready here because too few members reach them (F4); * for all.
+	// +optional
+	// +listType=atomic
+	Withheld []string `json:"withheld,omitempty"`
 }
 
 // The conditions of a member's copies.
@@ -175,6 +195,8 @@ const (
 	ConditionHeld = "Held"
 	// ConditionLive on the copy of a peer's record: False, with the ExpiryPolicy as its reason, while its cluster counts as dead.
 	ConditionLive = "Live"
+	// ConditionReached on the copy of a peer's record: False while endpoints of it are withheld (status.withheld).
+	ConditionReached = "Reached"
 )
 
 // +kubebuilder:object:root=true

@@ -1,0 +1,55 @@
+package observe
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// dialer is kube.Env's Dial.
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// reaches tells whether an endpoint answers in time.
+func reaches(ctx context.Context, dial dialer, t target, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	addr, err := netip.ParseAddr(t.Address)
+	if err != nil {
+		return true // nobody's fault: it passed as an address
+	}
+	to := netip.AddrPortFrom(addr, uint16(t.port)).String()
+	if t.kind == hubv1alpha1.ProbeGRPC {
+		return healthy(ctx, dial, to)
+	}
+	conn, err := dial(ctx, "tcp", to)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// healthy asks grpc.health.v1.Health/Check about the server as a whole. One that answers without that service is reached: no more is
+// known of it.
+func healthy(ctx context.Context, dial dialer, to string) bool {
+	conn, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, "tcp", to) }))
+	if err != nil {
+		return true // what we cannot ask is not down
+	}
+	defer conn.Close()
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		return status.Code(err) == codes.Unimplemented
+	}
+	return answer.Status == grpc_health_v1.HealthCheckResponse_SERVING
+}

@@ -1,0 +1,100 @@
+package observe
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// listen is a server on loopback; serve gets its listener.
+func listen(t *testing.T, serve func(net.Listener)) target {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go serve(l)
+	at := netip.MustParseAddrPort(l.Addr().String())
+	out := target{port: int32(at.Port())}
+	out.Address = at.Addr().String()
+	return out
+}
+
+// TestF4Probes: what is reached, by TCP and by gRPC, of real servers.
+func TestF4Probes(t *testing.T) {
+	states := health.NewServer()
+	serving := listen(t, func(l net.Listener) {
+		s := grpc.NewServer()
+		grpc_health_v1.RegisterHealthServer(s, states)
+		t.Cleanup(s.Stop)
+		_ = s.Serve(l)
+	})
+	without := listen(t, func(l net.Listener) {
+		s := grpc.NewServer()
+		t.Cleanup(s.Stop)
+		_ = s.Serve(l)
+	})
+	silent := listen(t, func(net.Listener) {}) // the kernel takes connections, and nobody answers
+	gone := listen(t, func(l net.Listener) { l.Close() })
+	if c, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(gone.Address), uint16(gone.port)).String()); err == nil {
+		c.Close()
+	}
+
+	dial := (&net.Dialer{}).DialContext
+	for _, c := range []struct {
+		what   string
+		target target
+		kind   hubv1alpha1.Probe
+		state  grpc_health_v1.HealthCheckResponse_ServingStatus
+		want   bool
+	}{
+		{"TCP", silent, hubv1alpha1.ProbeTCP, 0, true},
+		{"TCP, nobody listens", gone, hubv1alpha1.ProbeTCP, 0, false},
+		{"gRPC, serving", serving, hubv1alpha1.ProbeGRPC, grpc_health_v1.HealthCheckResponse_SERVING, true},
+		{"gRPC, not serving", serving, hubv1alpha1.ProbeGRPC, grpc_health_v1.HealthCheckResponse_NOT_SERVING, false},
+		{"gRPC without health", without, hubv1alpha1.ProbeGRPC, 0, true},
+		{"gRPC, nobody answers", silent, hubv1alpha1.ProbeGRPC, 0, false},
+		{"gRPC, nobody listens", gone, hubv1alpha1.ProbeGRPC, 0, false},
+	} {
+		states.SetServingStatus("", c.state)
+		c.target.kind = c.kind
+		began := time.Now()
+		if got := reaches(t.Context(), dial, c.target, time.Second); got != c.want {
+			t.Errorf("%s: reached %v", c.what, got)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: took %v", c.what, took)
+		}
+	}
+}
+
+// TestF4WhichPort: the first of TCP, or for gRPC the first that says so.
+func TestF4WhichPort(t *testing.T) {
+	one, two, three, speaks := int32(1), int32(2), int32(3), "grpc"
+	udp := hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolUDP, Port: &one}
+	web, api := hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolTCP, Port: &two}, hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolTCP, Port: &three, AppProtocol: &speaks}
+	for _, c := range []struct {
+		kind  hubv1alpha1.Probe
+		ports []hubv1alpha1.EndpointPort
+		want  int32
+	}{
+		{hubv1alpha1.ProbeTCP, []hubv1alpha1.EndpointPort{udp, web, api}, 2},
+		{hubv1alpha1.ProbeGRPC, []hubv1alpha1.EndpointPort{udp, web, api}, 3},
+		{hubv1alpha1.ProbeGRPC, []hubv1alpha1.EndpointPort{web}, 2},
+		{hubv1alpha1.ProbeTCP, []hubv1alpha1.EndpointPort{udp, {Protocol: corev1.ProtocolTCP}}, 0},
+	} {
+		if got, ok := portOf(c.ports, c.kind); got != c.want || ok != (c.want > 0) {
+			t.Errorf("%s of %v: %d", c.kind, c.ports, got)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package observe
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// A member looks at no more than atOnce endpoints in a round, and begins no more than one round per pause, whatever there is to look at:
+// beyond fifty a second its looks are further apart instead.
+const (
+	atOnce = 50
+	pause  = time.Second
+)
+
+// target is an endpoint that is looked at.
+type target struct {
+	votes.Endpoint
+	service types.NamespacedName
+	kind    hubv1alpha1.Probe
+	port    int32
+	look    votes.Look
+	n       int // looks so far
+	due     time.Time
+}
+
+// aim finds what is to be looked at of one Service: the ready endpoints of other clusters that may be imported (S4), where its exporters
+// ask for it. It returns this cluster's copies of the Service's records.
+func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1alpha1.ServiceExportRecord, error) {
+	var copies hubv1alpha1.ServiceExportRecordList
+	if err := o.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+		return nil, err
+	}
+	var exports []clusterset.Export
+	for i := range copies.Items {
+		if copies.Items[i].Spec.Withdrawn {
+			continue
+		}
+		if e, err := clusterset.ParseExport(&copies.Items[i]); err == nil { // what is wrong is reported where it is imported
+			exports = append(exports, e)
+		}
+	}
+	var found []target
+	if len(exports) > 0 {
+		m, _ := conflict.Merge(exports)
+		var err error
+		if found, err = o.find(ctx, name, &m); err != nil {
+			return nil, err
+		}
+	}
+	o.replace(name, found)
+	return copies.Items, nil
+}
+
+func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (found []target, err error) {
+	o.mu.Lock()
+	kind := o.spec.Default
+	o.mu.Unlock()
+	if m.Probe != "" {
+		kind = m.Probe
+	}
+	if kind == hubv1alpha1.ProbeNone || kind == "" {
+		return nil, nil
+	}
+	var records hubv1alpha1.EndpointRecordList
+	if err := o.Hub().List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+		return nil, err
+	}
+	for i := range records.Items {
+		rec := &records.Items[i]
+		cluster := rec.Spec.ClusterID
+		if cluster == o.Cluster || m.Names[cluster] == nil || rec.Spec.Withdrawn {
+			continue
+		}
+		spec, _, err := clusterset.ParseEndpoints(rec, o.Reserved)
+		if err != nil {
+			continue
+		}
+		port, ok := portOf(spec.Ports, kind)
+		if !ok {
+			continue
+		}
+		for _, address := range endpoints.ReadyAddresses(&spec) {
+			e := votes.Endpoint{Cluster: cluster, Record: clusterset.RecordName(name.Name, name.Namespace, cluster), Address: address}
+			found = append(found, target{Endpoint: e, service: name, kind: kind, port: port})
+		}
+	}
+	return found, nil
+}
+
+// portOf is the port to look at: the first of TCP; for grpc, before it, the first that says it speaks that. Without a number there is none.
+func portOf(ports []hubv1alpha1.EndpointPort, kind hubv1alpha1.Probe) (number int32, ok bool) {
+	for _, p := range ports {
+		if p.Protocol != corev1.ProtocolTCP || p.Port == nil {
+			continue
+		}
+		speaks := p.AppProtocol != nil && (*p.AppProtocol == "grpc" || *p.AppProtocol == "kubernetes.io/h2c")
+		if kind == hubv1alpha1.ProbeGRPC && speaks {
+			return *p.Port, true
+		}
+		if !ok {
+			number, ok = *p.Port, true
+		}
+	}
+	return number, ok
+}
+
+// replace keeps what is known of those that were looked at before.
+func (o *Observer) replace(name types.NamespacedName, found []target) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.targets[name]
+	delete(o.targets, name)
+	if len(found) == 0 {
+		return
+	}
+	of := make(map[votes.Endpoint]*target, len(found))
+	for _, t := range found {
+		if known := was[t.Endpoint]; known != nil {
+			t.look, t.n, t.due = known.look, known.n, known.due
+		} else {
+			t.due = o.Now().Add(o.pace.First(o.Cluster, t.Endpoint))
+			t.look.Down = o.seed.Says(t.Endpoint) // until it is looked at, what the last process of this agent knew
+		}
+		of[t.Endpoint] = &t
+	}
+	o.targets[name] = of
+}
+
+// round looks at what is due.
+func (o *Observer) round(ctx context.Context) (reconcile.Result, error) {
+	if !o.on.Load() {
+		return reconcile.Result{}, nil
+	}
+	began := o.Now()
+	due, pace, wait := o.due(began)
+	if wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	reached := make([]bool, len(due))
+	var all sync.WaitGroup
+	for i := range due {
+		all.Go(func() { reached[i] = reaches(ctx, o.Dial, due[i], pace.Timeout) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return reconcile.Result{}, ctx.Err() // the end of this agent is no fault of theirs
+	}
+	o.take(due, reached)
+	return reconcile.Result{RequeueAfter: max(pause-o.Now().Sub(began), time.Millisecond)}, nil
+}
+
+// due are the targets of a round that begins now, longest due first; or how long to wait until it may begin.
+func (o *Observer) due(now time.Time) (due []target, pace votes.Pace, wait time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if since := now.Sub(o.looked); since >= 0 && since < pause {
+		return nil, o.pace, pause - since
+	}
+	next := now.Add(o.pace.Interval)
+	for _, of := range o.targets {
+		for _, t := range of {
+			if !t.due.After(now) {
+				due = append(due, *t)
+			} else if t.due.Before(next) {
+				next = t.due
+			}
+		}
+	}
+	if len(due) == 0 {
+		return nil, o.pace, max(next.Sub(now), pause)
+	}
+	slices.SortFunc(due, func(a, b target) int { return a.due.Compare(b.due) })
+	o.looked = now
+	return due[:min(len(due), atOnce)], o.pace, 0
+}
+
+// take keeps the results of those that are still to be looked at.
+func (o *Observer) take(due []target, reached []bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, d := range due {
+		if reached[i] {
+			o.probes.Succeeded++
+		} else {
+			o.probes.Failed++
+		}
+		t := o.targets[d.service][d.Endpoint]
+		if t == nil {
+			continue
+		}
+		t.look, t.n = t.look.Next(reached[i]), t.n+1
+		t.due = o.Now().Add(o.pace.Again(o.Cluster, t.Endpoint, t.look, t.n))
+	}
+}

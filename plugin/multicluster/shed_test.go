@@ -1,0 +1,133 @@
+package multicluster
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// waiting is a client over TCP that reads when it is told to.
+type waiting struct {
+	packing
+	writing, read chan struct{}
+}
+
+func (*waiting) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212} }
+
+func (w *waiting) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.read
+	return len(b), nil
+}
+
+// TestShedBoundsReplies: with two that wait, a third over TCP is refused, which is counted; UDP is answered; and each that is read makes
+// room, as one does that panics.
+func TestShedBoundsReplies(t *testing.T) {
+	m := large()
+	m.streams = &streams{limit: 2}
+	w := &waiting{writing: make(chan struct{}), read: make(chan struct{})}
+	r := question("web.test.svc.clusterset.local.", dns.TypeA, 0)
+	ask := func(w dns.ResponseWriter) int {
+		rcode, err := m.ServeDNS(context.Background(), request.NewScrubWriter(r, w), r)
+		if err != nil {
+			t.Error(err)
+		}
+		return rcode
+	}
+	done := make(chan int)
+	for range 2 {
+		go func() { done <- ask(w) }()
+		<-w.writing
+	}
+	refused := refusals(t)
+	if rcode := ask(new(overTCP)); rcode != dns.RcodeRefused || refusals(t) != refused+1 {
+		t.Errorf("the third: %s, %v counted", dns.RcodeToString[rcode], refusals(t)-refused)
+	}
+	if rcode := ask(new(packing)); rcode != dns.RcodeSuccess {
+		t.Errorf("UDP: %s", dns.RcodeToString[rcode])
+	}
+	w.read <- struct{}{}
+	if rcode := <-done; rcode != dns.RcodeSuccess {
+		t.Errorf("the first: %s", dns.RcodeToString[rcode])
+	}
+	go func() { done <- ask(w) }()
+	<-w.writing
+	close(w.read)
+	<-done
+	<-done
+
+	m.source = nil // nothing works any more
+	func() {
+		defer func() { _ = recover() }()
+		ask(w)
+	}()
+	if n := m.streams.busy.Load(); n != 0 {
+		t.Errorf("%d are still counted", n)
+	}
+}
+
+// refusals is the metric.
+func refusals(t *testing.T) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := kube.Shed.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+// TestShedDoesNotCountOthersWork: what falls through is the next plugin's.
+func TestShedDoesNotCountOthersWork(t *testing.T) {
+	m := large()
+	m.streams = &streams{limit: 1}
+	m.Fall = fall.Root
+	m.Next = plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
+		if n := m.streams.busy.Load(); n != 0 {
+			t.Errorf("%d counted while the next plugin works", n)
+		}
+		return handedOn, nil
+	})
+	r := question("absent.test.svc.clusterset.local.", dns.TypeA, 0)
+	w := dnstest.NewRecorder(&test.ResponseWriter{TCP: true})
+	if rcode, err := m.ServeDNS(context.Background(), w, r); rcode != handedOn || err != nil {
+		t.Errorf("%s, %v", dns.RcodeToString[rcode], err)
+	}
+}
+
+// TestShedCostsNoAllocation, over TCP either.
+func TestShedCostsNoAllocation(t *testing.T) {
+	m := large()
+	m.streams = &streams{limit: 10}
+	for _, q := range hotPath {
+		got := allocations(t, m, q)
+		r := question(q.query, q.qtype, q.edns)
+		scrub := request.NewScrubWriter(r, new(overTCP))
+		tcp := testing.AllocsPerRun(200, func() {
+			if _, err := m.ServeDNS(context.Background(), scrub, r); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if raceEnabled {
+			continue // the race detector makes pools forget, at random
+		}
+		if got > q.budget || tcp > q.budget {
+			t.Errorf("%s: %.0f allocations, %.0f over TCP, the budget is %.0f", q.name, got, tcp, q.budget)
+		}
+	}
+}
+
+type overTCP struct{ packing }
+
+var remoteTCP net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
+
+func (*overTCP) RemoteAddr() net.Addr { return remoteTCP }
