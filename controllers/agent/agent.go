@@ -25,9 +25,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -228,7 +230,8 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 		if w.Side != side {
 			continue
 		}
-		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew) }}
+		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}

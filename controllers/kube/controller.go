@@ -97,6 +97,8 @@ type Watch struct {
 	Side     Side
 	Object   client.Object
 	Requests func(context.Context, client.Object) []reconcile.Request
+	// Alike tells of an update whether it changes nothing of concern, so that it asks for nothing; nil: never.
+	Alike func(was, is client.Object) bool
 }
 
 // Index is a field index that a cache must hold, for client.MatchingFields.

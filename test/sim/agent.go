@@ -199,7 +199,7 @@ func (a *agent) handle(side kube.Side, kind string, c api.Change) {
 			continue
 		}
 		for _, watch := range l.Watches {
-			if watch.Side != side || api.KindOf(watch.Object) != kind {
+			if watch.Side != side || api.KindOf(watch.Object) != kind || c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
 				continue
 			}
 			for _, o := range []client.Object{c.Old, c.New} {

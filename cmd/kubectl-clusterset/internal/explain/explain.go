@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Zone is the one that every cluster of a clusterset answers.
@@ -33,6 +35,7 @@ type Facts struct {
 	Import         *mcsv1beta1.ServiceImport         // what CoreDNS answers from
 	Slices         []discoveryv1.EndpointSlice       // those of the import
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
+	Sources        []coordinationv1.Lease            // what this cluster has seen of the others' lives
 	Alike          []types.NamespacedName            // imports of the same name in other namespaces
 }
 
@@ -168,7 +171,7 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 	for i := range exports {
 		e := &exports[i]
-		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False")}
+		x := Exporter{Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster, Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.dead(e.Cluster)}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
@@ -203,6 +206,26 @@ func (f *Facts) says(cluster, condition, status string) string {
 				return c.Message
 			}
 		}
+	}
+	return ""
+}
+
+// dead says since when a cluster counts as dead here, and what becomes of its endpoints; "" while it lives.
+func (f *Facts) dead(cluster string) string {
+	for i := range f.Sources {
+		lease := &f.Sources[i]
+		v := liveness.VerdictOf(lease)
+		if lease.Labels[liveness.LabelSource] != cluster || !v.Dead {
+			continue
+		}
+		said := "its endpoints here: onExpiry " + string(v.OnExpiry)
+		if v.KeepLast {
+			said += ", but for those of ports that nobody else serves (keepLast)"
+		}
+		if seen := lease.Spec.RenewTime; seen != nil {
+			said = fmt.Sprintf("it has not renewed its Lease on the hub since %s; ", seen.UTC().Format(time.RFC3339)) + said
+		}
+		return said
 	}
 	return ""
 }

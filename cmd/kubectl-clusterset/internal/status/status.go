@@ -17,6 +17,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Facts are what was read.
@@ -47,6 +48,7 @@ type Member struct {
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
+	Leases       []coordinationv1.Lease            // of its system namespace
 }
 
 // Report is what is told.
@@ -139,8 +141,10 @@ func here(m *Member) *Here {
 		if meta.IsStatusConditionTrue(m.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
 			h.Held++
 		}
-		if id := m.Records[i].Spec.ClusterID; meta.IsStatusConditionFalse(m.Records[i].Status.Conditions, hubv1alpha1.ConditionLive) && !slices.Contains(h.Dead, id) {
-			h.Dead = append(h.Dead, id)
+	}
+	for i := range m.Leases {
+		if liveness.VerdictOf(&m.Leases[i]).Dead {
+			h.Dead = append(h.Dead, m.Leases[i].Labels[liveness.LabelSource])
 		}
 	}
 	return h

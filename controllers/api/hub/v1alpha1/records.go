@@ -173,8 +173,6 @@ const (
 	ConditionPublished = "Published"
 	// ConditionHeld on the copy of a peer's record: the hub no longer shows it as it is held here, and its owner did not say so.
 	ConditionHeld = "Held"
-	// ConditionLive on the copy of a peer's record: False, with the ExpiryPolicy as its reason, while its cluster counts as dead.
-	ConditionLive = "Live"
 )
 
 // +kubebuilder:object:root=true
