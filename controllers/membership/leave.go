@@ -152,11 +152,9 @@ func (g *Gate) tell(ctx context.Context) error {
 	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
 		return err
 	}
-	if profile.Annotations == nil {
-		profile.Annotations = map[string]string{}
-	}
-	profile.Annotations[clusterset.AnnotationLeft] = "true"
-	return kube.Gone(hub.Update(ctx, profile))
+	left := profile.DeepCopy()
+	metav1.SetMetaDataAnnotation(&left.ObjectMeta, clusterset.AnnotationLeft, "true")
+	return kube.Gone(hub.Patch(ctx, left, kube.Changes(profile)))
 }
 
 // forget empties the token for the hub; join brings another.

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -127,12 +128,9 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (string, error) {
 	if err != nil || mine {
 		return name, err
 	}
-	profile = profile.DeepCopy()
-	if profile.Annotations == nil {
-		profile.Annotations = map[string]string{}
-	}
-	profile.Annotations[clusterset.AnnotationClusterUID] = string(system.UID)
-	if err := hub.Update(ctx, profile); err != nil {
+	claimed := profile.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claimed.ObjectMeta, clusterset.AnnotationClusterUID, string(system.UID))
+	if err := hub.Patch(ctx, claimed, kube.Changes(profile)); err != nil {
 		return "", err
 	}
 	log.FromContext(ctx).Info("claimed", "clusterProfile", profile.Name)
