@@ -57,6 +57,7 @@ func Scheme() *runtime.Scheme {
 // Options are what a user sets.
 type Options struct {
 	Cluster      string // this member's cluster id
+	Given        bool   // by the user, and not found in the cluster
 	HubNamespace string
 	Holder       string // names this instance of the agent
 	Reserved     []netip.Prefix
@@ -109,6 +110,12 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	}
 	if err := a.newGate(); err != nil {
 		return nil, err
+	}
+	standing := &membership.Standing{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
+	a.env.Answered = func(answer error) {
+		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attempt)
+		defer cancel()
+		standing.Answered(ctx, answer)
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
 	if err := metrics.Registry.Register(newCollector(a)); err != nil {

@@ -41,12 +41,14 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			return err
 		}
 		if err := served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace)); err != nil {
+			a.env.Answered(err)
 			return err
 		}
 		uncached, err := a.dial()
 		if err == nil {
 			_, err = a.gate.Claim(ctx, uncached)
 		}
+		a.env.Answered(err)
 		return err
 	})
 	if err != nil {

@@ -54,6 +54,8 @@ type Env struct {
 	// member's departure is gone with it.
 	Gone func(cluster, record string, created time.Time) bool
 
+	// Answered is told how the hub answered this member's renewal.
+	Answered func(error)
 	// Restart has the agent begin anew, by Gate: membership has changed.
 	Restart func(why string)
 	// Version is this cluster's Kubernetes version.

@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +25,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// orForce is the way out without a hub.
+const orForce = "; if the hub is gone for good: kubectl annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
+
 // leave takes this cluster out of its clusterset: its records on the hub are withdrawn, so that nobody sends traffic here; what the agent
 // made here is deleted; the hub is told; and clusterset.k8s.io goes last, so that every step can be taken again after a crash. It runs
 // without any controller beside it.
@@ -33,8 +35,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 	progress := set.Annotations[clusterset.AnnotationLeaving]
 	if progress != clusterset.LeavingForced && progress != clusterset.LeavingWithdrawn {
 		if err := g.withdraw(ctx); err != nil {
-			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w; if the hub is gone for good: kubectl annotate clusterproperty %s %s=%s --overwrite",
-				refused(err), clusterset.PropertySet, clusterset.AnnotationLeaving, clusterset.LeavingForced)
+			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w%s", refused(err), orForce)
 		}
 		set = set.DeepCopy()
 		set.Annotations[clusterset.AnnotationLeaving] = clusterset.LeavingWithdrawn
@@ -56,7 +57,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		}
 		g.forced = true
 	} else if err != nil {
-		return fmt.Errorf("leaving: telling the hub: %w", err)
+		return fmt.Errorf("leaving: its records are withdrawn, and the hub must be told: %w%s", err, orForce)
 	}
 	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
 	return kube.Gone(g.Local.Delete(ctx, set))
@@ -146,7 +147,7 @@ func (g *Gate) tell(ctx context.Context) error {
 		return err
 	}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+	if refuses(err) {
 		return nil
 	}
 	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {

@@ -83,6 +83,7 @@ func (w *World) startAgent(m *member) {
 		Connections: func() int64 { return a.dials },
 		Relist:      a.mustRelist,
 		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Answered:    func(error) {},
 		Version:     func(context.Context) (string, error) { return version, nil },
 		Families:    kube.Families(local, now), Now: now, Events: a,
 	}
