@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,7 @@ type Agent struct {
 	past    atomic.Pointer[client.Reader] // the hub past the cache
 	relist  chan string
 	dials   atomic.Int64
+	watches sync.Map // by resource of the hub: the connection, by number, on which its watch was opened last
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -86,6 +88,10 @@ type Agent struct {
 // it, so that a kubeconfig may come later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
 	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
+	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
+	if err != nil {
+		return nil, err
+	}
 	a.env = &kube.Env{
 		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
@@ -97,9 +103,13 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		},
 		Families: kube.Families(mgr.GetClient(), time.Now),
 		Now:      time.Now,
-		Events:   recorder{mgr.GetEventRecorder(kube.Manager)},
+		Events:   recorder{events},
 	}
 	a.env.Connections = a.dials.Load
+	a.env.Watching = func(resource string) bool {
+		on, ok := a.watches.Load(resource)
+		return ok && on == a.dials.Load()
+	}
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"net"
+	"net/http"
+	"path"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			a.dials.Add(1)
 			return dialer.DialContext(ctx, network, address)
 		}
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return opened{next, a} })
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
 			o.Scheme = a.mgr.GetScheme()
 			o.Logger = a.log
@@ -75,6 +78,21 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	a.past.Store(&now)
 	a.linked.Store(&c)
 	return link, nil
+}
+
+// opened takes note of the watches that the hub has accepted.
+type opened struct {
+	http.RoundTripper
+	a *Agent
+}
+
+// RoundTrip is http.RoundTripper's.
+func (o opened) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.RoundTripper.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusOK && req.URL.Query().Get("watch") != "" {
+		o.a.watches.Store(path.Base(req.URL.Path), o.a.dials.Load())
+	}
+	return resp, err
 }
 
 // attempt is how long one may take.

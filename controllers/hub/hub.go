@@ -57,13 +57,17 @@ type Hub struct {
 
 // New prepares the controllers of the clusterset in namespace on a manager of the hub, whose cache must hold that namespace alone.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
+	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), namespace)
+	if err != nil {
+		return nil, err
+	}
 	h := &Hub{mgr: mgr}
 	h.env = &kube.Env{
 		HubNamespace: namespace,
 		Hub:          mgr.GetClient,
 		HubNow:       mgr.GetAPIReader,
 		Now:          time.Now,
-		Events:       recorder{mgr.GetEventRecorder(kube.Manager)},
+		Events:       recorder{events},
 	}
 	return h, metrics.Registry.Register(newCollector(h))
 }

@@ -42,6 +42,8 @@ type Env struct {
 	HubNow func() client.Reader
 	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
 	Connections func() int64
+	// Watching tells whether the hub's watch of a resource was opened on its latest connection: what it lacks otherwise may be on its way.
+	Watching func(resource string) bool
 	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
 	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
