@@ -13,10 +13,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone and env.Rival.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival and env.Still.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
-	env.Fresh, env.HubSeen, env.Gone, env.Rival = beat.Fresh, beat.HubSeen, beat.Gone, beat.Rival
+	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
+	env.Rival, env.Still = beat.Rival, beat.Still
 	return []kube.Controller{
 		serviceexport.Controller(env),
 		serviceimport.Controller(env),

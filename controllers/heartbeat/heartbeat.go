@@ -31,10 +31,11 @@ type Heartbeat struct {
 
 	mu       sync.Mutex
 	duration time.Duration
+	every    time.Duration    // from one own renewal to the next
 	wrote    []renewal        // the own ones of late, one of which is to be seen again
 	due      bool             // the last one failed
-	first    time.Time        // when the first one was
-	acquired metav1.MicroTime // what that one said
+	first    time.Time        // when one was seen first
+	acquired metav1.MicroTime // what the first one said
 	unseen   time.Time        // since when the hub takes renewals and shows none
 	// predecessor held the Lease before.
 	predecessor string
@@ -69,7 +70,7 @@ type sight struct {
 
 // New returns a Heartbeat that has seen nothing. holder names this instance of the agent.
 func New(env *kube.Env, holder string) *Heartbeat {
-	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
+	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, every: 10 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are the names of Leases; the ClusterSet asks for the own one.
@@ -127,7 +128,7 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	every := time.Duration(spec.RenewSeconds) * time.Second
 	h.mu.Lock()
-	h.duration = time.Duration(spec.DurationSeconds) * time.Second
+	h.duration, h.every = time.Duration(spec.DurationSeconds)*time.Second, every
 	due := time.Duration(0)
 	if n := len(h.wrote); n > 0 && !h.due {
 		due = every - h.Now().Sub(h.wrote[n-1].at)
@@ -176,6 +177,9 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	}
 	if cluster == h.Cluster {
 		h.unseen = time.Time{}
+		if h.first.IsZero() {
+			h.first = h.Now()
+		}
 	}
 	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: ok, states: lease.Annotations[liveness.AnnotationRecords]}
 }
@@ -216,9 +220,8 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.mu.Lock()
 	now := next(h.Now(), lease.Spec.RenewTime)
 	h.remember(now) // before it is written, since it may be seen before this returns
-	if h.first.IsZero() {
-		h.first, h.predecessor = h.Now(), ptr.Deref(lease.Spec.HolderIdentity, "")
-		h.acquired = metav1.NewMicroTime(now.Time)
+	if h.acquired.IsZero() {
+		h.acquired, h.predecessor = now, ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
 	since := h.acquired
 	h.mu.Unlock()

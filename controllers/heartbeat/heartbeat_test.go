@@ -152,6 +152,37 @@ func TestWhichOfTwoClonesKeepsStill(t *testing.T) {
 	}
 }
 
+// TestANewcomerKeepsStill until its predecessor would have renewed twice, were it an elder one that lives.
+func TestANewcomerKeepsStill(t *testing.T) {
+	const every = 10 * time.Second
+	for _, c := range []struct {
+		what        string
+		predecessor string
+		renews      []time.Duration // the predecessor, after the first sight of an own renewal
+		at          time.Duration
+		still       bool
+	}{
+		{"nobody held the Lease", "", nil, 0, false},
+		{"its own one that has ended, at first", "old", nil, 11 * time.Second, true},
+		{"and then", "old", nil, 12 * time.Second, false},
+		{"it renewed once", "old", []time.Duration{9 * time.Second}, 20 * time.Second, true},
+		{"a leader's last one", "old", []time.Duration{9 * time.Second}, 21 * time.Second, false},
+		{"it lives", "old", []time.Duration{9 * time.Second, 19 * time.Second}, 50 * time.Second, true},
+	} {
+		r := rival{}
+		for _, d := range c.renews {
+			r = r.saw("old", start.Add(d), start.Add(d), 40*time.Second, c.predecessor)
+		}
+		now := start.Add(c.at)
+		if got := r.rules(now, 40*time.Second) || r.mayCome(start, now, every, c.predecessor); got != c.still {
+			t.Errorf("%s: keeps still %v", c.what, got)
+		}
+	}
+	if w := newWatcher(); !w.Still() {
+		t.Error("it publishes before it has been seen to renew")
+	}
+}
+
 // TestRivalIsToldOnce, and nobody's renewals before the own first one are a rival's.
 func TestRivalIsToldOnce(t *testing.T) {
 	w := newWatcher()

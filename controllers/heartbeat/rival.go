@@ -30,6 +30,23 @@ func (h *Heartbeat) Rival() bool {
 	return h.rival.rules(h.Now(), h.duration)
 }
 
+// Still tells whether this agent is to publish nothing: because of an elder one, or since it may yet turn out that there is one.
+func (h *Heartbeat) Still() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor)
+}
+
+// mayCome tells whether an elder one may yet show itself: predecessor held the Lease when this agent began, at first, and there was no
+// time since for it to renew, or to renew again. Most predecessors are this agent's own, which has ended.
+func (r rival) mayCome(first, now time.Time, every time.Duration, predecessor string) bool {
+	since := first
+	if r.holder == predecessor && r.renewals < renewals && r.seen.After(since) {
+		since = r.seen
+	}
+	return first.IsZero() || predecessor != "" && now.Sub(since) < every+every/5
+}
+
 // rules tells whether it is an elder one that renewed within a Lease's duration.
 func (r rival) rules(now time.Time, duration time.Duration) bool {
 	return r.elder && now.Sub(r.seen) < duration

@@ -63,8 +63,10 @@ type Env struct {
 	// Version is this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)
 
-	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster): nothing is published.
+	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster).
 	Rival func() bool
+	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
+	Still func() bool
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

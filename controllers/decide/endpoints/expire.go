@@ -22,7 +22,7 @@ func Expire(sources []*Source, verdicts map[string]liveness.Verdict, m *conflict
 		v := verdicts[s.ClusterID]
 		last := v.KeepLast && s.needed(living[s.AddressType], m)
 		switch {
-		case !v.Dead || v.OnExpiry == hubv1alpha1.ExpiryKeep:
+		case !v.Dead || v.OnExpiry != hubv1alpha1.ExpiryRemove && v.OnExpiry != hubv1alpha1.ExpiryNotReady: // what is not known takes nothing away
 			out = append(out, s)
 		case last:
 			out = append(out, s.without(living[s.AddressType], m))

@@ -47,6 +47,8 @@ func TestT1Expire(t *testing.T) {
 		{notReady, true, serving("a", v4, true, "http"), serving("b", v4, true, "http"), "a- b+"},
 		{notReady, true, serving("a", v4, true, "http"), serving("b", v4, false, "http"), "a+ b-"},
 		{notReady, true, serving("a", v4, true, "http", "admin"), serving("b", v4, true, "http"), "a+admin b+"},
+		{"", false, serving("a", v4, true, "http"), serving("b", v4, true, "http"), "a+ b+"},
+		{"Later", true, serving("a", v4, true, "http"), serving("b", v4, false, "http"), "a+ b-"},
 		{keep, false, serving("a", v4, true, "http"), serving("b", v4, true, "http"), "a+ b+"},
 		{keep, true, serving("a", v4, true, "http"), serving("b", v4, false, "http"), "a+ b-"},
 	} {
