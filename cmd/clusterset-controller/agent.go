@@ -91,6 +91,7 @@ func agentCommand(args []string) error {
 	if err := await(ctx, local, "this cluster", f.probes); err != nil || ctx.Err() != nil {
 		return err
 	}
+	given := f.cluster != ""
 	for f.cluster == "" {
 		if f.cluster, err = clusterID(ctx, local); err == nil {
 			break
@@ -121,7 +122,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	a, err = agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig) }, agent.Options{
-		Cluster: f.cluster, HubNamespace: f.hubNamespace, Holder: host + "_" + string(uuid.NewUUID()), Reserved: reserved,
+		Cluster: f.cluster, Given: given, HubNamespace: f.hubNamespace, Holder: host + "_" + string(uuid.NewUUID()), Reserved: reserved,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -54,6 +57,7 @@ func Scheme() *runtime.Scheme {
 // Options are what a user sets.
 type Options struct {
 	Cluster      string // this member's cluster id
+	Given        bool   // by the user, and not found in the cluster
 	HubNamespace string
 	Holder       string // names this instance of the agent
 	Reserved     []netip.Prefix
@@ -72,6 +76,7 @@ type Agent struct {
 	past    atomic.Pointer[client.Reader] // the hub past the cache
 	relist  chan string
 	dials   atomic.Int64
+	watches sync.Map // by resource of the hub: the connection, by number, on which its watch was opened last
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -83,6 +88,10 @@ type Agent struct {
 // it, so that a kubeconfig may come later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
 	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
+	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
+	if err != nil {
+		return nil, err
+	}
 	a.env = &kube.Env{
 		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
@@ -95,9 +104,13 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Families: kube.Families(mgr.GetClient(), time.Now),
 		Now:      time.Now,
 		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
-		Events:   kube.Recorder(mgr.GetEventRecorder(kube.Manager)),
+		Events:   kube.Recorder(events),
 	}
 	a.env.Connections = a.dials.Load
+	a.env.Watching = func(resource string) bool {
+		on, ok := a.watches.Load(resource)
+		return ok && on == a.dials.Load()
+	}
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
@@ -110,6 +123,12 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.env.Served = a.options.served
+	standing := &membership.Standing{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
+	a.env.Answered = func(answer error) {
+		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attempt)
+		defer cancel()
+		standing.Answered(ctx, answer)
+	}
 	a.list = controllers.Agent(a.env, o.Holder)
 	if err := a.register(newCollector(a)); err != nil {
 		return nil, err
@@ -237,7 +256,8 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 		if w.Side != side || w.Optional {
 			continue
 		}
-		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew) }}
+		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}

@@ -22,7 +22,7 @@ func (a *Agent) newGate() (err error) {
 	if err != nil {
 		return err
 	}
-	a.gate = &membership.Gate{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: time.Now}
+	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: time.Now}
 	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
 	if err != nil {
 		return err
@@ -55,6 +55,9 @@ func (a *Agent) enter(ctx context.Context) error {
 			a.waiting.Store(nil)
 			return nil
 		}
+		if errors.Is(err, membership.ErrIdentity) {
+			a.env.Restart(err.Error())
+		}
 		reason := err.Error()
 		a.waiting.Store(&reason)
 		if reason != said {
@@ -78,12 +81,16 @@ func (a *Agent) renew(ctx context.Context) {
 		} else if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
 			a.log.Info("the token for the hub is not renewed", "reason", last)
-			a.env.Events.Event(kube.System(), kube.Warning, "TokenNotRenewed", last)
+			kind := kube.Warning
+			if errors.Is(err, credentials.ErrElsewhere) {
+				kind = kube.Normal
+			}
+			a.env.Events.Event(kube.System(), kind, "TokenNotRenewed", last)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(again):
+		case <-time.After(min(again, 5*time.Minute)): // a timer stands still while a machine sleeps; the token does not
 		}
 	}
 }

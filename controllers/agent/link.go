@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"net"
+	"net/http"
+	"path"
 	"sync"
 	"time"
 
@@ -32,6 +34,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			a.dials.Add(1)
 			return dialer.DialContext(ctx, network, address)
 		}
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return opened{next, a} })
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
 			o.Scheme = a.mgr.GetScheme()
 			o.Logger = a.log
@@ -42,12 +45,14 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
 		}
 		if err != nil {
+			a.env.Answered(err)
 			return membership.Refused(err)
 		}
 		uncached, err := a.dial()
 		if err == nil {
 			_, err = a.gate.Claim(ctx, uncached)
 		}
+		a.env.Answered(err)
 		return err
 	})
 	if err != nil {
@@ -74,6 +79,21 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	a.past.Store(&now)
 	a.linked.Store(&c)
 	return link, nil
+}
+
+// opened takes note of the watches that the hub has accepted.
+type opened struct {
+	http.RoundTripper
+	a *Agent
+}
+
+// RoundTrip is http.RoundTripper's.
+func (o opened) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.RoundTripper.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusOK && req.URL.Query().Get("watch") != "" {
+		o.a.watches.Store(path.Base(req.URL.Path), o.a.dials.Load())
+	}
+	return resp, err
 }
 
 // attempt is how long one may take.

@@ -20,11 +20,11 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	for i := range list.Items {
 		lease := &list.Items[i]
-		if lease.Name != "source-"+lease.Labels[liveness.LabelSource] || lease.Spec.RenewTime == nil {
+		if lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource]) || lease.Spec.RenewTime == nil {
 			continue // edited by hand: two of one source would make the whole page fail
 		}
 		source := lease.Labels[liveness.LabelSource]
-		c.gauge(ch, c.sourceLive, boolean(lease.Annotations[liveness.AnnotationState] != liveness.StateDead), source)
+		c.gauge(ch, c.sourceLive, boolean(!liveness.VerdictOf(lease).Dead), source)
 		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
 	}
 }

@@ -44,6 +44,12 @@ const (
 	LabelSetOld = "clusterset.multicluster.x-k8s.io"
 )
 
+// LeaseRefused in a member's namespace clusterset-system is there as long as the hub refuses the member; AnnotationRefused on it says so.
+const (
+	LeaseRefused      = "hub-refuses"
+	AnnotationRefused = "clusterset-dns.io/refused"
+)
+
 // SecretHub in a member's namespace clusterset-system holds the credentials for the hub: a kubeconfig, and the token that it names.
 const SecretHub = "hub-kubeconfig"
 

@@ -172,7 +172,18 @@ func checkPort(name string, protocol corev1.Protocol, number *int32, appProtocol
 	return nil
 }
 
+// maxAnnotations is half of what an API server takes of one object: the ServiceImport bears those of others, too, and an export that does
+// not fit there would stop every change of it.
+const maxAnnotations = 128 << 10
+
 func checkMetadata(labels, annotations map[string]string) error {
+	size := 0
+	for k, v := range annotations {
+		size += len(k) + len(v)
+	}
+	if size > maxAnnotations {
+		return fmt.Errorf("exportedAnnotations: %d bytes, of which there may be %d", size, maxAnnotations)
+	}
 	errs := metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations"))...)
 	return errs.ToAggregate()

@@ -63,6 +63,9 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"an annotation too big": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 300<<10)}
 		}, "exportedAnnotations"},
+		"annotations that leave an import no room for its own": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 128<<10)}
+		}, "of which there may be 131072"},
 		"an unknown distribution": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.TrafficDistribution = &long
 		}, "trafficDistribution"},

@@ -4,6 +4,7 @@ package credentials
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,6 +32,9 @@ type Renewer struct {
 	Now                   func() time.Time
 }
 
+// ErrElsewhere is the error of credentials that are not this program's to renew.
+var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, and must be renewed there")
+
 // Renew is one attempt. It returns when to call again, also after an error.
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	const unknown = time.Minute // until there is a token that can be read
@@ -39,7 +43,7 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 		return unknown, err
 	}
 	if secret == nil {
-		return unknown, fmt.Errorf("there is no Secret %s/%s: the credentials for the hub come from elsewhere, and must be renewed there", kube.SystemNamespace, clusterset.SecretHub)
+		return unknown, fmt.Errorf("there is no Secret %s/%s: %w", kube.SystemNamespace, clusterset.SecretHub, ErrElsewhere)
 	}
 	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {

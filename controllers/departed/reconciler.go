@@ -94,7 +94,7 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	}
 	released := profile.DeepCopy()
 	released.Finalizers = slices.DeleteFunc(released.Finalizers, func(f string) bool { return f == clusterset.FinalizerRecords })
-	if err := kube.Gone(r.Hub().Update(ctx, released)); err != nil {
+	if err := kube.Gone(r.Hub().Patch(ctx, released, kube.Changes(profile))); err != nil {
 		return reconcile.Result{}, err
 	}
 	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", deleted)

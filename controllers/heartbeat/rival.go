@@ -27,11 +27,44 @@ const renewals = 2
 func (h *Heartbeat) Rival() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.yields()
+	return h.rival.rules(h.Now(), h.duration)
 }
 
-func (h *Heartbeat) yields() bool {
-	return h.rival.elder && h.Now().Sub(h.rival.seen) < h.duration
+// Still tells whether this agent is to publish nothing: because of an elder one, or since it may yet turn out that there is one.
+func (h *Heartbeat) Still() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor)
+}
+
+// mayCome tells whether an elder one may yet show itself: predecessor held the Lease when this agent began, at first, and there was no
+// time since for it to renew, or to renew again. Most predecessors are this agent's own, which has ended.
+func (r rival) mayCome(first, now time.Time, every time.Duration, predecessor string) bool {
+	since := first
+	if r.holder == predecessor && r.renewals < renewals && r.seen.After(since) {
+		since = r.seen
+	}
+	return first.IsZero() || predecessor != "" && now.Sub(since) < every+every/5
+}
+
+// rules tells whether it is an elder one that renewed within a Lease's duration.
+func (r rival) rules(now time.Time, duration time.Duration) bool {
+	return r.elder && now.Sub(r.seen) < duration
+}
+
+// saw is the rival after a foreign renewal, the same one or another: predecessor is who held the Lease when this agent began.
+func (r rival) saw(holder string, renewed, now time.Time, duration time.Duration, predecessor string) rival {
+	if !r.last.Before(renewed) {
+		return r
+	}
+	if r.holder != holder || now.Sub(r.seen) >= duration {
+		r = rival{holder: holder, elder: r.rules(now, duration)} // a restart of the elder one
+	}
+	r.renewals, r.last, r.seen = r.renewals+1, renewed, now
+	if r.renewals >= renewals && r.holder == predecessor {
+		r.elder = true
+	}
+	return r
 }
 
 // Contested tells whether another agent has renewed the own Lease within a Lease's duration.
@@ -48,23 +81,15 @@ func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
 		return
 	}
 	h.mu.Lock()
-	_, own := h.seen[h.Cluster] // what precedes our first renewal is our predecessor's
-	r := &h.rival
-	if !own || !r.last.Before(spec.RenewTime.Time) {
+	if _, own := h.seen[h.Cluster]; !own { // what precedes our first renewal is our predecessor's
 		h.mu.Unlock()
 		return
 	}
-	yields := h.yields()
-	if r.holder != *spec.HolderIdentity || h.Now().Sub(r.seen) >= h.duration {
-		*r = rival{holder: *spec.HolderIdentity, elder: yields}
-	}
-	r.renewals, r.last, r.seen = r.renewals+1, spec.RenewTime.Time, h.Now()
-	if r.renewals >= renewals && r.holder == h.predecessor {
-		r.elder = true
-	}
-	now := *r
+	was := h.rival
+	h.rival = was.saw(*spec.HolderIdentity, spec.RenewTime.Time, h.Now(), h.duration, h.predecessor)
+	now := h.rival
 	h.mu.Unlock()
-	if now.renewals != renewals {
+	if now == was || now.renewals != renewals {
 		return
 	}
 	what := "It began later, and is to keep still; this one goes on."

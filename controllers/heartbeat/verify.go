@@ -60,6 +60,11 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	} else if h.Now().Before(h.look) {
 		return false, nil
 	}
+	for _, k := range kinds {
+		if !h.Watching(k.resource) {
+			return true, nil // client-go opens its watches one after the other, up to a minute after the hub is back
+		}
+	}
 	wrong, err := h.differences(ctx)
 	if err != nil {
 		return true, err
@@ -80,19 +85,22 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	return true, nil
 }
 
+// kinds are those that are compared.
+var kinds = []struct {
+	kind, resource string
+	list           func() client.ObjectList
+}{
+	{"ServiceExportRecord", "serviceexportrecords", func() client.ObjectList { return &hubv1alpha1.ServiceExportRecordList{} }},
+	{"EndpointRecord", "endpointrecords", func() client.ObjectList { return &hubv1alpha1.EndpointRecordList{} }},
+	{"ClusterSet", "clustersets", func() client.ObjectList { return &hubv1alpha1.ClusterSetList{} }},
+	{"ClusterProfile", "clusterprofiles", func() client.ObjectList { return &inventoryv1alpha1.ClusterProfileList{} }},
+}
+
 // differences are the records that the hub has otherwise than the cache, or has not.
 func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
 	wrong := map[string]bool{}
-	for _, of := range []struct {
-		kind string
-		list client.ObjectList
-	}{
-		{"ServiceExportRecord", &hubv1alpha1.ServiceExportRecordList{}},
-		{"EndpointRecord", &hubv1alpha1.EndpointRecordList{}},
-		{"ClusterSet", &hubv1alpha1.ClusterSetList{}},
-		{"ClusterProfile", &inventoryv1alpha1.ClusterProfileList{}},
-	} {
-		kind, list := of.kind, of.list
+	for _, k := range kinds {
+		kind, list := k.kind, k.list()
 		gvk, err := h.Hub().GroupVersionKindFor(list)
 		if err != nil {
 			return nil, err

@@ -54,13 +54,17 @@ type Hub struct {
 
 // New prepares the controllers of the clusterset in namespace on a manager of the hub, whose cache must hold that namespace alone.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
+	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), namespace)
+	if err != nil {
+		return nil, err
+	}
 	h := &Hub{mgr: mgr}
 	h.env = &kube.Env{
 		HubNamespace: namespace,
 		Hub:          mgr.GetClient,
 		HubNow:       mgr.GetAPIReader,
 		Now:          time.Now,
-		Events:       kube.Recorder(mgr.GetEventRecorder(kube.Manager)),
+		Events:       kube.Recorder(events),
 	}
 	return h, metrics.Registry.Register(newCollector(h))
 }

@@ -64,7 +64,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	want := profile.DeepCopy()
 	if marks(want) {
-		return reconcile.Result{}, r.Hub().Update(ctx, want)
+		return reconcile.Result{}, r.Hub().Patch(ctx, want, kube.Changes(profile))
 	}
 	silence, err := r.silence(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		later.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if err := r.Hub().Status().Update(ctx, want); err != nil {
+	if err := r.Hub().Status().Patch(ctx, want, kube.Changes(profile)); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.say(ctx, profile, want)

@@ -39,9 +39,9 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "east"}}
 	hub := fake.NewClientBuilder().WithScheme(s).WithObjects(p, set, lease).WithStatusSubresource(p).WithInterceptorFuncs(interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			writes++
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	}).Build()
 	r := Controller(&kube.Env{

@@ -44,6 +44,8 @@ type Env struct {
 	HubNow func() client.Reader
 	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
 	Connections func() int64
+	// Watching tells whether the hub's watch of a resource was opened on its latest connection: what it lacks otherwise may be on its way.
+	Watching func(resource string) bool
 	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
 	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
@@ -64,15 +66,19 @@ type Env struct {
 	// Dial opens a connection to an endpoint, for a probe.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// Answered is told how the hub answered this member's renewal.
+	Answered func(error)
 	// Restart has the agent begin anew, by Gate: membership has changed.
 	Restart func(why string)
 	// Version is this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)
 
-	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster): nothing is published.
+	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster).
 	Rival func() bool
 	// Contested tells that any other agent has renewed this member's Lease within its duration.
 	Contested func() bool
+	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
+	Still func() bool
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)
@@ -127,6 +133,8 @@ type Watch struct {
 	Object   client.Object
 	Optional bool // this cluster may be without the kind (V7): watched once it is served
 	Requests func(context.Context, client.Object) []reconcile.Request
+	// Alike tells of an update whether it changes nothing of concern, so that it asks for nothing; nil: never.
+	Alike func(was, is client.Object) bool
 }
 
 // Index is a field index that a cache must hold, for client.MatchingFields.

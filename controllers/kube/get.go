@@ -20,6 +20,12 @@ func Get[T interface {
 	return object, nil
 }
 
+// Changes is a patch of what differs from was, and only if the object is still as it was. Objects of a kind that others define are written
+// by it: an update would take away the fields that this program does not know.
+func Changes(was client.Object) client.Patch {
+	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+}
+
 // Gone is err, unless it says that what was to be deleted is not there.
 func Gone(err error) error {
 	if apierrors.IsNotFound(err) {

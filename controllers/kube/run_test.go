@@ -17,24 +17,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// sink is an API server's part in recording Events.
-type sink chan string
+// recorded is an API server's part in recording Events.
+type recorded chan string
 
-func (s sink) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+func (s recorded) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	s <- "new: " + e.Note
 	return e, nil
 }
 
-func (s sink) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
+func (s recorded) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
 
-func (s sink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+func (s recorded) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
 	s <- fmt.Sprintf("%d times: %s", e.Series.Count, e.Note)
 	return e, nil
 }
 
 // TestEventsWithDifferentNotesAreAllSeen: the real broadcaster, which joins Events into series.
 func TestEventsWithDifferentNotesAreAllSeen(t *testing.T) {
-	seen := make(sink, 10)
+	seen := make(recorded, 10)
 	broadcaster := events.NewBroadcaster(seen)
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {

@@ -90,7 +90,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		later.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	return reconcile.Result{}, hub.Status().Update(ctx, want)
+	return reconcile.Result{}, hub.Status().Patch(ctx, want, kube.Changes(profile))
 }
 
 // outside says why this cluster is not, or is no longer to be, a member; "" while it is.

@@ -28,6 +28,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// orForce is the way out without a hub.
+const orForce = "; if the hub is gone for good: kubectl annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
+
 // leave takes this cluster out of its clusterset: its records on the hub are withdrawn, so that nobody sends traffic here; what the agent
 // made here is deleted; the hub is told; and clusterset.k8s.io goes last, so that every step can be taken again after a crash. It runs
 // without any controller beside it.
@@ -35,8 +38,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 	progress := set.Annotations[clusterset.AnnotationLeaving]
 	if progress != clusterset.LeavingForced && progress != clusterset.LeavingWithdrawn {
 		if err := g.withdraw(ctx); err != nil {
-			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w; if the hub is gone for good: kubectl annotate clusterproperty %s %s=%s --overwrite",
-				Refused(err), clusterset.PropertySet, clusterset.AnnotationLeaving, clusterset.LeavingForced)
+			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w%s", Refused(err), orForce)
 		}
 		set = set.DeepCopy()
 		set.Annotations[clusterset.AnnotationLeaving] = clusterset.LeavingWithdrawn
@@ -58,7 +60,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		}
 		g.forced = true
 	} else if err != nil {
-		return fmt.Errorf("leaving: telling the hub: %w", err)
+		return fmt.Errorf("leaving: its records are withdrawn, and the hub must be told: %w%s", err, orForce)
 	}
 	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
 	return kube.Gone(g.Local.Delete(ctx, set))
@@ -174,17 +176,15 @@ func (g *Gate) tell(ctx context.Context) error {
 		return err
 	}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+	if refuses(err) {
 		return nil
 	}
 	if err != nil || profile == nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
 		return err
 	}
-	if profile.Annotations == nil {
-		profile.Annotations = map[string]string{}
-	}
-	profile.Annotations[clusterset.AnnotationLeft] = "true"
-	return kube.Gone(hub.Update(ctx, profile))
+	left := profile.DeepCopy()
+	metav1.SetMetaDataAnnotation(&left.ObjectMeta, clusterset.AnnotationLeft, "true")
+	return kube.Gone(hub.Patch(ctx, left, kube.Changes(profile)))
 }
 
 // forget empties the token for the hub; join brings another.

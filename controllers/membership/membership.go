@@ -12,7 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -26,6 +29,7 @@ import (
 // Gate lets a cluster in that is a member, and makes it one. Its clients read no cache.
 type Gate struct {
 	Cluster      string // the cluster id
+	Given        bool   // by the user to this agent, and not found in the cluster
 	HubNamespace string
 	Local        client.Client
 	Hub          func() (client.Client, error)
@@ -36,6 +40,9 @@ type Gate struct {
 
 // ErrLeft is the error of a cluster that has just left.
 var ErrLeft = errors.New("this cluster has left its clusterset; to be a member again: kubectl clusterset join")
+
+// ErrIdentity is the error of a cluster whose id is not any more what the agent has found in it.
+var ErrIdentity = errors.New("this cluster's id has changed; the agent begins anew with it")
 
 // Enter is one attempt. It returns nil while this cluster is a member, which takes the hub only the first time; its errors say what to
 // do. A cluster that is leaving leaves.
@@ -77,7 +84,13 @@ func (g *Gate) Enter(ctx context.Context) error {
 		if p.name == clusterset.PropertySet {
 			property.Annotations = map[string]string{clusterset.AnnotationVIPMode: string(hubSet.Spec.VIPs.Mode)}
 		}
-		if err := g.Local.Create(ctx, property); err != nil {
+		create := func() error { return g.Local.Create(ctx, property) }
+		if p.name == clusterset.PropertySet && id == nil { // the policy that wants an id first learns of it by a watch
+			create = func() error {
+				return retry.OnError(soon, denied, func() error { return g.Local.Create(ctx, property) })
+			}
+		}
+		if err := create(); err != nil {
 			return err
 		}
 	}
@@ -85,11 +98,20 @@ func (g *Gate) Enter(ctx context.Context) error {
 	return nil
 }
 
+// denied tells whether a policy may have said no: where it does not find its parameter it gives no reason.
+func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+// soon is within five seconds.
+var soon = wait.Backoff{Duration: 100 * time.Millisecond, Steps: 50}
+
 // identity is the ClusterProperty that says this cluster's id, nil where nobody has said it yet. It must be what this agent goes by.
 func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
 	id, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertyID})
 	if err != nil || id == nil {
 		return nil, err
+	}
+	if id.Spec.Value != g.Cluster && !g.Given {
+		return nil, ErrIdentity
 	}
 	if id.Spec.Value != g.Cluster {
 		return nil, fmt.Errorf("ClusterProperty %s of this cluster is %q, and the agent's --cluster-id %q: give the agent the former, or leave and join with the latter",
@@ -130,21 +152,21 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 	if err != nil || mine {
 		return &sets.Items[0], err
 	}
-	profile = profile.DeepCopy()
-	if profile.Annotations == nil {
-		profile.Annotations = map[string]string{}
-	}
-	profile.Annotations[clusterset.AnnotationClusterUID] = string(system.UID)
-	if err := hub.Update(ctx, profile); err != nil {
+	claimed := profile.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claimed.ObjectMeta, clusterset.AnnotationClusterUID, string(system.UID))
+	if err := hub.Patch(ctx, claimed, kube.Changes(profile)); err != nil {
 		return nil, err
 	}
 	log.FromContext(ctx).Info("claimed", "clusterProfile", profile.Name)
 	return &sets.Items[0], nil
 }
 
+// refuses tells whether the hub does not take this member's credentials.
+func refuses(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
 // Refused says what it means that the hub does not take this member's credentials.
 func Refused(err error) error {
-	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+	if refuses(err) {
 		return fmt.Errorf("the hub does not take this member's credentials: either they ran out (kubectl clusterset join --renew), or it was evicted (kubectl clusterset leave, then join): %w", err)
 	}
 	return err

@@ -90,7 +90,7 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec) (*vo
 	}
 	members := []string{o.Cluster}
 	for i := range seen.Items {
-		if seen.Items[i].Annotations[liveness.AnnotationState] != liveness.StateDead {
+		if !liveness.VerdictOf(&seen.Items[i]).Dead {
 			members = append(members, seen.Items[i].Labels[liveness.LabelSource])
 		}
 	}

@@ -78,7 +78,7 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 		b.create(b.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
 		if id != "a" {
 			b.create(b.local, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-" + id,
-				Labels: map[string]string{liveness.LabelSource: id}, Annotations: map[string]string{liveness.AnnotationState: liveness.StateLive}}})
+				Labels: map[string]string{liveness.LabelSource: id}, Annotations: said(false)}})
 		}
 	}
 	b.restart()
@@ -310,9 +310,7 @@ func (b *bench) kill(id string, dead bool) {
 	if err := b.local.Get(b.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "source-" + id}, lease); err != nil {
 		b.t.Fatal(err)
 	}
-	if lease.Annotations[liveness.AnnotationState] = liveness.StateLive; dead {
-		lease.Annotations[liveness.AnnotationState] = liveness.StateDead
-	}
+	lease.Annotations = said(dead)
 	if err := b.local.Update(b.t.Context(), lease); err != nil {
 		b.t.Fatal(err)
 	}
@@ -429,4 +427,10 @@ func TestF4LooksAreBounded(t *testing.T) {
 	if text, _ := b.Votes(); text != `{"c":["*"]}` {
 		t.Errorf("it says %.80s", text)
 	}
+}
+
+func said(dead bool) map[string]string {
+	annotations := map[string]string{}
+	liveness.Verdict{Dead: dead}.Write(annotations)
+	return annotations
 }

@@ -87,8 +87,8 @@ type state struct {
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.Rival() {
-		return reconcile.Result{RequeueAfter: 10 * time.Second}, nil
+	if r.Still() {
+		return reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {

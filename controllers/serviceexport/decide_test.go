@@ -69,15 +69,18 @@ func TestE4Ready(t *testing.T) {
 		spec   *hubv1alpha1.ServiceExportRecordSpec
 		status metav1.ConditionStatus
 		reason string
+		refuse string
 	}{
-		{"invalid", nil, nil, metav1.ConditionFalse, "Pending"},
-		{"not yet recorded", nil, spec, metav1.ConditionUnknown, "Pending"},
-		{"not yet published", &hubv1alpha1.ServiceExportRecord{}, spec, metav1.ConditionUnknown, "Pending"},
-		{"published", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported"},
-		{"an older revision published", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionFalse, "Pending"},
-		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed"},
+		{"invalid", nil, nil, metav1.ConditionFalse, "Pending", ""},
+		{"not yet recorded", nil, spec, metav1.ConditionUnknown, "Pending", ""},
+		{"not yet published", &hubv1alpha1.ServiceExportRecord{}, spec, metav1.ConditionUnknown, "Pending", ""},
+		{"published", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
+		{"an older revision published", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionFalse, "Pending", ""},
+		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed", ""},
+		{"published, and this member refused since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
+		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
 	} {
-		if got := ready(c.own, c.spec); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
+		if got := ready(c.own, c.spec, c.refuse); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,14 +27,16 @@ import (
 
 // Controller is this room's entry in the list of controllers. Requests are namespace/name of a Service.
 func Controller(env *kube.Env) kube.Controller {
+	r := &reconciler{env}
 	return kube.Controller{
 		Name: "serviceexport",
 		Watches: []kube.Watch{
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.ofRefusal, Alike: func(_, _ client.Object) bool { return true }},
 		},
-		Reconciler: &reconciler{env},
+		Reconciler: r,
 	}
 }
 
@@ -45,6 +48,22 @@ type state struct {
 	svc    *corev1.Service                  // the same
 	own    *hubv1alpha1.ServiceExportRecord // this member's record, nil if there is none
 	peers  []clusterset.Export              // what other clusters export under the name
+	refuse string                           // why the hub takes nothing from this member; "" where it does
+}
+
+// ofRefusal asks for every export when the hub begins to refuse this member, or ends it.
+func (r *reconciler) ofRefusal(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	if o.GetName() != clusterset.LeaseRefused {
+		return nil
+	}
+	var exports mcsv1beta1.ServiceExportList
+	if err := r.Local.List(ctx, &exports, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache answers; it fails only when the agent stops
+	}
+	for i := range exports.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&exports.Items[i])})
+	}
+	return out
 }
 
 // Reconcile is one pass over one name.
@@ -75,6 +94,13 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	if s.svc != nil && s.svc.DeletionTimestamp != nil {
 		s.svc = nil
+	}
+	refusal, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRefused})
+	if err != nil {
+		return s, err
+	}
+	if refusal != nil {
+		s.refuse = refusal.Annotations[clusterset.AnnotationRefused]
 	}
 	var records hubv1alpha1.ServiceExportRecordList
 	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
@@ -156,7 +182,7 @@ func (r *reconciler) record(ctx context.Context, name types.NamespacedName, own 
 
 // report writes the conditions, and an Event for each that flips for the worse.
 func (r *reconciler) report(ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, valid metav1.Condition) error {
-	wanted := []metav1.Condition{valid, ready(s.own, spec), conditions.Conflict(nil)}
+	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refuse), conditions.Conflict(nil)}
 	if spec != nil {
 		probe := hubv1alpha1.ServiceExportRecord{Spec: *spec}
 		probe.Name = clusterset.RecordName(s.svc.Name, s.svc.Namespace, r.Cluster)
@@ -191,10 +217,13 @@ func (r *reconciler) report(ctx context.Context, s state, spec *hubv1alpha1.Serv
 	return nil
 }
 
-// ready is E4, by what publishing has left on the own record.
-func ready(own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec) metav1.Condition {
+// ready is E4, by what publishing has left on the own record, and by why the hub refuses this member, if it does.
+func ready(own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec, refuse string) metav1.Condition {
 	if spec == nil {
 		return conditions.ExportReady(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "Not exported; condition Valid says why.")
+	}
+	if refuse != "" {
+		return conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refuse)
 	}
 	pending := conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
 		"Exported in this cluster; not on the hub yet. If this lasts, the agent's log says why it does not reach the hub.")

@@ -2,20 +2,23 @@ package serviceimport
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -24,11 +27,12 @@ type state struct {
 	name      types.NamespacedName
 	namespace bool // there, and not going
 	exports   []clusterset.Export
-	expiry    map[string]string             // by dead cluster: the reason of its condition Live
+	unread    map[string]bool               // clusters whose records here do not parse
+	verdicts  map[string]liveness.Verdict   // on exporting clusters that count as dead
 	withheld  map[string]endpoints.Withheld // by cluster that too few members reach
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
-	slices    []*discoveryv1.EndpointSlice  // the imported ones
+	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread
 	native    []*discoveryv1.EndpointSlice  // those of this cluster's own Service of the name
 	records   []*hubv1alpha1.EndpointRecord // of its peers, on the hub; nil where no hub has been seen
 	hubSeen   bool
@@ -55,6 +59,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if s.slices, err = r.list(ctx, name, kube.ByImport); err != nil {
 		return s, err
 	}
+	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return s.unread[e.Labels[mcsv1beta1.LabelSourceCluster]] })
 	if s.native, err = r.list(ctx, name, kube.ByService); err != nil {
 		return s, err
 	}
@@ -75,8 +80,8 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	return s, nil
 }
 
-// gatherExports reads this cluster's copies. One that does not parse was edited here, or is of another version of the agent: the others
-// go on without it.
+// gatherExports reads this cluster's copies. One that does not parse was edited here, or is of a newer version of the agent: nobody has
+// withdrawn it, and what was made of it stays.
 func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 	var records hubv1alpha1.ServiceExportRecordList
 	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
@@ -89,15 +94,17 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 		}
 		e, err := clusterset.ParseExport(rec)
 		if err != nil {
-			log.FromContext(ctx).Error(err, "a record in this cluster is not used; delete it, and it is made again", "record", rec.Name)
+			r.Events.Event(rec, kube.Warning, "RecordUnreadable", fmt.Sprintf(
+				"It is not used: %v. What was imported of cluster %s stays as it is. It was edited, or written by a newer agent: run that one again, or delete this copy, and it is made anew.", err, rec.Spec.ClusterID))
+			if s.unread == nil {
+				s.unread = map[string]bool{}
+			}
+			s.unread[rec.Spec.ClusterID] = true
 			continue
 		}
 		s.exports = append(s.exports, e)
-		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionLive); c != nil && c.Status == metav1.ConditionFalse {
-			if s.expiry == nil {
-				s.expiry = map[string]string{}
-			}
-			s.expiry[rec.Spec.ClusterID] = c.Reason
+		if err := r.gatherVerdict(ctx, e.Cluster, s); err != nil {
+			return err
 		}
 		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
 			if s.withheld == nil {
@@ -105,6 +112,24 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 			}
 			s.withheld[rec.Spec.ClusterID] = endpoints.Withheld{Addresses: rec.Status.Withheld, Reason: c.Reason}
 		}
+	}
+	return nil
+}
+
+// gatherVerdict reads what sources has written of a cluster.
+func (r *reconciler) gatherVerdict(ctx context.Context, cluster string, s *state) error {
+	if cluster == r.Cluster {
+		return nil
+	}
+	lease, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(cluster)})
+	if err != nil {
+		return err
+	}
+	if v := liveness.VerdictOf(lease); v.Dead {
+		if s.verdicts == nil {
+			s.verdicts = map[string]liveness.Verdict{}
+		}
+		s.verdicts[cluster] = v
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -39,6 +41,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.ofVerdict, Alike: sameVerdict},
 		},
 		Reconciler: r,
 	}
@@ -54,7 +57,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || !s.namespace {
 		return reconcile.Result{}, err
 	}
-	if len(s.exports) == 0 {
+	switch {
+	case len(s.exports) == 0 && len(s.unread) > 0:
+		return reconcile.Result{}, nil
+	case len(s.exports) == 0:
 		return r.retire(ctx, s)
 	}
 	merged, _ := conflict.Merge(s.exports) // conflicts are reported on ServiceExports, by their exporters
@@ -70,7 +76,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	sources, held := r.sources(s, imp, &merged)
 	// Who is dead comes first: the floor under votes is to stand on those that live.
-	sources = endpoints.Withhold(endpoints.Expire(sources, s.expiry), r.Cluster, s.withheld, &merged)
+	sources = endpoints.Withhold(endpoints.Expire(sources, s.verdicts, &merged), r.Cluster, s.withheld, &merged)
 	sources = endpoints.Prefer(sources, r.Cluster, &merged)
 	want := &endpoints.Import{
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
@@ -112,6 +118,20 @@ func (r *reconciler) ofDerived(ctx context.Context, o client.Object) []reconcile
 	return requestOf(derived.Import(o.GetAnnotations()))
 }
 
+// ofVerdict asks for every name that the cluster exports on which a verdict is.
+func (r *reconciler) ofVerdict(ctx context.Context, o client.Object) []reconcile.Request {
+	cluster := o.GetLabels()[liveness.LabelSource]
+	if cluster == "" {
+		return nil // the Lease of a leader's election
+	}
+	return r.exported(ctx, client.MatchingFields{kube.ByCluster: cluster})
+}
+
+// sameVerdict: a Lease bears more than the verdict.
+func sameVerdict(was, is client.Object) bool {
+	return liveness.VerdictOf(was.(*coordinationv1.Lease)) == liveness.VerdictOf(is.(*coordinationv1.Lease))
+}
+
 func requestOf(name types.NamespacedName) []reconcile.Request {
 	if name.Name == "" {
 		return nil
@@ -121,8 +141,12 @@ func requestOf(name types.NamespacedName) []reconcile.Request {
 
 // ofNamespace asks for every name that is exported in the namespace (I1).
 func (r *reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.exported(ctx, client.MatchingFields{kube.ByNamespace: o.GetName()})
+}
+
+func (r *reconciler) exported(ctx context.Context, by client.ListOption) []reconcile.Request {
 	var records hubv1alpha1.ServiceExportRecordList
-	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByNamespace: o.GetName()}); err != nil {
+	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache answers; it fails only when the agent stops
 	}
 	var out []reconcile.Request

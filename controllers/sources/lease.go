@@ -21,9 +21,6 @@ const (
 	annotationBack    = "clusterset-dns.io/back"    // RFC 3339
 )
 
-// LeaseName is that of the Lease for a source.
-func LeaseName(cluster string) string { return "source-" + cluster }
-
 // remember reads what was kept; a Lease that was edited is as good as none.
 func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if lease == nil || lease.Spec.RenewTime == nil {
@@ -38,7 +35,7 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if err != nil {
 		return liveness.Sight{}
 	}
-	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[liveness.AnnotationState] == liveness.StateDead}
+	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: liveness.VerdictOf(lease).Dead}
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
 			s.Deaths = append(s.Deaths, at)
@@ -48,27 +45,24 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	return s
 }
 
-// keep writes a Sight of a source into its Lease.
-func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, l liveness.Limits) {
-	lease.Namespace, lease.Name = kube.SystemNamespace, LeaseName(cluster)
+// keep writes a Sight of a source, and the verdict, into its Lease.
+func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, v liveness.Verdict, l liveness.Limits) {
+	lease.Namespace, lease.Name = kube.SystemNamespace, liveness.LeaseName(cluster)
 	if lease.Labels == nil {
 		lease.Labels = map[string]string{}
 	}
 	lease.Labels[liveness.LabelSource], lease.Labels[derived.LabelManagedBy] = cluster, kube.Manager
 	seconds, at := int32(l.Dead/time.Second), metav1.NewMicroTime(s.At)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &cluster, &seconds, &at
-	state := liveness.StateLive
-	if s.Dead {
-		state = liveness.StateDead
-	}
 	var deaths []string
 	for _, d := range s.Deaths {
 		deaths = append(deaths, stamp(d))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked), liveness.AnnotationState: state,
+		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked),
 		annotationDeaths: strings.Join(deaths, ","), annotationBack: stamp(s.Back),
 	}
+	v.Write(lease.Annotations)
 }
 
 func stamp(t time.Time) string {

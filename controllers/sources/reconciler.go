@@ -1,25 +1,21 @@
-// Package sources tells of each other member whether it lives (SPEC T1, T3, S3; DESIGN §7): a Lease here keeps what was seen of it, and the
-// condition Live on the copies of its records says what becomes of its endpoints. serviceimport goes by that.
+// Package sources tells of each other member whether it lives (SPEC T1, T3, S3; DESIGN §7): a Lease here keeps what was seen of it, and
+// says what becomes of its endpoints. serviceimport goes by that: one small write, however many Services the member exports.
 package sources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -50,12 +46,16 @@ type reconciler struct {
 	sights map[string]liveness.Sight
 }
 
-// ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at.
+// ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at. The hub's namespace may hold
+// Leases of others, such as its controller's.
 func (r *reconciler) ofLease(ctx context.Context, o client.Object) []reconcile.Request {
-	if o.GetName() != r.Cluster {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetName()}}}
+	switch {
+	case o.GetName() == r.Cluster:
+		return r.all(ctx, o)
+	case clusterset.CheckID(o.GetName()) != nil:
+		return nil
 	}
-	return r.all(ctx, o)
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetName()}}}
 }
 
 // all asks for every member that was ever seen from here.
@@ -84,7 +84,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: req.Name}); err != nil {
 		return reconcile.Result{}, err
 	}
-	kept, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: LeaseName(req.Name)})
+	kept, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(req.Name)})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -99,16 +99,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		Renew: time.Duration(spec.RenewSeconds) * time.Second,
 		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
 	}
-	was, s := r.look(req.Name, kept, limits.Seen(seen, r.Now()), renewal(shown), limits)
-	if was.Dead != s.Dead {
-		log.FromContext(ctx).Info("a member's life", "source", req.Name, "dead", s.Dead, "lastRenewal", s.Renewal, "seen", s.At.UTC())
+	s := r.look(req.Name, kept, limits.Seen(seen, r.Now()), renewal(shown), limits)
+	verdict := liveness.Verdict{Dead: s.Dead}
+	if s.Dead {
+		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
 	// The verdict is due a moment after the silence has lasted long enough.
 	again := limits.Renew
 	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && due > 0 && due < again {
 		again = due
 	}
-	return reconcile.Result{RequeueAfter: again}, errors.Join(r.say(ctx, &copies, s, spec), r.persist(ctx, req.Name, kept, s, limits))
+	return reconcile.Result{RequeueAfter: again}, r.persist(ctx, req.Name, kept, s, verdict, limits)
 }
 
 func renewal(lease *coordinationv1.Lease) time.Time {
@@ -119,16 +120,16 @@ func renewal(lease *coordinationv1.Lease) time.Time {
 }
 
 // look goes by what this process has seen, or else by what was kept.
-func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, renewal time.Time, l liveness.Limits) (was, s liveness.Sight) {
+func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, renewal time.Time, l liveness.Limits) liveness.Sight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, ok := r.sights[cluster]
 	if !ok {
 		was = remember(kept)
 	}
-	s = was.Look(checked, renewal, l)
+	s := was.Look(checked, renewal, l)
 	r.sights[cluster] = s
-	return was, s
+	return s
 }
 
 // forget drops a member that is gone.
@@ -142,46 +143,28 @@ func (r *reconciler) forget(ctx context.Context, cluster string, kept *coordinat
 	return kube.Gone(r.Local.Delete(ctx, kept))
 }
 
-// persist keeps a Sight: with every renewal and every verdict, and as often while there are none, so that a restart goes on from there.
-func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordinationv1.Lease, s liveness.Sight, l liveness.Limits) error {
-	lease := &coordinationv1.Lease{}
-	if kept == nil {
-		keep(lease, cluster, s, l)
-		return r.Local.Create(ctx, lease)
+// persist keeps a Sight where that is due, and tells of a death.
+func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordinationv1.Lease, s liveness.Sight, v liveness.Verdict, l liveness.Limits) error {
+	said := liveness.VerdictOf(kept)
+	lease, write := &coordinationv1.Lease{}, func(lease *coordinationv1.Lease) error { return r.Local.Create(ctx, lease) }
+	if kept != nil {
+		if said == v && !remember(kept).Worth(s, l) {
+			return nil
+		}
+		lease, write = kept.DeepCopy(), func(lease *coordinationv1.Lease) error { return r.Local.Update(ctx, lease) }
 	}
-	if was := remember(kept); was.Renewal.Equal(s.Renewal) && was.Dead == s.Dead && was.Back.Equal(s.Back) && s.Checked.Sub(was.Checked) < l.Renew {
+	keep(lease, cluster, s, v, l)
+	if err := write(lease); err != nil {
+		return err
+	}
+	if said.Dead == v.Dead {
 		return nil
 	}
-	lease = kept.DeepCopy()
-	keep(lease, cluster, s, l)
-	return r.Local.Update(ctx, lease)
-}
-
-// say sets the condition Live on a member's copies. Those that were never dead bear none.
-func (r *reconciler) say(ctx context.Context, copies *hubv1alpha1.ServiceExportRecordList, s liveness.Sight, spec hubv1alpha1.LeaseSpec) error {
-	c := metav1.Condition{Type: hubv1alpha1.ConditionLive, Status: metav1.ConditionTrue, Reason: "Renewing", Message: "Its cluster renews its Lease on the hub."}
-	if s.Dead {
-		c.Status, c.Reason = metav1.ConditionFalse, endpoints.Expiry(spec.OnExpiry, spec.KeepLast)
-		c.Message = fmt.Sprintf("Its cluster has not renewed its Lease on the hub since %s. What becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry: %s.",
-			s.At.UTC().Format(time.RFC3339), c.Reason)
+	log.FromContext(ctx).Info("a member's life", "source", cluster, "dead", v.Dead, "lastRenewal", s.Renewal, "seen", s.At.UTC())
+	if v.Dead {
+		r.Events.Event(lease, kube.Warning, "SourceExpired", fmt.Sprintf(
+			"Cluster %s has not renewed its Lease on the hub since %s: what becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry, %s. kubectl clusterset doctor there.",
+			cluster, s.At.UTC().Format(time.RFC3339), v.OnExpiry))
 	}
-	var errs []error
-	for i := range copies.Items {
-		rec := &copies.Items[i]
-		if !s.Dead && meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionLive) == nil {
-			continue
-		}
-		out, changed := conditions.Set(rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(r.Now()))
-		if !changed {
-			continue
-		}
-		rec = rec.DeepCopy()
-		rec.Status.Conditions = out
-		err := r.Local.Status().Update(ctx, rec)
-		if err == nil && s.Dead {
-			r.Events.Event(rec, kube.Warning, "SourceExpired", c.Message)
-		}
-		errs = append(errs, kube.Gone(err))
-	}
-	return errors.Join(errs...)
+	return nil
 }

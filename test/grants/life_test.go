@@ -148,7 +148,7 @@ func (s *set) inventory(t *testing.T) {
 func (s *set) silence(t *testing.T) {
 	s.b.Agent.Kill()
 	s.a.endpoints(t, "a/10.1.0.1")
-	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "web.shop.b", 1)
+	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "source-b", 1)
 	until(t, "the hub calls b silent", func() error {
 		p, err := s.profile(t, "b")
 		if err == nil && !meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy, metav1.ConditionUnknown) {

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -49,6 +51,8 @@ type steadyState struct {
 	askers   sync.WaitGroup
 	moving   *discoveryv1.EndpointSlice
 	position int
+	relisted int  // how often the hub had been read again when the test began
+	restored bool // it is to be
 }
 
 func steady(t *testing.T) *steadyState {
@@ -88,6 +92,7 @@ func steady(t *testing.T) *steadyState {
 			eventually(t, "first answer", func() error { return s.ask(id, name, want) })
 		}
 	}
+	s.relisted = s.relists(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	s.stop = cancel
 	for _, id := range []string{"a", "b"} {
@@ -147,11 +152,35 @@ func (s *steadyState) settled(t *testing.T) {
 	if len(s.wrong) > 0 {
 		t.Errorf("%d of %d answers were wrong; the first:\n%s", len(s.wrong), s.asked, strings.Join(s.wrong[:min(len(s.wrong), 10)], "\n"))
 	}
+	if n := s.relists(t) - s.relisted; n > 0 != s.restored {
+		t.Errorf("%d times a hub was said to be restored or silent; it was restored: %v", n, s.restored)
+	}
 	for id, vip := range s.vips {
 		if imp := s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")); imp.Spec.IPs[0] != vip {
 			t.Errorf("%s: the VIP is %s, and was %s", id, imp.Spec.IPs[0], vip)
 		}
 	}
+}
+
+// relists is how often the members have said that the hub was restored, or silent.
+func (s *steadyState) relists(t *testing.T) (n int) {
+	t.Helper()
+	for _, id := range []string{"a", "b"} {
+		var list corev1.EventList
+		if err := s.members[id].List(t.Context(), &list, client.InNamespace("clusterset-system")); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if e.Reason != "HubRestored" && e.Reason != "HubSilent" {
+				continue
+			}
+			n++
+			if e.Series != nil {
+				n += int(e.Series.Count) - 1
+			}
+		}
+	}
+	return n
 }
 
 // move gives moving another address in a.
@@ -314,6 +343,7 @@ func TestHubRestored(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
+	s.restored = true
 	if err := s.Hub.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}

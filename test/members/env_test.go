@@ -376,6 +376,9 @@ func (m *member) wantEvent(t *testing.T, ns, name, reason string) {
 		var seen []string
 		for _, e := range events.Items {
 			if e.InvolvedObject.Name == name && e.Reason == reason {
+				if !strings.HasPrefix(e.ReportingInstance, lab.HubNamespace+"/") { // ID6
+					t.Errorf("Event %s is reported by %q", e.Reason, e.ReportingInstance)
+				}
 				return nil
 			}
 			seen = append(seen, e.InvolvedObject.Name+" "+e.Reason)

@@ -9,12 +9,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // TestI1WhereTheNamespaceIs: an import in every member that has the namespace, exporters included; it comes and goes with it.
@@ -277,4 +280,53 @@ func TestASliceOfAThousandEndpoints(t *testing.T) {
 	}
 	s.members["a"].exported(t, service(ns, "web"), addresses...)
 	s.members["b"].wantEndpoints(t, ns, "web", want...)
+}
+
+// TestACopyThatDoesNotParseRetiresNothing: as after a downgrade, when the records that a newer agent had followed are not understood.
+// Nobody has withdrawn them: imports, VIPs and slices stay, and this cluster's admin is told.
+func TestACopyThatDoesNotParseRetiresNothing(t *testing.T) {
+	s := three(t)
+	a, b, c := s.members["a"], s.members["b"], s.members["c"]
+	ns := s.namespace(t, "a", "b", "c")
+	a.exported(t, service(ns, "lonely"), "10.1.0.1")
+	a.exported(t, service(ns, "shared"), "10.1.0.2")
+	c.exported(t, service(ns, "shared"), "10.3.0.2")
+	was := b.wantImport(t, ns, "lonely", ready("a"))
+	shared := []string{"a/http/10.1.0.2:8080", "c/http/10.3.0.2:8080"}
+	b.wantEndpoints(t, ns, "shared", shared...)
+	a.Agent.Kill() // it would mend its records on the hub
+	for _, name := range []string{"lonely", "shared"} {
+		record := func(namespace string) *hubv1alpha1.ServiceExportRecord {
+			r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: objectMeta(name + "." + ns + ".a")}
+			r.Namespace = namespace
+			return r
+		}
+		newer := func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.ExportedLabels = map[string]string{"k": strings.Repeat("x", 64)}
+		}
+		change(t, &member{&lab.Member{ID: "hub"}, s.hub}, record(lab.HubNamespace), newer)
+		own := record("clusterset-system")
+		eventually(t, "b does not follow it", func() error {
+			if err := b.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil {
+				return err
+			}
+			if c := meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionHeld); c == nil || c.Reason != "Refused" {
+				return fmt.Errorf("%+v", own.Status)
+			}
+			return nil
+		})
+		change(t, b, own, newer)
+		b.wantEvent(t, "clusterset-system", name+"."+ns+".a", "RecordUnreadable")
+	}
+	c.create(t, slice(service(ns, "shared"), "more", "10.3.0.3")) // the others go on
+	b.wantEndpoints(t, ns, "shared", append(shared, "c/http/10.3.0.3:8080")...)
+	b.wantEndpoints(t, ns, "lonely", "a/http/10.1.0.1:8080")
+
+	if err := a.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantImport(t, ns, "shared", ready("a", "c"))
+	if is := b.wantImport(t, ns, "lonely", ready("a")); is.UID != was.UID || is.Spec.IPs[0] != was.Spec.IPs[0] {
+		t.Errorf("the import was %s with %v, and is %s with %v", was.UID, was.Spec.IPs, is.UID, is.Spec.IPs)
+	}
 }

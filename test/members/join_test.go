@@ -253,97 +253,6 @@ func (j *joining) leave(t *testing.T, ns string, killing bool) {
 	}
 }
 
-// TestAClone: a cluster with the same UID and the same credentials. The one that began later keeps still and says so; what the elder
-// exports stays.
-func TestAClone(t *testing.T) {
-	t.Parallel()
-	j := joiningSet(t)
-	p, r := j.members["p"], j.r
-	ns := j.namespace(t, "p")
-	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
-	j.claim(t, "r")
-	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
-	if err := r.Agent.UntilReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r.exported(t, service(ns, "web"), "10.3.0.1")
-	p.wantEndpoints(t, ns, "web", "r/http/10.3.0.1:8080")
-
-	snapshot, err := r.Cluster.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clone := &member{&lab.Member{ID: "clone", Cluster: lab.Run(t, lab.Options{})}, nil}
-	if err := clone.Cluster.Restore(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
-	if clone.Client, err = admin(clone.Cluster); err != nil {
-		t.Fatal(err)
-	}
-	local, err := clone.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub, err := j.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-r", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.agentWith(t, local, hub, "r", lab.HubNamespace)
-	clone.wantEvent(t, "clusterset-system", "clusterset-system", "RivalAgent")
-	r.wantEvent(t, "clusterset-system", "clusterset-system", "RivalAgent")
-	svc := service(ns, "web")
-	if err := clone.Delete(t.Context(), slice(svc, "web-1")); err != nil {
-		t.Fatal(err)
-	}
-	clone.create(t, slice(svc, "web-2", "10.9.9.9"))
-	r.create(t, slice(svc, "web-3", "10.3.0.3"))
-	both := []string{"r/http/10.3.0.1:8080", "r/http/10.3.0.3:8080"}
-	p.wantEndpoints(t, ns, "web", both...)
-
-	r.Agent.Kill() // who starts again is not the later one for that
-	if err := r.Agent.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r.create(t, slice(svc, "web-4", "10.3.0.4"))
-	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
-	for began := time.Now(); time.Since(began) < 25*time.Second; time.Sleep(100 * time.Millisecond) {
-		p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
-	}
-}
-
-// TestForcedLeavingSticks: where the hub is away, a cluster can leave without it, and does not come back by itself when it can see the
-// hub again; the hub's admin evicts it there.
-func TestForcedLeavingSticks(t *testing.T) {
-	t.Parallel()
-	j := joiningSet(t)
-	p, r := j.members["p"], j.r
-	ns := j.namespace(t, "p")
-	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
-	p.exported(t, service(ns, "web"), "10.1.0.1")
-	j.claim(t, "r")
-	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
-	r.wantImport(t, ns, "web", ready("p"))
-	j.Hub.KillAPIServer()
-	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
-		p.Annotations = map[string]string{clusterset.AnnotationLeaving: clusterset.LeavingForced}
-	})
-	r.wantNoImport(t, ns, "web")
-	eventually(t, "the membership ends", func() error {
-		if got := r.property(t, clusterset.PropertySet); got != nil {
-			return fmt.Errorf("%+v", got.ObjectMeta)
-		}
-		return nil
-	})
-	if err := j.Hub.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(100 * time.Millisecond) {
-		if got := r.property(t, clusterset.PropertySet); got != nil {
-			t.Fatalf("a member again: %+v", got)
-		}
-	}
-}
-
 // TestTheTokenIsRenewed: at a small part of its lifetime, in the Secret that the agent's kubeconfig comes from, and for as long.
 func TestTheTokenIsRenewed(t *testing.T) {
 	s := three(t)
@@ -380,6 +289,44 @@ func TestTheTokenIsRenewed(t *testing.T) {
 	}
 	if !review.Status.Authenticated || review.Status.User.Username != "system:serviceaccount:clusterset:mcs-a" {
 		t.Errorf("the hub says of the new token: %+v", review.Status)
+	}
+}
+
+// TestATokenThatIsNotRenewedIsTold: another member's token, of which the hub would make no new one.
+func TestATokenThatIsNotRenewedIsTold(t *testing.T) {
+	s := three(t)
+	b := s.members["b"]
+	token, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "create", "token", "mcs-c", "--duration=600s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: objectMeta(clusterset.SecretHub), Data: map[string][]byte{"token": []byte(strings.TrimSpace(token))}}
+	secret.Namespace = "clusterset-system"
+	b.create(t, secret)
+	t.Cleanup(func() { _ = b.Delete(t.Context(), secret) })
+	b.Agent.Kill() // it looks for the Secret once a minute
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a Warning that names the other member, and the remedy", func() error {
+		var events corev1.EventList
+		if err := b.List(t.Context(), &events, client.InNamespace("clusterset-system")); err != nil {
+			return err
+		}
+		var said []string
+		for _, e := range events.Items {
+			if e.Reason != "TokenNotRenewed" {
+				continue
+			}
+			said = append(said, e.Type+" "+e.Message)
+			if e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "mcs-c") && strings.Contains(e.Message, "join --renew") {
+				return nil
+			}
+		}
+		return fmt.Errorf("only %q", said)
+	})
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["token"]) != strings.TrimSpace(token) {
+		t.Errorf("the token was changed: %v", err)
 	}
 }
 

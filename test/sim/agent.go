@@ -82,8 +82,10 @@ func (w *World) startAgent(m *member) {
 		},
 		HubNow:      func() client.Reader { return past },
 		Connections: func() int64 { return a.dials },
+		Watching:    func(string) bool { return true },
 		Relist:      a.mustRelist,
 		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Answered:    func(error) {},
 		Version:     func(context.Context) (string, error) { return version, nil },
 		Families:    kube.Families(local, now), Now: now, Events: a,
 		Served: func(client.Object) error { return errors.New("the simulation has no ranges") },
@@ -201,7 +203,7 @@ func (a *agent) handle(side kube.Side, kind string, c api.Change) {
 			continue
 		}
 		for _, watch := range l.Watches {
-			if watch.Side != side || watch.Optional || api.KindOf(watch.Object) != kind {
+			if watch.Side != side || watch.Optional || api.KindOf(watch.Object) != kind || c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
 				continue
 			}
 			for _, o := range []client.Object{c.Old, c.New} {

@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,8 @@ type Source struct {
 	hubv1alpha1.EndpointRecordSpec
 	// Silent sources carry no traffic of the VIP (T2). DNS answers with them all the same.
 	Silent bool
+	// Mute are its ports, by its own names, that are not to be served by it: what it says of them stays.
+	Mute map[string]bool
 	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
 	Native []discoveryv1.Endpoint
 }
@@ -113,6 +116,10 @@ func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 		out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
 	}
 	names := imp.Merged.Names[src.ClusterID]
+	if len(src.Mute) > 0 {
+		names = maps.Clone(names)
+		maps.DeleteFunc(names, func(port, _ string) bool { return src.Mute[port] })
+	}
 	if imp.Merged.Type != mcsv1beta1.Headless {
 		for i := range src.Ports {
 			name, ok := names[src.Ports[i].Name]

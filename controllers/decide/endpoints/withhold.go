@@ -11,7 +11,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
-const unreached = "Unreached"
+const (
+	unreached  = "Unreached"
+	unlessLast = "UnlessLast"
+)
 
 // Unreached is the reason of the condition Reached where it is False.
 func Unreached(keepLast bool) string {
@@ -43,7 +46,7 @@ func Withhold(sources []*Source, own string, withheld map[string]Withheld, m *co
 	served := map[backend]bool{}
 	for i, s := range sources {
 		if w := withheld[s.ClusterID]; s.ClusterID != own && len(w.Addresses) > 0 {
-			out[i] = s.without(w)
+			out[i] = s.withholding(w)
 		}
 		if out[i].ready() {
 			for _, b := range backends(s, m) {
@@ -68,7 +71,7 @@ type backend struct {
 
 func backends(s *Source, m *conflict.Merged) (out []backend) {
 	for i := range s.Ports {
-		if name, ok := m.Names[s.ClusterID][s.Ports[i].Name]; ok {
+		if name, ok := m.Names[s.ClusterID][s.Ports[i].Name]; ok && !s.Mute[s.Ports[i].Name] {
 			out = append(out, backend{s.AddressType, name})
 		}
 	}
@@ -78,7 +81,7 @@ func backends(s *Source, m *conflict.Merged) (out []backend) {
 	return out
 }
 
-func (src *Source) without(w Withheld) *Source {
+func (src *Source) withholding(w Withheld) *Source {
 	out, no := *src, false
 	out.Native, out.Endpoints = slices.Clone(src.Native), slices.Clone(src.Endpoints)
 	for i := range out.Native {

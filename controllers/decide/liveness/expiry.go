@@ -2,16 +2,6 @@ package liveness
 
 import "time"
 
-// LabelSource on a member's own Leases names the source cluster that each is about.
-const LabelSource = "clusterset-dns.io/source-cluster"
-
-// AnnotationState on those says whether that member counts as dead.
-const (
-	AnnotationState = "clusterset-dns.io/state"
-	StateLive       = "Live"
-	StateDead       = "Dead"
-)
-
 // Limits are a clusterset's (T1).
 type Limits struct {
 	Renew time.Duration // from one renewal to the next
@@ -77,6 +67,19 @@ func (s Sight) Look(checked, renewal time.Time, l Limits) Sight {
 		s.Dead, s.Back = false, time.Time{}
 	}
 	return s
+}
+
+// Worth tells whether now, seen after s was kept, is worth another write: with every turn; at every look into a silence, so that a restart
+// goes on counting; and else often enough that a restart takes a member's next renewal for one.
+func (s Sight) Worth(now Sight, l Limits) bool {
+	if s.Dead != now.Dead || !s.Back.Equal(now.Back) {
+		return true
+	}
+	passed := now.Checked.Sub(s.Checked)
+	if silence := now.Checked.Sub(now.At); !now.Dead && silence > l.Renew+l.Renew/2 {
+		return passed >= l.Renew || passed < 0
+	}
+	return passed >= l.Dead/2 || passed < 0
 }
 
 // wait is how long a member must have been renewing again after its latest of so many deaths.

@@ -98,6 +98,34 @@ func TestARestartWithinTwoRenewalsCounts(t *testing.T) {
 	}
 }
 
+// TestWhatIsWorthAWrite: few of a member that renews, none of which is so old that a silence would be lost; every look at one that is silent.
+func TestWhatIsWorthAWrite(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	writes := func(d time.Duration, lives bool) (n int) {
+		kept := w.sight
+		for end := w.now.Add(d); w.now.Before(end); {
+			if w.see(limits.Renew, lives); kept.Worth(w.sight, limits) {
+				kept, n = w.sight, n+1
+			}
+			if away := w.sight.Checked.Sub(kept.Checked); away > limits.Dead/2 || !lives && !w.sight.Dead && away > 2*limits.Renew {
+				t.Errorf("lives %v: what is kept is %v old", lives, away)
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		what  string
+		lives bool
+		d     time.Duration
+		want  int
+	}{{"an hour of life", true, time.Hour, 120}, {"a death", false, time.Minute, 5}, {"an hour of it", false, time.Hour, 120}, {"the return", true, limits.Renew, 1}} {
+		if n := writes(c.d, c.lives); n > c.want || n == 0 {
+			t.Errorf("%s: %d writes, want at most %d", c.what, n, c.want)
+		}
+	}
+}
+
 // TestT3FlappingIsDamped: in an hour of dying every 70 s a member is brought back a bounded number of times.
 func TestT3FlappingIsDamped(t *testing.T) {
 	w := newWatcher()

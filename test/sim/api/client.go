@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"reflect"
@@ -166,6 +167,13 @@ func (s status) Update(_ context.Context, o client.Object, opts ...client.SubRes
 	return s.write("update the status of", KeyOf(o), func() error { return s.Server.Update(s.User, o, true) })
 }
 
+// Patch is client.SubResourceWriter's, of what was changed since it was read (kube.Changes): that comes to an update.
+func (s status) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	data, err := p.Data(o)
+	refuse(len(opts) > 0 || err != nil || !bytes.Contains(data, []byte(`"resourceVersion"`)), "Status().Patch of anything but the resourceVersion that was read")
+	return s.Update(ctx, o)
+}
+
 // refuse stops where a reconciler asks for what is not simulated: an answer would be made up.
 func refuse(missing bool, what string) {
 	if missing {
@@ -205,10 +213,6 @@ func (c *Client) IsObjectNamespaced(o runtime.Object) (bool, error) {
 
 func (s status) Create(context.Context, client.Object, client.Object, ...client.SubResourceCreateOption) error {
 	panic("not simulated: Status().Create")
-}
-
-func (s status) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	panic("not simulated: Status().Patch")
 }
 
 func (s status) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {

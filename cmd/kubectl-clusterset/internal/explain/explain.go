@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Zone is the one that every cluster of a clusterset answers.
@@ -38,6 +40,7 @@ type Facts struct {
 	Alike          []types.NamespacedName            // imports that may have been meant
 	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
 	Ranges         []ipam.Range                      // of this cluster's ServiceCIDRs; none where they cannot be read
+	Sources        []coordinationv1.Lease            // what this cluster has seen of the others' lives
 }
 
 // Report is the explanation.
@@ -241,7 +244,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 		e := &exports[i]
 		x := Exporter{
 			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster,
-			Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.says(e.Cluster, hubv1alpha1.ConditionLive, "False"),
+			Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.dead(e.Cluster),
 			Unreached: f.says(e.Cluster, hubv1alpha1.ConditionReached, "False"),
 		}
 		for _, p := range e.Ports {
@@ -302,6 +305,26 @@ func (f *Facts) unreached(cluster string) (addresses []string) {
 		}
 	}
 	return addresses
+}
+
+// dead says since when a cluster counts as dead here, and what becomes of its endpoints; "" while it lives.
+func (f *Facts) dead(cluster string) string {
+	for i := range f.Sources {
+		lease := &f.Sources[i]
+		v := liveness.VerdictOf(lease)
+		if lease.Labels[liveness.LabelSource] != cluster || !v.Dead {
+			continue
+		}
+		said := "its endpoints here: onExpiry " + string(v.OnExpiry)
+		if v.KeepLast {
+			said += ", but for those of ports that nobody else serves (keepLast)"
+		}
+		if seen := lease.Spec.RenewTime; seen != nil {
+			said = fmt.Sprintf("it has not renewed its Lease on the hub since %s; ", seen.UTC().Format(time.RFC3339)) + said
+		}
+		return said
+	}
+	return ""
 }
 
 // isReady is N16.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -190,8 +192,12 @@ var causes = []struct {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
 	}, "held: the hub no longer shows it"},
 	{"a cluster that is dead", func(f *explain.Facts) {
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Live", "False", "Remove", "not renewed since noon")}
-	}, "counts as dead: not renewed since noon"},
+		noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+		dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
+		dead.Spec.RenewTime = &noon
+		liveness.Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
+		f.Sources = []coordinationv1.Lease{dead}
+	}, "counts as dead: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints here: onExpiry Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {
 		no := false
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached", "these do not reach it: b, c")}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -59,6 +61,9 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 			f.Records = append(f.Records, records.Items[i])
 		}
 	}
+	var leases coordinationv1.LeaseList
+	errs = append(errs, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}))
+	f.Sources = leases.Items
 	if f.Import == nil {
 		var imports mcsv1beta1.ServiceImportList
 		errs = append(errs, ignoreNoMatch(c.List(ctx, &imports)))

@@ -119,9 +119,10 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 		exports mcsv1beta1.ServiceExportList
 		imports mcsv1beta1.ServiceImportList
 		records hubv1alpha1.ServiceExportRecordList
+		leases  coordinationv1.LeaseList
 	)
-	err = errors.Join(list(ctx, c, "", &exports, &imports), list(ctx, c, kube.SystemNamespace, &records))
-	m.Exports, m.Imports, m.Records = exports.Items, imports.Items, records.Items
+	err = errors.Join(list(ctx, c, "", &exports, &imports), list(ctx, c, kube.SystemNamespace, &records, &leases))
+	m.Exports, m.Imports, m.Records, m.Leases = exports.Items, imports.Items, records.Items, leases.Items
 	if err != nil {
 		return nil, err
 	}

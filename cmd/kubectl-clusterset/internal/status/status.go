@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
@@ -50,6 +51,7 @@ type Member struct {
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
 	Ranges       []ipam.Usage                      // those for VIPs
+	Leases       []coordinationv1.Lease            // of its system namespace
 }
 
 // Report is what is told.
@@ -164,8 +166,10 @@ func here(m *Member) *Here {
 		if meta.IsStatusConditionTrue(m.Records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
 			h.Held++
 		}
-		if id := m.Records[i].Spec.ClusterID; meta.IsStatusConditionFalse(m.Records[i].Status.Conditions, hubv1alpha1.ConditionLive) && !slices.Contains(h.Dead, id) {
-			h.Dead = append(h.Dead, id)
+	}
+	for i := range m.Leases {
+		if liveness.VerdictOf(&m.Leases[i]).Dead {
+			h.Dead = append(h.Dead, m.Leases[i].Labels[liveness.LabelSource])
 		}
 	}
 	return h

@@ -16,6 +16,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -171,6 +172,11 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
+		{"a cluster counts as dead", "this cluster", func(f *status.Facts) {
+			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{}}}
+			liveness.Verdict{Dead: true}.Write(dead.Annotations)
+			f.Member.Leases = []coordinationv1.Lease{dead}
+		}, "cluster north counts as dead here"},
 		{"an import is not ready", "web.shop", func(f *status.Facts) {
 			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Pending", Message: "full"}}
 		}, "not Ready (Pending): full"},

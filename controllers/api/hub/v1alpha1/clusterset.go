@@ -135,7 +135,7 @@ type LeaseSpec struct {
 	// +kubebuilder:validation:Enum=Remove;NotReady;Keep
 	// +kubebuilder:default=Remove
 	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
-	// keepLast keeps the endpoints of dead members of a Service that has no others: expiry alone takes none to zero.
+	// keepLast keeps the endpoints of dead members for ports that no living one serves: expiry alone takes none to zero.
 	// +optional
 	KeepLast bool `json:"keepLast,omitempty"`
 }

@@ -193,8 +193,6 @@ const (
 	ConditionPublished = "Published"
 	// ConditionHeld on the copy of a peer's record: the hub no longer shows it as it is held here, and its owner did not say so.
 	ConditionHeld = "Held"
-	// ConditionLive on the copy of a peer's record: False, with the ExpiryPolicy as its reason, while its cluster counts as dead.
-	ConditionLive = "Live"
 	// ConditionReached on the copy of a peer's record: False while endpoints of it are withheld (status.withheld).
 	ConditionReached = "Reached"
 )

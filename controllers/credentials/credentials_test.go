@@ -1,0 +1,123 @@
+package credentials
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	issued  = 1_700_000_000
+	day     = 24 * time.Hour
+	subject = "system:serviceaccount:blue:mcs-east"
+)
+
+func token(subject string, lifetime time.Duration) string {
+	payload := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, subject, issued, issued+int64(lifetime/time.Second))
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
+}
+
+// TestDue: a twenty-fourth of its lifetime after it was issued; at once where a clock is wrong.
+func TestDue(t *testing.T) {
+	c := clusterset.Token{Issued: issued, Expires: issued + int64(day/time.Second)}
+	for _, r := range []struct{ age, due time.Duration }{
+		{0, time.Hour}, {30 * time.Minute, 30 * time.Minute}, {time.Hour, 0}, {2 * time.Hour, -time.Hour}, {-time.Minute, time.Hour + time.Minute}, {-61 * time.Minute, 0},
+	} {
+		if got := due(c, time.Unix(issued, 0).Add(r.age)); got != r.due {
+			t.Errorf("at the age of %v it is due in %v, want %v", r.age, got, r.due)
+		}
+	}
+}
+
+// TestRenew: what becomes of the token in the Secret, when to try again, and what is said where nothing does.
+func TestRenew(t *testing.T) {
+	fresh := token(subject, 12*time.Hour)
+	for _, c := range []struct {
+		what   string
+		secret string // its token; "-": there is no Secret
+		age    time.Duration
+		hub    error
+		again  time.Duration
+		token  string // afterwards
+		says   []string
+	}{
+		{"not due", token(subject, day), 0, nil, time.Hour, token(subject, day), nil},
+		{"due", token(subject, day), time.Hour, nil, time.Hour, fresh, nil},
+		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"), 15 * time.Minute, token(subject, day), []string{"Unauthorized", "ran out at 2023-11-15T22:13:20Z", "join --renew"}},
+		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), 2 * time.Hour, nil, time.Minute, token("system:serviceaccount:blue:mcs-west", day), []string{"mcs-west", "join --renew"}},
+		{"no token", "", 0, nil, time.Minute, "", []string{"no JSON Web Token", "join --renew"}},
+		{"nonsense", "a.!.c", 0, nil, time.Minute, "a.!.c", []string{"no JSON Web Token"}},
+		{"no lifetime", token(subject, 0), 0, nil, time.Minute, token(subject, 0), []string{"no lifetime"}},
+		{"no Secret", "-", 0, nil, time.Minute, "", []string{"come from elsewhere"}},
+	} {
+		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
+			s := runtime.NewScheme()
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, authenticationv1.AddToScheme} {
+				if err := add(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			local := fake.NewClientBuilder().WithScheme(s).Build()
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}}
+			if c.secret != "-" {
+				secret.Data = map[string][]byte{"token": []byte(c.secret), "kubeconfig": []byte("k")}
+				if err := local.Create(t.Context(), secret); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hub := fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(interceptor.Funcs{
+				SubResourceCreate: func(_ context.Context, _ client.Client, sub string, o, request client.Object, _ ...client.SubResourceCreateOption) error {
+					if sub != "token" || o.GetNamespace() != "blue" || o.GetName() != "mcs-east" {
+						t.Errorf("asked for %s of %s/%s", sub, o.GetNamespace(), o.GetName())
+					}
+					r := request.(*authenticationv1.TokenRequest)
+					if r.Spec.ExpirationSeconds == nil || *r.Spec.ExpirationSeconds != int64(day/time.Second) {
+						t.Errorf("asked for %v seconds", r.Spec.ExpirationSeconds)
+					}
+					r.Status.Token = fresh
+					return c.hub
+				},
+			}).Build()
+			r := &Renewer{
+				Cluster: "east", HubNamespace: "blue", Local: local, Hub: func() (client.Client, error) { return hub, nil },
+				Now: func() time.Time { return time.Unix(issued, 0).Add(c.age) },
+			}
+			again, err := r.Renew(t.Context())
+			if again != c.again || (err == nil) != (c.says == nil) {
+				t.Errorf("again in %v, want %v; %v", again, c.again, err)
+			}
+			for _, says := range c.says {
+				if err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("%v, without %q", err, says)
+				}
+			}
+			if errors.Is(err, ErrElsewhere) != (c.secret == "-") {
+				t.Errorf("ErrElsewhere: %v", err)
+			}
+			if c.secret == "-" {
+				return
+			}
+			if err := local.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
+				t.Fatal(err)
+			}
+			if got := string(secret.Data["token"]); got != c.token || string(secret.Data["kubeconfig"]) != "k" {
+				t.Errorf("the token is %q, want %q", got, c.token)
+			}
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package heartbeat
+
+import (
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func after(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(start.Add(d)) }
+
+// watcher is a Heartbeat with a clock that is set by hand.
+type watcher struct {
+	*Heartbeat
+	now     time.Time
+	relists []string
+	events  int
+}
+
+func (w *watcher) Event(runtime.Object, string, string, string) { w.events++ }
+
+func newWatcher() *watcher {
+	w := &watcher{now: start}
+	env := &kube.Env{Cluster: "east", Now: func() time.Time { return w.now }, Events: w}
+	env.Relist = func(reason, _ string) { w.relists = append(w.relists, reason) }
+	w.Heartbeat = New(env, "me")
+	return w
+}
+
+func lease(holder string, renewed metav1.MicroTime) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, &renewed
+	return l
+}
+
+// TestRenewalsOnlyGoForward: one that is not later than the last is none to others, whatever the clock does.
+func TestRenewalsOnlyGoForward(t *testing.T) {
+	last := after(0)
+	for _, now := range []time.Duration{-time.Hour, 0, time.Nanosecond, time.Second} {
+		if said := next(start.Add(now), &last); !last.Before(&said) || now < time.Second && said.Sub(last.Time) != time.Microsecond {
+			t.Errorf("%v: %v after %v", now, said, last)
+		}
+	}
+	if said := next(start, nil); !said.Equal(&last) {
+		t.Errorf("the first one says %v", said)
+	}
+}
+
+// TestFreshByOwnRenewalsOfLate: a watch may be slower than renewals are, but not so slow that it shows the hub as it was.
+func TestFreshByOwnRenewalsOfLate(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		behind time.Duration
+		fresh  bool
+	}{{"at once", 0, true}, {"by one renewal", 10 * time.Second, true}, {"by less than half of the duration", 19 * time.Second, true}, {"by half of it", 20 * time.Second, false}, {"by far", time.Minute, false}} {
+		w := newWatcher()
+		for d := time.Duration(0); d < 5*time.Minute; d += 10 * time.Second {
+			w.now = start.Add(d)
+			w.remember(after(d))
+			for e := time.Duration(0); e < 10*time.Second; e += time.Second {
+				w.now = start.Add(d + e)
+				if shown := d + e - c.behind; shown >= 0 {
+					w.note("east", lease("me", after(shown.Truncate(10*time.Second))))
+				}
+			}
+		}
+		if w.Fresh() != c.fresh {
+			t.Errorf("late %s: fresh %v", c.what, w.Fresh())
+		}
+	}
+}
+
+// TestWhatIsNoSightOfTheHub: another's renewal, an own one that came back from a backup, and none at all.
+func TestWhatIsNoSightOfTheHub(t *testing.T) {
+	w := newWatcher()
+	w.remember(after(0))
+	w.now = start.Add(10 * time.Second)
+	w.remember(after(10 * time.Second))
+	w.note("east", lease("me", after(10*time.Second)))
+	seen := w.HubSeen()
+	w.now = start.Add(12 * time.Second)
+	for what, l := range map[string]*coordinationv1.Lease{
+		"a clone's": lease("clone", after(11*time.Second)), "a backup's": lease("me", after(0)), "none": nil, "an empty one": {}, "the same": lease("me", after(10*time.Second)),
+	} {
+		if w.note("east", l); !w.HubSeen().Equal(seen) {
+			t.Errorf("%s counts", what)
+		}
+	}
+	w.now = seen.Add(40 * time.Second)
+	if w.Fresh() {
+		t.Error("fresh after a Lease's duration")
+	}
+}
+
+// TestHubSilent: only renewals that were taken and not shown count, for longer than a duration; a hub that was away was not silent.
+func TestHubSilent(t *testing.T) {
+	w := newWatcher()
+	w.now = start.Add(time.Hour) // it was away
+	w.remember(after(time.Hour))
+	for range 4 { // taken at 0, 10, 20 and 30 s
+		w.suspect()
+		w.now = w.now.Add(10 * time.Second)
+	}
+	w.suspect()
+	if len(w.relists) > 0 {
+		t.Fatalf("relisted after %v", 40*time.Second)
+	}
+	w.now = w.now.Add(time.Second)
+	if w.suspect(); len(w.relists) != 1 {
+		t.Fatal("not relisted after 41 s")
+	}
+	w.remember(after(2 * time.Hour))
+	w.note("east", lease("me", after(2*time.Hour)))
+	if w.suspect(); len(w.relists) != 1 {
+		t.Error("relisted though the hub shows renewals again")
+	}
+}
+
+// TestWhichOfTwoClonesKeepsStill: the one that found the other when it began, once that has renewed twice; also after the other's restart.
+func TestWhichOfTwoClonesKeepsStill(t *testing.T) {
+	const duration = 40 * time.Second
+	for _, c := range []struct {
+		what        string
+		predecessor string
+		holders     []string // ten seconds apart; "" for nobody
+		still       bool
+	}{
+		{"one renewal of a leader that has just lost", "old", []string{"old"}, false},
+		{"an elder one", "old", []string{"old", "old"}, true},
+		{"a younger one", "", []string{"new", "new", "new"}, false},
+		{"an elder one that restarts", "old", []string{"old", "old", "old2"}, true},
+		{"an elder one that has stopped", "old", []string{"old", "old", "", "", "", ""}, false},
+		{"a younger one after an elder one has stopped", "old", []string{"old", "old", "", "", "", "", "new", "new"}, false},
+	} {
+		r, now := rival{}, start
+		for _, holder := range c.holders {
+			now = now.Add(10 * time.Second)
+			if holder != "" {
+				r = r.saw(holder, now, now, duration, c.predecessor)
+				r = r.saw(holder, now, now, duration, c.predecessor) // the same, shown twice
+			}
+		}
+		if got := r.rules(now, duration); got != c.still {
+			t.Errorf("%s: keeps still %v", c.what, got)
+		}
+	}
+}
+
+// TestANewcomerKeepsStill until its predecessor would have renewed twice, were it an elder one that lives.
+func TestANewcomerKeepsStill(t *testing.T) {
+	const every = 10 * time.Second
+	for _, c := range []struct {
+		what        string
+		predecessor string
+		renews      []time.Duration // the predecessor, after the first sight of an own renewal
+		at          time.Duration
+		still       bool
+	}{
+		{"nobody held the Lease", "", nil, 0, false},
+		{"its own one that has ended, at first", "old", nil, 11 * time.Second, true},
+		{"and then", "old", nil, 12 * time.Second, false},
+		{"it renewed once", "old", []time.Duration{9 * time.Second}, 20 * time.Second, true},
+		{"a leader's last one", "old", []time.Duration{9 * time.Second}, 21 * time.Second, false},
+		{"it lives", "old", []time.Duration{9 * time.Second, 19 * time.Second}, 50 * time.Second, true},
+	} {
+		r := rival{}
+		for _, d := range c.renews {
+			r = r.saw("old", start.Add(d), start.Add(d), 40*time.Second, c.predecessor)
+		}
+		now := start.Add(c.at)
+		if got := r.rules(now, 40*time.Second) || r.mayCome(start, now, every, c.predecessor); got != c.still {
+			t.Errorf("%s: keeps still %v", c.what, got)
+		}
+	}
+	if w := newWatcher(); !w.Still() {
+		t.Error("it publishes before it has been seen to renew")
+	}
+}
+
+// TestRivalIsToldOnce, and nobody's renewals before the own first one are a rival's.
+func TestRivalIsToldOnce(t *testing.T) {
+	w := newWatcher()
+	w.predecessor = "other"
+	w.watchRival(lease("other", after(0)))
+	if w.rival.renewals != 0 {
+		t.Error("a predecessor is a rival")
+	}
+	w.remember(after(0))
+	w.note("east", lease("me", after(0)))
+	for i := range 5 {
+		w.now = start.Add(time.Duration(i+1) * time.Second)
+		w.watchRival(lease("other", metav1.NewMicroTime(w.now)))
+		w.watchRival(lease("me", metav1.NewMicroTime(w.now)))
+	}
+	if !w.Rival() || w.events != 1 {
+		t.Errorf("keeps still %v, told %d times", w.Rival(), w.events)
+	}
+}
+
+// TestMissed: since when, as long as it is asked for.
+func TestMissed(t *testing.T) {
+	w := newWatcher()
+	for _, step := range []struct{ after, since time.Duration }{{0, 0}, {50 * time.Second, 0}, {60 * time.Second, 0}, {121 * time.Second, 121 * time.Second}} {
+		w.now = start.Add(step.after)
+		if got := w.missed("web.shop.west").Sub(start); got != step.since {
+			t.Errorf("after %v: missed since %v, want %v", step.after, got, step.since)
+		}
+	}
+}

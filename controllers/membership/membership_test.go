@@ -1,0 +1,229 @@
+package membership
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+func eachItem(list client.ObjectList, do func(client.Object)) error {
+	return meta.EachListItem(list, func(o runtime.Object) error { do(o.(client.Object)); return nil })
+}
+
+// TestForcedLeavingAsksNoHub, and this cluster does not come back by itself.
+func TestForcedLeavingAsksNoHub(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	w.wish(t, clusterset.LeavingForced)
+	w.hubRefuses = errors.New("no such host")
+	g := w.gate()
+	if err := g.Enter(t.Context()); !errors.Is(err, ErrLeft) {
+		t.Fatal(err)
+	}
+	if wrong := w.gone(t); len(wrong) > 0 || w.property(t, clusterset.PropertySet) != "" {
+		t.Errorf("%v, a member of %q", wrong, w.property(t, clusterset.PropertySet))
+	}
+	if s := get[*corev1.Secret](t, w.local, kube.SystemNamespace, clusterset.SecretHub); len(s.Data["token"]) > 0 {
+		t.Error("it knows its token still")
+	}
+	w.hubRefuses = nil // and it holds the claim on
+	if err := g.Enter(t.Context()); !errors.Is(err, ErrLeft) {
+		t.Errorf("it came back: %v", err)
+	}
+}
+
+// TestWaysOut: whoever cannot leave, or join, is told what to do.
+func TestWaysOut(t *testing.T) {
+	gone := apierrors.NewUnauthorized("token has expired")
+	for _, c := range []struct {
+		what   string
+		change func(t *testing.T, w *world)
+		says   string
+	}{
+		{"leaving, evicted before anything was withdrawn", func(t *testing.T, w *world) { w.settled(t); w.wish(t, "true"); w.hubRefuses = gone }, "it was evicted"},
+		{"leaving, the hub is away", func(t *testing.T, w *world) { w.settled(t); w.wish(t, "true"); w.hubRefuses = errors.New("no route") }, "leaving=force"},
+		{"leaving, the hub is away since the withdrawal", func(t *testing.T, w *world) {
+			w.settled(t)
+			w.wish(t, clusterset.LeavingWithdrawn)
+			w.hubRefuses = errors.New("no route")
+		}, "leaving=force"},
+		{"another id", func(t *testing.T, w *world) { w.settled(t); w.id(t, "west") }, "begins anew"},
+		{"no claim", func(t *testing.T, w *world) { w.drop(t) }, "kubectl clusterset join"},
+		{"the hub is away", func(_ *testing.T, w *world) { w.hubRefuses = errors.New("no route") }, "no route"},
+	} {
+		t.Run(strings.ReplaceAll(c.what, " ", "_"), func(t *testing.T) {
+			w := newWorld(t)
+			c.change(t, w)
+			set := w.property(t, clusterset.PropertySet)
+			err := w.gate().Enter(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+			if got := w.property(t, clusterset.PropertySet); got != set {
+				t.Errorf("membership was %q, and is %q", set, got)
+			}
+		})
+	}
+}
+
+func (w *world) id(t *testing.T, value string) {
+	t.Helper()
+	id := get[*aboutv1beta1.ClusterProperty](t, w.local, "", clusterset.PropertyID)
+	id.Spec.Value = value
+	if err := w.local.Update(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) drop(t *testing.T) {
+	t.Helper()
+	if err := w.hub.Delete(t.Context(), get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheFirstJoinWaitsForItsPolicy: the policy that wants an id learns of a new one by a watch, and says no until then.
+func TestTheFirstJoinWaitsForItsPolicy(t *testing.T) {
+	w := newWorld(t)
+	w.membersHere = 3
+	if err := w.gate().Enter(t.Context()); err != nil || w.property(t, clusterset.PropertySet) != "blue" {
+		t.Errorf("%v, a member of %q", err, w.property(t, clusterset.PropertySet))
+	}
+}
+
+// TestAnEvictedMemberLeaves: once its records are withdrawn, a hub that refuses it has done the rest.
+func TestAnEvictedMemberLeaves(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	w.wish(t, clusterset.LeavingWithdrawn)
+	w.drop(t)
+	if err := w.gate().Enter(t.Context()); !errors.Is(err, ErrLeft) {
+		t.Error(err)
+	}
+}
+
+// TestID3TheClaim: who may use a ClusterProfile.
+func TestID3TheClaim(t *testing.T) {
+	profile := func(change func(*inventoryv1alpha1.ClusterProfile)) *inventoryv1alpha1.ClusterProfile {
+		p := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+		change(p)
+		return p
+	}
+	holder := func(uid string) func(*inventoryv1alpha1.ClusterProfile) {
+		return func(p *inventoryv1alpha1.ClusterProfile) { p.Annotations[clusterset.AnnotationClusterUID] = uid }
+	}
+	going := metav1.NewTime(at)
+	for _, c := range []struct {
+		what    string
+		profile *inventoryv1alpha1.ClusterProfile
+		mine    bool
+		says    string
+	}{
+		{"none", nil, false, "was evicted; kubectl clusterset join"},
+		{"free", profile(func(*inventoryv1alpha1.ClusterProfile) {}), false, ""},
+		{"mine", profile(holder("uid")), true, ""},
+		{"another's", profile(holder("other")), false, "held by another cluster"},
+		{"going", profile(func(p *inventoryv1alpha1.ClusterProfile) { p.DeletionTimestamp = &going; holder("uid")(p) }), false, "is being deleted"},
+		{"left", profile(func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Annotations[clusterset.AnnotationLeft] = "true"
+			holder("uid")(p)
+		}), false, "has left"},
+	} {
+		mine, err := claim(c.profile, "east", "blue", "uid")
+		if mine != c.mine || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: mine %v, %v", c.what, mine, err)
+		}
+	}
+}
+
+// TestP3TheMirror: all properties by name, but for those that the inventory cannot hold, which are told.
+func TestP3TheMirror(t *testing.T) {
+	property := func(name, value string) (p aboutv1beta1.ClusterProperty) {
+		p.Name, p.Spec.Value = name, value
+		return p
+	}
+	fits, long := strings.Repeat("é", 1024), strings.Repeat("é", 1025)
+	out, told := mirror([]aboutv1beta1.ClusterProperty{property("z", fits), property("long", long), property("a", "1")})
+	if len(out) != 2 || out[0].Name != "a" || out[1].Name != "z" || out[1].Value != fits || len(told) != 1 || told[0].Name != "long" {
+		t.Errorf("%d mirrored, %d told", len(out), len(told))
+	}
+}
+
+func TestID2WhoIsOutside(t *testing.T) {
+	set := aboutv1beta1.ClusterProperty{ObjectMeta: named("", clusterset.PropertySet)}
+	leaving := *set.DeepCopy()
+	leaving.Annotations = map[string]string{clusterset.AnnotationLeaving: "true"}
+	other := aboutv1beta1.ClusterProperty{ObjectMeta: named("", "region.example.com")}
+	for _, c := range []struct {
+		in   []aboutv1beta1.ClusterProperty
+		says string
+	}{{nil, "is gone"}, {[]aboutv1beta1.ClusterProperty{other}, "is gone"}, {[]aboutv1beta1.ClusterProperty{other, set}, ""}, {[]aboutv1beta1.ClusterProperty{leaving}, "is to leave"}} {
+		if why := outside(c.in); !strings.Contains(why, c.says) || c.says == "" && why != "" {
+			t.Errorf("%q, want %q", why, c.says)
+		}
+	}
+}
+
+type told []string
+
+func (e *told) Event(_ runtime.Object, _, reason, _ string) { *e = append(*e, reason) }
+
+// TestStanding: a refusal is told once it has lasted, once, also over a restart of the agent; and ends with the first answer.
+func TestStanding(t *testing.T) {
+	w := newWorld(t)
+	now, events := at, &told{}
+	s := &Standing{Local: w.local, Now: func() time.Time { return now }, Events: events}
+	unauthorized := apierrors.NewUnauthorized("")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "east", nil)
+	for i, step := range []struct {
+		after  time.Duration
+		answer error
+		anew   bool
+		lease  bool
+		events int
+	}{
+		{0, nil, false, false, 0},
+		{0, unauthorized, false, false, 0},
+		{50 * time.Second, forbidden, false, false, 0},
+		{time.Second, nil, false, false, 0}, // an API server that was starting
+		{0, forbidden, false, false, 0},
+		{59 * time.Second, errors.New("timeout"), false, false, 0},
+		{2 * time.Second, errors.New("timeout"), false, false, 0}, // says nothing
+		{0, unauthorized, false, true, 1},
+		{time.Hour, unauthorized, false, true, 1},
+		{0, unauthorized, true, true, 1},
+		{2 * time.Minute, unauthorized, false, true, 1},
+		{time.Second, nil, false, false, 1},
+		{0, unauthorized, false, false, 1},
+		{time.Minute, unauthorized, false, true, 2},
+		{0, nil, true, false, 2}, // an agent that starts when it is over
+	} {
+		now = now.Add(step.after)
+		if step.anew {
+			s = &Standing{Local: w.local, Now: s.Now, Events: events}
+		}
+		s.Answered(t.Context(), step.answer)
+		lease := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused)
+		if (lease != nil) != step.lease || len(*events) != step.events {
+			t.Fatalf("step %d: Lease %v, Events %v", i, lease != nil, *events)
+		}
+		if lease != nil && !strings.Contains(lease.Annotations[clusterset.AnnotationRefused], "join --renew") {
+			t.Fatalf("step %d: %q", i, lease.Annotations)
+		}
+	}
+}

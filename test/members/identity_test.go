@@ -1,0 +1,174 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// throughout looks at the endpoints of a name until the function that it returns is called, which tells when and why they were not right.
+func (m *member) throughout(t *testing.T, ns, name string, wrong func(got map[string]bool) bool) func() []string {
+	ctx, end := context.WithCancel(t.Context())
+	var bad []string
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			if got, err := m.endpoints(ctx, ns, name); err == nil && wrong(got) {
+				bad = append(bad, fmt.Sprintf("%s %v", time.Now().Format("15:04:05.000"), got))
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	return func() []string {
+		end()
+		watching.Wait()
+		return bad
+	}
+}
+
+// clone is another cluster that is r as it is now, but for one thing: it serves web from elsewhere.
+func (j *joining) clone(t *testing.T, ns string) *member {
+	t.Helper()
+	snapshot, err := j.r.Cluster.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone := &member{&lab.Member{ID: "clone", Cluster: lab.Run(t, lab.Options{})}, nil}
+	if err := clone.Cluster.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if clone.Client, err = admin(clone.Cluster); err != nil {
+		t.Fatal(err)
+	}
+	svc := service(ns, "web")
+	if err := clone.Delete(t.Context(), slice(svc, "web-1")); err != nil {
+		t.Fatal(err)
+	}
+	clone.create(t, slice(svc, "web-2", "10.9.9.9"))
+	return clone
+}
+
+// TestAClone: a cluster with the same UID and the same credentials, and other endpoints. The one that began later keeps still and says so,
+// also after the elder one's agent was restarted; at no moment is what the elder exports gone elsewhere, or what the clone has there.
+func TestAClone(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	p, r := j.members["p"], j.r
+	ns := j.namespace(t, "p")
+	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	if err := r.Agent.UntilReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.exported(t, service(ns, "web"), "10.3.0.1")
+	p.wantEndpoints(t, ns, "web", "r/http/10.3.0.1:8080")
+
+	clone := j.clone(t, ns)
+	wrong := p.throughout(t, ns, "web", func(got map[string]bool) bool { return !got["r/http/10.3.0.1:8080"] || got["r/http/10.9.9.9:8080"] })
+	local, err := clone.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := j.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-r", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.agentWith(t, local, hub, "r", lab.HubNamespace)
+	clone.wantEvent(t, "clusterset-system", "clusterset-system", "RivalAgent")
+	r.wantEvent(t, "clusterset-system", "clusterset-system", "RivalAgent")
+	svc := service(ns, "web")
+	r.create(t, slice(svc, "web-3", "10.3.0.3"))
+	both := []string{"r/http/10.3.0.1:8080", "r/http/10.3.0.3:8080"}
+	p.wantEndpoints(t, ns, "web", both...)
+
+	r.Agent.Kill() // who starts again is not the later one for that
+	if err := r.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.create(t, slice(svc, "web-4", "10.3.0.4"))
+	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	time.Sleep(25 * time.Second) // nothing to wait for: nothing may happen
+	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	if bad := wrong(); len(bad) > 0 {
+		t.Errorf("p saw another set %d times: %v", len(bad), bad[:min(len(bad), 5)])
+	}
+}
+
+// TestAMemberThatTheHubRefusesSaysSo: by an Event and by Ready of its exports, until the hub takes its word again; imports stay.
+func TestAMemberThatTheHubRefusesSaysSo(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	p, r := j.members["p"], j.r
+	ns := j.namespace(t, "p")
+	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
+	p.exported(t, service(ns, "web"), "10.1.0.1")
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	r.exported(t, service(ns, "mine"), "10.3.0.1")
+	r.wantCondition(t, ns, "mine", exported, "True", "Exported")
+	r.wantImport(t, ns, "web", ready("p"))
+
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "mcs-r"}}
+	if err := j.hub.Delete(t.Context(), account); err != nil { // its tokens are none from now on
+		t.Fatal(err)
+	}
+	time.Sleep(30 * time.Second) // not at once: an API server that starts refuses, too
+	r.wantCondition(t, ns, "mine", exported, "True", "Exported")
+	time.Sleep(30 * time.Second)
+	c := r.wantCondition(t, ns, "mine", exported, metav1.ConditionUnknown, string(mcsv1beta1.ServiceExportReasonPending))
+	if !strings.Contains(c.Message, "join --renew") {
+		t.Errorf("it does not say what to do: %s", c.Message)
+	}
+	r.wantEvent(t, "clusterset-system", "clusterset-system", "CredentialsRefused")
+	r.wantImport(t, ns, "web", ready("p"))
+
+	r.Agent.Kill()
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	r.wantCondition(t, ns, "mine", exported, "True", "Exported")
+}
+
+// TestForcedLeavingSticks: where the hub is away, a cluster can leave without it, and does not come back by itself when it can see the
+// hub again; the hub's admin evicts it there.
+func TestForcedLeavingSticks(t *testing.T) {
+	t.Parallel()
+	j := joiningSet(t)
+	p, r := j.members["p"], j.r
+	ns := j.namespace(t, "p")
+	r.create(t, &corev1.Namespace{ObjectMeta: objectMeta(ns)})
+	p.exported(t, service(ns, "web"), "10.1.0.1")
+	j.claim(t, "r")
+	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
+	r.wantImport(t, ns, "web", ready("p"))
+	j.Hub.KillAPIServer()
+	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
+		p.Annotations = map[string]string{clusterset.AnnotationLeaving: clusterset.LeavingForced}
+	})
+	r.wantNoImport(t, ns, "web")
+	eventually(t, "the membership ends", func() error {
+		if got := r.property(t, clusterset.PropertySet); got != nil {
+			return fmt.Errorf("%+v", got.ObjectMeta)
+		}
+		return nil
+	})
+	if err := j.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(100 * time.Millisecond) {
+		if got := r.property(t, clusterset.PropertySet); got != nil {
+			t.Fatalf("a member again: %+v", got)
+		}
+	}
+}
