@@ -40,7 +40,7 @@ import (
 type agentFlags struct {
 	kubeconfig, hubKubeconfig, hubNamespace string
 	cluster, reserved                       string
-	metrics, probes                         string
+	metrics, probes, pprof                  string
 }
 
 func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error) {
@@ -52,6 +52,7 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 	flags.StringVar(&f.reserved, "reserved-cidrs", "", "comma-separated ranges in which no other cluster may have endpoints, such as this cluster's nodes")
 	flags.StringVar(&f.metrics, "metrics-bind-address", ":8080", "where /metrics is served; 0: nowhere")
 	flags.StringVar(&f.probes, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0: nowhere")
+	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "where /debug/pprof is served, to whoever asks; 0: nowhere")
 	if err := flags.Parse(args); err != nil {
 		return f, nil, err
 	}
@@ -166,6 +167,7 @@ func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options
 		Scheme:                 agent.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
+		PprofBindAddress:       f.pprof,
 		LeaderElection:         true,
 		LeaderElectionResourceLockInterface: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},

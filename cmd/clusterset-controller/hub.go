@@ -27,6 +27,7 @@ import (
 type hubFlags struct {
 	kubeconfig, namespace string
 	metrics, probes       string
+	pprof                 string
 }
 
 func parseHub(args []string) (f hubFlags, err error) {
@@ -35,6 +36,7 @@ func parseHub(args []string) (f hubFlags, err error) {
 	flags.StringVar(&f.namespace, "hub-namespace", "", "the clusterset's namespace (required)")
 	flags.StringVar(&f.metrics, "metrics-bind-address", ":8080", "where /metrics is served; 0: nowhere")
 	flags.StringVar(&f.probes, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0: nowhere")
+	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "where /debug/pprof is served, to whoever asks; 0: nowhere")
 	if err := flags.Parse(args); err != nil {
 		return f, err
 	}
@@ -116,6 +118,7 @@ func hubOptions(f hubFlags, cfg *rest.Config) (ctrl.Options, error) {
 		Scheme:                 hub.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
+		PprofBindAddress:       f.pprof,
 		LeaderElection:         true,
 		LeaderElectionResourceLockInterface: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},

@@ -2,9 +2,12 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -15,27 +18,36 @@ type AgentOptions struct {
 	Env                                                []string // KEY=VALUE, beside this process's own
 }
 
-// Agent is a running clusterset-controller agent.
+// Agent is a running clusterset-controller: an agent, or the hub's.
 type Agent struct {
-	bin           *Binaries
-	binary        string
-	options       AgentOptions
-	dir           string
-	probe, metric *Port
-	proc          *process
+	bin                  *Binaries
+	binary, name         string
+	args, env            []string
+	dir                  string
+	probe, metric, pprof *Port
+	proc                 *process
 }
 
 // StartAgent runs the agent of a member. It returns when the process lives; Ready tells when its controllers run.
 func StartAgent(ctx context.Context, binary string, o AgentOptions) (*Agent, error) {
-	bin, err := Find(ctx)
-	if err != nil {
+	args := append([]string{"agent", "--kubeconfig", o.Kubeconfig, "--hub-kubeconfig", o.HubKubeconfig, "--hub-namespace", o.HubNamespace,
+		"--cluster-id", o.ClusterID}, o.Args...)
+	return startController(ctx, &Agent{binary: binary, name: "agent " + o.ClusterID, args: args, env: o.Env})
+}
+
+// StartHubController runs what keeps a clusterset on its hub. It returns when the process lives.
+func StartHubController(ctx context.Context, binary, kubeconfig, namespace string) (*Agent, error) {
+	return startController(ctx, &Agent{binary: binary, name: "hub " + namespace, args: []string{"hub", "--kubeconfig", kubeconfig, "--hub-namespace", namespace}})
+}
+
+func startController(ctx context.Context, a *Agent) (_ *Agent, err error) {
+	if a.bin, err = Find(ctx); err != nil {
 		return nil, err
 	}
-	a := &Agent{bin: bin, binary: binary, options: o}
 	if a.dir, err = os.MkdirTemp("", "clusterset-lab-agent-"); err != nil {
 		return nil, err
 	}
-	for _, p := range []**Port{&a.probe, &a.metric} {
+	for _, p := range []**Port{&a.probe, &a.metric, &a.pprof} {
 		if *p, err = ReservePort(); err != nil {
 			a.Stop()
 			return nil, err
@@ -49,12 +61,10 @@ func StartAgent(ctx context.Context, binary string, o AgentOptions) (*Agent, err
 }
 
 // Start starts it again after Kill or Terminate.
-func (a *Agent) Start(ctx context.Context) error {
-	o := a.options
-	args := append([]string{"agent", "--kubeconfig", o.Kubeconfig, "--hub-kubeconfig", o.HubKubeconfig, "--hub-namespace", o.HubNamespace,
-		"--cluster-id", o.ClusterID, "--health-probe-bind-address", a.probe.Addr(), "--metrics-bind-address", a.metric.Addr()}, o.Args...)
-	var err error
-	a.proc, err = spawn(a.bin, "agent "+o.ClusterID, filepath.Join(a.dir, "agent.log"), []string{a.dir}, o.Env, a.binary, args...)
+func (a *Agent) Start(context.Context) (err error) {
+	args := append(slices.Clone(a.args), "--health-probe-bind-address", a.probe.Addr(), "--metrics-bind-address", a.metric.Addr(),
+		"--pprof-bind-address", a.pprof.Addr())
+	a.proc, err = spawn(a.bin, a.name, filepath.Join(a.dir, "agent.log"), []string{a.dir}, a.env, a.binary, args...)
 	return err
 }
 
@@ -74,6 +84,23 @@ func (a *Agent) Metrics() string {
 	_, body := fetch("http://" + a.metric.Addr() + "/metrics")
 	return body
 }
+
+// Profile is one of /debug/pprof, as text.
+func (a *Agent) Profile(name string) (string, error) { return profile(a.pprof, name) }
+
+func profile(port *Port, name string) (string, error) {
+	code, body := fetch("http://" + port.Addr() + "/debug/pprof/" + name)
+	if code != http.StatusOK {
+		return "", fmt.Errorf("profile %s: %d %s", name, code, body)
+	}
+	return body, nil
+}
+
+// Pause stops it where it stands: its connections stay open and silent.
+func (a *Agent) Pause() error { return a.proc.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (a *Agent) Resume() error { return a.proc.signal(syscall.SIGCONT) }
 
 // PID is its process.
 func (a *Agent) PID() int { return a.proc.pid }
@@ -104,5 +131,6 @@ func (a *Agent) Stop() {
 	a.proc.kill()
 	a.probe.Release()
 	a.metric.Release()
+	a.pprof.Release()
 	_ = os.RemoveAll(a.dir)
 }
