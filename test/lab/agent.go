@@ -61,10 +61,13 @@ func startController(ctx context.Context, a *Agent) (_ *Agent, err error) {
 }
 
 // Start starts it again after Kill or Terminate.
-func (a *Agent) Start(context.Context) (err error) {
+func (a *Agent) Start(context.Context) error { return a.StartAs(a.binary) }
+
+// StartAs is Start with another program, which has the same flags.
+func (a *Agent) StartAs(binary string, env ...string) (err error) {
 	args := append(slices.Clone(a.args), "--health-probe-bind-address", a.probe.Addr(), "--metrics-bind-address", a.metric.Addr(),
 		"--pprof-bind-address", a.pprof.Addr())
-	a.proc, err = spawn(a.bin, a.name, filepath.Join(a.dir, "agent.log"), []string{a.dir}, a.env, a.binary, args...)
+	a.proc, err = spawn(a.bin, a.name, filepath.Join(a.dir, "agent.log"), []string{a.dir}, append(slices.Clone(a.env), env...), binary, args...)
 	return err
 }
 
