@@ -111,18 +111,22 @@ func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
 // share judges one cluster's part in an answer; why is empty where it is right.
 func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why string) {
 	p := pair{a.Member, cluster}
-	if len(got) > 0 && o.mustBeGone(p, a.Sent) {
+	if len(got) > 0 && o.mustBeGone(p, a.Sent) && !o.before(n, p, a.Received) {
 		return fmt.Sprintf("%s of %s, which was not heard of for %v", join(got), cluster, a.Sent.Sub(o.leases[cluster].latest))
 	}
 	at := o.find(n, p, a, func(v *value) bool { return slices.Equal(v.addresses, got) })
 	if at >= 0 {
 		n.seen[p] = at
-		if len(got) > 0 {
+		if len(got) > 0 && !o.mustBeGone(p, a.Sent) {
 			o.returned(n, p, a.Received)
 		}
 		return ""
 	}
 	if len(got) == 0 && o.mayBeGone(p, a.Received) {
+		if again := n.again[p]; !again.IsZero() && o.leases[cluster].latest.Before(again.Add(-look)) {
+			delete(n.again, p)
+			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
+		}
 		o.gone(n, p, a.Received)
 		return ""
 	}
@@ -138,6 +142,17 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 	default:
 		return fmt.Sprintf("%s of %s is out of date for longer than %v: it is %s", join(got), cluster, o.bounds.Converge, join(latest.addresses))
 	}
+}
+
+// before tells whether endpoints that had gone came back just now: their cluster's renewal may be seen there before it is seen here.
+func (o *Oracle) before(n *name, p pair, now time.Time) bool {
+	if !n.missing[p] {
+		return false
+	}
+	if n.again[p].IsZero() {
+		n.again[p] = now
+	}
+	return now.Sub(n.again[p]) < look
 }
 
 // find is the oldest value that may be answered and that is so; -1 if there is none.

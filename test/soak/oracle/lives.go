@@ -10,6 +10,9 @@ type lease struct {
 	deaths           []time.Time
 }
 
+// look is how much later a renewal may be seen by who tells the oracle than by a member, on a busy machine.
+const look = 3 * time.Second
+
 type span struct{ from, to time.Time } // to is zero while it lasts
 
 // How a flapping member is damped (T3): of two deaths in memory it comes back at once; each further one makes it wait twice as long.
@@ -153,20 +156,28 @@ func (o *Oracle) Deaths(cluster string, now time.Time) (n int) {
 
 // gone and returned keep the figures, of names whose values do not change.
 func (o *Oracle) gone(n *name, p pair, at time.Time) {
-	if len(n.values[p.cluster]) != 2 || n.missing[p] {
+	delete(n.again, p)
+	if n.missing[p] {
 		return
 	}
 	n.missing[p] = true
-	o.Gone = append(o.Gone, at.Sub(o.leases[p.cluster].latest))
+	if len(n.values[p.cluster]) == 2 {
+		o.Gone = append(o.Gone, at.Sub(o.leases[p.cluster].latest))
+	}
 }
 
 func (o *Oracle) returned(n *name, p pair, at time.Time) {
 	if !n.missing[p] {
 		return
 	}
+	first := at
+	if again := n.again[p]; !again.IsZero() {
+		first = again
+	}
 	delete(n.missing, p)
+	delete(n.again, p)
 	l := o.leases[p.cluster]
-	if since := o.clear(p.member, p.cluster); !l.dead && !since.After(l.back) && l.wait(at) == 0 {
-		o.Returned = append(o.Returned, at.Sub(l.back))
+	if since := o.clear(p.member, p.cluster); len(n.values[p.cluster]) == 2 && !l.dead && !since.After(l.back) && l.wait(at) == 0 {
+		o.Returned = append(o.Returned, first.Sub(l.back))
 	}
 }

@@ -55,7 +55,8 @@ type name struct {
 	values   map[string][]*value // by cluster that publishes
 	seen     map[pair]int        // index of the oldest value that may still be answered
 	answered map[string]last
-	missing  map[pair]bool // endpoints of a cluster by reason of its death, for the figures
+	missing  map[pair]bool      // endpoints of a cluster by reason of its death
+	again    map[pair]time.Time // when they were back, as long as its Lease is not known to be renewed
 }
 
 // pair is who answers with whose.
@@ -108,7 +109,7 @@ func (o *Oracle) Bound(b Bounds) {
 func (o *Oracle) name(of string) *name {
 	n := o.names[of]
 	if n == nil {
-		n = &name{values: map[string][]*value{}, seen: map[pair]int{}, answered: map[string]last{}, missing: map[pair]bool{}}
+		n = &name{values: map[string][]*value{}, seen: map[pair]int{}, answered: map[string]last{}, missing: map[pair]bool{}, again: map[pair]time.Time{}}
 		o.names[of] = n
 		for _, c := range o.members {
 			n.values[c] = []*value{{due: time.Unix(0, 1)}}

@@ -149,6 +149,11 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.right(151, "c", "heads", "10.a", "10.b") // some see it later
 	s.right(160, "a", "heads", "10.a", "10.b") // of its own nobody loses sight
 	s.wrong("not heard of", 166, "c", "heads", "10.a", "10.b")
+	s.right(166, "c", "heads", "10.b")
+	s.right(167, "c", "heads", "10.a", "10.b") // its renewal may be seen there first
+	s.wrong("not heard of", 170.5, "c", "heads", "10.a", "10.b")
+	s.wrong("came at 00:02:47 and went", 171, "c", "heads", "10.b")
+	s.right(172, "c", "heads", "10.b")
 	s.right(166, "c", "web", "10.96.c")
 	if v, _ := s.ask(166, "c", "web", NameError); v != Wrong {
 		t.Error("an import goes with its exporters' lives")
