@@ -210,7 +210,7 @@ func (a *Agent) run(ctx context.Context) error {
 // start adds a controller with its local watches.
 func (a *Agent) start(c kube.Controller) error {
 	ctl, err := controller.New(c.Name, a.mgr, controller.Options{
-		Reconciler: quiet{c.Reconciler, backoff()}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: backoff(),
+		Reconciler: quiet{c.Reconciler, backoff(c.Name)}, MaxConcurrentReconciles: concurrency(c.Name), RateLimiter: backoff(c.Name),
 	})
 	if err != nil {
 		return err
@@ -288,9 +288,14 @@ func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	return res, err
 }
 
-// backoff of what failed: after a long outage nothing may wait for minutes.
-func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
+// backoff of what failed: after a long outage nothing may wait for minutes, and the heartbeat, by which the others send traffic here
+// again, for no longer than a person would.
+func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
+	most := 10 * time.Second
+	if name == "heartbeat" {
+		most = 2 * time.Second
+	}
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, most)
 }
 
 // recorder reports to the events API.
