@@ -24,8 +24,8 @@ const (
 
 // The values of annotationState.
 const (
-	live = "Live"
-	dead = "Dead"
+	stateLive = "Live"
+	stateDead = "Dead"
 )
 
 // LeaseName is that of the Lease for a source.
@@ -45,7 +45,7 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if err != nil {
 		return liveness.Sight{}
 	}
-	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[annotationState] == dead}
+	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: a[annotationState] == stateDead}
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
 			s.Deaths = append(s.Deaths, at)
@@ -64,9 +64,9 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, l liven
 	lease.Labels[liveness.LabelSource], lease.Labels[derived.LabelManagedBy] = cluster, kube.Manager
 	seconds, at := int32(l.Dead/time.Second), metav1.NewMicroTime(s.At)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &cluster, &seconds, &at
-	state := live
+	state := stateLive
 	if s.Dead {
-		state = dead
+		state = stateDead
 	}
 	var deaths []string
 	for _, d := range s.Deaths {

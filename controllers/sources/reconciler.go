@@ -157,14 +157,25 @@ func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordina
 	return r.Local.Update(ctx, lease)
 }
 
+// live is the condition of that type. It changes with the verdict only, not with what is seen meanwhile: a member that counts as dead may
+// renew again for minutes before it is let back (T3), and each change is a write of every copy and an Event.
+func live(s liveness.Sight, spec hubv1alpha1.LeaseSpec) metav1.Condition {
+	c := metav1.Condition{Type: hubv1alpha1.ConditionLive, Status: metav1.ConditionTrue, Reason: "Renewing", Message: "Its cluster renews its Lease on the hub."}
+	if !s.Dead {
+		return c
+	}
+	since := ""
+	if len(s.Deaths) > 0 {
+		since = " since " + s.Deaths[len(s.Deaths)-1].UTC().Format(time.RFC3339)
+	}
+	c.Status, c.Reason = metav1.ConditionFalse, endpoints.Expiry(spec.OnExpiry, spec.KeepLast)
+	c.Message = fmt.Sprintf("Its cluster counts as dead%s: it did not renew its Lease on the hub. What becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry: %s.", since, c.Reason)
+	return c
+}
+
 // say sets the condition Live on a member's copies. Those that were never dead bear none.
 func (r *reconciler) say(ctx context.Context, copies *hubv1alpha1.ServiceExportRecordList, s liveness.Sight, spec hubv1alpha1.LeaseSpec) error {
-	c := metav1.Condition{Type: hubv1alpha1.ConditionLive, Status: metav1.ConditionTrue, Reason: "Renewing", Message: "Its cluster renews its Lease on the hub."}
-	if s.Dead {
-		c.Status, c.Reason = metav1.ConditionFalse, endpoints.Expiry(spec.OnExpiry, spec.KeepLast)
-		c.Message = fmt.Sprintf("Its cluster has not renewed its Lease on the hub since %s. What becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry: %s.",
-			s.At.UTC().Format(time.RFC3339), c.Reason)
-	}
+	c := live(s, spec)
 	var errs []error
 	for i := range copies.Items {
 		rec := &copies.Items[i]

@@ -52,9 +52,11 @@ func flaps(ctx context.Context, s *stage) error {
 		each := float64(writes) / float64(len(names))
 		went, came := 0, 0
 		for _, c := range s.line.changed(m.ID, began) {
-			if c.there {
+			switch {
+			case c.cluster != s.c.ID:
+			case c.there:
 				came++
-			} else {
+			default:
 				went++
 			}
 		}
