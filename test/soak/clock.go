@@ -86,7 +86,7 @@ func clocks(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	const section = "B. A member's clock is off"
+	const section = "B. A member's clock is off, where its agent asks for the time: a process has no wall clock of its own"
 	since := time.Now()
 	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute, 0} {
 		s.oracle.Trouble(s.b.ID)
@@ -114,8 +114,9 @@ func clocks(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
+	s.found(section, "the clock of b", "", true, "10 minutes fast, then 10 minutes slow, then right again; each for %s", seconds(s.within()))
 	for _, m := range s.members {
-		s.keeps(section+": 10 minutes fast, then 10 minutes slow, then right again", m, since)
+		s.keeps(section, m, since)
 	}
 	return nil
 }

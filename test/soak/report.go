@@ -56,7 +56,7 @@ func report(w *world, a *asker, t *tally, findings []finding, raw string) string
 // shaken is the random phase.
 func shaken(p func(string, ...any), w *world, t *tally) {
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
-	p("Each lasts for up to two minutes, one in five beside another; users go on changing things. When it is mended, a change is made in every member, and " +
+	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
 		"all is right again when every name has the right answer everywhere.\n\n| fault | times |\n| --- | --- |")
 	sum := 0
 	for _, f := range slices.Sorted(maps.Keys(t.faults)) {
