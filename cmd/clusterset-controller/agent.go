@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -112,6 +111,15 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return err
 	}
+	logger.Info("starting", "version", version)
+	return again(ctx, logger, runAgent(ctx, f, local, host, reserved))
+}
+
+// runAgent runs from a manager's beginning to its end.
+func runAgent(ctx context.Context, f agentFlags, local *rest.Config, host string, reserved []netip.Prefix) error {
+	if err := reach(ctx, ctrl.Log, local, f.probes); err != nil {
+		return err
+	}
 	options, err := managerOptions(f, local, host)
 	if err != nil {
 		return err
@@ -134,24 +142,7 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("starting", "version", version)
-	err = mgr.Start(ctx)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	// It no longer leads: another replica does, or its API server is away for longer than the lease. All that it knows is to be read
-	// again, and a kubelet would make it wait longer with every restart.
-	logger.Error(err, "starting again")
-	select { // an error that comes again at once is no reason to do nothing else
-	case <-ctx.Done():
-		return nil
-	case <-time.After(time.Second):
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(self, os.Args, os.Environ())
+	return mgr.Start(ctx)
 }
 
 func managerOptions(f agentFlags, local *rest.Config, host string) (ctrl.Options, error) {

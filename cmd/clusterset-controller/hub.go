@@ -1,12 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"os"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,6 +68,15 @@ func hubCommand(args []string) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	labelMetrics(map[string]string{"clusterset": f.namespace}) // ID6
+	logger.Info("starting", "version", version)
+	return again(ctx, logger, runHub(ctx, f, cfg))
+}
+
+// runHub runs from a manager's beginning to its end.
+func runHub(ctx context.Context, f hubFlags, cfg *rest.Config) error {
+	if err := reach(ctx, ctrl.Log, cfg, f.probes); err != nil {
+		return err
+	}
 	options, err := hubOptions(f, cfg)
 	if err != nil {
 		return err
@@ -88,18 +97,7 @@ func hubCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("starting", "version", version)
-	err = mgr.Start(ctx)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	// It no longer leads; see agentCommand.
-	logger.Error(err, "starting again")
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(self, os.Args, os.Environ())
+	return mgr.Start(ctx)
 }
 
 // hubOptions elect a leader for each clusterset by itself, and let it see that clusterset alone (P6).
