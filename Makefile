@@ -35,6 +35,11 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/cli/...
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
 
+.PHONY: soak
+soak: build ## scenarios, then random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md
+	$(GO) build -o bin/soak ./test/soak
+	bin/soak -duration $(or $(DURATION),60m) -seed $(or $(SEED),0) -log bin/soak.log -out docs/reliability.md
+
 .PHONY: model
 model: ## a million random inputs of Merge beside its model
 	$(GO) test -count=1 -timeout 60m ./controllers/decide/conflict -merges 1000000

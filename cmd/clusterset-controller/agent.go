@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -37,7 +36,7 @@ import (
 type agentFlags struct {
 	kubeconfig, hubKubeconfig, hubNamespace string
 	cluster, reserved                       string
-	metrics, probes                         string
+	metrics, probes, pprof                  string
 }
 
 func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error) {
@@ -49,6 +48,7 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 	flags.StringVar(&f.reserved, "reserved-cidrs", "", "comma-separated ranges in which no other cluster may have endpoints, such as this cluster's nodes")
 	flags.StringVar(&f.metrics, "metrics-bind-address", ":8080", "where /metrics is served; 0: nowhere")
 	flags.StringVar(&f.probes, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0: nowhere")
+	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "where /debug/pprof is served, to whoever asks; 0: nowhere")
 	if err := flags.Parse(args); err != nil {
 		return f, nil, err
 	}
@@ -88,8 +88,9 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("this cluster: %w", err)
 	}
-	if err := await(ctx, local, "this cluster", f.probes); err != nil || ctx.Err() != nil {
-		return err
+	logger := textlogger.NewLogger(textlogger.NewConfig())
+	if err := reach(ctx, logger, local, f.probes); err != nil {
+		return again(ctx, logger, err)
 	}
 	given := f.cluster != ""
 	for f.cluster == "" {
@@ -103,7 +104,7 @@ func agentCommand(args []string) error {
 		case <-time.After(2 * time.Second):
 		}
 	}
-	logger := textlogger.NewLogger(textlogger.NewConfig()).WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
+	logger = logger.WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	labelMetrics(map[string]string{"cluster": f.cluster, "clusterset": f.hubNamespace}) // ID6
@@ -136,23 +137,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	logger.Info("starting", "version", version)
-	err = mgr.Start(ctx)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	// It no longer leads, or its membership has changed. All that it knows is to be read again, and a kubelet would make it wait longer with
-	// every restart.
-	logger.Error(err, "starting again")
-	select { // an error that comes again at once is no reason to do nothing else
-	case <-ctx.Done():
-		return nil
-	case <-time.After(time.Second):
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(self, os.Args, os.Environ())
+	return again(ctx, logger, mgr.Start(ctx))
 }
 
 func managerOptions(f agentFlags) ctrl.Options {
@@ -160,6 +145,7 @@ func managerOptions(f agentFlags) ctrl.Options {
 		Scheme:                 agent.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
+		PprofBindAddress:       f.pprof,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{

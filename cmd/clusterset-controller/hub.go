@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"syscall"
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -22,6 +20,7 @@ import (
 type hubFlags struct {
 	kubeconfig, namespace string
 	metrics, probes       string
+	pprof                 string
 }
 
 func parseHub(args []string) (f hubFlags, err error) {
@@ -30,6 +29,7 @@ func parseHub(args []string) (f hubFlags, err error) {
 	flags.StringVar(&f.namespace, "hub-namespace", "", "the clusterset's namespace (required)")
 	flags.StringVar(&f.metrics, "metrics-bind-address", ":8080", "where /metrics is served; 0: nowhere")
 	flags.StringVar(&f.probes, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0: nowhere")
+	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "where /debug/pprof is served, to whoever asks; 0: nowhere")
 	if err := flags.Parse(args); err != nil {
 		return f, err
 	}
@@ -61,8 +61,8 @@ func hubCommand(args []string) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	labelMetrics(map[string]string{"clusterset": f.namespace}) // ID6
-	if err := await(ctx, cfg, "the hub", f.probes); err != nil || ctx.Err() != nil {
-		return err
+	if err := reach(ctx, logger, cfg, f.probes); err != nil {
+		return again(ctx, logger, err)
 	}
 	options := hubOptions(f)
 	// One that the API server does not answer cannot write either: two leaders do no harm.
@@ -86,17 +86,7 @@ func hubCommand(args []string) error {
 		return err
 	}
 	logger.Info("starting", "version", version)
-	err = mgr.Start(ctx)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	// It no longer leads; see agentCommand.
-	logger.Error(err, "starting again")
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(self, os.Args, os.Environ())
+	return again(ctx, logger, mgr.Start(ctx))
 }
 
 // hubOptions let it see its clusterset alone, which elects a leader by itself (P6).
@@ -105,6 +95,7 @@ func hubOptions(f hubFlags) ctrl.Options {
 		Scheme:                 hub.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
+		PprofBindAddress:       f.pprof,
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: map[string]cache.Config{f.namespace: {}},

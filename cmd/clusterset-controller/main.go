@@ -2,8 +2,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".
@@ -41,4 +50,63 @@ func main() {
 		fmt.Fprintln(os.Stderr, "clusterset-controller:", err)
 		os.Exit(1)
 	}
+}
+
+// reach returns once the API server answers, or when ctx ends: no manager can be made before. /healthz is served meanwhile, since a kubelet
+// that ends this program helps nobody.
+func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 5 * time.Second
+	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	if probes != "0" && probes != "" {
+		listener, err := net.Listen("tcp", probes)
+		if err != nil {
+			return fmt.Errorf("--health-probe-bind-address: %w", err)
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "the API server does not answer", http.StatusServiceUnavailable)
+		})
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		defer server.Close()
+		go func() { _ = server.Serve(listener) }() // ends with Close
+	}
+	for last := ""; ; {
+		_, err := versions.ServerVersion()
+		if err == nil || !unanswered(err) {
+			return nil
+		}
+		if err.Error() != last {
+			last = err.Error()
+			logger.Info("waiting for the API server", "reason", last)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// again starts this program anew after an error: it no longer leads since another replica does, or its API server is away, also while it
+// starts. All that it knows is to be read again, and a kubelet would make it wait longer with every restart, for minutes in the end.
+func again(ctx context.Context, logger logr.Logger, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return nil // asked to end
+	}
+	logger.Error(err, "starting again")
+	select { // an error that comes again at once is no reason to do nothing else
+	case <-ctx.Done():
+		return nil
+	case <-time.After(time.Second):
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, os.Environ())
 }

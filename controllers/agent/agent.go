@@ -61,6 +61,7 @@ type Options struct {
 	HubNamespace string
 	Holder       string // names this instance of the agent
 	Reserved     []netip.Prefix
+	Now          func() time.Time // this cluster's clock; nil: time.Now
 }
 
 // Agent is started by a manager, once it leads.
@@ -87,6 +88,9 @@ type Agent struct {
 // New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
 // it, so that a kubeconfig may come later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
@@ -101,8 +105,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 			}
 			return nil
 		},
-		Families: kube.Families(mgr.GetClient(), time.Now),
-		Now:      time.Now,
+		Families: kube.Families(mgr.GetClient(), o.Now),
+		Now:      o.Now,
 		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
 		Events:   kube.Recorder(events),
 	}

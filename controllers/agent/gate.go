@@ -22,7 +22,7 @@ func (a *Agent) newGate() (err error) {
 	if err != nil {
 		return err
 	}
-	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: time.Now}
+	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: a.Now}
 	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (a *Agent) enter(ctx context.Context) error {
 
 // renew keeps the credentials for the hub alive as long as ctx lasts.
 func (a *Agent) renew(ctx context.Context) {
-	renewer := &credentials.Renewer{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: a.gate.Local, Hub: a.dial, Now: time.Now}
+	renewer := &credentials.Renewer{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: a.gate.Local, Hub: a.dial, Now: a.Now}
 	last := ""
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -18,7 +18,7 @@ import (
 
 // Options are those by which every manager runs a controller.
 func (c Controller) Options() controller.Options {
-	return controller.Options{Reconciler: quiet{c.Reconciler, backoff()}, RateLimiter: backoff()}
+	return controller.Options{Reconciler: quiet{c.Reconciler, backoff(c.Name)}, RateLimiter: backoff(c.Name)}
 }
 
 // quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
@@ -37,9 +37,14 @@ func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	return res, err
 }
 
-// backoff of what failed: after a long outage nothing may wait for minutes.
-func backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, 10*time.Second)
+// backoff of what failed: after a long outage nothing may wait for minutes, and the heartbeat, by which the others send traffic here
+// again, for no longer than a person would.
+func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
+	most := 10 * time.Second
+	if name == "heartbeat" {
+		most = 2 * time.Second
+	}
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, most)
 }
 
 // Recorder reports to the events API.

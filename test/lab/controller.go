@@ -2,9 +2,12 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -15,39 +18,36 @@ type AgentOptions struct {
 	Env                                                []string // KEY=VALUE, beside this process's own
 }
 
-// Controller is a running clusterset-controller: an agent, or a hub.
+// Controller is a running clusterset-controller: an agent, or the hub's.
 type Controller struct {
-	bin           *Binaries
-	name, binary  string
-	args, env     []string
-	dir           string
-	probe, metric *Port
-	proc          *process
+	bin                  *Binaries
+	binary, name         string
+	args, env            []string
+	dir                  string
+	probe, metric, pprof *Port
+	proc                 *process
 }
 
 // StartAgent runs the agent of a member. It returns when the process lives; Ready tells when its controllers run.
 func StartAgent(ctx context.Context, binary string, o AgentOptions) (*Controller, error) {
 	args := append([]string{"agent", "--kubeconfig", o.Kubeconfig, "--hub-kubeconfig", o.HubKubeconfig, "--hub-namespace", o.HubNamespace,
 		"--cluster-id", o.ClusterID}, o.Args...)
-	return startController(ctx, &Controller{name: "agent " + o.ClusterID, binary: binary, args: args, env: o.Env})
+	return startController(ctx, &Controller{binary: binary, name: "agent " + o.ClusterID, args: args, env: o.Env})
 }
 
-// StartHub runs the hub's program for the clusterset in a namespace. It returns when the process lives; Ready tells when its controllers
-// run.
+// StartHub runs what keeps a clusterset on its hub. It returns when the process lives.
 func StartHub(ctx context.Context, binary, kubeconfig, namespace string) (*Controller, error) {
-	args := []string{"hub", "--kubeconfig", kubeconfig, "--hub-namespace", namespace}
-	return startController(ctx, &Controller{name: "hub of " + namespace, binary: binary, args: args})
+	return startController(ctx, &Controller{binary: binary, name: "hub " + namespace, args: []string{"hub", "--kubeconfig", kubeconfig, "--hub-namespace", namespace}})
 }
 
-func startController(ctx context.Context, c *Controller) (*Controller, error) {
-	var err error
+func startController(ctx context.Context, c *Controller) (_ *Controller, err error) {
 	if c.bin, err = Find(ctx); err != nil {
 		return nil, err
 	}
 	if c.dir, err = os.MkdirTemp("", "clusterset-lab-controller-"); err != nil {
 		return nil, err
 	}
-	for _, p := range []**Port{&c.probe, &c.metric} {
+	for _, p := range []**Port{&c.probe, &c.metric, &c.pprof} {
 		if *p, err = ReservePort(); err != nil {
 			c.Stop()
 			return nil, err
@@ -61,10 +61,13 @@ func startController(ctx context.Context, c *Controller) (*Controller, error) {
 }
 
 // Start starts it again after Kill or Terminate.
-func (c *Controller) Start(ctx context.Context) error {
-	args := append(c.args[:len(c.args):len(c.args)], "--health-probe-bind-address", c.probe.Addr(), "--metrics-bind-address", c.metric.Addr())
-	var err error
-	c.proc, err = spawn(c.bin, c.name, filepath.Join(c.dir, "log"), []string{c.dir}, c.env, c.binary, args...)
+func (c *Controller) Start(context.Context) error { return c.StartAs(c.binary) }
+
+// StartAs is Start with another program, which has the same flags.
+func (c *Controller) StartAs(binary string, env ...string) (err error) {
+	args := append(slices.Clone(c.args), "--health-probe-bind-address", c.probe.Addr(), "--metrics-bind-address", c.metric.Addr(),
+		"--pprof-bind-address", c.pprof.Addr())
+	c.proc, err = spawn(c.bin, c.name, filepath.Join(c.dir, "agent.log"), []string{c.dir}, append(slices.Clone(c.env), env...), binary, args...)
 	return err
 }
 
@@ -91,12 +94,29 @@ func (c *Controller) Metrics() string {
 	return body
 }
 
+// Profile is one of /debug/pprof, as text.
+func (c *Controller) Profile(name string) (string, error) { return profile(c.pprof, name) }
+
+func profile(port *Port, name string) (string, error) {
+	code, body := fetch("http://" + port.Addr() + "/debug/pprof/" + name)
+	if code != http.StatusOK {
+		return "", fmt.Errorf("profile %s: %d %s", name, code, body)
+	}
+	return body, nil
+}
+
+// Pause stops it where it stands: its connections stay open and silent.
+func (c *Controller) Pause() error { return c.proc.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (c *Controller) Resume() error { return c.proc.signal(syscall.SIGCONT) }
+
 // PID is its process.
 func (c *Controller) PID() int { return c.proc.pid }
 
 // Log is what it has said so far, over all starts.
 func (c *Controller) Log() string {
-	b, err := os.ReadFile(filepath.Join(c.dir, "log"))
+	b, err := os.ReadFile(filepath.Join(c.dir, "agent.log"))
 	if err != nil {
 		return err.Error()
 	}
@@ -120,5 +140,6 @@ func (c *Controller) Stop() {
 	c.proc.kill()
 	c.probe.Release()
 	c.metric.Release()
+	c.pprof.Release()
 	_ = os.RemoveAll(c.dir)
 }

@@ -27,6 +27,7 @@ type Options struct {
 	APIServer           []string // further arguments, such as --feature-gates=...
 	NoControllerManager bool     // no EndpointSlices, no namespace deletion, no garbage collection
 	Audit               bool     // the API server writes every request and who made it to AuditLog
+	AuditWrites         bool     // the same, of requests that change something
 }
 
 // ControlPlane is one cluster's etcd, kube-apiserver and kube-controller-manager.
@@ -156,8 +157,12 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--authorization-mode=RBAC", "--enable-priority-and-fairness=false", "--profiling=false",
 		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
-	if c.options.Audit {
-		policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+	if c.options.Audit || c.options.AuditWrites {
+		policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
+		if !c.options.Audit {
+			policy += "- {level: None, verbs: [get, list, watch]}\n"
+		}
+		policy += "- {level: Metadata}\n"
 		if err := os.WriteFile(c.path("audit.yaml"), []byte(policy), 0o600); err != nil {
 			return err
 		}
@@ -195,6 +200,12 @@ func (c *ControlPlane) get(path string) int {
 // StopAPIServer asks the API server to end, and waits for it.
 func (c *ControlPlane) StopAPIServer() { c.api.stop(grace) }
 
+// KillEtcd ends etcd at once, as a crash would. Its data stays.
+func (c *ControlPlane) KillEtcd() { c.etcd.kill() }
+
+// StartEtcd starts it again, on the data that it had.
+func (c *ControlPlane) StartEtcd() error { return c.startEtcd() }
+
 // KillAPIServer ends the API server at once, as a crash would.
 func (c *ControlPlane) KillAPIServer() { c.api.kill() }
 
@@ -228,7 +239,7 @@ func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, na
 // Dir is the folder of logs and kubeconfigs. It goes with the control plane.
 func (c *ControlPlane) Dir() string { return c.dir }
 
-// AuditLog is where the API server writes audit.k8s.io/v1 Events, one a line, if Options.Audit says so.
+// AuditLog is where the API server writes audit.k8s.io/v1 Events, one a line, if Options say so.
 func (c *ControlPlane) AuditLog() string { return c.path("audit.log") }
 
 // Kubeconfig is the admin's.

@@ -28,28 +28,30 @@ const stanza = `.:DNS_PORT {
 
 // DNS is a running CoreDNS.
 type DNS struct {
-	dir, corefile               string
-	port, ready, metric, health *Port
-	proc                        *process
+	bin                                *Binaries
+	binary, dir, corefile              string
+	env                                []string
+	port, ready, metric, health, pprof *Port
+	proc                               *process
 }
 
-// StartDNS runs a CoreDNS binary with a Corefile, in which DNS_PORT, READY_ADDR, METRICS_ADDR and HEALTH_ADDR stand for free
+// StartDNS runs a CoreDNS binary with a Corefile, in which DNS_PORT, READY_ADDR, METRICS_ADDR, HEALTH_ADDR and PPROF_ADDR stand for free
 // ones. It returns when the server answers, or the error that it ended with.
 func StartDNS(ctx context.Context, bin *Binaries, binary, corefile string, env ...string) (*DNS, error) {
-	d := &DNS{}
-	if err := d.start(ctx, bin, binary, corefile, env); err != nil {
+	d := &DNS{bin: bin, binary: binary, env: env}
+	if err := d.start(ctx, corefile); err != nil {
 		d.Stop()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *DNS) start(ctx context.Context, bin *Binaries, binary, corefile string, env []string) error {
+func (d *DNS) start(ctx context.Context, corefile string) error {
 	var err error
 	if d.dir, err = os.MkdirTemp("", "clusterset-lab-dns-"); err != nil {
 		return err
 	}
-	for _, p := range []**Port{&d.port, &d.ready, &d.metric, &d.health} {
+	for _, p := range []**Port{&d.port, &d.ready, &d.metric, &d.health, &d.pprof} {
 		if *p, err = ReservePort(); err != nil {
 			return err
 		}
@@ -58,12 +60,21 @@ func (d *DNS) start(ctx context.Context, bin *Binaries, binary, corefile string,
 	if err := d.write(corefile); err != nil {
 		return err
 	}
-	d.proc, err = spawn(bin, "coredns", filepath.Join(d.dir, "coredns.log"), []string{d.dir}, env, binary, "-conf", d.corefile)
-	if err != nil {
+	return d.Start(ctx)
+}
+
+// Start starts it again after Kill, where it was. It returns when the server listens.
+func (d *DNS) Start(ctx context.Context) error {
+	log := filepath.Join(d.dir, "coredns.log")
+	before, err := os.ReadFile(log)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if d.proc, err = spawn(d.bin, "coredns", log, []string{d.dir}, d.env, d.binary, "-conf", d.corefile); err != nil {
 		return err
 	}
 	// It names its version once every listener, UDP and TCP, is there.
-	return d.proc.until(ctx, "listening", startLimit, func() bool { return strings.Contains(d.Log(), "CoreDNS-") })
+	return d.proc.until(ctx, "listening", startLimit, func() bool { return strings.Contains(d.Log()[len(before):], "CoreDNS-") })
 }
 
 func (d *DNS) write(corefile string) error {
@@ -73,7 +84,7 @@ func (d *DNS) write(corefile string) error {
 // Fill puts its ports and addresses where a Corefile has the words that stand for them.
 func (d *DNS) Fill(corefile string) string {
 	return strings.NewReplacer("DNS_PORT", fmt.Sprint(d.port.Number), "READY_ADDR", d.ready.Addr(), "METRICS_ADDR", d.metric.Addr(),
-		"HEALTH_ADDR", d.health.Addr()).Replace(corefile)
+		"HEALTH_ADDR", d.health.Addr(), "PPROF_ADDR", d.pprof.Addr()).Replace(corefile)
 }
 
 // ServeDNS is bin/coredns for a cluster, with the rights of deploy/coredns. corefile makes its Corefile for a kubeconfig; nil: multicluster
@@ -163,6 +174,9 @@ func (d *DNS) Metrics() (string, error) {
 	return body, nil
 }
 
+// Profile is one of the pprof plugin's, as text.
+func (d *DNS) Profile(name string) (string, error) { return profile(d.pprof, name) }
+
 func fetch(url string) (int, string) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
@@ -189,7 +203,7 @@ func (d *DNS) Stop() {
 		return
 	}
 	d.proc.kill()
-	for _, p := range []*Port{d.port, d.ready, d.metric, d.health} {
+	for _, p := range []*Port{d.port, d.ready, d.metric, d.health, d.pprof} {
 		p.Release()
 	}
 	if d.dir != "" {

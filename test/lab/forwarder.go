@@ -12,12 +12,12 @@ import (
 type Forwarder struct {
 	bytes    atomic.Int64
 	listener net.Listener
-	target   string
 
-	mu    sync.Mutex
-	mode  mode
-	conns map[net.Conn]bool
-	wake  chan struct{} // closed when mode leaves hanging
+	mu     sync.Mutex
+	target string
+	mode   mode
+	conns  map[net.Conn]bool
+	wake   chan struct{} // closed when mode leaves hanging
 }
 
 type mode int
@@ -52,6 +52,24 @@ func (f *Forwarder) Hang() { f.set(hanging) }
 
 // Restore lets everything through. Connections that hung are reset.
 func (f *Forwarder) Restore() { f.set(passing) }
+
+// Target is where it leads.
+func (f *Forwarder) Target() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target
+}
+
+// Divert resets all connections, and leads new ones to another address from now on.
+func (f *Forwarder) Divert(target string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.target = target
+	for c := range f.conns {
+		reset(c)
+	}
+	clear(f.conns)
+}
 
 // Close ends it.
 func (f *Forwarder) Close() {
@@ -103,7 +121,10 @@ func (f *Forwarder) serve() {
 }
 
 func (f *Forwarder) forward(c net.Conn) {
-	server, err := net.Dial("tcp", f.target)
+	f.mu.Lock()
+	target := f.target
+	f.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		c.Close()
 		return

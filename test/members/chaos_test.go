@@ -389,7 +389,7 @@ func TestAgentStartsWithoutItsAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent waits", func() error {
-		if log := b.Agent.Log(); !strings.Contains(log, "waiting for the API server of this cluster") {
+		if log := b.Agent.Log(); !strings.Contains(log, "waiting for the API server") {
 			return fmt.Errorf("log: %s", log)
 		}
 		if !b.Agent.Alive() || b.Agent.Ready() {

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
+)
+
+// asker asks every name of every member twenty times a second, over UDP, and has every answer judged and kept.
+type asker struct {
+	w       *world
+	running sync.WaitGroup
+	stop    context.CancelFunc
+
+	mu         sync.Mutex
+	asked      int
+	answered   int
+	wrong      int
+	vipChanges int
+	unanswered map[string]int // by reason
+	watchers   map[int]func(oracle.Answer)
+	next       int
+}
+
+const every = time.Second / 20
+
+func (w *world) ask(ctx context.Context) *asker {
+	ctx, stop := context.WithCancel(ctx)
+	a := &asker{w: w, stop: stop, unanswered: map[string]int{}, watchers: map[int]func(oracle.Answer){}}
+	for _, m := range w.members {
+		for _, name := range names {
+			a.running.Go(func() { a.keepAsking(ctx, m, name) })
+		}
+	}
+	return a
+}
+
+func (a *asker) end() {
+	a.stop()
+	a.running.Wait()
+}
+
+// watch calls f with every answer until it is told to stop.
+func (a *asker) watch(f func(oracle.Answer)) (stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	id := a.next
+	a.watchers[id] = f
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.watchers, id)
+	}
+}
+
+// keepAsking writes an answer to the tape when the next is another, with how many there were.
+func (a *asker) keepAsking(ctx context.Context, m *member, name string) {
+	var conn *dns.Conn
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	same, count, first, until := "", 0, time.Time{}, time.Time{}
+	write := func() {
+		if count > 0 {
+			a.w.tape.line("answer", "%s in %s: %s; %d times from %s to %s", name, m.ID, same, count, first.Format(clock), until.Format(clock))
+		}
+	}
+	defer func() { write() }()
+	for ctx.Err() == nil {
+		answer := a.exchange(&conn, m, name)
+		if ctx.Err() != nil {
+			break
+		}
+		text := a.take(answer)
+		if text != same {
+			write()
+			same, count, first = text, 0, answer.Sent
+		}
+		count, until = count+1, answer.Received
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// exchange asks once. A busy machine may take a while to answer; that is waited for.
+func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer {
+	out := oracle.Answer{Member: m.ID, Name: name, Sent: time.Now()}
+	question := new(dns.Msg)
+	question.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, ns), dns.TypeA)
+	c := dns.Client{Timeout: 5 * time.Second}
+	var err error
+	if *conn == nil {
+		*conn, err = c.Dial(m.DNS.Addr())
+	}
+	var reply *dns.Msg
+	if err == nil {
+		reply, _, err = c.ExchangeWithConn(question, *conn)
+	}
+	out.Received = time.Now()
+	if err != nil {
+		out.Why = err.Error()[strings.LastIndex(err.Error(), ": ")+1:] // not from which port
+		if *conn != nil {
+			(*conn).Close()
+			*conn = nil
+		}
+		return out
+	}
+	out.Code = dns.RcodeToString[reply.Rcode]
+	for _, rr := range reply.Answer {
+		if r, ok := rr.(*dns.A); ok {
+			out.Addresses = append(out.Addresses, r.A.String())
+		} else {
+			out.Addresses = append(out.Addresses, rr.String())
+		}
+	}
+	slices.Sort(out.Addresses)
+	return out
+}
+
+// take has an answer judged and counted, and puts it into words.
+func (a *asker) take(answer oracle.Answer) string {
+	verdict, why := a.w.oracle.Judge(answer)
+	a.mu.Lock()
+	a.asked++
+	switch verdict {
+	case oracle.Right:
+		a.answered++
+	case oracle.Unanswered:
+		a.unanswered[why]++
+	case oracle.Wrong:
+		a.wrong++
+		if strings.HasPrefix(why, "the VIP") {
+			a.vipChanges++
+		}
+	}
+	for _, f := range a.watchers {
+		f(answer)
+	}
+	a.mu.Unlock()
+	text := fmt.Sprintf("%s %s", answer.Code, strings.Join(answer.Addresses, " "))
+	if answer.Code == "" {
+		text = "no answer (" + answer.Why + ")"
+	}
+	if verdict == oracle.Wrong {
+		text += " WRONG: " + why
+		a.complain(answer, why)
+	}
+	return text
+}
+
+// complain tells of the first hundred; the tape has all.
+func (a *asker) complain(answer oracle.Answer, why string) {
+	a.mu.Lock()
+	n := a.wrong
+	a.mu.Unlock()
+	if n <= 100 {
+		a.w.tape.fail("%s in %s, asked at %s: %s", answer.Name, answer.Member, answer.Sent.Format(clock), why)
+	}
+}

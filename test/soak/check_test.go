@@ -1,0 +1,147 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+)
+
+var ids = []string{"a", "b"}
+
+// settled is what a and b, which export every name, come to, and the truth of it.
+func settled() (*state, *truth) {
+	t := &truth{members: ids, exporters: map[string]map[string][]string{}, vips: map[pair]string{}, affinity: map[string]corev1.ServiceAffinity{}}
+	s := &state{members: map[string]*objects{"a": {}, "b": {}}}
+	for _, name := range names {
+		t.exporters[name] = map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}
+		for _, id := range ids {
+			m := s.members[id]
+			imp := mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			imp.Spec.Type = mcsv1beta1.Headless
+			if slices.Contains(vips, name) {
+				vip := "10.96.0." + id
+				t.vips[pair{name, id}] = vip
+				imp.Spec.Type, imp.Spec.IPs = mcsv1beta1.ClusterSetIP, []string{vip}
+				m.services = append(m.services, corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "derived-" + name,
+					Annotations: map[string]string{"clusterset-dns.io/import": ns + "/" + name}}, Spec: corev1.ServiceSpec{ClusterIP: vip}})
+			}
+			imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "b"}}
+			imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
+			m.imports = append(m.imports, imp)
+			export := mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True"}, {Type: "Ready", Status: "True"}, {Type: "Conflict", Status: "False"}}
+			m.exports = append(m.exports, export)
+			for _, source := range ids {
+				m.slices = append(m.slices, discoveryv1.EndpointSlice{
+					ObjectMeta: metav1.ObjectMeta{Name: name + "-of-" + source, Labels: map[string]string{mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: source}},
+					Endpoints:  []discoveryv1.Endpoint{{Addresses: t.exporters[name][source]}},
+				})
+				m.records = append(m.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + source}})
+			}
+			s.hub.records = append(s.hub.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}})
+			s.hub.shares = append(s.hub.shares, hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + id}})
+		}
+	}
+	for _, id := range ids {
+		p := inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Name: id}}
+		p.Status.Conditions = []metav1.Condition{{Type: "ControlPlaneHealthy", Status: "True"}}
+		s.hub.profiles = append(s.hub.profiles, p)
+	}
+	return s, t
+}
+
+// TestPlantedStatesAreFound: each differs from what is right in one way.
+func TestPlantedStatesAreFound(t *testing.T) {
+	if s, truth := settled(); len(s.check(truth)) > 0 {
+		t.Fatalf("what is right is found wrong: %v", s.check(truth))
+	}
+	for name, c := range map[string]struct {
+		plant func(*state, *truth)
+		want  string
+	}{
+		"another VIP":               {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = []string{"10.96.9.9"} }, "the VIP that it had at first"},
+		"no VIP":                    {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = nil }, "the VIP that it had at first"},
+		"another derived Service":   {func(s *state, _ *truth) { s.members["b"].services[0].Spec.ClusterIP = "10.96.9.9" }, "the derived Service has not the VIP"},
+		"no derived Service":        {func(s *state, _ *truth) { s.members["b"].services = nil }, "the derived Service has not the VIP"},
+		"no import":                 {func(s *state, _ *truth) { s.members["a"].imports = s.members["a"].imports[1:] }, "no ServiceImport steady in a"},
+		"import without an export":  {func(_ *state, t *truth) { delete(t.exporters, "steady") }, "nobody exports it"},
+		"imports that differ":       {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.SessionAffinity = "ClientIP" }, "another than in a"},
+		"not ready":                 {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Conditions[0].Status = "False" }, "not Ready"},
+		"exporters":                 {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Clusters = nil }, "clusters [], want [a b]"},
+		"type":                      {func(s *state, _ *truth) { s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP }, "want Headless"},
+		"stale endpoints":           {func(s *state, _ *truth) { s.members["a"].slices[6].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "want [10.1.0.1] (S1, S2)"},
+		"endpoints gone":            {func(s *state, _ *truth) { s.members["a"].slices = s.members["a"].slices[:11] }, "has [] of coming of b"},
+		"endpoints of no export":    {func(s *state, t *truth) { delete(t.exporters["coming"], "b") }, "coming of b, which is not exported"},
+		"a conflict unsaid":         {func(_ *state, t *truth) { t.affinity["b"] = corev1.ServiceAffinityClientIP }, "ServiceExport quarrel in a: Conflict"},
+		"a conflict that is none":   {func(s *state, _ *truth) { s.members["a"].exports[2].Status.Conditions[2].Status = "True" }, "ServiceExport quarrel in a: Conflict"},
+		"an export that is refused": {func(s *state, _ *truth) { s.members["a"].exports[0].Status.Conditions[1].Status = "False" }, "ServiceExport steady in a: Ready"},
+		"a record lost":             {func(s *state, _ *truth) { s.hub.records = s.hub.records[1:] }, "records in effect in the hub"},
+		"a copy lost":               {func(s *state, _ *truth) { s.members["b"].records[0].Spec.Withdrawn = true }, "records in effect in b"},
+		"a share lost":              {func(s *state, _ *truth) { s.hub.shares = s.hub.shares[1:] }, "11 EndpointRecords"},
+		"a member ill":              {func(s *state, _ *truth) { s.hub.profiles[0].Status.Conditions[0].Status = "Unknown" }, "ClusterProfile a"},
+		"a record held": {func(s *state, _ *truth) {
+			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld, Status: "True"}}
+		}, "is held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, truth := settled()
+			c.plant(s, truth)
+			if wrong := strings.Join(s.check(truth), "\n"); !strings.Contains(wrong, c.want) {
+				t.Errorf("found %q, want %q", wrong, c.want)
+			}
+		})
+	}
+}
+
+func TestWritesAreFound(t *testing.T) {
+	s, _ := settled()
+	before := s.versions()
+	if w := written(before, s.versions()); len(w) > 0 {
+		t.Errorf("nobody wrote %v", w)
+	}
+	s.members["a"].imports[0].ResourceVersion = "2"
+	s.hub.records = s.hub.records[1:]
+	s.members["b"].slices = append(s.members["b"].slices, discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "new", ResourceVersion: "3"}})
+	if w := written(before, s.versions()); len(w) != 3 {
+		t.Errorf("three objects were written, and found are %v", w)
+	}
+}
+
+// TestForbiddenWrites: who may write what in whose name (S1, I7; docs/spec/DESIGN.md §3).
+func TestForbiddenWrites(t *testing.T) {
+	one := func(user, verb, resource, sub, name string) (w write) {
+		w.User.Username, w.Verb = user, verb
+		w.ObjectRef.Resource, w.ObjectRef.Subresource, w.ObjectRef.Name = resource, sub, name
+		return w
+	}
+	for _, w := range []write{
+		one(peers+"a", "update", "leases", "", "a"), one(peers+"a", "update", "serviceexportrecords", "", "steady.soak.a"),
+		one(peers+"a", "delete", "endpointrecords", "", "uid.a"), one(peers+"a", "update", "clusterprofiles", "status", "a"),
+		one(agents, "update", "serviceexports", "status", "steady"), one(agents, "update", "services", "", "derived-x"),
+		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "", "steady"),
+		one("admin", "delete", "services", "", "steady"), one(hubs, "update", "clusterprofiles", "status", "a"),
+	} {
+		if why := forbidden(w); why != "" {
+			t.Errorf("%v: %s", w, why)
+		}
+	}
+	for _, w := range []write{
+		one(peers+"a", "update", "leases", "", "b"), one(peers+"a", "update", "serviceexportrecords", "", "steady.soak.b"),
+		one(peers+"a", "delete", "endpointrecords", "", "uid.b"), one(peers+"a", "update", "clusterprofiles", "status", "b"),
+		one(peers+"a", "update", "clustersets", "", "a"), one(agents, "update", "serviceexports", "", "steady"),
+		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "", sliceName("steady")),
+		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointrecords", "", "uid.a"),
+	} {
+		if forbidden(w) == "" {
+			t.Errorf("%v is not forbidden", w)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+// Command soak runs a real clusterset, a hub and three members with all that is ours in each, lets things fail at random for an hour, and
+// asks every name twenty times a second in every member. What is answered is judged by test/soak/oracle, and all objects by check.go.
+// docs/reliability.md is its report.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// byDefault is what a ClusterSet has where nobody says otherwise.
+var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+
+func main() {
+	duration := flag.Duration("duration", time.Hour, "of the random faults, which come after the scenarios")
+	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
+	scenarios := flag.Bool("scenarios", true, "run the scenarios, too")
+	out := flag.String("out", "", "file for the report, besides the screen")
+	raw := flag.String("log", "bin/soak.log", "file for every change, fault and answer")
+	flag.Parse()
+	log.SetLogger(logr.Discard()) // of the clients
+	if err := clockOff(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	if err := soak(ctx, *duration, *seed, *scenarios, *out, *raw); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bool, out, raw string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {
+		return err
+	}
+	tape, err := record(raw, func(text string) { fmt.Println(text) })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tape.close()) }()
+	tape.note("seed %d", seed)
+	w, err := begin(ctx, byDefault, seed, tape)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	go w.watchLeases(looking)
+	asker := w.ask(ctx)
+	defer asker.end()
+	if err := w.heard(ctx); err != nil {
+		return err
+	}
+	var findings []finding
+	if scenarios {
+		if findings, err = w.play(ctx, asker, memberDies, oneLinkCut, twoLinksCut, allLinks, silentWatch, clocks, flaps); err != nil {
+			return err
+		}
+	}
+	t, err := w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
+	if err != nil {
+		return err
+	}
+	asker.end()
+	text := report(w, asker, t, findings, raw)
+	fmt.Print(text)
+	if out != "" {
+		if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if failed := tape.failed(); len(failed) > 0 {
+		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
+	}
+	return nil
+}

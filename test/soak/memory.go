@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// measure is the live heap after a garbage collection, and the goroutines, of what runs the longest.
+type measure struct {
+	at      time.Time
+	who     []string
+	process []int // to tell whether it is the same one
+	heap    []float64
+	routine []int
+}
+
+var (
+	heapAlloc  = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)
+)
+
+// measure looks at the last member's agent and CoreDNS and at the hub's controller, with everything exported everywhere.
+func (w *world) measure(ctx context.Context, t *tally, p plan) error {
+	w.users.Lock()
+	defer w.users.Unlock()
+	if err := w.exportAll(ctx); err != nil {
+		return err
+	}
+	if _, err := w.settle(ctx, time.Now(), p.patient); err != nil {
+		w.tape.fail("before memory is measured not all is right after %v: %v", p.patient, err)
+	}
+	last := w.members[len(w.members)-1]
+	m := measure{at: time.Now()}
+	for _, of := range []struct {
+		who     string
+		pid     int
+		starts  int
+		profile func(string) (string, error)
+	}{
+		{"agent of " + last.ID, last.Agent.PID(), strings.Count(last.Agent.Log(), `"starting"`), last.Agent.Profile},
+		{"hub controller", w.controller.PID(), strings.Count(w.controller.Log(), `"starting"`), w.controller.Profile},
+		{"CoreDNS of " + last.ID, last.DNS.PID(), 0, last.DNS.Profile},
+	} {
+		heap, routines, err := look(of.profile)
+		if err != nil {
+			return fmt.Errorf("%s: %w", of.who, err)
+		}
+		m.who, m.process = append(m.who, of.who), append(m.process, of.pid*1000+of.starts)
+		m.heap, m.routine = append(m.heap, heap), append(m.routine, routines)
+	}
+	t.memory = append(t.memory, m)
+	w.mu.Lock()
+	w.baseline = true
+	w.mu.Unlock()
+	w.tape.note("heap after collection, of %v: %.0f; goroutines %v", m.who, m.heap, m.routine)
+	return nil
+}
+
+// look collects twice, since what a pool holds goes with the second one only, and takes the least of some looks: requests come and go.
+func look(profile func(string) (string, error)) (heap float64, routines int, err error) {
+	for i := range 10 {
+		text, err := profile("heap?gc=1&debug=1")
+		if err != nil {
+			return 0, 0, err
+		}
+		found := heapAlloc.FindStringSubmatch(text)
+		if found == nil {
+			return 0, 0, fmt.Errorf("no HeapAlloc in the profile")
+		}
+		now, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		if text, err = profile("goroutine?debug=1"); err != nil {
+			return 0, 0, err
+		}
+		if found = goroutines.FindStringSubmatch(text); found == nil {
+			return 0, 0, fmt.Errorf("no total in the profile of goroutines")
+		}
+		n, err := strconv.Atoi(found[1])
+		if err != nil {
+			return 0, 0, err
+		}
+		if i > 0 && (heap == 0 || now < heap) {
+			heap = now
+		}
+		if i == 0 || n < routines {
+			routines = n
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return heap, routines, nil
+}

@@ -1,0 +1,167 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What a server says.
+const (
+	NoError   = "NOERROR"
+	NameError = "NXDOMAIN"
+)
+
+// Answer is one answer, or none.
+type Answer struct {
+	Member, Name   string
+	Sent, Received time.Time
+	Code           string   // NoError, NameError, another code, or "" for no answer
+	Why            string   // there is none
+	Addresses      []string // sorted
+}
+
+// Verdict on an answer.
+type Verdict int
+
+// A server that fails to answer says nothing wrong, but must be down to do so.
+const (
+	Right Verdict = iota
+	Unanswered
+	Wrong
+)
+
+// Judge is to be asked about the answers of one member to one name in their order. The reason says why an answer is wrong, or why there
+// was none.
+func (o *Oracle) Judge(a Answer) (Verdict, string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.Code != NoError && a.Code != NameError {
+		return o.unanswered(a)
+	}
+	n := o.name(a.Name)
+	n.answered[a.Member] = last{a.Received, a.Code, a.Addresses}
+	if a.Code == NameError || len(a.Addresses) == 0 && n.vips != nil {
+		return o.absent(n, a)
+	}
+	if n.vips != nil {
+		return o.present(n, a)
+	}
+	of := map[string][]string{}
+	for _, address := range a.Addresses {
+		cluster, ok := o.owner[a.Name+" "+address]
+		if !ok {
+			return Wrong, fmt.Sprintf("%s was never published", address)
+		}
+		of[cluster] = append(of[cluster], address)
+	}
+	for _, cluster := range o.members {
+		if why := o.share(n, a, cluster, of[cluster]); why != "" {
+			return Wrong, why
+		}
+	}
+	return Right, ""
+}
+
+// unanswered is what a server does that is down, or has not yet read everything.
+func (o *Oracle) unanswered(a Answer) (Verdict, string) {
+	what := a.Code
+	if what == "" {
+		what = a.Why
+	}
+	if up := o.servers[a.Member].clear(); up.IsZero() || a.Sent.After(up) {
+		return Wrong, "no answer from a CoreDNS that is ready: " + what
+	}
+	if a.Code == "" {
+		return Unanswered, "the process was down"
+	}
+	return Unanswered, "it had not read everything yet: " + a.Code
+}
+
+// absent judges that a name does not exist: no import without an export (I2), and none goes while there is one, dead or alive.
+func (o *Oracle) absent(n *name, a Answer) (Verdict, string) {
+	found := map[pair]int{}
+	for _, cluster := range o.members {
+		p := pair{a.Member, cluster}
+		at := o.find(n, p, a, func(v *value) bool { return !v.exported })
+		if at < 0 {
+			return Wrong, fmt.Sprintf("the name does not exist, and %s exports it", cluster)
+		}
+		found[p] = at
+	}
+	for p, at := range found {
+		n.seen[p] = at
+	}
+	return Right, ""
+}
+
+// present judges the VIP.
+func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
+	if !slices.Equal(a.Addresses, []string{n.vips[a.Member]}) {
+		return Wrong, fmt.Sprintf("the VIP is %s, and was %s", join(a.Addresses), n.vips[a.Member])
+	}
+	for _, cluster := range o.members {
+		if o.find(n, pair{a.Member, cluster}, a, func(v *value) bool { return v.exported }) >= 0 {
+			return Right, ""
+		}
+	}
+	return Wrong, "the name exists, and nobody exports it"
+}
+
+// share judges one cluster's part in an answer; why is empty where it is right.
+func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why string) {
+	p := pair{a.Member, cluster}
+	if len(got) > 0 && o.mustBeGone(p, a.Sent) && !o.before(n, p, a.Received) {
+		return fmt.Sprintf("%s of %s, which was not heard of for %v", join(got), cluster, a.Sent.Sub(o.leases[cluster].latest))
+	}
+	at := o.find(n, p, a, func(v *value) bool { return slices.Equal(v.addresses, got) })
+	if at >= 0 {
+		n.seen[p] = at
+		if len(got) > 0 && !o.mustBeGone(p, a.Sent) {
+			o.returned(n, p, a.Received)
+		}
+		return ""
+	}
+	if len(got) == 0 && o.mayBeGone(p, a.Received) {
+		if again := n.again[p]; !again.IsZero() && o.leases[cluster].latest.Before(again.Add(-look)) {
+			delete(n.again, p)
+			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
+		}
+		o.gone(n, p, a.Received)
+		return ""
+	}
+	values := n.values[cluster]
+	older := slices.IndexFunc(values, func(v *value) bool { return slices.Equal(v.addresses, got) })
+	switch latest := values[len(values)-1]; {
+	case len(got) == 0:
+		return fmt.Sprintf("%s of %s are missing, and it was not silent for long enough", join(latest.addresses), cluster)
+	case older < 0 || values[older].from.After(a.Received):
+		return fmt.Sprintf("%s of %s was never published together", join(got), cluster)
+	case older < n.seen[p]:
+		return fmt.Sprintf("%s of %s is older than what was answered before", join(got), cluster)
+	default:
+		return fmt.Sprintf("%s of %s is out of date for longer than %v: it is %s", join(got), cluster, o.bounds.Converge, join(latest.addresses))
+	}
+}
+
+// before tells whether endpoints that had gone came back just now: their cluster's renewal may be seen there before it is seen here.
+func (o *Oracle) before(n *name, p pair, now time.Time) bool {
+	if !n.missing[p] {
+		return false
+	}
+	if n.again[p].IsZero() {
+		n.again[p] = now
+	}
+	return now.Sub(n.again[p]) < look
+}
+
+// find is the oldest value that may be answered and that is so; -1 if there is none.
+func (o *Oracle) find(n *name, p pair, a Answer, so func(*value) bool) int {
+	values := n.values[p.cluster]
+	for i := max(n.seen[p], o.required(n, p, a.Sent)); i < len(values); i++ {
+		if !values[i].from.After(a.Received) && so(values[i]) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// objects are those of one cluster that say how the clusterset stands.
+type objects struct {
+	imports  []mcsv1beta1.ServiceImport
+	services []corev1.Service
+	slices   []discoveryv1.EndpointSlice
+	exports  []mcsv1beta1.ServiceExport
+	records  []hubv1alpha1.ServiceExportRecord // on the hub, or the copies
+	shares   []hubv1alpha1.EndpointRecord      // on the hub
+	profiles []inventoryv1alpha1.ClusterProfile
+}
+
+// state is all of it.
+type state struct {
+	hub     objects
+	members map[string]*objects
+}
+
+// gather reads everything as it is, past any cache.
+func (w *world) gather(ctx context.Context) (*state, error) {
+	s := &state{members: map[string]*objects{}}
+	err := insist(ctx, func() error {
+		s.hub = objects{}
+		var shares hubv1alpha1.EndpointRecordList
+		var records hubv1alpha1.ServiceExportRecordList
+		var profiles inventoryv1alpha1.ClusterProfileList
+		in := client.InNamespace(lab.HubNamespace)
+		err := errors.Join(w.hub.List(ctx, &shares, in), w.hub.List(ctx, &records, in), w.hub.List(ctx, &profiles, in))
+		s.hub.shares, s.hub.records, s.hub.profiles = shares.Items, records.Items, profiles.Items
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range w.members {
+		err := insist(ctx, func() error {
+			var imports mcsv1beta1.ServiceImportList
+			var services corev1.ServiceList
+			var slices discoveryv1.EndpointSliceList
+			var exports mcsv1beta1.ServiceExportList
+			var records hubv1alpha1.ServiceExportRecordList
+			in := client.InNamespace(ns)
+			err := errors.Join(m.List(ctx, &imports, in), m.List(ctx, &services, in), m.List(ctx, &slices, in), m.List(ctx, &exports, in),
+				m.List(ctx, &records, client.InNamespace(kube.SystemNamespace)))
+			s.members[m.ID] = &objects{imports: imports.Items, services: services.Items, slices: slices.Items, exports: exports.Items, records: records.Items}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// versions are the resourceVersions of all objects, by where and what.
+func (s *state) versions() map[string]string {
+	out := map[string]string{}
+	add := func(where string, of *objects) {
+		for _, list := range []runtime.Object{
+			&mcsv1beta1.ServiceImportList{Items: of.imports}, &corev1.ServiceList{Items: of.services}, &discoveryv1.EndpointSliceList{Items: of.slices},
+			&mcsv1beta1.ServiceExportList{Items: of.exports}, &hubv1alpha1.ServiceExportRecordList{Items: of.records},
+			&hubv1alpha1.EndpointRecordList{Items: of.shares}, &inventoryv1alpha1.ClusterProfileList{Items: of.profiles},
+		} {
+			_ = meta.EachListItem(list, func(o runtime.Object) error { // the function does not fail
+				kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
+				out[fmt.Sprintf("%s %s in %s", kind, o.(client.Object).GetName(), where)] = o.(client.Object).GetResourceVersion()
+				return nil
+			})
+		}
+	}
+	add("the hub", &s.hub)
+	for id, of := range s.members {
+		add(id, of)
+	}
+	return out
+}
+
+// written are the objects that are not as they were.
+func written(before, after map[string]string) (out []string) {
+	for what, version := range after {
+		if before[what] != version {
+			out = append(out, what)
+		}
+	}
+	for what := range before {
+		if _, ok := after[what]; !ok {
+			out = append(out, what+" (deleted)")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// quiet stops the users, and looks at every object: all is as the exports say, the same everywhere, and nobody writes, also not an agent
+// that starts anew.
+func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
+	w.users.Lock()
+	defer w.users.Unlock()
+	t.quiets++
+	if _, err := w.settle(ctx, time.Now(), p.patient); err != nil {
+		w.tape.fail("before a look at the objects not all is right after %v: %v", p.patient, err)
+	}
+	wrong, s, err := w.until(ctx, p.patient)
+	if err != nil {
+		return err
+	}
+	for _, what := range wrong {
+		w.tape.fail("in quiet: %s", what)
+	}
+	before := s.versions()
+	t.checked += len(before)
+	for _, m := range w.members {
+		if w.kept(m) {
+			continue
+		}
+		w.oracle.Trouble(m.ID)
+		m.Agent.Kill()
+		if err := m.Agent.Start(ctx); err != nil {
+			return err
+		}
+		if err := m.Agent.UntilReady(ctx); err != nil {
+			return err
+		}
+		w.oracle.Healed(m.ID, time.Now())
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(p.still): // nothing to wait for: nothing may happen
+	}
+	if s, err = w.gather(ctx); err != nil {
+		return err
+	}
+	for _, what := range written(before, s.versions()) {
+		w.tape.fail("in quiet, and agents started anew: somebody wrote %s", what)
+	}
+	n, err := w.auditAll()
+	t.writes += n
+	w.tape.note("quiet: %d objects are right and stay as they are; %d writes were by those who may", len(before), n)
+	return err
+}
+
+// until looks until nothing is wrong, or patience ends. Conditions and inventory may come later than answers.
+func (w *world) until(ctx context.Context, patience time.Duration) (wrong []string, s *state, err error) {
+	last := map[string]string{}
+	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+		if s, err = w.gather(ctx); err != nil {
+			return nil, nil, err
+		}
+		now := s.versions()
+		settled := maps.Equal(last, now)
+		last = now
+		if wrong = s.check(w.truth()); len(wrong) == 0 && settled {
+			return nil, s, nil
+		}
+		if time.Since(began) > patience {
+			if len(wrong) == 0 {
+				wrong = []string{"objects are written again and again"}
+			}
+			return wrong, s, nil
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is docs/reliability.md.
+func report(w *world, a *asker, t *tally, findings []finding, raw string) string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# Reliability\n")
+	p("Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
+		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
+		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
+		"member throughout, and every answer judged by what was published when (`test/soak/oracle`). Seed %d; every change, fault and answer is in "+
+		"`%s` of the machine that ran it.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every), w.seed, raw)
+	p("| | |\n| --- | --- |")
+	p("| queries | %d |", a.asked)
+	p("| wrong answers | %d |", a.wrong)
+	p("| VIP changes | %d |", a.vipChanges)
+	down := 0
+	for _, n := range a.unanswered {
+		down += n
+	}
+	p("| unanswered, because that CoreDNS was down or starting | %d |", down)
+	for _, why := range slices.Sorted(maps.Keys(a.unanswered)) {
+		p("| … %s | %d |", why, a.unanswered[why])
+	}
+	p("| ordinary changes by users | %d |", w.tape.changes)
+	p("| what else must not be | %d |", len(w.tape.failed())-min(a.wrong, 100))
+	section := ""
+	for _, f := range findings {
+		if f.section != section {
+			section = f.section
+			p("\n## %s\n\n| what | seen | bound |\n| --- | --- | --- |", section)
+		}
+		holds := ""
+		if !f.holds {
+			holds = " **FAILED**"
+		}
+		p("| %s | %s%s | %s |", f.what, f.seen, holds, f.bound)
+	}
+	shaken(p, w, t)
+	memory(p, w, t)
+	if failed := w.tape.failed(); len(failed) > 0 {
+		p("\n## What must not be\n\n```\n%s\n```", short(failed, 50))
+	}
+	return b.String()
+}
+
+// shaken is the random phase.
+func shaken(p func(string, ...any), w *world, t *tally) {
+	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
+	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
+		"all is right again when every name has the right answer everywhere.\n\n| fault | times |\n| --- | --- |")
+	sum := 0
+	for _, f := range slices.Sorted(maps.Keys(t.faults)) {
+		p("| %s | %d |", f, t.faults[f])
+		sum += t.faults[f]
+	}
+	p("| all | %d |\n\n| | p50 | p99 | most | of |\n| --- | --- | --- | --- | --- |", sum)
+	for _, of := range []struct {
+		what string
+		took []time.Duration
+	}{
+		{"mended → all is right everywhere", t.converged},
+		{"last renewal of a dead member → its endpoints gone from the answers of another", w.oracle.Gone},
+		{"first renewal of a member that was dead → its endpoints back in the answers of another", w.oracle.Returned},
+	} {
+		if len(of.took) == 0 {
+			p("| %s | | | | 0 |", of.what)
+			continue
+		}
+		p("| %s | %s | %s | %s | %d |", of.what, seconds(percentile(of.took, 50)), seconds(percentile(of.took, 99)), seconds(slices.Max(of.took)), len(of.took))
+	}
+	p("\nThe slowest to be right again was: %s. ", t.slowest)
+	p("%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
+		"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
+		"their own.", t.quiets, t.checked, t.writes)
+}
+
+// memory is G.
+func memory(p func(string, ...any), w *world, t *tally) {
+	if len(t.memory) < 2 {
+		return
+	}
+	first, last := t.memory[0], t.memory[len(t.memory)-1]
+	p("\n## Heap and goroutines\n")
+	p("Live heap after garbage collection, and goroutines, of processes that were not ended in between (`/debug/pprof`), with everything exported "+
+		"everywhere: at first, and %d minutes later.\n\n| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
+		int(last.at.Sub(first.at).Minutes()))
+	for i, who := range first.who {
+		heap, routines := last.heap[i]/first.heap[i], float64(last.routine[i])/float64(first.routine[i])
+		note := ""
+		if first.process[i] != last.process[i] {
+			note = " (started again in between)"
+		}
+		if heap > 1.1 || routines > 1.1 {
+			note += " **FAILED**: ≤ 1.10"
+		}
+		p("| %s%s | %.2f MiB | %.2f MiB | %.2f | %d | %d | %.2f |", who, note, first.heap[i]/(1<<20), last.heap[i]/(1<<20), heap, first.routine[i], last.routine[i], routines)
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
+)
+
+// finding is a line of the report.
+type finding struct {
+	section, what, seen, bound string
+	holds                      bool
+}
+
+// stage is what a scenario plays on.
+type stage struct {
+	*world
+	asker    *asker
+	line     *timeline
+	findings []finding
+	a, b, c  *member
+}
+
+// play runs scenarios one after the other, each from and to a world in which all is right.
+func (w *world) play(ctx context.Context, a *asker, scenarios ...func(context.Context, *stage) error) ([]finding, error) {
+	line, stop := w.follow(a)
+	defer stop()
+	s := &stage{world: w, asker: a, line: line, a: w.members[0], b: w.members[1], c: w.members[2]}
+	for _, scenario := range scenarios {
+		if err := line.full(ctx, len(w.members), 6*time.Minute); err != nil {
+			return s.findings, err
+		}
+		if _, err := w.settle(ctx, time.Now(), 3*time.Minute); err != nil {
+			return s.findings, err
+		}
+		if err := scenario(ctx, s); err != nil {
+			return s.findings, err
+		}
+	}
+	return s.findings, nil
+}
+
+func (s *stage) found(section, what, bound string, holds bool, seen string, args ...any) {
+	f := finding{section, what, fmt.Sprintf(seen, args...), bound, holds}
+	s.findings = append(s.findings, f)
+	if holds || s.hurried {
+		s.tape.note("%s: %s: %s", f.section, f.what, f.seen)
+	} else {
+		s.tape.fail("%s: %s: %s, and the bound is %s", f.section, f.what, f.seen, f.bound)
+	}
+}
+
+// within is T1's: 65 s of the default's duration, grace and renewal of 60.
+func (s *stage) within() time.Duration {
+	return bounds(s.lease).Dead + time.Duration(s.lease.RenewSeconds)*time.Second + 5*time.Second
+}
+
+// soon is how long a returned member's endpoints may take (issue: 10 s).
+const soon = 10 * time.Second
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// identity is what must not change of an import.
+func (s *stage) identity(ctx context.Context, m *member) (string, error) {
+	var all []string
+	for _, name := range vips {
+		var imp mcsv1beta1.ServiceImport
+		err := insist(ctx, func() error { return m.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, &imp) })
+		if err != nil {
+			return "", err
+		}
+		all = append(all, fmt.Sprintf("%s %s %v %v", name, imp.UID, imp.Spec.IPs, imp.Status.Clusters))
+	}
+	return strings.Join(all, "; "), nil
+}
+
+// sleep is for times in which nothing may happen.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// memberDies is A: a member's agent and API server end at once; b's agent starts anew meanwhile, c's does not.
+func memberDies(ctx context.Context, s *stage) error {
+	const section = "A. A member dies and returns"
+	before, err := s.identity(ctx, s.b)
+	if err != nil {
+		return err
+	}
+	s.oracle.Trouble(s.a.ID)
+	s.a.Agent.Kill()
+	s.a.Cluster.KillAPIServer()
+	killed := time.Now()
+	if err := sleep(ctx, time.Until(s.oracle.Heard(s.a.ID).Add(s.within()/3))); err != nil {
+		return err
+	}
+	s.oracle.Trouble(s.b.ID)
+	s.b.Agent.Kill()
+	if err := s.b.Agent.Start(ctx); err != nil {
+		return err
+	}
+	s.oracle.Healed(s.b.ID, time.Now())
+	heard := s.oracle.Heard(s.a.ID)
+	for _, m := range []*member{s.b, s.c} {
+		what := "last renewal → endpoints gone from the answers of " + m.ID
+		if m == s.b {
+			what += ", whose agent was killed and started again meanwhile"
+		}
+		at, err := s.line.until(ctx, share{m.ID, s.a.ID}, false, killed, s.within()+time.Minute)
+		if err != nil {
+			return err
+		}
+		took := at.Sub(heard)
+		s.found(section, what, "≤ "+seconds(s.within()), took <= s.within(), "%s", seconds(took))
+	}
+	after, err := s.identity(ctx, s.b)
+	if err != nil {
+		return err
+	}
+	s.found(section, "ServiceImports and VIPs in "+s.b.ID+" meanwhile", "unchanged", before == after, "%s", unchanged(before, after))
+	if err := s.a.Cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := s.a.Agent.Start(ctx); err != nil {
+		return err
+	}
+	s.oracle.Healed(s.a.ID, time.Now())
+	return s.returns(ctx, section, s.a, started, []*member{s.b, s.c})
+}
+
+func unchanged(before, after string) string {
+	if before == after {
+		return "unchanged"
+	}
+	return before + " became " + after
+}
+
+// returns waits for a member's endpoints in the others' answers.
+func (s *stage) returns(ctx context.Context, section string, of *member, started time.Time, in []*member) error {
+	for _, m := range in {
+		at, err := s.line.until(ctx, share{m.ID, of.ID}, true, started, 5*time.Minute)
+		if err != nil {
+			return err
+		}
+		s.found(section, of.ID+" started, or reconnected → endpoints back in the answers of "+m.ID, "≤ "+seconds(soon), at.Sub(started) <= soon, "%s", seconds(at.Sub(started)))
+	}
+	return nil
+}
+
+// oneLinkCut is B: who is cut off keeps everything, and the others treat it by policy.
+func oneLinkCut(ctx context.Context, s *stage) error {
+	const section = "B. Only the link between the hub and b is cut"
+	s.oracle.Trouble(oracle.Link(s.b.ID))
+	s.b.ToHub.Cut()
+	cut := time.Now()
+	heard := s.oracle.Heard(s.b.ID)
+	for _, m := range []*member{s.a, s.c} {
+		at, err := s.line.until(ctx, share{m.ID, s.b.ID}, false, cut, s.within()+time.Minute)
+		if err != nil {
+			return err
+		}
+		s.found(section, "last renewal → b's endpoints gone from the answers of "+m.ID+", by policy Remove", "≤ "+seconds(s.within()), at.Sub(heard) <= s.within(), "%s", seconds(at.Sub(heard)))
+	}
+	if err := sleep(ctx, s.within()/3); err != nil {
+		return err
+	}
+	s.keeps(section, s.b, cut)
+	s.b.ToHub.Restore()
+	restored := time.Now()
+	s.oracle.Healed(oracle.Link(s.b.ID), restored)
+	return s.returns(ctx, section, s.b, restored, []*member{s.a, s.c})
+}
+
+func (s *stage) keeps(section string, m *member, since time.Time) {
+	changed := s.line.changed(m.ID, since)
+	s.found(section, fmt.Sprintf("changes in the answers of %s in %s", m.ID, seconds(time.Since(since))), "0", len(changed) == 0, "%d", len(changed))
+}
+
+// twoLinksCut is B: who sees the hub goes by the policy, who does not keeps everything.
+func twoLinksCut(ctx context.Context, s *stage) error {
+	const section = "B. The links between the hub and a, and the hub and b, are cut"
+	since := time.Now()
+	for _, m := range []*member{s.a, s.b} {
+		s.oracle.Trouble(oracle.Link(m.ID))
+		m.ToHub.Cut()
+	}
+	for _, m := range []*member{s.a, s.b} {
+		if _, err := s.line.until(ctx, share{s.c.ID, m.ID}, false, since, s.within()+time.Minute); err != nil {
+			return err
+		}
+	}
+	s.found(section, "c, which sees the hub, treats both by policy Remove", "gone", true, "gone")
+	if err := sleep(ctx, s.within()/3); err != nil {
+		return err
+	}
+	s.keeps(section, s.a, since)
+	s.keeps(section, s.b, since)
+	restored := time.Now()
+	for _, m := range []*member{s.a, s.b} {
+		m.ToHub.Restore()
+		s.oracle.Healed(oracle.Link(m.ID), restored)
+	}
+	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}))
+}
+
+// allLinks is B: a hub that nobody sees is nobody's death, neither while it is away nor afterwards.
+func allLinks(ctx context.Context, s *stage) error {
+	const section = "B. Every link to the hub is cut"
+	f := allLinksCut(s.world, s.chance, nil)
+	since := time.Now()
+	for _, in := range f.in {
+		s.oracle.Trouble(in)
+	}
+	if err := errors.Join(f.begin(ctx), sleep(ctx, s.within()+s.within()/3), f.mend(ctx)); err != nil {
+		return err
+	}
+	for _, in := range f.in {
+		s.oracle.Healed(in, time.Now())
+	}
+	if err := sleep(ctx, s.within()); err != nil {
+		return err
+	}
+	for _, m := range s.members {
+		s.keeps(section+", and mended", m, since)
+	}
+	return nil
+}

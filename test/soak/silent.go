@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
+)
+
+// muffler stands between an agent and the hub, with the hub's own certificate, and can make the watches that there are go silent. All else
+// passes, new watches too.
+type muffler struct {
+	server *http.Server
+	addr   string
+	mu     sync.Mutex
+	silent chan struct{} // closed when the streams of now are to be silent
+}
+
+func muffle(hub *lab.ControlPlane) (*muffler, error) {
+	config, err := hub.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	m := &muffler{addr: listener.Addr().String(), silent: make(chan struct{})}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // to the laboratory's own server
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if r.Request.URL.Query().Get("watch") != "" {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			r.Body = &stream{r.Body, m.silent, r.Request.Context()}
+		}
+		return nil
+	}
+	m.server = &http.Server{Handler: proxy}
+	pki := filepath.Join(hub.Dir(), "pki")
+	go func() {
+		_ = m.server.ServeTLS(listener, filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key")) // ends with close
+	}()
+	return m, nil
+}
+
+// hush makes the watches of now silent, for good.
+func (m *muffler) hush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.silent)
+	m.silent = make(chan struct{})
+}
+
+func (m *muffler) close() { m.server.Close() }
+
+// stream is a watch's answer.
+type stream struct {
+	io.ReadCloser
+	silent chan struct{}
+	ctx    context.Context
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	select {
+	case <-s.silent:
+		<-s.ctx.Done() // whoever asked has given up
+		return 0, io.EOF
+	default:
+		return n, err
+	}
+}
+
+var (
+	fresh   = regexp.MustCompile(`(?m)^clusterset_agent_hub_fresh\{[^}]*\} (\d)`)
+	relists = regexp.MustCompile(`(?m)^clusterset_agent_hub_relists_total\{[^}]*\} (\d+)`)
+)
+
+func gauge(of *regexp.Regexp, metrics string) (int, error) {
+	found := of.FindStringSubmatch(metrics)
+	if found == nil {
+		return 0, errors.New("the agent does not show " + of.String())
+	}
+	return strconv.Atoi(found[1])
+}
+
+// silentWatch is B: b's watches of the hub say nothing more and do not end, and its requests succeed.
+func silentWatch(ctx context.Context, s *stage) error {
+	const section = "B. The watches between the hub and b hang without closing"
+	m, err := muffle(s.Hub)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	direct := s.b.ToHub.Target()
+	s.b.ToHub.Divert(m.addr)
+	defer s.b.ToHub.Divert(direct)
+	if _, err := s.settle(ctx, time.Now(), time.Minute); err != nil {
+		return err
+	}
+	before, err := gauge(relists, s.b.Agent.Metrics())
+	if err != nil {
+		return err
+	}
+	s.oracle.Trouble(oracle.Link(s.b.ID))
+	m.hush()
+	began := time.Now()
+	until := func(what string, limit time.Duration, ok func(string) (bool, error)) (time.Duration, error) {
+		for time.Since(began) < limit && ctx.Err() == nil {
+			if done, err := ok(s.b.Agent.Metrics()); err == nil && done {
+				return time.Since(began), nil
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return 0, fmt.Errorf("%s: b's agent is not %s after %v", section, what, limit)
+	}
+	duration := time.Duration(s.lease.DurationSeconds) * time.Second
+	frozen, err := until("frozen", s.within()+time.Minute, func(metrics string) (bool, error) {
+		n, err := gauge(fresh, metrics)
+		return n == 0, err
+	})
+	if err != nil {
+		return err
+	}
+	s.found(section, "noticed, and frozen: clusterset_agent_hub_fresh is 0", "≤ "+seconds(duration+soon), frozen <= duration+soon, "after %s", seconds(frozen))
+	if err := s.probe(ctx); err != nil { // not before: it is compared with the hub what the watches have shown
+		return err
+	}
+	relisted, err := until("reading the hub again", s.within()+2*time.Minute, func(metrics string) (bool, error) {
+		n, err := gauge(relists, metrics)
+		return n > before, err
+	})
+	if err != nil {
+		return err
+	}
+	s.found(section, "the hub is read again", "≤ "+seconds(s.within()+soon), relisted <= s.within()+soon, "after %s", seconds(relisted))
+	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < 5*time.Minute && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	followed := time.Since(began)
+	s.oracle.Healed(oracle.Link(s.b.ID), time.Now())
+	s.found(section, "changes that were made in the others meanwhile are in b's answers", "≤ "+seconds(s.within()+2*soon), followed <= s.within()+2*soon, "after %s", seconds(followed))
+	said := s.event(ctx, s.b, "HubSilent", "HubRestored")
+	s.found(section, "Event on the agent", "HubSilent, or HubRestored where what the hub has was compared first", said != "", "%s", said)
+	s.keeps(section, s.b, began)
+	return nil
+}
+
+// event waits until a member's agent has said one of these, and tells which.
+func (s *stage) event(ctx context.Context, m *member, reasons ...string) (said string) {
+	var events corev1.EventList
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_ = insist(ctx, func() error { // "" says that there was none
+		if err := m.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
+			return err
+		}
+		for i := range events.Items {
+			if slices.Contains(reasons, events.Items[i].Reason) {
+				said = events.Items[i].Reason
+				return nil
+			}
+		}
+		return errors.New("no such Event")
+	})
+	return said
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// clock is how times are written.
+const clock = "15:04:05.000"
+
+// tape keeps everything that happens, in the order of time, and what was wrong.
+type tape struct {
+	mu       sync.Mutex
+	file     *os.File
+	out      *bufio.Writer
+	began    time.Time
+	say      func(string) // what a person who waits wants to know
+	failures []string
+	changes  int
+}
+
+func record(path string, say func(string)) (*tape, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &tape{file: f, out: bufio.NewWriter(f), began: time.Now(), say: say}, nil
+}
+
+func (t *tape) line(kind, format string, args ...any) string {
+	text := fmt.Sprintf(format, args...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, _ = fmt.Fprintf(t.out, "%s %-7s %s\n", time.Now().Format(clock), kind, text) // Close tells of errors
+	return text
+}
+
+// did is an ordinary change.
+func (t *tape) did(format string, args ...any) {
+	t.line("change", format, args...)
+	t.mu.Lock()
+	t.changes++
+	t.mu.Unlock()
+}
+
+// note is what a person who waits wants to know.
+func (t *tape) note(format string, args ...any) {
+	text := t.line("note", format, args...)
+	t.say(fmt.Sprintf("%8s %s", time.Since(t.began).Round(time.Second), text))
+}
+
+// fail keeps what must not be.
+func (t *tape) fail(format string, args ...any) {
+	text := t.line("FAIL", format, args...)
+	t.mu.Lock()
+	t.failures = append(t.failures, time.Now().Format(clock+" ")+text)
+	t.mu.Unlock()
+	t.say("FAIL " + text)
+}
+
+func (t *tape) failed() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]string(nil), t.failures...)
+}
+
+func (t *tape) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.out.Flush(); err != nil {
+		return err
+	}
+	return t.file.Close()
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
+)
+
+// ns is where everything is exported.
+const ns = "soak"
+
+// The names that are asked. Every member has each as a Service with one EndpointSlice.
+var (
+	vips     = []string{"steady", "shop", "quarrel"}
+	headless = []string{"heads", "moving", "coming"}
+	names    = slices.Concat(vips, headless)
+	toggled  = []string{"shop", "coming"}   // exported now and then
+	moved    = []string{"moving", "coming"} // get other addresses
+)
+
+const corefile = `.:DNS_PORT {
+    bind 127.0.0.1
+    errors
+    ready READY_ADDR
+    prometheus METRICS_ADDR
+    pprof PPROF_ADDR
+    multicluster clusterset.local {
+        kubeconfig %s
+    }
+}
+`
+
+// world is the clusterset under test, and what is known of it.
+type world struct {
+	*lab.ClusterSet
+	hub        client.Client
+	members    []*member
+	controller *lab.Controller // the hub's
+	oracle     *oracle.Oracle
+	tape       *tape
+	lease      hubv1alpha1.LeaseSpec
+	seed       uint64
+	chance     *rand.Rand // of faults; users have their own
+
+	hurried bool             // figures are no failures
+	audited map[string]int64 // how far the audit logs were read
+
+	mu        sync.Mutex // of what follows
+	affinity  map[string]corev1.ServiceAffinity
+	exported  map[pair]bool
+	addresses map[string]int  // given out, by member
+	unserved  map[string]bool // members whose API server is down
+	baseline  bool            // memory has been measured once
+	users     sync.Mutex      // held while nothing is to be changed
+}
+
+// pair is a name in a member.
+type pair struct{ name, member string }
+
+type member struct {
+	*lab.Member
+	client.Client
+	index int
+}
+
+// begin starts a hub with its controller and three members with agent and CoreDNS, and exports everything everywhere.
+func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, seed uint64, t *tape) (w *world, err error) {
+	w = &world{
+		tape: t, lease: lease, seed: seed, chance: rand.New(rand.NewPCG(seed, 1)), affinity: map[string]corev1.ServiceAffinity{},
+		exported: map[pair]bool{}, addresses: map[string]int{}, audited: map[string]int64{}, unserved: map[string]bool{},
+	}
+	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
+		Members: []string{"a", "b", "c"}, DNS: true,
+		Corefile: func(kubeconfig string) (string, error) { return fmt.Sprintf(corefile, kubeconfig), nil },
+		Plane:    func(string) lab.Options { return lab.Options{AuditWrites: true} },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.end()
+		}
+	}()
+	if w.hub, err = admin(w.Hub); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for i, m := range w.Members {
+		c, err := admin(m.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		w.members, ids = append(w.members, &member{m, c, i + 1}), append(ids, m.ID)
+	}
+	w.oracle = oracle.New(bounds(lease), ids...)
+	if err := w.setLease(ctx, lease); err != nil {
+		return nil, err
+	}
+	if err := w.startController(ctx); err != nil {
+		return nil, err
+	}
+	return w, w.populate(ctx)
+}
+
+func (w *world) end() {
+	w.controller.Stop()
+	w.Stop()
+}
+
+func admin(cp *lab.ControlPlane) (client.Client, error) {
+	cfg, err := cp.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	cfg.Timeout = 10 * time.Second // an API server may be killed while it is asked
+	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
+}
+
+// bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are T1's; another 10 are
+// for a machine that is shared. The same holds of a minute for all to follow.
+func bounds(l hubv1alpha1.LeaseSpec) oracle.Bounds {
+	second := func(n int32) time.Duration { return time.Duration(n) * time.Second }
+	dead := second(l.DurationSeconds + l.GraceSeconds)
+	return oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 15*time.Second, Converge: time.Minute}
+}
+
+func (w *world) setLease(ctx context.Context, l hubv1alpha1.LeaseSpec) error {
+	w.lease = l
+	w.oracle.Bound(bounds(l))
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: lab.HubNamespace}}
+	return insist(ctx, func() error {
+		if err := w.hub.Get(ctx, client.ObjectKeyFromObject(set), set); err != nil {
+			return err
+		}
+		set.Spec.Lease = l
+		return w.hub.Update(ctx, set)
+	})
+}
+
+func (w *world) startController(ctx context.Context) error {
+	root, err := lab.Root()
+	if err != nil {
+		return err
+	}
+	if err := w.Hub.ApplyFolder(ctx, filepath.Join(root, "deploy/hub/controller")); err != nil {
+		return err
+	}
+	kubeconfig, err := w.Hub.ServiceAccountKubeconfig(ctx, "clusterset-system", "clusterset-hub", nil)
+	if err != nil {
+		return err
+	}
+	if w.controller, err = lab.StartHub(ctx, filepath.Join(root, "bin/clusterset-controller"), kubeconfig, lab.HubNamespace); err != nil {
+		return err
+	}
+	return w.controller.UntilReady(ctx)
+}
+
+// populate exports everything everywhere, and learns the VIPs.
+func (w *world) populate(ctx context.Context) error {
+	for _, m := range w.members {
+		if err := m.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+			return err
+		}
+		for _, name := range names {
+			svc, slice := service(name, slices.Contains(headless, name))
+			if err := errors.Join(m.Create(ctx, svc), m.Create(ctx, slice)); err != nil {
+				return err
+			}
+			if err := w.export(ctx, name, m); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range w.members {
+		for _, name := range vips {
+			err := insist(ctx, func() error {
+				var imp mcsv1beta1.ServiceImport
+				if err := m.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, &imp); err != nil {
+					return err
+				}
+				if len(imp.Spec.IPs) != 1 {
+					return fmt.Errorf("%s in %s has no VIP yet", name, m.ID)
+				}
+				w.oracle.VIP(name, m.ID, imp.Spec.IPs[0])
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// insist tries until it succeeds: API servers come and go here.
+func insist(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// service is one without a selector and with a slice; its endpoints are ours.
+func service(name string, headless bool) (*corev1.Service, *discoveryv1.EndpointSlice) {
+	port, target, tcp := "http", int32(8080), corev1.ProtocolTCP
+	meta := metav1.ObjectMeta{Namespace: ns, Name: name}
+	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: port, Port: 80, Protocol: tcp}}}}
+	if headless {
+		svc.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	meta.Name = sliceName(name)
+	meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+	return svc, &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: &port, Port: &target, Protocol: &tcp}}}
+}
+
+func sliceName(name string) string { return name + "-1" }
+
+func serviceExport(name string) *mcsv1beta1.ServiceExport {
+	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+}
+
+func exists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
