@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
@@ -170,40 +168,6 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestRenewBringsAMemberBackAfterItsTokenRanOut: id and VIPs stay (DESIGN §6).
-func TestRenewBringsAMemberBackAfterItsTokenRanOut(t *testing.T) {
-	e := setUp(t)
-	e.nodes(t, "hub")
-	e.ok(t, "init", "--context", "hub")
-	away := e.node(t, "west")
-	e.ok(t, "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "west")
-	e.export(t, "west", "renewed", "web")
-	eventually(t, "web.renewed", func(ctx context.Context) error { return e.imported(ctx, "west", "renewed", "web", 1) })
-	vip := e.vip(t, "west", "renewed", "web")
-
-	// The agent was away while its token ran out; a token of a ServiceAccount that was made anew is refused as an old one is.
-	away.Stop()
-	for _, args := range [][]string{{"delete", "serviceaccount", "mcs-west"}, {"create", "serviceaccount", "mcs-west"}} {
-		if _, err := e.planes["hub"].Kubectl(t.Context(), "", append([]string{"-n", "clusterset"}, args...)...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	e.nodes(t, "west")
-	eventually(t, "doctor sees that the hub refuses the credentials", func(context.Context) error { // which it remembers for some seconds
-		r := e.run(t, "doctor", "--context", "west")
-		if r.err == nil || !strings.Contains(r.stdout, "x hub-reachable:") || !strings.Contains(r.stdout, "401 Unauthorized") {
-			return fmt.Errorf("it says\n%s%s", r.stdout, r.stderr)
-		}
-		return nil
-	})
-	e.ok(t, "join", "--context", "west", "--hub-context", "hub", "--renew")
-	if now := e.vip(t, "west", "renewed", "web"); now != vip {
-		t.Errorf("the VIP was %s and is %s", vip, now)
-	}
-	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
-	e.forget(t, "renewed")
-}
-
 // readers may read everything in a cluster, and write nothing.
 func (e *environment) readers(t *testing.T, cluster string) {
 	t.Helper()
@@ -226,13 +190,4 @@ func (e *environment) readers(t *testing.T, cluster string) {
 			}
 		})
 	}
-}
-
-func (e *environment) vip(t *testing.T, cluster, ns, name string) string {
-	t.Helper()
-	imp := &mcsv1beta1.ServiceImport{}
-	if err := e.admin[cluster].Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, imp); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(imp.Spec.IPs, " ")
 }

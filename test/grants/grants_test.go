@@ -37,7 +37,7 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"exports", s.exports}, {"edits", s.edits}, {"namespaces", s.namespaces}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
+		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
 		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"evict", s.evict}, {"release", release},
 	} {
 		began := time.Now()

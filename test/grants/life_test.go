@@ -100,6 +100,28 @@ func (s *set) edits(t *testing.T) {
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 }
 
+// refused is an address of a's that no peer may claim, in several revisions: the same Event again.
+func (s *set) refused(t *testing.T) {
+	svc := service("odd", 80)
+	s.a.exported(t, svc, "239.1.1.1")
+	for _, address := range []string{"10.1.0.7", "10.1.0.8", "10.1.0.9"} { // with the first, the import may still be new
+		change(t, s.a, slice(svc, ""), func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+		})
+		until(t, "b has "+address, func() error {
+			var imported discoveryv1.EndpointSliceList
+			err := s.b.List(t.Context(), &imported, client.InNamespace(shop), client.MatchingLabels{mcsv1beta1.LabelServiceName: svc.Name})
+			if err == nil && !strings.Contains(fmt.Sprint(imported.Items), address) {
+				err = fmt.Errorf("it has %v", imported.Items)
+			}
+			return err
+		})
+	}
+	told(t, s.b.Client, shop, "EndpointsRefused", svc.Name, 2)
+	s.a.remove(t, export("odd"))
+	until(t, "odd is imported no more", func() error { return gone(t, s.b, &mcsv1beta1.ServiceImport{}, key("odd")) })
+}
+
 // namespaces come and go.
 func (s *set) namespaces(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}
@@ -215,7 +237,7 @@ func (s *set) leave(t *testing.T) {
 		return errors.Join(gone(t, s.b, property, client.ObjectKey{Name: property.Name}), absent("ClusterProfile b", err))
 	})
 	s.a.imports(t, "web", "a")
-	told(t, s.b.Client, kube.SystemNamespace, "NotAMember", kube.SystemNamespace, 2)
+	told(t, s.b.Client, kube.SystemNamespace, "NotAMember", kube.SystemNamespace, 1)
 	s.join(t, s.b)
 	s.a.imports(t, "web", "a", "b")
 	s.b.imports(t, "web", "a", "b")
