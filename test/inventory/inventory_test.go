@@ -197,8 +197,8 @@ func TestProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	e := setUp(t)
 	const everywhere = ""
 	for ns, want := range map[string]string{
-		home: `clusterprofiles.multicluster.x-k8s.io [list watch update delete]
-clusterprofiles.multicluster.x-k8s.io/status [update]
+		home: `clusterprofiles.multicluster.x-k8s.io [list watch patch delete]
+clusterprofiles.multicluster.x-k8s.io/status [patch]
 clustersets.hub.clusterset-dns.io [list watch]
 clustersets.hub.clusterset-dns.io/status [update]
 endpointrecords.hub.clusterset-dns.io [list delete]
