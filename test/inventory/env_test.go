@@ -27,6 +27,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -227,9 +228,10 @@ func (m *member) claim(t *testing.T) {
 func (m *member) update(t *testing.T, change func(*inventoryv1alpha1.ClusterProfile)) {
 	t.Helper()
 	must(t, until(t.Context(), func() error {
-		p := m.profile(t)
+		was := m.profile(t)
+		p := was.DeepCopy()
 		change(p)
-		return m.Update(t.Context(), p)
+		return m.Patch(t.Context(), p, kube.Changes(was))
 	}))
 }
 

@@ -15,6 +15,7 @@ import (
 
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
@@ -82,10 +83,11 @@ func TestP3ConditionsFollowTheMember(t *testing.T) {
 	m.beat(t, time.Now)
 	m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
 	must(t, until(t.Context(), func() error {
-		p := m.profile(t)
+		was := m.profile(t)
+		p := was.DeepCopy()
 		p.Status.Version.Kubernetes = "v1.36.2"
 		p.Status.Properties = []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: "p3"}, {Name: "region", Value: "eu"}}
-		return m.Status().Update(t.Context(), p)
+		return m.Status().Patch(t.Context(), p, kube.Changes(was))
 	}))
 	m.stop()
 	silent := time.Now()
@@ -197,8 +199,8 @@ func TestProgramHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	e := setUp(t)
 	const everywhere = ""
 	for ns, want := range map[string]string{
-		home: `clusterprofiles.multicluster.x-k8s.io [list watch update delete]
-clusterprofiles.multicluster.x-k8s.io/status [update]
+		home: `clusterprofiles.multicluster.x-k8s.io [list watch patch delete]
+clusterprofiles.multicluster.x-k8s.io/status [patch]
 clustersets.hub.clusterset-dns.io [list watch]
 clustersets.hub.clusterset-dns.io/status [update]
 endpointrecords.hub.clusterset-dns.io [list delete]

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -171,12 +172,8 @@ func (s *steadyState) relists(t *testing.T) (n int) {
 			t.Fatal(err)
 		}
 		for _, e := range list.Items {
-			if e.Reason != "HubRestored" && e.Reason != "HubSilent" {
-				continue
-			}
-			n++
-			if e.Series != nil {
-				n += int(e.Series.Count) - 1
+			if e.Reason == "HubRestored" || e.Reason == "HubSilent" {
+				n += int(ptr.Deref(e.Series, corev1.EventSeries{Count: 1}).Count)
 			}
 		}
 	}
