@@ -28,6 +28,8 @@ import (
 const (
 	// settle is how soon ranges that are being made are looked at again.
 	settle = 200 * time.Millisecond
+	// attentive is how soon a range is looked at again that is to go once it is empty.
+	attentive = 2 * time.Second
 	// patrol is how often everything is looked at though nothing has happened.
 	patrol = time.Minute
 )
@@ -58,8 +60,11 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	mended, err := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
-	if r.pending(s, plan) {
+	switch {
+	case r.pending(s, plan):
 		mended = settle
+	case plan.Emptying:
+		mended = min(mended, attentive)
 	}
 	return reconcile.Result{RequeueAfter: mended}, err
 }
@@ -97,6 +102,9 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 	s.Families, s.Blocks, s.Ours = families, hub.blocks, map[string]bool{}
 	for _, c := range cidrs {
 		s.Ours[c.Name] = ours(c)
+	}
+	for _, f := range families {
+		r.view.looked[f] = ipam.Low(ipam.Room(s, f))
 	}
 	return s, cidrs, hub.seen, nil
 }

@@ -30,6 +30,8 @@ type view struct {
 	fenced []ipam.Range
 	// free and size are of the ranges for VIPs, by family; free counts down as addresses are given, until the ranges are looked at again.
 	free, size map[corev1.IPFamily]int
+	// looked are the families that were short of room when the ranges were looked at last: more is under way, or cannot be had yet.
+	looked map[corev1.IPFamily]bool
 }
 
 // entry is an IPAddress.
@@ -64,7 +66,7 @@ func (r *Room) load(ctx context.Context) error {
 	if r.view != nil {
 		return nil
 	}
-	v := &view{addresses: map[netip.Addr]entry{}}
+	v := &view{addresses: map[netip.Addr]entry{}, looked: map[corev1.IPFamily]bool{}}
 	v.unsupported = r.served()
 	if v.unsupported == nil {
 		var list networkingv1.IPAddressList
@@ -190,15 +192,25 @@ func (r *Room) stands(p netip.Prefix) bool {
 	return true
 }
 
-// short tells whether a family is running out of room.
-func (v *view) short() bool {
+// spend counts an address that is free no more.
+func (v *view) spend(a netip.Addr) {
+	for _, r := range v.ranges {
+		if r.Use != ipam.Ordinary && r.Prefix.Contains(a) {
+			v.free[familyOf(a)]--
+			return
+		}
+	}
+}
+
+// short tells, once, whether a family is running out of room since the ranges were looked at.
+func (v *view) short() (any bool) {
 	if v.mode == ipam.ModeShared || v.unsupported != nil {
 		return false
 	}
 	for f, size := range v.size {
-		if size > 0 && ipam.Low(v.free[f], size) {
-			return true
+		if size > 0 && !v.looked[f] && ipam.Low(v.free[f], size) {
+			v.looked[f], any = true, true
 		}
 	}
-	return false
+	return any
 }
