@@ -44,7 +44,7 @@ func TestV7WithoutServiceCIDRs(t *testing.T) {
 	wantIn(t, old.wantVIPs(t, ns, "preferred", both), strings.Split(serviceRanges, ",")...)
 
 	old.mode(t, ipam.ModeExclusive, "10.250.0.0/28", "fd00:250::/124")
-	old.wantEvent(t, "clusterset-system", "clusterset-system", "VIPModeUnsupported", "exclusive")
+	old.wantMetric(t, old.series("mode_supported", "mode", "exclusive"), is("0"))
 	old.export(t, ns, "exclusive", both)
 	old.wantNotReady(t, ns, "exclusive", "mode exclusive needs ranges")
 	old.deleteAsAgent(t, derivedOf(ns, "before"))
