@@ -150,7 +150,7 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 		if j < 0 {
 			return nil, true // the caches still show it in use by the Service, which is not there
 		}
-		if r.soon() && r.patient(q.Service, building) {
+		if r.soon(f) && r.patient(q.Service, building) {
 			return nil, true
 		}
 		return r.because(refused[j].Err), false
@@ -164,15 +164,16 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 	case r.view.mode == ipam.ModeExclusive: // without ranges to be seen, which is judged as shared
 		return r.because(ipam.ErrMismatchedNetwork), false
 	}
-	return nil, r.soon() && r.patient(q.Service, building)
+	return nil, r.soon(f) && r.patient(q.Service, building)
 }
 
-// soon tells whether there may be more room in a moment.
-func (r *Room) soon() bool {
+// soon tells whether there may be more room of a family in a moment: a range is being made, or the mode is new and the hub is granting the
+// first block.
+func (r *Room) soon(f corev1.IPFamily) bool {
 	if r.view.unsupported != nil || r.refused != nil {
 		return false
 	}
-	return r.growing || r.view.size[corev1.IPv4Protocol]+r.view.size[corev1.IPv6Protocol] == 0
+	return r.growing || r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
 // because adds to a refusal what keeps ranges from being made.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -20,7 +21,8 @@ import (
 // view is what the caches show of addresses and ranges, and the allocator that goes by it. Owners are derived Services, by whose name
 // IPAddresses refer to them; the import's name leads to it and not back.
 type view struct {
-	mode ipam.Mode
+	mode  ipam.Mode
+	since time.Time // when it became that
 	// unsupported is why there are no ranges to be seen (V7).
 	unsupported error
 	ranges      []ipam.Range
@@ -129,6 +131,9 @@ func rangesOf(cidrs []*networkingv1.ServiceCIDR) (all []ipam.Range) {
 // fit makes the allocator for a mode and ranges, under the lock. In mode exclusive a range gives out nothing before its fence stands.
 func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 	v := r.view
+	if v.mode != mode {
+		v.since = r.Now()
+	}
 	v.mode, v.ranges = mode, all
 	judged := slices.Clone(all)
 	for i := range judged {
