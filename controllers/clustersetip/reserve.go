@@ -124,10 +124,9 @@ func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
 		}
 	}
 	for _, a := range previous {
-		if w := r.waits[q.Service]; w != nil && w.lost[a] != nil {
-			continue
+		if w := r.waits[q.Service]; w == nil || w.lost[a] == nil {
+			wanted.Previous = append(wanted.Previous, a)
 		}
-		wanted.Previous = append(wanted.Previous, a)
 		for _, h := range r.claims(a) {
 			if h.Owner == q.Service && !h.Foreign {
 				past = append(past, h)
