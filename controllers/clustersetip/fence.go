@@ -92,6 +92,9 @@ func (r *Room) record(a netip.Addr, now entry) {
 		delete(r.view.addresses, a)
 		if now.uid != "" {
 			r.view.addresses[a] = now
+			if _, given := r.gifts[a]; !given && !now.fence {
+				r.view.spend(a)
+			}
 		}
 		switch {
 		case was.uid != "" && !was.fence && !was.held.Foreign && now.uid == "":

@@ -37,13 +37,8 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 		if err != nil {
 			r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeInvalid", err.Error()+".")
 		}
-		inside, moving := 0, []ipam.Held(nil)
+		var moving []ipam.Held
 		for _, one := range mine {
-			for _, h := range vips {
-				if one.Prefix.Contains(h.Address) {
-					inside++
-				}
-			}
 			moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
 			if s.Mode == ipam.ModeExclusive && one.Use == ipam.Exclusive && !ipam.Fits(one.Prefix) {
 				r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeTooLarge", fmt.Sprintf(
@@ -54,7 +49,7 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 		switch {
 		case held && (c.DeletionTimestamp != nil && len(moving) == 0 || c.Labels[ipam.LabelVIPs] == ""):
 			errs = append(errs, r.finalize(ctx, c, false))
-		case !held && c.DeletionTimestamp == nil && inside > 0:
+		case !held && c.DeletionTimestamp == nil: // before a VIP is in it: later would be too late
 			errs = append(errs, r.finalize(ctx, c, true))
 		}
 	}

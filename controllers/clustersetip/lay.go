@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -28,6 +29,8 @@ import (
 const (
 	// settle is how soon ranges that are being made are looked at again.
 	settle = 200 * time.Millisecond
+	// attentive is how soon a range is looked at again that is to go once it is empty.
+	attentive = 2 * time.Second
 	// patrol is how often everything is looked at though nothing has happened.
 	patrol = time.Minute
 )
@@ -58,8 +61,11 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	mended, err := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
-	if r.pending(s, plan) {
+	switch {
+	case r.pending(s, plan):
 		mended = settle
+	case plan.Emptying:
+		mended = min(mended, attentive)
 	}
 	return reconcile.Result{RequeueAfter: mended}, err
 }
@@ -94,11 +100,33 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 		return s, nil, false, err
 	}
 	s = r.standing(hub.mode, rangesOf(cidrs))
+	if err := r.returning(ctx, &s); err != nil {
+		return s, nil, false, err
+	}
 	s.Families, s.Blocks, s.Ours = families, hub.blocks, map[string]bool{}
 	for _, c := range cidrs {
 		s.Ours[c.Name] = ours(c)
 	}
+	for _, f := range families {
+		r.view.looked[f] = ipam.Low(ipam.Room(s, f))
+	}
 	return s, cidrs, hub.seen, nil
+}
+
+// returning adds the VIPs whose derived Service is gone and whose import is not: their ranges are needed until that has them again (I6).
+func (r *Room) returning(ctx context.Context, s *ipam.Standing) error {
+	for a, rest := range r.rests {
+		var imports mcsv1beta1.ServiceImportList
+		if err := r.Local.List(ctx, &imports, client.InNamespace(rest.of.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(imports.Items, func(i mcsv1beta1.ServiceImport) bool {
+			return derived.Name(i.Namespace, i.Name) == rest.of.Name && slices.Contains(i.Spec.IPs, a.String())
+		}) {
+			s.Held = append(s.Held, ipam.Held{Owner: rest.of, Address: a})
+		}
+	}
+	return nil
 }
 
 func ours(o metav1.Object) bool { return o.GetLabels()[derived.LabelManagedBy] == kube.Manager }

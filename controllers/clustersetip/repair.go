@@ -49,7 +49,7 @@ func (r *Room) repair(ctx context.Context, cidrs []*networkingv1.ServiceCIDR, fe
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing, r.repairAt = missing, now.Add(patrol)
-	if len(errs) == 0 && !next.IsZero() && next.Before(r.repairAt) {
+	if !next.IsZero() && next.Before(r.repairAt) {
 		r.repairAt = next
 	}
 	return max(r.repairAt.Sub(now), time.Second), errors.Join(errs...)
@@ -91,7 +91,7 @@ func (r *Room) given(a netip.Addr) (gift, bool) {
 func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
 	log.FromContext(ctx).Info("repairing", "kind", f.Kind, "action", f.Action, "address", f.Address, "service", f.Service, "what", f.Message)
 	object := about("IPAddress", f.Address.String())
-	if f.Service.Name != "" {
+	if f.Service.Name != "" && f.Action != ipam.Delete {
 		object = &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: f.Service.Namespace, Name: f.Service.Name}
 	}
 	switch f.Kind {

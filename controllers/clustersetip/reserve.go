@@ -105,7 +105,7 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	fences = map[netip.Addr]types.UID{}
 	for _, a := range grant.Addresses {
 		r.change(a, func() { r.gifts[a] = gift{to: q.Service, since: r.Now()} })
-		r.view.free[familyOf(a)]--
+		r.view.spend(a)
 		if e := r.view.addresses[a]; e.fence {
 			fences[a] = e.uid
 		}
@@ -124,10 +124,9 @@ func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
 		}
 	}
 	for _, a := range previous {
-		if w := r.waits[q.Service]; w != nil && w.lost[a] != nil {
-			continue
+		if w := r.waits[q.Service]; w == nil || w.lost[a] == nil {
+			wanted.Previous = append(wanted.Previous, a)
 		}
-		wanted.Previous = append(wanted.Previous, a)
 		for _, h := range r.claims(a) {
 			if h.Owner == q.Service && !h.Foreign {
 				past = append(past, h)
@@ -150,7 +149,7 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 		if j < 0 {
 			return nil, true // the caches still show it in use by the Service, which is not there
 		}
-		if r.soon() && r.patient(q.Service, building) {
+		if r.soon(f) && r.patient(q.Service, building) {
 			return nil, true
 		}
 		return r.because(refused[j].Err), false
@@ -164,15 +163,16 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 	case r.view.mode == ipam.ModeExclusive: // without ranges to be seen, which is judged as shared
 		return r.because(ipam.ErrMismatchedNetwork), false
 	}
-	return nil, r.soon() && r.patient(q.Service, building)
+	return nil, r.soon(f) && r.patient(q.Service, building)
 }
 
-// soon tells whether there may be more room in a moment.
-func (r *Room) soon() bool {
+// soon tells whether there may be more room of a family in a moment: a range is being made, or the mode is new and the hub is granting the
+// first block.
+func (r *Room) soon(f corev1.IPFamily) bool {
 	if r.view.unsupported != nil || r.refused != nil {
 		return false
 	}
-	return r.growing || r.view.size[corev1.IPv4Protocol]+r.view.size[corev1.IPv6Protocol] == 0
+	return r.growing || r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
 // because adds to a refusal what keeps ranges from being made.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -20,7 +21,8 @@ import (
 // view is what the caches show of addresses and ranges, and the allocator that goes by it. Owners are derived Services, by whose name
 // IPAddresses refer to them; the import's name leads to it and not back.
 type view struct {
-	mode ipam.Mode
+	mode  ipam.Mode
+	since time.Time // when it became that
 	// unsupported is why there are no ranges to be seen (V7).
 	unsupported error
 	ranges      []ipam.Range
@@ -30,6 +32,8 @@ type view struct {
 	fenced []ipam.Range
 	// free and size are of the ranges for VIPs, by family; free counts down as addresses are given, until the ranges are looked at again.
 	free, size map[corev1.IPFamily]int
+	// looked are the families that were short of room when the ranges were looked at last: more is under way, or cannot be had yet.
+	looked map[corev1.IPFamily]bool
 }
 
 // entry is an IPAddress.
@@ -64,7 +68,7 @@ func (r *Room) load(ctx context.Context) error {
 	if r.view != nil {
 		return nil
 	}
-	v := &view{addresses: map[netip.Addr]entry{}}
+	v := &view{addresses: map[netip.Addr]entry{}, looked: map[corev1.IPFamily]bool{}}
 	v.unsupported = r.served()
 	if v.unsupported == nil {
 		var list networkingv1.IPAddressList
@@ -127,6 +131,9 @@ func rangesOf(cidrs []*networkingv1.ServiceCIDR) (all []ipam.Range) {
 // fit makes the allocator for a mode and ranges, under the lock. In mode exclusive a range gives out nothing before its fence stands.
 func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 	v := r.view
+	if v.mode != mode {
+		v.since = r.Now()
+	}
 	v.mode, v.ranges = mode, all
 	judged := slices.Clone(all)
 	for i := range judged {
@@ -190,15 +197,25 @@ func (r *Room) stands(p netip.Prefix) bool {
 	return true
 }
 
-// short tells whether a family is running out of room.
-func (v *view) short() bool {
+// spend counts an address that is free no more.
+func (v *view) spend(a netip.Addr) {
+	for _, r := range v.ranges {
+		if r.Use != ipam.Ordinary && r.Prefix.Contains(a) {
+			v.free[familyOf(a)]--
+			return
+		}
+	}
+}
+
+// short tells, once, whether a family is running out of room since the ranges were looked at.
+func (v *view) short() (any bool) {
 	if v.mode == ipam.ModeShared || v.unsupported != nil {
 		return false
 	}
 	for f, size := range v.size {
-		if size > 0 && ipam.Low(v.free[f], size) {
-			return true
+		if size > 0 && !v.looked[f] && ipam.Low(v.free[f], size) {
+			v.looked[f], any = true, true
 		}
 	}
-	return false
+	return any
 }

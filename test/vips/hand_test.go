@@ -23,15 +23,16 @@ func TestV3ARangeInUseIsSwapped(t *testing.T) {
 		use        ipam.Use
 		from, into string
 	}{
-		{"preferred larger", ipam.ModePreferred, ipam.Shared, "10.220.0.0/28", "10.220.0.0/27"},
-		{"exclusive larger", ipam.ModeExclusive, ipam.Exclusive, "10.221.0.0/29", "10.221.0.0/28"},
-		{"exclusive smaller", ipam.ModeExclusive, ipam.Exclusive, "fd00:222::/124", ""},
+		{"larger preferred", ipam.ModePreferred, ipam.Shared, "10.220.0.0/28", "10.220.0.0/27"},
+		{"larger exclusive", ipam.ModeExclusive, ipam.Exclusive, "10.221.0.0/29", "10.221.0.0/28"},
+		{"smaller exclusive", ipam.ModeExclusive, ipam.Exclusive, "fd00:222::/124", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := start(t)
 			ns := e.namespace(t)
 			e.mode(t, c.mode)
-			e.create(t, cidr("swap-from", c.use, c.from))
+			before, after := "swap-from-"+ns[len(ns)-16:], "swap-into-"+ns[len(ns)-16:] // the recorder of Events folds those about one name
+			e.create(t, cidr(before, c.use, c.from))
 			families := v4
 			if netip.MustParsePrefix(c.from).Addr().Is6() {
 				families = v6
@@ -42,12 +43,12 @@ func TestV3ARangeInUseIsSwapped(t *testing.T) {
 			if c.into == "" { // the half that it is in
 				c.into = netip.PrefixFrom(vip, netip.MustParsePrefix(c.from).Bits()+1).Masked().String()
 			}
-			from := e.wantFinalizer(t, "swap-from", true)
+			from := e.wantFinalizer(t, before, true)
 			if err := e.Delete(t.Context(), from); err != nil {
 				t.Fatal(err)
 			}
-			e.wantEvent(t, "default", "swap-from", "VIPRangeHeld", vip.String())
-			e.create(t, cidr("swap-into", c.use, c.into))
+			e.wantEvent(t, "default", before, "VIPRangeHeld", vip.String())
+			e.create(t, cidr(after, c.use, c.into))
 			e.wantGone(t, from)
 			e.deleteAsAgent(t, derivedOf(ns, "web"))
 			e.wantMade(t, ns, "web")

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -23,9 +25,21 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 	was := e.wantVIPs(t, ns, "before", both)
 	wantIn(t, was, "10.96.0.0/16", "fd00:96::/112")
 
+	// The exported Services come first: ordinary ones may draw from the block, too.
+	first := map[string][]corev1.IPFamily{"four": v4, "six": v6, "both": both}
+	later := map[string][]corev1.IPFamily{"more-0": v4, "more-1": v4, "more-2": v4, "more-3": v4, "over": both, "again": v4}
+	for _, services := range []map[string][]corev1.IPFamily{first, later} {
+		for name, families := range services {
+			e.create(t, service(ns, name, families))
+		}
+	}
+	export := func(name string) {
+		t.Helper()
+		e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	}
 	e.mode(t, ipam.ModePreferred, "10.210.0.0/29", "fd00:210::/120")
-	for name, families := range map[string][]corev1.IPFamily{"four": v4, "six": v6, "both": both} {
-		e.export(t, ns, name, families)
+	for name, families := range first {
+		export(name)
 		wantIn(t, e.wantVIPs(t, ns, name, families), "10.210.0.0/29", "fd00:210::/120")
 	}
 	if now := e.wantVIPs(t, ns, "before", both); now[0] != was[0] || now[1] != was[1] {
@@ -34,16 +48,16 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 
 	e.wantProperty(t, clusterset.PropertyBlocks, "ipv4=1 ipv6=1")
 	for i := range 4 { // of six addresses, two are in use
-		e.export(t, ns, fmt.Sprint("more-", i), v4)
+		export(fmt.Sprint("more-", i))
 		wantIn(t, e.wantVIPs(t, ns, fmt.Sprint("more-", i), v4), "10.210.0.0/29")
 	}
 	e.wantProperty(t, clusterset.PropertyBlocks, "ipv4=2 ipv6=1")
-	e.export(t, ns, "over", both)
+	export("over")
 	wantIn(t, e.wantVIPs(t, ns, "over", both), "10.96.0.0/16", "fd00:210::/120")
 
 	e.mode(t, ipam.ModePreferred, "10.210.0.0/29", "fd00:210::/120", "10.210.0.8/29")
 	e.wantRange(t, "10.210.0.8/29")
-	e.export(t, ns, "again", v4)
+	export("again")
 	wantIn(t, e.wantVIPs(t, ns, "again", v4), "10.210.0.8/29")
 	e.wantProperty(t, clusterset.PropertyServiceRanges, "10.96.0.0/16 fd00:96::/112")
 }

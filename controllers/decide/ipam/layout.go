@@ -27,6 +27,8 @@ type Layout struct {
 	Fence    []Range // to be fenced, or to stay so; those of Make are not among them
 	Remove   []string
 	TooLarge []Range // labelled exclusive, and never fenced for their size
+	// Emptying tells that a range is to go, or is drained, once nothing is in it: nothing else says when that is.
+	Emptying bool
 	// Want is how many blocks of each family it wants in all. Another is asked for before the last one is full.
 	Want map[corev1.IPFamily]int
 }
@@ -49,7 +51,9 @@ func Lay(s Standing) Layout {
 			out.add(s, f)
 		}
 	}
-	out.Remove = superfluous(s)
+	var kept bool
+	out.Remove, kept = superfluous(s)
+	out.Emptying = kept || slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Use != Ordinary && (r.State == Draining || r.State == Terminating) })
 	out.Fence = slices.DeleteFunc(out.Fence, func(r Range) bool { return slices.Contains(out.Remove, r.Name) })
 	return out
 }
@@ -150,8 +154,8 @@ func covers(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// superfluous are the ranges that the agent made, that the mode has no use for, and that no VIP needs.
-func superfluous(s Standing) (names []string) {
+// superfluous are the ranges that the agent made, that the mode has no use for, and that no VIP needs; kept tells whether a VIP keeps one.
+func superfluous(s Standing) (names []string, kept bool) {
 	var vips []Held
 	for _, h := range s.Held {
 		if !h.Foreign {
@@ -161,13 +165,17 @@ func superfluous(s Standing) (names []string) {
 	stay := slices.DeleteFunc(slices.Clone(s.Ranges), func(r Range) bool { return r.State == NotReady || r.State == Terminating })
 	for _, r := range s.Ranges {
 		unused := s.Mode == ModeShared || s.Mode == ModePreferred && r.Use == Exclusive || s.Mode == ModeExclusive && r.Use == Shared
-		if !s.Ours[r.Name] || !unused || r.State == Terminating || len(Holding(r, stay, vips)) > 0 {
+		if !s.Ours[r.Name] || !unused || r.State == Terminating {
+			continue
+		}
+		if len(Holding(r, stay, vips)) > 0 {
+			kept = true
 			continue
 		}
 		names = append(names, r.Name)
 		stay = slices.DeleteFunc(stay, func(o Range) bool { return o.Name == r.Name })
 	}
-	return names
+	return names, kept
 }
 
 // Addresses are those that a range gives out, in their order.

@@ -1,0 +1,120 @@
+package ipam
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func ranged(name, prefix string, use Use, state State) Range {
+	return Range{Name: name, Prefix: netip.MustParsePrefix(prefix), Use: use, State: state}
+}
+
+func inUse(from string, n int) (out []Held) {
+	a := netip.MustParseAddr(from)
+	for range n {
+		out = append(out, Held{Owner: Owner{Namespace: "ns", Name: "derived-" + a.String()}, Address: a})
+		a = a.Next()
+	}
+	return out
+}
+
+func names(ranges []Range) string {
+	var out []string
+	for _, r := range ranges {
+		out = append(out, strings.TrimSpace(r.Name+" "+r.Prefix.String()+" "+string(r.Use)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestV2Layout: what each mode makes, fences, removes and asks for.
+func TestV2Layout(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	dual := []corev1.IPFamily{v4, v6}
+	cluster := ranged("kubernetes", "10.96.0.0/16", Ordinary, Ready)
+	for _, c := range []struct {
+		name                          string
+		in                            Standing
+		make, fence, tooLarge, remove string
+		want                          map[corev1.IPFamily]int
+	}{
+		{name: "shared makes nothing", in: Standing{Mode: ModeShared, Families: dual, Blocks: prefixes("10.200.0.0/22"), Ranges: []Range{cluster}}, want: map[corev1.IPFamily]int{}},
+		{name: "before a block is granted", in: Standing{Mode: ModeExclusive, Families: dual, Ranges: []Range{cluster}}, want: map[corev1.IPFamily]int{v4: 1, v6: 1}},
+		{name: "preferred makes the block, of this cluster's families", in: Standing{Mode: ModePreferred, Families: dual[:1], Blocks: prefixes("10.200.0.0/22", "fd00::/112"), Ranges: []Range{cluster}},
+			make: "10.200.0.0/22 shared", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "no more than the API server allocates of", in: Standing{Mode: ModePreferred, Families: dual[1:], Blocks: prefixes("fd00::/48"), Ranges: []Range{cluster}},
+			make: "fd00::/64 shared", want: map[corev1.IPFamily]int{v6: 1}},
+		{name: "exclusive cuts a fence out of the block", in: Standing{Mode: ModeExclusive, Families: dual, Blocks: prefixes("10.200.0.0/22", "fd00::/112"), Ranges: []Range{cluster}},
+			make: "10.200.0.0/24 exclusive, fd00::/120 exclusive", want: map[corev1.IPFamily]int{v4: 1, v6: 1}},
+		{name: "beside ranges of users, over what another mode had made",
+			in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{"block": true}, Held: inUse("10.200.3.1", 1),
+				Ranges: []Range{ranged("block", "10.200.0.0/22", Shared, Ready), ranged("theirs", "10.200.0.0/25", Ordinary, Ready)}},
+			make: "10.200.1.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "half full is enough", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{"a": true}, Held: inUse("10.200.0.1", 127),
+			Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready)}}, fence: "a 10.200.0.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "three quarters are not", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{"a": true}, Held: inUse("10.200.0.1", 191),
+			Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready)}}, make: "10.200.1.0/24 exclusive", fence: "a 10.200.0.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "one that is being made counts", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Held: inUse("10.200.0.1", 250),
+			Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready), ranged("b", "10.200.1.0/24", Exclusive, NotReady)}},
+			fence: "a 10.200.0.0/24 exclusive, b 10.200.1.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "one that drains does not", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Draining)}},
+			make: "10.200.1.0/24 exclusive", fence: "a 10.200.0.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "another block before the last is full", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/24"), Held: inUse("10.200.0.1", 200),
+			Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready)}}, fence: "a 10.200.0.0/24 exclusive", want: map[corev1.IPFamily]int{v4: 2}},
+		{name: "a range by hand is room", in: Standing{Mode: ModeExclusive, Families: dual[:1], Ranges: []Range{ranged("hand", "10.7.0.0/25", Exclusive, Ready)}},
+			fence: "hand 10.7.0.0/25 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "and never fenced where it is too large", in: Standing{Mode: ModeExclusive, Families: dual[:1], Ranges: []Range{ranged("hand", "10.7.0.0/23", Exclusive, Ready)}},
+			tooLarge: "hand 10.7.0.0/23 exclusive", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "preferred lifts fences, and drops what its block covers", in: Standing{Mode: ModePreferred, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{"a": true, "block": true},
+			Held: inUse("10.200.0.1", 3), Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready), ranged("block", "10.200.0.0/22", Shared, Ready)}},
+			remove: "a", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "but not before that is ready", in: Standing{Mode: ModePreferred, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{"a": true, "block": true},
+			Held: inUse("10.200.0.1", 3), Ranges: []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready), ranged("block", "10.200.0.0/22", Shared, NotReady)}},
+			want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "shared keeps what VIPs are in, fenced", in: Standing{Mode: ModeShared, Families: dual, Ours: map[string]bool{"a": true, "b": true}, Held: inUse("10.200.0.1", 1),
+			Ranges: []Range{cluster, ranged("a", "10.200.0.0/24", Exclusive, Ready), ranged("b", "10.200.1.0/24", Exclusive, Ready), ranged("hand", "10.7.0.0/25", Exclusive, Ready)}},
+			fence: "a 10.200.0.0/24 exclusive", remove: "b", want: map[corev1.IPFamily]int{}},
+		{name: "ordinary Services keep nothing of ours", in: Standing{Mode: ModeShared, Families: dual, Ours: map[string]bool{"a": true},
+			Held: []Held{{Owner: Owner{Name: "plain"}, Address: netip.MustParseAddr("10.200.0.1"), Foreign: true}}, Ranges: []Range{ranged("a", "10.200.0.0/24", Shared, Ready)}},
+			remove: "a", want: map[corev1.IPFamily]int{}},
+		{name: "two that cover each other do not both go", in: Standing{Mode: ModeShared, Families: dual, Ours: map[string]bool{"a": true, "b": true}, Held: inUse("10.200.0.1", 1),
+			Ranges: []Range{ranged("a", "10.200.0.0/24", Shared, Ready), ranged("b", "10.200.0.0/23", Shared, Ready)}}, remove: "a", want: map[corev1.IPFamily]int{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := slices.Clone(c.in.Ranges)
+			got := Lay(c.in)
+			if names(got.Make) != c.make || names(got.Fence) != c.fence || names(got.TooLarge) != c.tooLarge || strings.Join(got.Remove, ", ") != c.remove || !reflect.DeepEqual(got.Want, c.want) {
+				t.Errorf("make %q, fence %q, too large %q, remove %q, want %v", names(got.Make), names(got.Fence), names(got.TooLarge), got.Remove, got.Want)
+			}
+			if !slices.Equal(before, c.in.Ranges) {
+				t.Error("the input was changed")
+			}
+		})
+	}
+}
+
+// TestAddresses are those that the API server gives out.
+func TestAddresses(t *testing.T) {
+	for prefix, want := range map[string]int{"10.0.0.0/24": 254, "10.0.0.0/30": 2, "10.0.0.0/31": 0, "10.0.0.0/32": 0, "fd00::/120": 255, "fd00::/126": 3} {
+		n := 0
+		for a := range Addresses(netip.MustParsePrefix(prefix)) {
+			if n++; !netip.MustParsePrefix(prefix).Contains(a) {
+				t.Errorf("%s: %s", prefix, a)
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d addresses, want %d", prefix, n, want)
+		}
+	}
+}
