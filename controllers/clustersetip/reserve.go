@@ -34,18 +34,19 @@ const (
 
 // wait is what is known of a request that was not answered for good.
 type wait struct {
-	since time.Time
-	fails int
-	lost  map[netip.Addr]error // previous addresses that cannot be had again, and why
+	since, asked time.Time
+	fails        int
+	lost         map[netip.Addr]error // previous addresses that cannot be had again, and why
 }
 
 // patient tells whether a request may wait on, as of when it was first put off.
 func (r *Room) patient(service types.NamespacedName, limit time.Duration) bool {
 	w := r.waits[service]
-	if w == nil {
+	if w == nil || r.Now().Sub(w.asked) > patrol { // another request than the one that was put off
 		w = &wait{since: r.Now(), lost: map[netip.Addr]error{}}
 		r.waits[service] = w
 	}
+	w.asked = r.Now()
 	return r.Now().Sub(w.since) < limit
 }
 
@@ -120,6 +121,11 @@ func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
 	previous := slices.Clone(q.Previous)
 	for a, rest := range r.rests {
 		if rest.of == q.Service && !slices.Contains(previous, a) {
+			previous = append(previous, a)
+		}
+	}
+	for a, e := range r.view.addresses { // what is left of an attempt
+		if !e.fence && !e.held.Foreign && e.held.Owner == q.Service && !slices.Contains(previous, a) {
 			previous = append(previous, a)
 		}
 	}
@@ -221,14 +227,46 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 		r.change(a, func() { delete(r.gifts, a) })
 		back = append(back, r.fenceOf(a))
 	}
+	partial := len(grant.Families) > 1 && r.view.unsupported == nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err)
 	err = r.judge(q, grant, err)
 	r.mu.Unlock()
+	if partial {
+		if failed := r.reclaim(ctx, q.Service, grant.Addresses); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
 	for i, f := range back {
 		if f.Name != "" {
 			err = errors.Join(err, r.reserve(ctx, grant.Addresses[i], f.Name))
 		}
 	}
 	return err
+}
+
+// reclaim frees what the API server has kept of a Service that it refused: where one of two families cannot be had, it does not release
+// the other (Kubernetes 1.36, txnAllocClusterIPs), and would refuse it to the same Service from then on.
+func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked []netip.Addr) error {
+	var there corev1.ServiceList
+	err := r.LocalNow.List(ctx, &there, client.InNamespace(service.Namespace), client.MatchingFields{"metadata.name": service.Name})
+	if err != nil || len(there.Items) > 0 {
+		return err
+	}
+	for _, a := range asked {
+		var list networkingv1.IPAddressList
+		if err := r.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": a.String()}); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			ip := &list.Items[i]
+			if e := entryOf(ip); e.fence || e.held.Foreign || e.held.Owner != service {
+				continue
+			}
+			if err := kube.Gone(r.Local.Delete(ctx, ip, client.Preconditions{UID: &ip.UID})); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // judge is what the API server's error means: wait, take another address, or tell the user.
