@@ -25,7 +25,9 @@ func (s recorded) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event,
 	return e, nil
 }
 
-func (s recorded) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) { return e, nil }
+func (s recorded) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	return e, nil
+}
 
 func (s recorded) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
 	s <- fmt.Sprintf("%d times: %s", e.Series.Count, e.Note)

@@ -139,7 +139,7 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 		p, err := k.begin(ctx, d)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("Deployment %s: %w", d.Name, err))
+			errs = append(errs, fmt.Errorf("the Deployment %s: %w", d.Name, err))
 			continue
 		}
 		k.running[key] = p

@@ -28,7 +28,7 @@ func Read(properties []inventoryv1alpha1.Property) (t Told) {
 	seen := map[string]bool{}
 	for _, p := range properties {
 		var err error
-		read := func() {}
+		var read func()
 		switch p.Name {
 		default:
 			continue
