@@ -36,11 +36,13 @@ func reference(t *testing.T) map[string]metric {
 	quoted := regexp.MustCompile("`([a-z_]+)`")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		out[m[1]] = metric{m[2], map[string][]string{}}
-		name, values, _ := strings.Cut(m[3], ":")
-		if label := quoted.FindStringSubmatch(name); label != nil {
-			out[m[1]].labels[label[1]] = nil
-			for _, v := range quoted.FindAllStringSubmatch(values, -1) {
-				out[m[1]].labels[label[1]] = append(out[m[1]].labels[label[1]], v[1])
+		for one := range strings.SplitSeq(m[3], ";") {
+			name, values, _ := strings.Cut(one, ":")
+			if label := quoted.FindStringSubmatch(name); label != nil {
+				out[m[1]].labels[label[1]] = nil
+				for _, v := range quoted.FindAllStringSubmatch(values, -1) {
+					out[m[1]].labels[label[1]] = append(out[m[1]].labels[label[1]], v[1])
+				}
 			}
 		}
 		for prefix, labels := range bears {
