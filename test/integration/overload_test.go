@@ -131,9 +131,13 @@ func TestOverloadByUDP(t *testing.T) {
 		}
 	}
 	f.stop()
-	if rcode, took := s.ask(t, "udp"); rcode != "NOERROR" || took > 5*time.Second {
-		t.Errorf("after the flood: %s in %v", rcode, took)
-	}
+	// What the flood has left in the socket's buffer may displace a question: who asks asks again.
+	m, c := new(dns.Msg), dns.Client{Timeout: 500 * time.Millisecond}
+	m.SetQuestion(web, dns.TypeA)
+	eventually(t, 10*time.Second, "an answer after the flood", func() bool {
+		reply, _, err := c.Exchange(m, s.addr)
+		return err == nil && reply.Rcode == dns.RcodeSuccess
+	})
 }
 
 // flood asks as fast as it can, from several sockets.
