@@ -41,10 +41,10 @@ func (o *Oracle) Judge(a Answer) (Verdict, string) {
 	}
 	n := o.name(a.Name)
 	n.answered[a.Member] = last{a.Received, a.Code, a.Addresses}
-	if a.Code == NameError || len(a.Addresses) == 0 && n.vips != nil {
+	if n.vips != nil && (a.Code == NameError || len(a.Addresses) == 0) {
 		return o.absent(n, a)
 	}
-	if n.vips != nil {
+	if n.vips != nil { // a headless name without an endpoint does not exist, whether anybody exports it or not
 		return o.present(n, a)
 	}
 	of := map[string][]string{}
@@ -83,14 +83,14 @@ func (o *Oracle) absent(n *name, a Answer) (Verdict, string) {
 	found := map[pair]int{}
 	for _, cluster := range o.members {
 		p := pair{a.Member, cluster}
-		at := o.find(n, p, a, func(v *value) bool { return !v.exported })
+		at := o.find(n, p, a, n.exports, func(v *value) bool { return !v.exported })
 		if at < 0 {
 			return Wrong, fmt.Sprintf("the name does not exist, and %s exports it", cluster)
 		}
 		found[p] = at
 	}
 	for p, at := range found {
-		n.seen[p] = at
+		n.exports[p] = at
 	}
 	return Right, ""
 }
@@ -101,7 +101,7 @@ func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
 		return Wrong, fmt.Sprintf("the VIP is %s, and was %s", join(a.Addresses), n.vips[a.Member])
 	}
 	for _, cluster := range o.members {
-		if o.find(n, pair{a.Member, cluster}, a, func(v *value) bool { return v.exported }) >= 0 {
+		if o.find(n, pair{a.Member, cluster}, a, n.exports, func(v *value) bool { return v.exported }) >= 0 {
 			return Right, ""
 		}
 	}
@@ -111,23 +111,28 @@ func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
 // share judges one cluster's part in an answer; why is empty where it is right.
 func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why string) {
 	p := pair{a.Member, cluster}
-	if len(got) > 0 && o.mustBeGone(p, a.Sent) && !o.before(n, p, a.Received) {
+	early := len(got) > 0 && o.before(n, p, a.Received)
+	if len(got) > 0 && o.mustBeGone(p, a.Sent) && !early {
 		return fmt.Sprintf("%s of %s, which was not heard of for %v", join(got), cluster, a.Sent.Sub(o.leases[cluster].latest))
 	}
-	at := o.find(n, p, a, func(v *value) bool { return slices.Equal(v.addresses, got) })
-	if at >= 0 {
-		n.seen[p] = at
-		if len(got) > 0 && !o.mustBeGone(p, a.Sent) {
-			o.returned(n, p, a.Received)
-		}
-		return ""
-	}
-	if len(got) == 0 && o.mayBeGone(p, a.Received) {
+	if len(got) == 0 && o.mayBeGone(p, a.Received) { // be it for that reason or by its own wish, which is not known from here
 		if again := n.again[p]; !again.IsZero() && o.leases[cluster].latest.Before(again.Add(-look)) {
 			delete(n.again, p)
 			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
 		}
 		o.gone(n, p, a.Received)
+		return ""
+	}
+	exported := o.find(n, p, a, n.exports, func(v *value) bool { return v.exported == (len(got) > 0) })
+	at := o.find(n, p, a, n.seen, func(v *value) bool { return v.exported && slices.Equal(v.addresses, got) })
+	if exported >= 0 && (len(got) == 0 || at >= 0) {
+		n.exports[p] = exported
+		if len(got) > 0 {
+			n.seen[p] = at
+			if !early {
+				o.returned(n, p, a.Received)
+			}
+		}
 		return ""
 	}
 	values := n.values[cluster]
@@ -137,7 +142,7 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 		return fmt.Sprintf("%s of %s are missing, and it was not silent for long enough", join(latest.addresses), cluster)
 	case older < 0 || values[older].from.After(a.Received):
 		return fmt.Sprintf("%s of %s was never published together", join(got), cluster)
-	case older < n.seen[p]:
+	case older < n.seen[p] || exported < 0 && at >= 0:
 		return fmt.Sprintf("%s of %s is older than what was answered before", join(got), cluster)
 	default:
 		return fmt.Sprintf("%s of %s is out of date for longer than %v: it is %s", join(got), cluster, o.bounds.Converge, join(latest.addresses))
@@ -146,7 +151,7 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 
 // before tells whether endpoints that had gone came back just now: their cluster's renewal may be seen there before it is seen here.
 func (o *Oracle) before(n *name, p pair, now time.Time) bool {
-	if !n.missing[p] {
+	if !n.missing[p] || !o.leases[p.cluster].dead {
 		return false
 	}
 	if n.again[p].IsZero() {
@@ -156,9 +161,9 @@ func (o *Oracle) before(n *name, p pair, now time.Time) bool {
 }
 
 // find is the oldest value that may be answered and that is so; -1 if there is none.
-func (o *Oracle) find(n *name, p pair, a Answer, so func(*value) bool) int {
+func (o *Oracle) find(n *name, p pair, a Answer, seen map[pair]int, so func(*value) bool) int {
 	values := n.values[p.cluster]
-	for i := max(n.seen[p], o.required(n, p, a.Sent)); i < len(values); i++ {
+	for i := max(seen[p], o.required(n, p, a.Sent)); i < len(values); i++ {
 		if !values[i].from.After(a.Received) && so(values[i]) {
 			return i
 		}

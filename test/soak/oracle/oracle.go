@@ -53,7 +53,8 @@ type Oracle struct {
 type name struct {
 	vips     map[string]string   // by member; nil: headless
 	values   map[string][]*value // by cluster that publishes
-	seen     map[pair]int        // index of the oldest value that may still be answered
+	exports  map[pair]int        // index of the oldest value that a member may still go by, as to whether it is exported
+	seen     map[pair]int        // and as to its addresses: an export and its endpoints travel each by itself
 	answered map[string]last
 	missing  map[pair]bool      // endpoints of a cluster by reason of its death
 	again    map[pair]time.Time // when they were back, as long as its Lease is not known to be renewed
@@ -109,7 +110,7 @@ func (o *Oracle) Bound(b Bounds) {
 func (o *Oracle) name(of string) *name {
 	n := o.names[of]
 	if n == nil {
-		n = &name{values: map[string][]*value{}, seen: map[pair]int{}, answered: map[string]last{}, missing: map[pair]bool{}, again: map[pair]time.Time{}}
+		n = &name{values: map[string][]*value{}, exports: map[pair]int{}, seen: map[pair]int{}, answered: map[string]last{}, missing: map[pair]bool{}, again: map[pair]time.Time{}}
 		o.names[of] = n
 		for _, c := range o.members {
 			n.values[c] = []*value{{due: time.Unix(0, 1)}}

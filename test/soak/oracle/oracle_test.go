@@ -146,9 +146,9 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.alive(110, 400, "b")
 	s.wrong("missing", 149, "c", "heads", "10.b")
 	s.right(151, "c", "heads", "10.b")
-	s.right(151, "c", "heads", "10.a", "10.b") // some see it later
+	s.right(151, "b", "heads", "10.a", "10.b") // some see it later
 	s.right(160, "a", "heads", "10.a", "10.b") // of its own nobody loses sight
-	s.wrong("not heard of", 166, "c", "heads", "10.a", "10.b")
+	s.wrong("not heard of", 166, "b", "heads", "10.a", "10.b")
 	s.right(166, "c", "heads", "10.b")
 	s.right(167, "c", "heads", "10.a", "10.b") // its renewal may be seen there first
 	s.wrong("not heard of", 170.5, "c", "heads", "10.a", "10.b")
@@ -163,6 +163,41 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.alive(210, 400, "a")
 	s.wrong("missing", 265, "c", "heads", "10.b")
 	s.right(265, "c", "heads", "10.a", "10.b")
+}
+
+// TestT1ReturnsAtAnyTime: a renewal that members see a moment before the oracle does is no fault, also not around the bound.
+func TestT1ReturnsAtAnyTime(t *testing.T) {
+	for back := 151.0; back < 180; back += 0.25 {
+		s := told(t)
+		s.alive(0, 100, "a", "b")
+		s.alive(110, 400, "b")
+		s.right(150.5, "c", "heads", "10.b")
+		for second := back; second < back+1; second += 0.05 {
+			s.right(second, "c", "heads", "10.a", "10.b")
+		}
+		s.renew("a", back+1)
+		s.right(back+1.1, "c", "heads", "10.a", "10.b")
+		if len(s.Returned) != 1 {
+			t.Fatalf("back at %v: %v", back, s.Returned)
+		}
+	}
+}
+
+// TestDeathOfTheOnlyExporter: a headless name without endpoints does not exist, and what comes back is what was there, also where its
+// exporter wanted otherwise meanwhile.
+func TestDeathOfTheOnlyExporter(t *testing.T) {
+	s := told(t)
+	s.publish(0, "alone", "b", "10.b1")
+	s.right(1, "c", "alone", "10.b1")
+	s.alive(0, 100, "a", "b")
+	s.Trouble("b")
+	s.Publish("alone", "b", false, nil, at(120))(at(120))
+	if v, why := s.ask(155, "c", "alone", NameError); v != Right {
+		t.Error(why)
+	}
+	s.renew("b", 170)
+	s.Healed("b", at(170))
+	s.right(171, "c", "alone", "10.b1")
 }
 
 func TestFiguresOfDeath(t *testing.T) {
@@ -236,6 +271,20 @@ func TestServersThatAreDown(t *testing.T) {
 	if v, _ := s.ask(3.1, "c", "web", "SERVFAIL"); v != Wrong {
 		t.Error(v)
 	}
+}
+
+// TestExportAndEndpointsTravelEachByItself: a member that reconnects may see the endpoints of an export that was withdrawn and made again
+// before it sees the withdrawal.
+func TestExportAndEndpointsTravelEachByItself(t *testing.T) {
+	s := told(t)
+	s.Trouble(Link("c"))
+	s.Publish("heads", "a", false, nil, at(5))(at(5))
+	s.publish(10, "heads", "a", "10.a2")
+	s.right(12, "c", "heads", "10.a2", "10.b")
+	s.right(13, "c", "heads", "10.b")
+	s.wrong("older", 14, "c", "heads", "10.a", "10.b")
+	s.right(14, "c", "heads", "10.a2", "10.b")
+	s.wrong("missing", 15, "c", "heads", "10.b")
 }
 
 // TestBehind is how the end of trouble is told.
