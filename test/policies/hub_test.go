@@ -372,8 +372,8 @@ func TestMembersHaveNoOtherRights(t *testing.T) {
 	e := setUp(t)
 	got := rights(t, e, home, "system:serviceaccount:"+home+":mcs-a")
 	want := []string{
-		"clusterprofiles.multicluster.x-k8s.io [get list watch update]",
-		"clusterprofiles.multicluster.x-k8s.io/status [update]",
+		"clusterprofiles.multicluster.x-k8s.io [get list watch patch]",
+		"clusterprofiles.multicluster.x-k8s.io/status [patch]",
 		"clustersets.hub.clusterset-dns.io [list watch]",
 		"endpointrecords.hub.clusterset-dns.io [list watch create update delete]",
 		"leases.coordination.k8s.io [get list watch create update]",
