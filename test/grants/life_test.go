@@ -186,8 +186,13 @@ func (s *set) silence(t *testing.T) {
 func (s *set) ranges(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{}
 	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace), func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModeExclusive })
-	set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: "a", CIDR: "10.200.0.0/28"}, hubv1alpha1.Block{ClusterID: "b", CIDR: "10.200.0.16/30"})
-	must(t, s.hub.Status().Update(t.Context(), set))
+	until(t, "blocks", func() error { // the hub's program writes there too, and keeps what stands there
+		if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			return err
+		}
+		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "a", CIDR: "10.200.0.0/28"}, {ClusterID: "b", CIDR: "10.200.0.16/30"}}
+		return s.hub.Status().Update(t.Context(), set)
+	})
 	for _, name := range []string{"one", "two"} {
 		s.a.exported(t, service(name, 80), "10.1.0.1")
 		for _, m := range []*member{s.a, s.b} {

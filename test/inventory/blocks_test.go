@@ -19,6 +19,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // pooled is a clusterset with pools, and a program of its own.
@@ -74,15 +75,16 @@ func (m *member) tell(t *testing.T, told map[string]string) {
 
 func (m *member) publishes(ctx context.Context, told map[string]string) error {
 	return until(ctx, func() error {
-		p := &inventoryv1alpha1.ClusterProfile{}
-		if err := m.Get(ctx, client.ObjectKey{Namespace: m.ns, Name: m.id}, p); err != nil {
+		was := &inventoryv1alpha1.ClusterProfile{}
+		if err := m.Get(ctx, client.ObjectKey{Namespace: m.ns, Name: m.id}, was); err != nil {
 			return err
 		}
+		p := was.DeepCopy()
 		p.Status.Properties = nil
 		for _, name := range slices.Sorted(maps.Keys(told)) {
 			p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{Name: name, Value: told[name]})
 		}
-		return m.Status().Update(ctx, p)
+		return m.Status().Patch(ctx, p, kube.Changes(was))
 	})
 }
 
