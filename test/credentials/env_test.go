@@ -6,6 +6,7 @@ package credentials
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -219,12 +220,13 @@ func (e *environment) move(ctx context.Context, slice *discoveryv1.EndpointSlice
 func (e *environment) vip(t *testing.T, cluster, name string) string {
 	t.Helper()
 	imp := &mcsv1beta1.ServiceImport{}
-	if err := e.admin[cluster].Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, imp); err != nil {
-		t.Fatal(err)
-	}
-	if len(imp.Spec.IPs) == 0 {
-		t.Fatalf("%s has no VIP in %s", name, cluster)
-	}
+	eventually(t, "the VIP of "+name+" in "+cluster, func(ctx context.Context) error { // endpoints come before it
+		err := e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, imp)
+		if err == nil && len(imp.Spec.IPs) == 0 {
+			err = errors.New("it has none")
+		}
+		return err
+	})
 	return strings.Join(imp.Spec.IPs, " ")
 }
 
