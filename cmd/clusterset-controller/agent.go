@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -164,6 +165,8 @@ func config(path string) (*rest.Config, error) {
 	}
 	cfg.QPS = -1
 	cfg.UserAgent = "clusterset-controller/" + version
+	away := &atomic.Bool{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patient{next, ctrl.Log, away} })
 	return cfg, nil
 }
 

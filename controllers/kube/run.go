@@ -34,7 +34,10 @@ func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: q.retry.When(req)}, nil
 	}
 	q.retry.Forget(req)
-	return res, err
+	if err != nil { // it is tried again after the backoff; controller-runtime warns of a result beside an error
+		return reconcile.Result{}, err
+	}
+	return res, nil
 }
 
 // backoff of what failed: after a long outage nothing may wait for minutes, and the heartbeat, by which the others send traffic here

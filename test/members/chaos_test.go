@@ -153,8 +153,9 @@ func (s *steadyState) settled(t *testing.T) {
 	if len(s.wrong) > 0 {
 		t.Errorf("%d of %d answers were wrong; the first:\n%s", len(s.wrong), s.asked, strings.Join(s.wrong[:min(len(s.wrong), 10)], "\n"))
 	}
-	if n := s.relists(t) - s.relisted; n > 0 != s.restored {
-		t.Errorf("%d times a hub was said to be restored or silent; it was restored: %v", n, s.restored)
+	// Of one that was, it need not be said: watches that start over by themselves miss nothing.
+	if n := s.relists(t) - s.relisted; n > 0 && !s.restored {
+		t.Errorf("%d times the hub was said to be restored or silent", n)
 	}
 	for id, vip := range s.vips {
 		if imp := s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")); imp.Spec.IPs[0] != vip {

@@ -338,7 +338,7 @@ func TestP3ID5TheInventory(t *testing.T) {
 	long := &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta("notes.example.com"), Spec: aboutv1beta1.ClusterPropertySpec{Value: strings.Repeat("é", 1025)}}
 	users := &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta("region.example.com"), Spec: aboutv1beta1.ClusterPropertySpec{Value: "eu-west"}}
 	a.create(t, users, long)
-	want := []string{"cluster.clusterset.k8s.io=a", "clusterset.k8s.io=clusterset", "region.example.com=eu-west"}
+	want := []string{"cluster.clusterset.k8s.io=a", "clusterset.k8s.io=clusterset", "region.example.com=eu-west", "service-ranges.clusterset-dns.io=10.96.0.0/16"}
 	eventually(t, "the ClusterProfile shows the properties", func() error {
 		var profile inventoryv1alpha1.ClusterProfile
 		if err := s.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "a"}, &profile); err != nil {
