@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".
@@ -52,8 +55,8 @@ func main() {
 	}
 }
 
-// reach returns once the API server answers, or when ctx ends: no manager can be made before. /healthz is served meanwhile, since a kubelet
-// that ends this program helps nobody.
+// reach returns once the API server answers and serves the project's own kinds, or when ctx ends: no manager can be made before. /healthz is
+// served meanwhile, since a kubelet that ends this program helps nobody.
 func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
@@ -69,7 +72,7 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		mux := http.NewServeMux()
 		mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "the API server does not answer", http.StatusServiceUnavailable)
+			http.Error(w, "waiting for the API server and its kinds", http.StatusServiceUnavailable)
 		})
 		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		defer server.Close()
@@ -77,12 +80,16 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 	}
 	for last := ""; ; {
 		_, err := versions.ServerVersion()
-		if err == nil || !unanswered(err) {
+		if err == nil {
+			_, err = versions.ServerResourcesForGroupVersion(hubv1alpha1.GroupVersion.String())
+		}
+		if err == nil || !unanswered(err) && !apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err.Error() != last {
 			last = err.Error()
-			logger.Info("waiting for the API server", "reason", last)
+			logger.Info("waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(), "reason", last,
+				"remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
 		}
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestReachWaitsForTheAPIServer, alive but not ready for a kubelet, and gives the address of the probes back.
+// TestReachWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back.
 func TestReachWaitsForTheAPIServer(t *testing.T) {
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,12 +50,23 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	missing, served := make(chan struct{}), atomic.Bool{}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"gitVersion": "v1.36.3"}`))
+		switch {
+		case req.URL.Path == "/version":
+			_, _ = w.Write([]byte(`{"gitVersion": "v1.36.3"}`))
+		case !served.Load():
+			w.WriteHeader(http.StatusNotFound)
+			missing <- struct{}{}
+		default:
+			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1"}`))
+		}
 	})}
 	defer server.Close()
 	go func() { _ = server.Serve(l) }()
+	<-missing
+	served.Store(true) // a second time it is asked all the same: it waits
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if err := a.register(newCollector(a)); err != nil {
 		return nil, err
 	}
-	return a, index(context.Background(), mgr.GetFieldIndexer(), kube.Local)
+	return a, nil
 }
 
 // Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be reached is a condition
@@ -180,6 +180,9 @@ func (a *Agent) run(ctx context.Context) error {
 	})
 	if err != nil {
 		return nil // only the end of ctx gets here
+	}
+	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
+		return err
 	}
 	if err := a.enter(ctx); err != nil {
 		return nil
