@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
@@ -60,7 +60,7 @@ func main() {
 func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
-	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	to, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return err
 	}
@@ -79,11 +79,11 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		go func() { _ = server.Serve(listener) }() // ends with Close
 	}
 	for last := ""; ; {
-		_, err := versions.ServerVersion()
+		kinds, err := apiutil.NewDynamicRESTMapper(cfg, to) // as the manager does
 		if err == nil {
-			_, err = versions.ServerResourcesForGroupVersion(hubv1alpha1.GroupVersion.String())
+			_, err = kinds.RESTMapping(schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}, hubv1alpha1.GroupVersion.Version)
 		}
-		if err == nil || !unanswered(err) && !apierrors.IsNotFound(err) {
+		if err == nil {
 			return nil
 		}
 		if err.Error() != last {

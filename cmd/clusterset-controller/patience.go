@@ -39,3 +39,6 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 }
+
+// WrappedRoundTripper lets client-go cancel requests.
+func (p patient) WrappedRoundTripper() http.RoundTripper { return p.RoundTripper }

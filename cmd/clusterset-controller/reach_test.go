@@ -54,13 +54,14 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
-		case req.URL.Path == "/version":
-			_, _ = w.Write([]byte(`{"gitVersion": "v1.36.3"}`))
+		case req.URL.Path != "/apis/hub.clusterset-dns.io/v1alpha1":
+			_, _ = w.Write([]byte(`{}`))
 		case !served.Load():
 			w.WriteHeader(http.StatusNotFound)
 			missing <- struct{}{}
 		default:
-			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1"}`))
+			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1", "resources": [
+				{"name": "serviceexportrecords", "kind": "ServiceExportRecord", "namespaced": true}]}`))
 		}
 	})}
 	defer server.Close()

@@ -96,6 +96,9 @@ func (o opened) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// WrappedRoundTripper lets client-go cancel requests.
+func (o opened) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }
+
 // attempt is how long one may take.
 const attempt = 10 * time.Second
 
