@@ -175,7 +175,9 @@ func (p *peer) live(ctx context.Context) {
 			rec.Spec.Revision++
 			rec.Spec.Endpoints[0].Address = fmt.Sprintf("10.%d.%d.%d", 100+n/250%100, j, n%250)
 			began := time.Now()
-			p.note(p.client.Update(ctx, rec), time.Since(began))
+			if err := p.client.Update(ctx, rec); ctx.Err() == nil {
+				p.note(err, time.Since(began))
+			}
 		}
 	}
 }
@@ -237,7 +239,7 @@ func (c *crowd) stop() string {
 	for _, p := range c.peers {
 		p.mu.Lock()
 		took, missed = append(took, p.took...), missed+p.missed
-		if p.err != nil && !errors.Is(p.err, context.Canceled) {
+		if p.err != nil {
 			last = p.err
 		}
 		p.mu.Unlock()
@@ -245,8 +247,11 @@ func (c *crowd) stop() string {
 	p50, p99 := quantiles(took)
 	out := fmt.Sprintf("The simulated members made %.1f changes a second meanwhile, which took the hub's API server %d ms at p50 and %d ms at p99.",
 		float64(len(took))/time.Since(c.began).Seconds(), p50.Milliseconds(), p99.Milliseconds())
-	if c.late > 0 || missed > 1 {
-		out += fmt.Sprintf(" %d changes were not made, since their member was still at the one before; %d failed (%v).", c.late, missed, last)
+	if c.late > 0 {
+		out += fmt.Sprintf(" %d changes were not made, since their member was still at the one before.", c.late)
+	}
+	if missed > 0 {
+		out += fmt.Sprintf(" %d failed, the last one since: %v.", missed, last)
 	}
 	return out
 }
