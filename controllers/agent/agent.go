@@ -187,6 +187,8 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
+	link := a.begin(ctx)
+	defer func() { link.end() }()
 	if err := a.look(ctx); err != nil {
 		return nil
 	}
@@ -203,39 +205,42 @@ func (a *Agent) run(ctx context.Context) error {
 	go a.renew(ctx)
 
 	for first := true; ; first = false {
-		linked, unlink := context.WithCancel(ctx)
-		link, err := a.link(linked)
-		if err != nil {
-			unlink()
+		if <-link.done; link.err != nil {
 			return nil // only the end of ctx gets here
 		}
-		for _, c := range a.list {
-			if c.NeedsHub && first {
-				if err := a.start(c); err != nil {
-					unlink()
-					return err
-				}
-			}
-			err := a.watch(a.started[c.Name], c, kube.Hub, link.GetCache())
-			if err == nil && !first {
-				err = a.revisit(a.started[c.Name], c)
-			}
-			if err != nil {
-				unlink()
-				return err
-			}
+		if err := a.attach(link.hub.GetCache(), first); err != nil {
+			return err
 		}
 		a.log.Info("the hub's side runs")
 		select {
 		case <-ctx.Done():
-			unlink()
 			return nil
 		case why := <-a.relist:
 			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
-			unlink()
+			link.end()
+			link = a.begin(ctx)
 		}
 	}
+}
+
+// attach gives the controllers the hub's events. Those that need the hub begin with it.
+func (a *Agent) attach(hub cache.Cache, first bool) error {
+	for _, c := range a.list {
+		if c.NeedsHub && first {
+			if err := a.start(c); err != nil {
+				return err
+			}
+		}
+		err := a.watch(a.started[c.Name], c, kube.Hub, hub)
+		if err == nil && !first {
+			err = a.revisit(a.started[c.Name], c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // start adds a controller with its local watches.
@@ -250,12 +255,13 @@ func (a *Agent) start(c kube.Controller) error {
 	return a.watch(ctl, c, kube.Local, a.mgr.GetCache())
 }
 
-// concurrency: one name is only ever in one pass, so passes may run side by side. The heartbeat is one loop.
+// concurrency: one name is only ever in one pass, so passes may run side by side. They wait for an API server, mostly: what the first list
+// asks for has to find a worker also while live changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
 func concurrency(name string) int {
 	if name == "heartbeat" || name == "verify" {
 		return 1
 	}
-	return 4
+	return 16
 }
 
 func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Side, from cache.Cache) error {

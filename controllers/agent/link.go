@@ -21,6 +21,25 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
+// linking is the hub, which comes with its caches synced, or not before ctx ends.
+type linking struct {
+	end  context.CancelFunc
+	done chan struct{}
+	hub  cluster.Cluster
+	err  error
+}
+
+// begin links the hub beside what else there is to do.
+func (a *Agent) begin(ctx context.Context) *linking {
+	l := &linking{done: make(chan struct{})}
+	ctx, l.end = context.WithCancel(ctx)
+	go func() {
+		defer close(l.done)
+		l.hub, l.err = a.link(ctx)
+	}()
+	return l
+}
+
 // link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
 func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	var link cluster.Cluster
@@ -48,7 +67,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			a.env.Answered(err)
 			return membership.Refused(err)
 		}
-		uncached, err := a.dial()
+		uncached, err := client.New(cfg, client.Options{Scheme: link.GetScheme(), HTTPClient: link.GetHTTPClient(), Mapper: link.GetRESTMapper()})
 		if err == nil {
 			_, err = a.gate.Claim(ctx, uncached)
 		}
@@ -68,7 +87,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 		}
 	})
 	for _, o := range hubKinds(a.HubNamespace) {
-		if _, err := link.GetCache().GetInformer(ctx, o.item); err != nil {
+		if _, err := link.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil { // side by side
 			return nil, err
 		}
 	}
@@ -150,10 +169,16 @@ func hubKinds(namespace string) []kind {
 }
 
 // served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is decided on a kind
-// that is not there.
+// that is not there. An API server that is busy is asked for all of them at once.
 func served(ctx context.Context, api client.Reader, kinds []kind) error {
-	for _, k := range kinds {
-		if err := api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)); err != nil {
+	errs := make([]error, len(kinds))
+	var all sync.WaitGroup
+	for i, k := range kinds {
+		all.Go(func() { errs[i] = api.List(ctx, k.list, client.InNamespace(k.namespace), client.Limit(1)) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
 			return err
 		}
 	}

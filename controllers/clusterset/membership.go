@@ -50,6 +50,13 @@ const (
 	AnnotationRefused = "clusterset-dns.io/refused"
 )
 
+// LeaseRenewed in a member's namespace clusterset-system bears in AnnotationRenewed which version of the member's Lease on the hub its agent
+// made last.
+const (
+	LeaseRenewed      = "hub-renewed"
+	AnnotationRenewed = "clusterset-dns.io/renewed"
+)
+
 // SecretHub in a member's namespace clusterset-system holds the credentials for the hub: a kubeconfig, and the token that it names.
 const SecretHub = "hub-kubeconfig"
 

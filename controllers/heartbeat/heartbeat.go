@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -37,8 +36,11 @@ type Heartbeat struct {
 	first    time.Time        // when one was seen first
 	acquired metav1.MicroTime // what the first one said
 	unseen   time.Time        // since when the hub takes renewals and shows none
-	// predecessor held the Lease before.
+	// predecessor held the Lease before; succeeded tells that it was this cluster's own and has ended.
 	predecessor string
+	succeeded   bool
+	begun       bool // the hub has taken a renewal
+	unkept      bool // the last one could not be kept here
 	seen        map[string]sight
 	missing     map[string]absence // by record
 	rival       rival              // nobody, mostly
@@ -217,11 +219,14 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if err != nil {
 		return err
 	}
+	if err := h.begin(ctx, lease); err != nil {
+		return err
+	}
 	h.mu.Lock()
 	now := next(h.Now(), lease.Spec.RenewTime)
 	h.remember(now) // before it is written, since it may be seen before this returns
 	if h.acquired.IsZero() {
-		h.acquired, h.predecessor = now, ptr.Deref(lease.Spec.HolderIdentity, "")
+		h.acquired = now
 	}
 	since := h.acquired
 	h.mu.Unlock()
@@ -235,6 +240,8 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		h.mu.Unlock()
 		return err
 	}
+	h.begun = true
+	h.keep(ctx, lease)
 	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, highest); err == nil && order <= 0 {
 		h.Relist("HubRestored", fmt.Sprintf("The hub wrote resourceVersion %s after %s was seen: it was restored from a backup. What is in effect stays; what owners publish again is followed.",
 			lease.ResourceVersion, highest))

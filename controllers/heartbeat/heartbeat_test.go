@@ -158,23 +158,26 @@ func TestANewcomerKeepsStill(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		predecessor string
+		succeeded   bool
 		renews      []time.Duration // the predecessor, after the first sight of an own renewal
 		at          time.Duration
 		still       bool
 	}{
-		{"nobody held the Lease", "", nil, 0, false},
-		{"its own one that has ended, at first", "old", nil, 11 * time.Second, true},
-		{"and then", "old", nil, 12 * time.Second, false},
-		{"it renewed once", "old", []time.Duration{9 * time.Second}, 20 * time.Second, true},
-		{"a leader's last one", "old", []time.Duration{9 * time.Second}, 21 * time.Second, false},
-		{"it lives", "old", []time.Duration{9 * time.Second, 19 * time.Second}, 50 * time.Second, true},
+		{"nobody held the Lease", "", false, nil, 0, false},
+		{"its own one that has ended, at first", "old", false, nil, 11 * time.Second, true},
+		{"and then", "old", false, nil, 12 * time.Second, false},
+		{"it renewed once", "old", false, []time.Duration{9 * time.Second}, 20 * time.Second, true},
+		{"a leader's last one", "old", false, []time.Duration{9 * time.Second}, 21 * time.Second, false},
+		{"it lives", "old", false, []time.Duration{9 * time.Second, 19 * time.Second}, 50 * time.Second, true},
+		{"its own last renewal stands", "old", true, nil, 0, false},
+		{"and yet somebody renews in its place", "old", true, []time.Duration{9 * time.Second}, 20 * time.Second, true},
 	} {
 		r := rival{}
 		for _, d := range c.renews {
 			r = r.saw("old", start.Add(d), start.Add(d), 40*time.Second, c.predecessor)
 		}
 		now := start.Add(c.at)
-		if got := r.rules(now, 40*time.Second) || r.mayCome(start, now, every, c.predecessor); got != c.still {
+		if got := r.rules(now, 40*time.Second) || r.mayCome(start, now, every, c.predecessor, c.succeeded); got != c.still {
 			t.Errorf("%s: keeps still %v", c.what, got)
 		}
 	}

@@ -34,17 +34,17 @@ func (h *Heartbeat) Rival() bool {
 func (h *Heartbeat) Still() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor)
+	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor, h.succeeded)
 }
 
 // mayCome tells whether an elder one may yet show itself: predecessor held the Lease when this agent began, at first, and there was no
-// time since for it to renew, or to renew again. Most predecessors are this agent's own, which has ended.
-func (r rival) mayCome(first, now time.Time, every time.Duration, predecessor string) bool {
-	since := first
+// time since for it to renew, or to renew again. One that this agent succeeds has ended, unless it renews after all.
+func (r rival) mayCome(first, now time.Time, every time.Duration, predecessor string, succeeded bool) bool {
+	since, may := first, predecessor != "" && !succeeded
 	if r.holder == predecessor && r.renewals < renewals && r.seen.After(since) {
-		since = r.seen
+		since, may = r.seen, predecessor != ""
 	}
-	return first.IsZero() || predecessor != "" && now.Sub(since) < every+every/5
+	return first.IsZero() || may && now.Sub(since) < every+every/5
 }
 
 // rules tells whether it is an elder one that renewed within a Lease's duration.

@@ -55,6 +55,12 @@ func (v verifier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 // hub has passed that, for good. again says that another look is needed soon.
 func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	connections := h.Connections()
+	if h.look.IsZero() { // the caches have just been filled, and the hub has enough to do
+		h.look = h.Now().Add(5 * settling)
+	}
+	if h.verified == 0 && h.Now().Before(h.look) {
+		return false, nil
+	}
 	if connections != h.verified {
 		h.interval = 0
 	} else if h.Now().Before(h.look) {

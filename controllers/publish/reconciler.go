@@ -87,8 +87,11 @@ type state struct {
 
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.Still() {
+	if r.Rival() {
 		return reconcile.Result{RequeueAfter: 2 * time.Second}, nil
+	}
+	if r.Still() { // for a moment, mostly: until the first own renewal is seen
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {

@@ -69,7 +69,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	s.hubSeen = true
 	var records hubv1alpha1.EndpointRecordList
-	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return s, err
 	}
 	for i := range records.Items {
@@ -103,9 +103,6 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 			continue
 		}
 		s.exports = append(s.exports, e)
-		if err := r.gatherVerdict(ctx, e.Cluster, s); err != nil {
-			return err
-		}
 		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
 			if s.withheld == nil {
 				s.withheld = map[string]endpoints.Withheld{}
@@ -113,30 +110,33 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 			s.withheld[rec.Spec.ClusterID] = endpoints.Withheld{Addresses: rec.Status.Withheld, Reason: c.Reason}
 		}
 	}
-	return nil
+	return r.gatherVerdicts(ctx, s)
 }
 
-// gatherVerdict reads what sources has written of a cluster.
-func (r *reconciler) gatherVerdict(ctx context.Context, cluster string, s *state) error {
-	if cluster == r.Cluster {
+// gatherVerdicts reads what sources has written of the exporting clusters.
+func (r *reconciler) gatherVerdicts(ctx context.Context, s *state) error {
+	if len(s.exports) == 0 || len(s.exports) == 1 && s.exports[0].Cluster == r.Cluster {
 		return nil
 	}
-	lease, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(cluster)})
-	if err != nil {
+	var leases coordinationv1.LeaseList
+	if err := r.Local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	if v := liveness.VerdictOf(lease); v.Dead {
-		if s.verdicts == nil {
-			s.verdicts = map[string]liveness.Verdict{}
+	for i := range leases.Items {
+		cluster := leases.Items[i].Labels[liveness.LabelSource]
+		if v := liveness.VerdictOf(&leases.Items[i]); v.Dead && cluster != r.Cluster && leases.Items[i].Name == liveness.LeaseName(cluster) {
+			if s.verdicts == nil {
+				s.verdicts = map[string]liveness.Verdict{}
+			}
+			s.verdicts[cluster] = v
 		}
-		s.verdicts[cluster] = v
 	}
 	return nil
 }
 
 func (r *reconciler) list(ctx context.Context, name types.NamespacedName, index string) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
-	if err := r.Local.List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)}); err != nil {
+	if err := r.Local.List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{index: kube.Key(name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	out := make([]*discoveryv1.EndpointSlice, len(list.Items))

@@ -107,15 +107,19 @@ func (r *reconciler) ofDerived(ctx context.Context, o client.Object) []reconcile
 	if len(o.GetName()) < len("derived-") || o.GetName()[:len("derived-")] != "derived-" {
 		return nil
 	}
+	said := derived.Import(o.GetAnnotations())
+	if said.Name != "" && said.Namespace == o.GetNamespace() && derived.Name(said.Namespace, said.Name) == o.GetName() {
+		return requestOf(said)
+	}
 	var imports mcsv1beta1.ServiceImportList
-	if err := r.Local.List(ctx, &imports, client.InNamespace(o.GetNamespace())); err == nil {
+	if err := r.Local.List(ctx, &imports, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err == nil {
 		for i := range imports.Items {
 			if derived.Name(o.GetNamespace(), imports.Items[i].Name) == o.GetName() {
 				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(&imports.Items[i])}}
 			}
 		}
 	}
-	return requestOf(derived.Import(o.GetAnnotations()))
+	return requestOf(said)
 }
 
 // ofVerdict asks for every name that the cluster exports on which a verdict is.

@@ -1,0 +1,77 @@
+package heartbeat
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// A restart is no clone, and need not wait for an elder one to show itself. Each renewal leaves in this cluster which version of the Lease
+// it made on the hub. Who finds that very version there when it begins knows that nobody has renewed since this cluster did; and the hub
+// takes its first renewal only in place of that version. A clone holds what its backup held, and the cluster that it is of has renewed since;
+// of two that begin with the same backup at once, the hub takes one.
+
+// begin takes note, before the first renewal, of whom this agent comes after.
+func (h *Heartbeat) begin(ctx context.Context, there *coordinationv1.Lease) error {
+	if h.begun {
+		return nil
+	}
+	succeeds, err := h.succeeds(ctx, there)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.succeeded = succeeds
+	if h.acquired.IsZero() {
+		h.predecessor = ptr.Deref(there.Spec.HolderIdentity, "")
+	}
+	return nil
+}
+
+// succeeds tells whether the hub's Lease is as this cluster's last renewal made it.
+func (h *Heartbeat) succeeds(ctx context.Context, there *coordinationv1.Lease) (bool, error) {
+	if there.ResourceVersion == "" {
+		return false, nil // it is to be made: nobody renews it
+	}
+	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
+	if err != nil || kept == nil {
+		return false, err
+	}
+	return kept.Annotations[clusterset.AnnotationRenewed] == version(there), nil
+}
+
+// keep leaves which version of the Lease the last renewal made. One that is not left costs the next start its time, and nothing else.
+func (h *Heartbeat) keep(ctx context.Context, there *coordinationv1.Lease) {
+	err := h.leave(ctx, there)
+	if err != nil && !h.unkept {
+		log.FromContext(ctx).Info("which renewal was the last one cannot be kept in this cluster: an agent that starts now publishes nothing for two renewals", "reason", err.Error())
+	}
+	h.unkept = err != nil
+}
+
+func (h *Heartbeat) leave(ctx context.Context, there *coordinationv1.Lease) error {
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
+	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.Local, name)
+	if err != nil {
+		return err
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	if kept != nil {
+		lease = kept.DeepCopy()
+	}
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, version(there))
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = there.Spec.HolderIdentity, there.Spec.RenewTime
+	if kept == nil {
+		return h.Local.Create(ctx, lease)
+	}
+	return h.Local.Update(ctx, lease)
+}

@@ -1,0 +1,60 @@
+package serviceimport
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestI9WhoseADerivedServiceIs: its annotation says so, and costs a start with thousands of them no look at every import each; where a user
+// has edited that, its name does.
+func TestI9WhoseADerivedServiceIs(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := mcsv1beta1.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var lists int
+	web := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(web).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			lists++
+			return c.List(ctx, list, opts...)
+		},
+	}).Build()
+	r := &reconciler{&kube.Env{Local: local}}
+	for _, c := range []struct {
+		what, name, says, want string
+		lists                  int
+	}{
+		{"as it was made", derived.Name("shop", "web"), "shop/web", "shop/web", 0},
+		{"without what it says", derived.Name("shop", "web"), "", "shop/web", 1},
+		{"saying another's", derived.Name("shop", "web"), "shop/db", "shop/web", 1},
+		{"saying another namespace's", derived.Name("shop", "web"), "bank/web", "shop/web", 1},
+		{"whose import is gone", derived.Name("shop", "db"), "shop/db", "shop/db", 0},
+		{"nobody's", "derived-x", "", "", 1},
+		{"a user's", "web", "shop/web", "", 0},
+	} {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: c.name}}
+		if c.says != "" {
+			svc.Annotations = map[string]string{derived.AnnotationImport: c.says}
+		}
+		lists = 0
+		got := ""
+		for _, req := range r.ofDerived(t.Context(), svc) {
+			got += req.String()
+		}
+		if got != c.want || lists != c.lists {
+			t.Errorf("one %s is %q's, found by %d lists; want %q, %d", c.what, got, lists, c.want, c.lists)
+		}
+	}
+}
