@@ -166,10 +166,13 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 // eventually asks until there is no error.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	began, deadline := time.Now(), time.Now().Add(limit)
 	for {
 		err := ask()
-		if err == nil {
+		if took := time.Since(began); err == nil {
+			if took > time.Second {
+				t.Logf("%s: %s", took.Round(100*time.Millisecond), what)
+			}
 			return
 		}
 		if time.Now().After(deadline) {
