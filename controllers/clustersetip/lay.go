@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,7 +161,12 @@ func (r *Room) hubView(ctx context.Context) (hubView, error) {
 }
 
 func viewOf(set *hubv1alpha1.ClusterSet, cluster string) hubView {
-	v := hubView{seen: true, mode: modeOf(string(set.Spec.VIPs.Mode))}
+	v := hubView{seen: true, mode: modeOf(string(set.Spec.VIPs.Mode)), pools: map[corev1.IPFamily]bool{}}
+	for _, text := range set.Spec.VIPs.Pools {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			v.pools[familyOf(p.Addr())] = true
+		}
+	}
 	for _, b := range set.Status.Blocks {
 		if p, err := netip.ParsePrefix(b.CIDR); err == nil && b.ClusterID == cluster {
 			v.blocks = append(v.blocks, p.Masked())

@@ -177,7 +177,8 @@ func (r *Room) soon(f corev1.IPFamily) bool {
 	if r.view.unsupported != nil || r.refused != nil {
 		return false
 	}
-	return r.growing || r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
+	coming := !r.last.seen || r.last.pools[f]
+	return r.growing || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
 // because adds to a refusal what keeps ranges from being made.
