@@ -109,6 +109,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Now:      o.Now,
 		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
 		Events:   kube.Recorder(events),
+		Together: kube.Together,
 	}
 	a.env.Connections = a.dials.Load
 	a.env.Watching = func(resource string) bool {

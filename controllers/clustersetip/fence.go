@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
+	"slices"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -41,24 +41,23 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 		r.mu.Unlock()
 		return reconcile.Result{}, nil // it is read with all others
 	}
-	left, lost := r.see(a, now)
+	left := r.see(a, now)
 	fence := r.fenceOf(a)
+	lost := r.lose(a, fence)
 	r.mu.Unlock()
 	switch {
+	case lost:
+		r.swapLost(now.held, fence)
 	case left > 0:
 		return reconcile.Result{RequeueAfter: left}, nil
-	case fence.Name == "":
-	case ip == nil:
+	case fence.Name != "" && ip == nil:
 		return reconcile.Result{}, r.reserve(ctx, a, fence.Name)
-	case lost:
-		r.swapLost(ip, fence)
 	}
 	return reconcile.Result{}, nil
 }
 
-// see notes what an address is now. left is how long it may still be on its way to whom it was given; lost tells that an ordinary Service
-// has it, which was not known.
-func (r *Room) see(a netip.Addr, now entry) (left time.Duration, lost bool) {
+// see notes what an address is now. left is how long it may still be on its way to whom it was given.
+func (r *Room) see(a netip.Addr, now entry) (left time.Duration) {
 	r.record(a, now)
 	if g, given := r.gifts[a]; given {
 		taken := now.uid != "" && !now.fence
@@ -68,11 +67,35 @@ func (r *Room) see(a netip.Addr, now entry) (left time.Duration, lost bool) {
 			r.change(a, func() { delete(r.gifts, a) })
 		}
 	}
-	if lost = now.uid != "" && !now.fence && now.held.Foreign && !r.lost[now.uid] && r.fenceOf(a).Name != ""; lost {
-		r.lost[now.uid] = true
-		r.count.lost.Inc()
+	return left
+}
+
+// lose counts an ordinary Service with an address of a fenced range, and tells whether it was not known before.
+func (r *Room) lose(a netip.Addr, fence ipam.Range) bool {
+	e := r.view.addresses[a]
+	if fence.Name == "" || e.uid == "" || e.fence || !e.held.Foreign || r.lost[e.uid] {
+		return false
 	}
-	return left, lost
+	r.lost[e.uid] = true
+	r.count.lost.Inc()
+	return true
+}
+
+// losses counts the ordinary Services that were there before it was known what is fenced.
+func (r *Room) losses() {
+	var lost []ipam.Held
+	r.mu.Lock()
+	for a, e := range r.view.addresses {
+		if r.lose(a, r.fenceOf(a)) {
+			lost = append(lost, e.held)
+		}
+	}
+	fenced := r.view.fenced
+	r.mu.Unlock()
+	slices.SortFunc(lost, func(a, b ipam.Held) int { return a.Address.Compare(b.Address) })
+	for _, h := range lost {
+		r.swapLost(h, fenced.of(h.Address))
+	}
 }
 
 // note is what is known of an address because it was just written.
@@ -90,6 +113,9 @@ func (r *Room) record(a netip.Addr, now entry) {
 	r.change(a, func() {
 		was := r.view.addresses[a]
 		delete(r.view.addresses, a)
+		if was.uid != now.uid {
+			delete(r.lost, was.uid)
+		}
 		if now.uid != "" {
 			r.view.addresses[a] = now
 			if _, given := r.gifts[a]; !given && !now.fence {
@@ -131,10 +157,33 @@ func (r *Room) claims(a netip.Addr) (out []ipam.Held) {
 }
 
 // fenceOf is the fenced range that an address is in; without a name if it is in none.
-func (r *Room) fenceOf(a netip.Addr) ipam.Range {
-	for _, f := range r.view.fenced {
-		if f.Prefix.Contains(a) {
-			return f
+func (r *Room) fenceOf(a netip.Addr) ipam.Range { return r.view.fenced.of(a) }
+
+// fences finds a fenced range by an address in it, however many there are.
+type fences map[netip.Prefix]ipam.Range
+
+func newFences(ranges []ipam.Range) fences {
+	all := fences{}
+	for _, r := range ranges {
+		if r.Use == ipam.Exclusive && ipam.Fits(r.Prefix) {
+			all[r.Prefix] = r
+		}
+	}
+	return all
+}
+
+// of is the range that an address is in; without a name if it is in none.
+func (all fences) of(a netip.Addr) ipam.Range {
+	if len(all) == 0 {
+		return ipam.Range{}
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p := netip.PrefixFrom(a, bits).Masked()
+		if r, there := all[p]; there {
+			return r
+		}
+		if !ipam.Fits(p) {
+			break
 		}
 	}
 	return ipam.Range{}
@@ -168,22 +217,23 @@ func (r *Room) fence(ctx context.Context, one ipam.Range) error {
 		}
 	}
 	r.mu.Unlock()
-	return several(missing, func(a netip.Addr) error { return r.reserve(ctx, a, one.Name) })
+	return r.several(missing, func(a netip.Addr) error { return r.reserve(ctx, a, one.Name) })
 }
 
 // lift deletes the reservations that are in no range which is to be fenced.
-func (r *Room) lift(ctx context.Context, keep []ipam.Range) error {
+func (r *Room) lift(ctx context.Context, keep fences) error {
 	var over []netip.Addr
 	uids := map[netip.Addr]types.UID{}
 	r.mu.Lock()
 	for a, e := range r.view.addresses {
-		if e.fence && !inside(keep, a) {
+		if e.fence && keep.of(a).Name == "" {
 			over = append(over, a)
 			uids[a] = e.uid
 		}
 	}
 	r.mu.Unlock()
-	return several(over, func(a netip.Addr) error {
+	slices.SortFunc(over, netip.Addr.Compare)
+	return r.several(over, func(a netip.Addr) error {
 		ip, uid := &networkingv1.IPAddress{}, uids[a]
 		ip.Name = a.String()
 		if err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -194,27 +244,9 @@ func (r *Room) lift(ctx context.Context, keep []ipam.Range) error {
 	})
 }
 
-func inside(ranges []ipam.Range, a netip.Addr) bool {
-	for _, r := range ranges {
-		if r.Prefix.Contains(a) {
-			return true
-		}
-	}
-	return false
-}
-
 // several does something for each address, some at a time: a fence is up to 256 writes.
-func several(all []netip.Addr, do func(netip.Addr) error) error {
-	const atOnce = 8
-	var running sync.WaitGroup
-	errs, turn := make([]error, len(all)), make(chan struct{}, atOnce)
-	for i, a := range all {
-		turn <- struct{}{}
-		running.Go(func() {
-			defer func() { <-turn }()
-			errs[i] = do(a)
-		})
-	}
-	running.Wait()
+func (r *Room) several(all []netip.Addr, do func(netip.Addr) error) error {
+	errs := make([]error, len(all))
+	r.Together(len(all), func(i int) { errs[i] = do(all[i]) })
 	return errors.Join(errs...)
 }

@@ -37,9 +37,12 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 		if err != nil {
 			r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeInvalid", err.Error()+".")
 		}
+		_, draining := c.Annotations[ipam.AnnotationDrain]
 		var moving []ipam.Held
 		for _, one := range mine {
-			moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
+			if draining || c.DeletionTimestamp != nil {
+				moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
+			}
 			if s.Mode == ipam.ModeExclusive && one.Use == ipam.Exclusive && !ipam.Fits(one.Prefix) {
 				r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeTooLarge", fmt.Sprintf(
 					"%s has more than %d addresses and is not fenced, and no VIP comes from it: label ranges of at most a /24 or a /120 as exclusive.", one.Prefix, ipam.MaxFence))
@@ -114,8 +117,7 @@ func (r *Room) Event(object *corev1.ObjectReference, eventType, reason, message 
 }
 
 // swapLost reports an ordinary Service in a fenced range.
-func (r *Room) swapLost(ip *networkingv1.IPAddress, fence ipam.Range) {
-	e := entryOf(ip)
+func (r *Room) swapLost(has ipam.Held, fence ipam.Range) {
 	r.Event(about("ServiceCIDR", fence.Name), kube.Warning, "VIPSwapLost", fmt.Sprintf(
-		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, make that Service anew.", e.held.Owner, ip.Name))
+		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, make that Service anew.", has.Owner, has.Address))
 }

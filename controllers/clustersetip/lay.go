@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,7 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		r.clear(ctx, s, plan),
 		r.guard(ctx, s, cidrs),
 		r.refit(s))
+	r.losses()
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -115,15 +117,21 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 
 // returning adds the VIPs whose derived Service is gone and whose import is not: their ranges are needed until that has them again (I6).
 func (r *Room) returning(ctx context.Context, s *ipam.Standing) error {
-	for a, rest := range r.rests {
-		var imports mcsv1beta1.ServiceImportList
-		if err := r.Local.List(ctx, &imports, client.InNamespace(rest.of.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(imports.Items, func(i mcsv1beta1.ServiceImport) bool {
-			return derived.Name(i.Namespace, i.Name) == rest.of.Name && slices.Contains(i.Spec.IPs, a.String())
-		}) {
-			s.Held = append(s.Held, ipam.Held{Owner: rest.of, Address: a})
+	if len(r.rests) == 0 {
+		return nil
+	}
+	var imports mcsv1beta1.ServiceImportList
+	if err := r.Local.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range imports.Items {
+		imp := &imports.Items[i]
+		for _, text := range imp.Spec.IPs {
+			a, err := netip.ParseAddr(text)
+			rest, resting := r.rests[a]
+			if err == nil && resting && rest.of.Namespace == imp.Namespace && rest.of.Name == derived.Name(imp.Namespace, imp.Name) {
+				s.Held = append(s.Held, ipam.Held{Owner: rest.of, Address: a})
+			}
 		}
 	}
 	return nil
@@ -153,7 +161,12 @@ func (r *Room) hubView(ctx context.Context) (hubView, error) {
 }
 
 func viewOf(set *hubv1alpha1.ClusterSet, cluster string) hubView {
-	v := hubView{seen: true, mode: modeOf(string(set.Spec.VIPs.Mode))}
+	v := hubView{seen: true, mode: modeOf(string(set.Spec.VIPs.Mode)), pools: map[corev1.IPFamily]bool{}}
+	for _, text := range set.Spec.VIPs.Pools {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			v.pools[familyOf(p.Addr())] = true
+		}
+	}
 	for _, b := range set.Status.Blocks {
 		if p, err := netip.ParsePrefix(b.CIDR); err == nil && b.ClusterID == cluster {
 			v.blocks = append(v.blocks, p.Masked())
@@ -185,7 +198,7 @@ func (r *Room) remember(ctx context.Context, mode ipam.Mode) error {
 func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
 	r.mu.Lock()
 	r.growing = len(plan.Make) > 0 && r.refused == nil
-	r.view.fenced = slices.DeleteFunc(slices.Concat(named(plan.Make), plan.Fence), func(one ipam.Range) bool { return one.Use != ipam.Exclusive })
+	r.view.fenced = newFences(slices.Concat(named(plan.Make), plan.Fence))
 	r.mu.Unlock()
 	var errs []error
 	for _, f := range plan.Fence {
@@ -242,13 +255,13 @@ func (r *Room) make(ctx context.Context, one ipam.Range) error {
 
 // clear takes down what is no longer needed.
 func (r *Room) clear(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
-	keep := slices.Concat(plan.Make, plan.Fence)
+	keep := slices.Concat(named(plan.Make), plan.Fence)
 	for _, one := range s.Ranges { // the fence of a range that goes is the last to go
 		if one.Use == ipam.Exclusive && (one.State == ipam.Terminating || slices.Contains(plan.Remove, one.Name)) {
 			keep = append(keep, one)
 		}
 	}
-	errs := []error{r.lift(ctx, keep)}
+	errs := []error{r.lift(ctx, newFences(keep))}
 	for _, name := range plan.Remove {
 		log.FromContext(ctx).Info("removing a range for VIPs", "serviceCIDR", name)
 		cidr := &networkingv1.ServiceCIDR{}

@@ -65,19 +65,21 @@ func (c *counters) failed(err error) {
 }
 
 // given counts the addresses of these families that a Service has.
-func (c *counters) given(ranges []ipam.Range, families []corev1.IPFamily, svc *corev1.Service) {
+func (c *counters) given(v *view, families []corev1.IPFamily, svc *corev1.Service) {
 	for _, text := range svc.Spec.ClusterIPs {
 		a, err := netip.ParseAddr(text)
 		if err == nil && slices.Contains(families, familyOf(a)) {
-			c.allocations.WithLabelValues(labelOf(ranges, a)).Inc()
+			c.allocations.WithLabelValues(v.labelOf(a)).Inc()
 		}
 	}
 }
 
 // forVIPs are the ranges for VIPs that have series of their own, and the rest of them.
 func forVIPs(ranges []ipam.Range) (own, rest []ipam.Range) {
+	known := map[netip.Prefix]bool{}
 	for _, r := range ranges {
-		if r.Use != ipam.Ordinary && !slices.ContainsFunc(own, func(o ipam.Range) bool { return o.Prefix == r.Prefix }) {
+		if r.Use != ipam.Ordinary && !known[r.Prefix] {
+			known[r.Prefix] = true
 			own = append(own, r)
 		}
 	}
@@ -87,14 +89,13 @@ func forVIPs(ranges []ipam.Range) (own, rest []ipam.Range) {
 	return own, rest
 }
 
-func labelOf(ranges []ipam.Range, a netip.Addr) string {
-	own, rest := forVIPs(ranges)
-	for _, r := range own {
+func (v *view) labelOf(a netip.Addr) string {
+	for _, r := range v.own {
 		if r.Prefix.Contains(a) {
 			return r.Prefix.String()
 		}
 	}
-	if inside(rest, a) {
+	if slices.ContainsFunc(v.rest, func(r ipam.Range) bool { return r.Prefix.Contains(a) }) {
 		return others
 	}
 	return ordinary
@@ -138,13 +139,12 @@ func (r room) Collect(ch chan<- prometheus.Metric) {
 			taken = append(taken, a)
 		}
 	}
-	own, rest := forVIPs(r.view.ranges)
-	for _, u := range ipam.Usages(own, taken) {
+	for _, u := range ipam.Usages(r.view.own, taken) {
 		usage(ch, u.Range.Prefix.String(), u)
 	}
-	if len(rest) > 0 {
+	if len(r.view.rest) > 0 {
 		var sum ipam.Usage
-		for _, u := range ipam.Usages(rest, taken) {
+		for _, u := range ipam.Usages(r.view.rest, taken) {
 			sum.Allocated, sum.Available = sum.Allocated+u.Allocated, sum.Available+u.Available
 		}
 		usage(ch, others, sum)

@@ -58,7 +58,11 @@ func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, e
 	if err != nil {
 		return grant, err
 	}
-	for a, uid := range fences {
+	for _, a := range grant.Addresses {
+		uid, fenced := fences[a]
+		if !fenced {
+			continue
+		}
 		ip := &networkingv1.IPAddress{}
 		ip.Name = a.String()
 		err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid})
@@ -119,13 +123,8 @@ func (r *Room) assign(q kube.VIPRequest) ([]ipam.Reservation, []ipam.Refusal) {
 	wanted := ipam.Wanted{Owner: q.Service, Families: q.Families, Since: q.Import.CreationTimestamp.Time}
 	var past []ipam.Held
 	previous := slices.Clone(q.Previous)
-	for a, rest := range r.rests {
-		if rest.of == q.Service && !slices.Contains(previous, a) {
-			previous = append(previous, a)
-		}
-	}
-	for a, e := range r.view.addresses { // what is left of an attempt
-		if !e.fence && !e.held.Foreign && e.held.Owner == q.Service && !slices.Contains(previous, a) {
+	for _, a := range r.view.alloc.Owned(q.Service) { // of a Service that is gone, or left of an attempt
+		if !slices.Contains(previous, a) {
 			previous = append(previous, a)
 		}
 	}
@@ -178,7 +177,8 @@ func (r *Room) soon(f corev1.IPFamily) bool {
 	if r.view.unsupported != nil || r.refused != nil {
 		return false
 	}
-	return r.growing || r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
+	coming := !r.last.seen || r.last.pools[f]
+	return r.growing || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
 // because adds to a refusal what keeps ranges from being made.
@@ -217,7 +217,7 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	r.mu.Lock()
 	if err == nil {
 		delete(r.waits, q.Service)
-		r.count.given(r.view.ranges, grant.Families, svc)
+		r.count.given(r.view, grant.Families, svc)
 		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())
 		r.mu.Unlock()
 		return nil

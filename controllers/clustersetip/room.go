@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,6 +68,7 @@ type hubView struct {
 	seen   bool
 	mode   ipam.Mode
 	blocks []netip.Prefix
+	pools  map[corev1.IPFamily]bool // the families that blocks are cut of
 }
 
 var _ kube.VIPs = (*Room)(nil)

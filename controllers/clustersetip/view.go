@@ -29,7 +29,9 @@ type view struct {
 	alloc       *ipam.Allocator
 	addresses   map[netip.Addr]entry
 	// fenced are the ranges whose addresses have a reservation each, or are to have one.
-	fenced []ipam.Range
+	fenced fences
+	// own and rest are the ranges for VIPs, those that have series of their own and the others.
+	own, rest []ipam.Range
 	// free and size are of the ranges for VIPs, by family; free counts down as addresses are given, until the ranges are looked at again.
 	free, size map[corev1.IPFamily]int
 	// looked are the families that were short of room when the ranges were looked at last: more is under way, or cannot be had yet.
@@ -135,6 +137,7 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 		v.since = r.Now()
 	}
 	v.mode, v.ranges = mode, all
+	v.own, v.rest = forVIPs(all)
 	judged := slices.Clone(all)
 	for i := range judged {
 		one := &judged[i]
@@ -199,11 +202,8 @@ func (r *Room) stands(p netip.Prefix) bool {
 
 // spend counts an address that is free no more.
 func (v *view) spend(a netip.Addr) {
-	for _, r := range v.ranges {
-		if r.Use != ipam.Ordinary && r.Prefix.Contains(a) {
-			v.free[familyOf(a)]--
-			return
-		}
+	if v.alloc.Gives(a) {
+		v.free[familyOf(a)]--
 	}
 }
 

@@ -94,6 +94,9 @@ type Env struct {
 
 	Now    func() time.Time
 	Events Events
+
+	// Together calls do for each number below n, some at a time, and returns when all have.
+	Together func(n int, do func(i int))
 }
 
 // Probes is what this member has looked at of others' endpoints.

@@ -22,6 +22,7 @@ import (
 
 var (
 	localKinds = []string{api.Namespace, api.Service, api.EndpointSlice, api.ServiceExport, api.ServiceImport, api.ServiceExportRecord, api.ClusterProperty, api.Lease}
+	rangeKinds = []string{api.ServiceCIDR, api.IPAddress}
 	hubKinds   = []string{api.ClusterSet, api.ServiceExportRecord, api.EndpointRecord, api.Lease, api.ClusterProfile}
 )
 
@@ -66,6 +67,9 @@ func (w *World) startAgent(m *member) {
 	a := &agent{World: w, member: m, name: fmt.Sprintf("%s/%d", m.id, w.started), crashIn: -1}
 	w.note("%s starts", a.name)
 	a.local = api.NewCache(m.server, localKinds...)
+	if w.ranges {
+		a.local = api.NewCache(m.server, slices.Concat(localKinds, rangeKinds)...)
+	}
 	a.prepare(a.local, kube.Local)
 	a.join()
 	a.ctx = log.IntoContext(context.Background(), a.logger())
@@ -88,7 +92,17 @@ func (w *World) startAgent(m *member) {
 		Answered:    func(error) {},
 		Version:     func(context.Context) (string, error) { return version, nil },
 		Families:    kube.Families(local, now), Now: now, Events: a,
-		Served: func(client.Object) error { return errors.New("the simulation has no ranges") },
+		Served: func(client.Object) error {
+			if !w.ranges {
+				return errors.New("this world has no ranges")
+			}
+			return nil
+		},
+		Together: func(n int, do func(int)) {
+			for i := range n {
+				do(i)
+			}
+		},
 	}
 	for _, c := range controllers.Agent(env, a.name) {
 		a.loops = append(a.loops, &loop{Controller: c, queue: newQueue()})
@@ -176,7 +190,7 @@ func (a *agent) startLoop(l *loop) {
 // enqueueAll asks a loop to look at all that the caches of one side hold.
 func (a *agent) enqueueAll(l *loop, side kube.Side) {
 	for _, watch := range l.Watches {
-		if watch.Side != side || watch.Optional {
+		if watch.Side != side || watch.Optional && !a.ranges {
 			continue
 		}
 		for _, o := range a.cache(side).All(api.KindOf(watch.Object)) {
@@ -203,7 +217,7 @@ func (a *agent) handle(side kube.Side, kind string, c api.Change) {
 			continue
 		}
 		for _, watch := range l.Watches {
-			if watch.Side != side || watch.Optional || api.KindOf(watch.Object) != kind || c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
+			if watch.Side != side || watch.Optional && !a.ranges || api.KindOf(watch.Object) != kind || c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
 				continue
 			}
 			for _, o := range []client.Object{c.Old, c.New} {

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -45,6 +45,9 @@ func (w *World) check() {
 	problems = append(problems, w.checkRecords(records))
 	for _, m := range w.honest() {
 		problems = append(problems, w.checkProfile(m))
+		for _, what := range w.checkAddresses(m) {
+			problems = append(problems, fmt.Errorf("%s: %s", m.id, what))
+		}
 	}
 	if err := errors.Join(problems...); err != nil {
 		w.fail("the settled state is not what the exports come to:\n%v\n%s", err, state)
@@ -284,7 +287,10 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 // checkProfile: the inventory has a member's version and properties (P3, ID5).
 func (w *World) checkProfile(m *member) error {
 	profile, _ := w.hub.Get(api.Key{Kind: api.ClusterProfile, NamespacedName: types.NamespacedName{Namespace: hubNamespace, Name: m.id}}).(*inventoryv1alpha1.ClusterProfile)
-	want := []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: m.id}, {Name: clusterset.PropertySet, Value: "set"}}
+	var want []inventoryv1alpha1.Property
+	for _, p := range all[*aboutv1beta1.ClusterProperty](m.server, api.ClusterProperty) {
+		want = append(want, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
+	}
 	return errors.Join(
 		differ("version of "+m.id+" in its ClusterProfile", version, profile.Status.Version.Kubernetes),
 		differ("properties of "+m.id+" in its ClusterProfile", want, profile.Status.Properties),

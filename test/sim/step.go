@@ -55,11 +55,14 @@ func (w *World) possible(collectors bool) []step {
 		for _, k := range append(m.server.Orphans(), m.server.Waiting()...) {
 			out = append(out, step{20, func() { w.collects(m, "the garbage collector takes", k, m.server.Collect) }})
 		}
+		for _, k := range m.server.Tended() {
+			out = append(out, step{20, func() { w.collects(m, "Kubernetes looks at", k, m.server.Tend) }})
+		}
 		for _, k := range m.server.Going() {
 			out = append(out, step{20, func() { w.collects(m, "the namespace controller deletes", k, m.server.Finish) }})
 		}
 	}
-	return out
+	return w.grants(out)
 }
 
 func (w *World) collects(m *member, what string, k api.Key, do func(api.Key) error) {

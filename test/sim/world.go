@@ -64,6 +64,8 @@ type World struct {
 	backups []api.Snapshot
 	members []*member
 	liar    *liar // nil in most worlds
+	ranges  bool  // members have ServiceCIDRs, and the clusterset a mode of VIPs
+	hands   int   // ranges that users have made
 
 	quiet   bool // no users, no faults
 	still   bool // nothing may be written but Leases
@@ -79,9 +81,10 @@ type World struct {
 type member struct {
 	id     string
 	server *api.Server
-	skew   time.Duration // of its clocks
-	ahead  time.Duration // the most that it ever was
-	agents []*agent      // that run; two where a leader does not know yet that it is none
+	blocks map[corev1.IPFamily]int // that it was granted so far
+	skew   time.Duration           // of its clocks
+	ahead  time.Duration           // the most that it ever was
+	agents []*agent                // that run; two where a leader does not know yet that it is none
 }
 
 // Run plays one seed. The error is a *Violation, with the trace.
@@ -116,6 +119,7 @@ func newWorld(o Options) *World {
 	w.Members = orElse(o.Members, 2+w.rng.IntN(3))
 	w.Episodes = orElse(o.Episodes, 4)
 	w.Steps = orElse(o.Steps, 200)
+	w.ranges = w.can("ranges", 0.6)
 	w.hub = api.NewServer("hub", func() time.Time { return w.now }, nil, hubNamespace)
 	w.hub.Policies = append(w.hub.Policies, api.MembersWriteTheirOwn)
 	w.hub.Changed = func(c *api.Write) { w.changedOn(nil, c) }
@@ -129,6 +133,7 @@ func newWorld(o Options) *World {
 		w.addMember(ids[i])
 	}
 	w.backups = append(w.backups, w.hub.Snapshot())
+	w.anotherMode()
 	if w.Members > 2 && w.can("liar", 0.4) {
 		w.liar = newLiar(w)
 	}
@@ -136,9 +141,12 @@ func newWorld(o Options) *World {
 }
 
 func (w *World) addMember(id string) {
-	m := &member{id: id, skew: time.Duration(w.rng.IntN(7)-3) * 100 * time.Second}
+	m := &member{id: id, blocks: map[corev1.IPFamily]int{}, skew: time.Duration(w.rng.IntN(7)-3) * 100 * time.Second}
 	m.ahead = m.skew
 	m.server = api.NewServer(id, func() time.Time { return w.now.Add(m.skew) }, pick(w, families), kube.SystemNamespace)
+	if w.ranges {
+		m.server.WithRanges()
+	}
 	m.server.Policies = append(m.server.Policies, api.DerivedServicesStay(kube.Manager))
 	m.server.Changed = func(c *api.Write) { w.changedOn(m, c) }
 	w.joins(m)

@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -135,6 +132,9 @@ func start(t *testing.T) *env {
 		if shared.err == nil {
 			e.Client, shared.err = admin(e.Cluster)
 		}
+		if shared.err == nil {
+			e.spoil(t)
+		}
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -166,10 +166,13 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 // eventually asks until there is no error.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	began, deadline := time.Now(), time.Now().Add(limit)
 	for {
 		err := ask()
-		if err == nil {
+		if took := time.Since(began); err == nil {
+			if took > time.Second {
+				t.Logf("%s: %s", took.Round(100*time.Millisecond), what)
+			}
 			return
 		}
 		if time.Now().After(deadline) {
@@ -188,7 +191,7 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 		if err := e.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 			return err
 		}
-		set.Spec.VIPs.Mode = hubv1alpha1.VIPMode(mode)
+		set.Spec.VIPs.Mode, set.Spec.VIPs.Pools = hubv1alpha1.VIPMode(mode), blocks
 		if err := e.hub.Update(t.Context(), set); err != nil {
 			return err
 		}
@@ -201,35 +204,66 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 	e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), nil)
 }
 
-// clean takes down what the test before has made: its namespaces, and with them its VIPs and their ranges.
+// clean takes down what the test before has made: its Services, and with them its VIPs and their ranges. That Kubernetes waits ten seconds
+// before it lets a ServiceCIDR go is nobody's concern: it gives out nothing meanwhile.
 func (e *env) clean(t *testing.T) {
 	t.Helper()
 	e.mode(t, ipam.ModeShared)
 	for _, ns := range e.namespaces {
+		e.empty(t, ns.Name)
 		if err := e.Delete(t.Context(), ns); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}
 	}
 	e.namespaces = nil
-	var byHand networkingv1.ServiceCIDRList
-	if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range byHand.Items {
-		if err := e.Delete(t.Context(), &byHand.Items[i]); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
+	eventually(t, "no range left of the test before", func() error {
+		var list networkingv1.ServiceCIDRList
+		if err := e.List(t.Context(), &list, client.HasLabels{ipam.LabelVIPs}); err != nil {
+			return err
 		}
-	}
-	eventually(t, "nothing left of the test before", func() error {
-		if err := e.List(t.Context(), &byHand, client.HasLabels{ipam.LabelVIPs}); err != nil || len(byHand.Items) > 0 {
-			return errors.Join(err, fmt.Errorf("ServiceCIDRs %+v", byHand.Items))
-		}
-		var fences networkingv1.IPAddressList
-		if err := e.List(t.Context(), &fences, client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}); err != nil || len(fences.Items) > 0 {
-			return errors.Join(err, fmt.Errorf("%d reservations", len(fences.Items)))
+		for i := range list.Items {
+			c := &list.Items[i]
+			if c.DeletionTimestamp != nil {
+				continue
+			}
+			if c.Labels[derived.LabelManagedBy] == kube.Manager {
+				return fmt.Errorf("ServiceCIDR %s", c.Name)
+			}
+			if err := e.Delete(t.Context(), c); client.IgnoreNotFound(err) != nil {
+				return err
+			}
 		}
 		return nil
 	})
+}
+
+// empty takes the Services of a namespace down, without the wait in which it would keep their VIPs.
+func (e *env) empty(t *testing.T, ns string) {
+	t.Helper()
+	var exports mcsv1beta1.ServiceExportList
+	var services corev1.ServiceList
+	var imports mcsv1beta1.ServiceImportList
+	if err := e.List(t.Context(), &exports, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range exports.Items {
+		if err := e.Delete(t.Context(), &exports.Items[i]); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "no import left in "+ns, func() error {
+		err := e.List(t.Context(), &imports, client.InNamespace(ns))
+		if err == nil && len(imports.Items) > 0 {
+			err = fmt.Errorf("%d", len(imports.Items))
+		}
+		return err
+	})
+	if err := e.List(t.Context(), &services, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range services.Items {
+		e.deleteAsAgent(t, &services.Items[i])
+	}
 }
 
 // series is one of the agent's metrics of VIPs.
@@ -267,92 +301,6 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 	})
 }
 
-// namespace makes one that is the test's own; more tells several apart.
-func (e *env) namespace(t *testing.T, more ...string) string {
-	t.Helper()
-	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", ", ", "-").Replace(t.Name()), "Test"))
-	name = strings.Join(append([]string{strings.Trim(name[max(0, len(name)-40):], "-")}, more...), "-")
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	e.create(t, ns)
-	e.namespaces = append(e.namespaces, ns)
-	return name
-}
-
-func (e *env) create(t *testing.T, objects ...client.Object) {
-	t.Helper()
-	for _, o := range objects {
-		if err := e.Create(t.Context(), o); err != nil {
-			t.Fatalf("%T %s/%s: %v", o, o.GetNamespace(), o.GetName(), err)
-		}
-	}
-}
-
-// The families of an exported Service.
-var (
-	v4   = []corev1.IPFamily{corev1.IPv4Protocol}
-	v6   = []corev1.IPFamily{corev1.IPv6Protocol}
-	both = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-)
-
-// export makes a Service of these families, and exports it.
-func (e *env) export(t *testing.T, ns, name string, families []corev1.IPFamily) {
-	t.Helper()
-	e.create(t, service(ns, name, families), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-}
-
-func service(ns, name string, families []corev1.IPFamily) *corev1.Service {
-	policy := corev1.IPFamilyPolicySingleStack
-	if len(families) > 1 {
-		policy = corev1.IPFamilyPolicyRequireDualStack
-	}
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
-		IPFamilies: families, IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
-	}}
-}
-
-func (e *env) imported(ctx context.Context, ns, name string) (*mcsv1beta1.ServiceImport, error) {
-	imp := &mcsv1beta1.ServiceImport{}
-	return imp, e.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, imp)
-}
-
-// wantVIPs waits until the import is Ready with an address of each family, and returns them.
-func (e *env) wantVIPs(t *testing.T, ns, name string, families []corev1.IPFamily) (ips []netip.Addr) {
-	t.Helper()
-	eventually(t, "VIPs of "+ns+"/"+name, func() error {
-		imp, err := e.imported(t.Context(), ns, name)
-		if err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(imp.Status.Conditions, "Ready") || len(imp.Spec.IPs) != len(families) {
-			return fmt.Errorf("%v %+v", imp.Spec.IPs, imp.Status.Conditions)
-		}
-		ips = nil
-		for i, text := range imp.Spec.IPs {
-			a := netip.MustParseAddr(text)
-			if a.Is4() != (families[i] == corev1.IPv4Protocol) {
-				return fmt.Errorf("%v, want %v", imp.Spec.IPs, families)
-			}
-			ips = append(ips, a)
-		}
-		return nil
-	})
-	return ips
-}
-
-// wantIn fails unless every address is in one of the prefixes.
-func wantIn(t *testing.T, ips []netip.Addr, prefixes ...string) {
-	t.Helper()
-	for _, a := range ips {
-		if !slices.ContainsFunc(prefixes, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
-			t.Errorf("%v: %s is in none of %v", ips, a, prefixes)
-		}
-	}
-}
-
-func derivedOf(ns, name string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: derived.Name(ns, name)}}
-}
-
 // cidr is a ServiceCIDR as a user labels it.
 func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCIDR {
 	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: string(use)}}}
@@ -360,7 +308,7 @@ func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCI
 	return c
 }
 
-// ours are the ServiceCIDRs that the agent made, by prefix.
+// ours are the ServiceCIDRs that the agent made and keeps, by prefix.
 func (e *env) ours(t *testing.T) map[string]*networkingv1.ServiceCIDR {
 	t.Helper()
 	var list networkingv1.ServiceCIDRList
@@ -370,7 +318,9 @@ func (e *env) ours(t *testing.T) map[string]*networkingv1.ServiceCIDR {
 	out := map[string]*networkingv1.ServiceCIDR{}
 	for i := range list.Items {
 		for _, p := range list.Items[i].Spec.CIDRs {
-			out[p] = &list.Items[i]
+			if list.Items[i].DeletionTimestamp == nil {
+				out[p] = &list.Items[i]
+			}
 		}
 	}
 	return out

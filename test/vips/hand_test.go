@@ -17,48 +17,58 @@ import (
 // TestV3ARangeInUseIsSwapped: deleting it is held back and says why, until another covers what is in use, a larger or a smaller one. The
 // VIPs stay, and can be had again, throughout.
 func TestV3ARangeInUseIsSwapped(t *testing.T) {
+	type swap struct {
+		name, from, into string // into "": the half that the VIP is in
+	}
 	for _, c := range []struct {
-		name       string
-		mode       ipam.Mode
-		use        ipam.Use
-		from, into string
+		mode  ipam.Mode
+		use   ipam.Use
+		swaps []swap
 	}{
-		{"larger preferred", ipam.ModePreferred, ipam.Shared, "10.220.0.0/28", "10.220.0.0/27"},
-		{"larger exclusive", ipam.ModeExclusive, ipam.Exclusive, "10.221.0.0/29", "10.221.0.0/28"},
-		{"smaller exclusive", ipam.ModeExclusive, ipam.Exclusive, "fd00:222::/124", ""},
+		{ipam.ModePreferred, ipam.Shared, []swap{{"larger", "10.220.0.0/28", "10.220.0.0/27"}}},
+		{ipam.ModeExclusive, ipam.Exclusive, []swap{{"larger", "10.221.0.0/29", "10.221.0.0/28"}, {"smaller", "fd00:222::/124", ""}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
-			ns := e.namespace(t)
 			e.mode(t, c.mode)
-			before, after := "swap-from-"+ns[len(ns)-16:], "swap-into-"+ns[len(ns)-16:] // the recorder of Events folds those about one name
-			e.create(t, cidr(before, c.use, c.from))
-			families := v4
-			if netip.MustParsePrefix(c.from).Addr().Is6() {
-				families = v6
+			for _, s := range c.swaps {
+				ns := e.namespace(t, s.name)
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel() // Kubernetes takes ten seconds to delete a ServiceCIDR
+					e.swap(t, ns, c.use, s.from, s.into)
+				})
 			}
-			e.export(t, ns, "web", families)
-			vip := e.wantVIPs(t, ns, "web", families)[0]
-			wantIn(t, []netip.Addr{vip}, c.from)
-			if c.into == "" { // the half that it is in
-				c.into = netip.PrefixFrom(vip, netip.MustParsePrefix(c.from).Bits()+1).Masked().String()
-			}
-			from := e.wantFinalizer(t, before, true)
-			if err := e.Delete(t.Context(), from); err != nil {
-				t.Fatal(err)
-			}
-			e.wantEvent(t, "default", before, "VIPRangeHeld", vip.String())
-			e.create(t, cidr(after, c.use, c.into))
-			e.wantGone(t, from)
-			e.deleteAsAgent(t, derivedOf(ns, "web"))
-			e.wantMade(t, ns, "web")
-			if now := e.wantVIPs(t, ns, "web", families)[0]; now != vip {
-				t.Errorf("it moved from %s to %s", vip, now)
-			}
-			e.export(t, ns, "new", families)
-			wantIn(t, e.wantVIPs(t, ns, "new", families), c.into)
 		})
 	}
+}
+
+func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) {
+	before, after := "from-"+ns, "into-"+ns
+	e.create(t, cidr(before, use, first))
+	families := v4
+	if netip.MustParsePrefix(first).Addr().Is6() {
+		families = v6
+	}
+	e.export(t, ns, "web", families)
+	vip := e.wantVIPs(t, ns, "web", families)[0]
+	wantIn(t, []netip.Addr{vip}, first)
+	if second == "" {
+		second = netip.PrefixFrom(vip, netip.MustParsePrefix(first).Bits()+1).Masked().String()
+	}
+	from := e.wantFinalizer(t, before, true)
+	if err := e.Delete(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	e.wantEvent(t, "default", before, "VIPRangeHeld", vip.String())
+	e.create(t, cidr(after, use, second))
+	e.wantGone(t, from)
+	e.deleteAsAgent(t, derivedOf(ns, "web"))
+	e.wantMade(t, ns, "web")
+	if now := e.wantVIPs(t, ns, "web", families)[0]; now != vip {
+		t.Errorf("it moved from %s to %s", vip, now)
+	}
+	e.export(t, ns, "new", families)
+	wantIn(t, e.wantVIPs(t, ns, "new", families), second)
 }
 
 // TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked.

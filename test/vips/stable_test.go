@@ -107,7 +107,7 @@ func (e *env) deleteAsAgent(t *testing.T, o client.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), o); err != nil {
+	if err := c.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
 }

@@ -60,6 +60,22 @@ func (a *Allocator) Drop(h Held) {
 	a.remove(claim{owner: h.Owner, address: canonical(h.Address), foreign: h.Foreign})
 }
 
+// Owned are the addresses that an owner holds or that are kept for it, in their order.
+func (a *Allocator) Owned(owner Owner) (all []netip.Addr) {
+	for _, c := range a.owned[owner] {
+		all = append(all, c.address)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+// Gives tells whether an address is one of those that new VIPs come from.
+func (a *Allocator) Gives(address netip.Addr) bool {
+	address = canonical(address)
+	_, ok := a.pool(family(address)).position(numberOf(address))
+	return ok
+}
+
 // Quarantine keeps an address for its owner until then; of two ends the later counts. It ends by itself, or by Lift.
 func (a *Allocator) Quarantine(q Quarantined) {
 	address := canonical(q.Address)

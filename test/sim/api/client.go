@@ -103,6 +103,12 @@ func (c *Client) matches(kind string, obj client.Object, o *client.ListOptions) 
 		return true
 	}
 	for _, r := range o.FieldSelector.Requirements() {
+		if c.Cache == nil && r.Field == "metadata.name" {
+			if obj.GetName() != r.Value {
+				return false
+			}
+			continue
+		}
 		refuse(c.Cache == nil || c.Cache.indexes[kind][r.Field] == nil, "field "+r.Field+" of "+kind+", which is not indexed")
 		matched := false
 		for _, v := range c.Cache.indexes[kind][r.Field](obj) {

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +35,8 @@ const (
 	EndpointRecord      = "EndpointRecord"
 	ClusterProperty     = "ClusterProperty"
 	ClusterProfile      = "ClusterProfile"
+	ServiceCIDR         = "ServiceCIDR"
+	IPAddress           = "IPAddress"
 )
 
 // kind is how objects of one kind are kept.
@@ -56,6 +59,8 @@ var kinds = map[string]kind{
 	ServiceExportRecord: {group: hubv1alpha1.GroupVersion.Group, new: func() client.Object { return &hubv1alpha1.ServiceExportRecord{} }, custom: true, status: true},
 	EndpointRecord:      {group: hubv1alpha1.GroupVersion.Group, new: func() client.Object { return &hubv1alpha1.EndpointRecord{} }, custom: true},
 	ClusterProperty:     {group: aboutv1beta1.GroupVersion.Group, new: func() client.Object { return &aboutv1beta1.ClusterProperty{} }, cluster: true, custom: true},
+	ServiceCIDR:         {group: networkingv1.GroupName, new: func() client.Object { return &networkingv1.ServiceCIDR{} }, cluster: true, status: true},
+	IPAddress:           {group: networkingv1.GroupName, new: func() client.Object { return &networkingv1.IPAddress{} }, cluster: true},
 	ClusterProfile:      {group: inventoryv1alpha1.GroupVersion.Group, new: func() client.Object { return &inventoryv1alpha1.ClusterProfile{} }, custom: true, status: true},
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,11 @@ type Server struct {
 	version int64
 	uids    int
 	ips     *addresses
+
+	ranges bool // cluster IPs are of ServiceCIDRs, and turn and freed go with that
+	dry    bool // what is created now is not to be kept
+	turn   int
+	freed  map[string]types.NamespacedName // addresses whose Service is gone, which the allocator has not seen yet
 }
 
 // Event is one change of one object, as a watch shows it.
@@ -61,7 +67,7 @@ type Event struct {
 // NewServer returns a server that holds the given namespaces.
 func NewServer(name string, now func() time.Time, families []corev1.IPFamily, namespaces ...string) *Server {
 	s := &Server{Name: name, Now: now, Families: families, Changed: func(*Write) {}, ips: &addresses{taken: map[string]bool{}}}
-	s.objects, s.feeds = map[string]table{}, map[string][]Event{}
+	s.objects, s.feeds, s.freed = map[string]table{}, map[string][]Event{}, map[string]types.NamespacedName{}
 	for _, ns := range namespaces {
 		if err := s.Create("admin", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, false); err != nil {
 			panic(err) // the store is empty
@@ -104,6 +110,10 @@ func (s *Server) Create(user string, o client.Object, dryRun bool) error {
 	if k.custom || key.Kind == EndpointSlice {
 		obj.SetGeneration(1)
 	}
+	if s.Get(key) != nil && key.Kind == IPAddress {
+		return apierrors.NewAlreadyExists(key.resource(), key.Name)
+	}
+	s.dry = dryRun
 	if err := s.admit(&Write{User: user, Key: key, New: obj}); err != nil {
 		return err
 	}
@@ -142,6 +152,7 @@ func (s *Server) Update(user string, o client.Object, status bool) error {
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	obj.SetGeneration(old.GetGeneration())
+	s.dry = false
 	w := &Write{User: user, Key: key, Old: old, New: obj, Status: status}
 	if err := s.admit(w); err != nil {
 		return err
@@ -228,6 +239,12 @@ func (s *Server) valid(w *Write) error {
 		return exportRecord(s, w.Old, w.New)
 	case EndpointRecord:
 		return endpointRecord(s, w.Old, w.New)
+	case ServiceCIDR:
+		old, _ := w.Old.(*networkingv1.ServiceCIDR)
+		return serviceCIDR(s, old, w.New.(*networkingv1.ServiceCIDR))
+	case IPAddress:
+		old, _ := w.Old.(*networkingv1.IPAddress)
+		return ipAddress(s, old, w.New.(*networkingv1.IPAddress))
 	}
 	return nil
 }
@@ -239,7 +256,11 @@ func (s *Server) put(w *Write) {
 	if w.New != nil && w.New.GetDeletionTimestamp() != nil && len(w.New.GetFinalizers()) == 0 && w.Key.Kind != Namespace {
 		w.New = nil // the last finalizer went
 	}
-	if old, ok := w.Old.(*corev1.Service); ok {
+	if w.Key.Kind == Service && s.ranges {
+		old, _ := w.Old.(*corev1.Service)
+		svc, _ := w.New.(*corev1.Service)
+		s.addressesOf(old, svc)
+	} else if old, ok := w.Old.(*corev1.Service); ok {
 		s.ips.release(old)
 	}
 	if w.New == nil {
@@ -249,7 +270,7 @@ func (s *Server) put(w *Write) {
 		s.feeds[w.Key.Kind] = append(s.feeds[w.Key.Kind], Event{s.version, last, true})
 	} else {
 		w.New.SetResourceVersion(at)
-		if svc, ok := w.New.(*corev1.Service); ok {
+		if svc, ok := w.New.(*corev1.Service); ok && !s.ranges {
 			s.ips.take(svc)
 		}
 		kept := clone(w.New)

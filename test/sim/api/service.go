@@ -200,6 +200,14 @@ func (s *Server) allocate(k Key, old *corev1.Service, spec *corev1.ServiceSpec) 
 	if len(spec.ClusterIPs) > len(spec.IPFamilies) || len(spec.ClusterIPs) > 0 && spec.ClusterIP != spec.ClusterIPs[0] {
 		return s.invalid(k, field.Invalid(path, spec.ClusterIPs, "must fit clusterIP and ipFamilies"))
 	}
+	if s.ranges {
+		for i, ip := range spec.ClusterIPs {
+			if FamilyOf(ip) != spec.IPFamilies[i] {
+				return s.invalid(k, field.Invalid(path.Index(i), ip, "is not of the family "+string(spec.IPFamilies[i])))
+			}
+		}
+		return s.assignAddresses(k, old, spec)
+	}
 	for i, ip := range spec.ClusterIPs {
 		held := old != nil && slices.Contains(old.Spec.ClusterIPs, ip)
 		if FamilyOf(ip) != spec.IPFamilies[i] {
