@@ -16,8 +16,10 @@ import (
 // asker asks every name of every member twenty times a second, over UDP, and has every answer judged and kept.
 type asker struct {
 	w       *world
+	echo    *echo
 	running sync.WaitGroup
 	stop    context.CancelFunc
+	ended   sync.Once
 
 	mu         sync.Mutex
 	asked      int
@@ -25,26 +27,38 @@ type asker struct {
 	wrong      int
 	vipChanges int
 	unanswered map[string]int // by reason
+	stalled    int            // unanswered while the machine stood still
+	took       spread         // of what was answered
 	watchers   map[int]func(oracle.Answer)
 	next       int
 }
 
 const every = time.Second / 20
 
-func (w *world) ask(ctx context.Context) *asker {
+func (w *world) ask(ctx context.Context) (*asker, error) {
+	echo, err := startEcho(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &asker{w: w, stop: stop, unanswered: map[string]int{}, watchers: map[int]func(oracle.Answer){}}
+	a := &asker{w: w, echo: echo, stop: stop, unanswered: map[string]int{}, watchers: map[int]func(oracle.Answer){}}
 	for _, m := range w.members {
 		for _, name := range names {
 			a.running.Go(func() { a.keepAsking(ctx, m, name) })
 		}
 	}
-	return a
+	return a, nil
 }
 
+// end may be called twice.
 func (a *asker) end() {
-	a.stop()
-	a.running.Wait()
+	a.ended.Do(func() {
+		a.stop()
+		a.running.Wait()
+		if err := a.echo.end(); err != nil {
+			a.w.tape.fail("the echo ended before: %v", err)
+		}
+	})
 }
 
 // watch calls f with every answer until it is told to stop.
@@ -94,12 +108,12 @@ func (a *asker) keepAsking(ctx context.Context, m *member, name string) {
 	}
 }
 
-// exchange asks once. A busy machine may take a while to answer; that is waited for.
+// exchange asks once.
 func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer {
 	out := oracle.Answer{Member: m.ID, Name: name, Sent: time.Now()}
 	question := new(dns.Msg)
 	question.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, ns), dns.TypeA)
-	c := dns.Client{Timeout: 5 * time.Second}
+	c := dns.Client{Timeout: patience}
 	var err error
 	if *conn == nil {
 		*conn, err = c.Dial(m.DNS.Addr())
@@ -132,14 +146,20 @@ func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer 
 // take has an answer judged and counted, and puts it into words.
 func (a *asker) take(answer oracle.Answer) string {
 	verdict, why := a.w.oracle.Judge(answer)
+	stalled := verdict == oracle.Wrong && answer.Code == "" && a.echo.excuses(answer.Sent, answer.Received)
 	a.mu.Lock()
 	a.asked++
-	switch verdict {
-	case oracle.Right:
+	if answer.Code != "" {
+		a.took.add(answer.Received.Sub(answer.Sent))
+	}
+	switch {
+	case stalled:
+		a.stalled++
+	case verdict == oracle.Right:
 		a.answered++
-	case oracle.Unanswered:
+	case verdict == oracle.Unanswered:
 		a.unanswered[why]++
-	case oracle.Wrong:
+	default:
 		a.wrong++
 		if strings.HasPrefix(why, "the VIP") {
 			a.vipChanges++
@@ -153,7 +173,10 @@ func (a *asker) take(answer oracle.Answer) string {
 	if answer.Code == "" {
 		text = "no answer (" + answer.Why + ")"
 	}
-	if verdict == oracle.Wrong {
+	switch {
+	case stalled:
+		text += " STALL: the machine stood still"
+	case verdict == oracle.Wrong:
 		text += " WRONG: " + why
 		a.complain(answer, why)
 	}

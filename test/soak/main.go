@@ -31,7 +31,7 @@ func main() {
 	raw := flag.String("log", "bin/soak.log", "file for every change, fault and answer")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
-	if err := clockOff(); err != nil {
+	if err := errors.Join(echoes(), clockOff()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -64,7 +64,10 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bo
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.watchLeases(looking)
-	asker := w.ask(ctx)
+	asker, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
 	defer asker.end()
 	if err := w.heard(ctx); err != nil {
 		return err
