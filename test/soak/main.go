@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,7 +27,7 @@ var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, Gra
 func main() {
 	duration := flag.Duration("duration", time.Hour, "of the random faults, which come after the scenarios")
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
-	scenarios := flag.Bool("scenarios", true, "run the scenarios, too")
+	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
 	out := flag.String("out", "", "file for the report, besides the screen")
 	raw := flag.String("log", "bin/soak.log", "file for every change, fault and answer")
 	flag.Parse()
@@ -37,16 +38,42 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	acts, err := named(*scenarios)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
-	if err := soak(ctx, *duration, *seed, *scenarios, *out, *raw); err != nil {
+	if err := soak(ctx, *duration, *seed, acts, *out, *raw); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bool, out, raw string) (err error) {
+// named are the scenarios to run, in their order.
+func named(list string) (acts []scenario, err error) {
+	wanted := map[string]bool{}
+	for _, name := range strings.Split(list, ",") {
+		wanted[name] = true
+	}
+	var known []string
+	for _, s := range scenes {
+		if known = append(known, s.name); wanted["all"] || wanted[s.name] {
+			acts = append(acts, s.play)
+		}
+		delete(wanted, s.name)
+	}
+	delete(wanted, "all")
+	delete(wanted, "none")
+	for name := range wanted {
+		return nil, fmt.Errorf("no scenario %q: there are %s", name, strings.Join(known, ", "))
+	}
+	return acts, nil
+}
+
+func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {
 		return err
 	}
@@ -73,8 +100,8 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bo
 		return err
 	}
 	var findings []finding
-	if scenarios {
-		if findings, err = w.play(ctx, asker, memberDies, oneLinkCut, twoLinksCut, allLinks, silentWatch, clocks, flaps); err != nil {
+	if len(acts) > 0 {
+		if findings, err = w.play(ctx, asker, acts...); err != nil {
 			return err
 		}
 	}
