@@ -16,12 +16,19 @@ import (
 // asker asks every name of every member twenty times a second, over UDP, and has every answer judged and kept.
 type asker struct {
 	w       *world
-	echo    *echo
+	partner *echo
 	running sync.WaitGroup
 	stop    context.CancelFunc
 	ended   sync.Once
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	counts
+	watchers map[int]func(oracle.Answer)
+	next     int
+}
+
+// counts are what all the asking comes to.
+type counts struct {
 	asked      int
 	answered   int
 	wrong      int
@@ -29,8 +36,23 @@ type asker struct {
 	unanswered map[string]int // by reason
 	stalled    int            // unanswered while the machine stood still
 	took       spread         // of what was answered
-	watchers   map[int]func(oracle.Answer)
-	next       int
+	echo       spread
+	stalls     int // of the machine, in sum and the longest
+	still      time.Duration
+	longest    time.Duration
+}
+
+func (c *counts) add(o *counts) {
+	c.asked, c.answered, c.wrong, c.vipChanges, c.stalled = c.asked+o.asked, c.answered+o.answered, c.wrong+o.wrong, c.vipChanges+o.vipChanges, c.stalled+o.stalled
+	if c.unanswered == nil {
+		c.unanswered = map[string]int{}
+	}
+	for why, n := range o.unanswered {
+		c.unanswered[why] += n
+	}
+	c.took.merge(&o.took)
+	c.echo.merge(&o.echo)
+	c.stalls, c.still, c.longest = c.stalls+o.stalls, c.still+o.still, max(c.longest, o.longest)
 }
 
 const every = time.Second / 20
@@ -41,7 +63,7 @@ func (w *world) ask(ctx context.Context) (*asker, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &asker{w: w, echo: echo, stop: stop, unanswered: map[string]int{}, watchers: map[int]func(oracle.Answer){}}
+	a := &asker{w: w, partner: echo, stop: stop, counts: counts{unanswered: map[string]int{}}, watchers: map[int]func(oracle.Answer){}}
 	for _, m := range w.members {
 		for _, name := range names {
 			a.running.Go(func() { a.keepAsking(ctx, m, name) })
@@ -55,9 +77,11 @@ func (a *asker) end() {
 	a.ended.Do(func() {
 		a.stop()
 		a.running.Wait()
-		if err := a.echo.end(); err != nil {
+		if err := a.partner.end(); err != nil {
 			a.w.tape.fail("the echo ended before: %v", err)
 		}
+		a.echo = a.partner.took
+		a.stalls, a.still, a.longest = a.partner.all()
 	})
 }
 
@@ -146,7 +170,7 @@ func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer 
 // take has an answer judged and counted, and puts it into words.
 func (a *asker) take(answer oracle.Answer) string {
 	verdict, why := a.w.oracle.Judge(answer)
-	stalled := verdict == oracle.Wrong && answer.Code == "" && a.echo.excuses(answer.Sent, answer.Received)
+	stalled := verdict == oracle.Wrong && answer.Code == "" && a.partner.excuses(answer.Sent, answer.Received)
 	a.mu.Lock()
 	a.asked++
 	if answer.Code != "" {

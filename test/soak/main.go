@@ -25,7 +25,7 @@ import (
 var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 
 func main() {
-	duration := flag.Duration("duration", time.Hour, "of the random faults, which come after the scenarios")
+	duration := flag.Duration("duration", time.Hour, "of the random faults, after which come the scenarios")
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
 	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
 	out := flag.String("out", "", "file for the report, besides the screen")
@@ -83,6 +83,39 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	}
 	defer func() { err = errors.Join(err, tape.close()) }()
 	tape.note("seed %d", seed)
+	r := &results{seed: seed, raw: raw, tape: tape}
+	err = stand(ctx, seed, tape, r, func(w *world, _ *asker) (err error) {
+		r.tally, err = w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
+		r.gone, r.returned = w.oracle.Gone, w.oracle.Returned
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(acts) > 0 {
+		if err := r.write(out); err != nil { // what there is, if the rest fails
+			return err
+		}
+		err := stand(ctx, seed, tape, r, func(w *world, a *asker) (err error) {
+			r.findings, err = w.play(ctx, a, acts...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Print(r.text())
+	if err := r.write(out); err != nil {
+		return err
+	}
+	if failed := tape.failed(); len(failed) > 0 {
+		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
+	}
+	return nil
+}
+
+// stand does something in a clusterset of its own, in which every name is asked all the time: nobody has died there lately (T3).
+func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*world, *asker) error) error {
 	w, err := begin(ctx, byDefault, seed, tape)
 	if err != nil {
 		return err
@@ -99,26 +132,10 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	if err := w.heard(ctx); err != nil {
 		return err
 	}
-	var findings []finding
-	if len(acts) > 0 {
-		if findings, err = w.play(ctx, asker, acts...); err != nil {
-			return err
-		}
-	}
-	t, err := w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
-	if err != nil {
+	if err := do(w, asker); err != nil {
 		return err
 	}
 	asker.end()
-	text := report(w, asker, t, findings, raw)
-	fmt.Print(text)
-	if out != "" {
-		if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	if failed := tape.failed(); len(failed) > 0 {
-		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
-	}
+	r.counts.add(&asker.counts)
 	return nil
 }

@@ -21,6 +21,13 @@ func (s *spread) add(d time.Duration) {
 	s.most = max(s.most, d)
 }
 
+func (s *spread) merge(o *spread) {
+	for at, n := range o.counts {
+		s.counts[at] += n
+	}
+	s.n, s.most = s.n+o.n, max(s.most, o.most)
+}
+
 // below is a duration that so many percent of all do not exceed.
 func (s *spread) below(percent float64) time.Duration {
 	sum := 0
