@@ -42,8 +42,9 @@ func Controller(env *kube.Env) kube.Controller {
 
 type reconciler struct {
 	*kube.Env
-	mu     sync.Mutex
-	sights map[string]liveness.Sight
+	mu      sync.Mutex
+	sights  map[string]liveness.Sight
+	doubted bool // the hub, for the log
 }
 
 // ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at. The hub's namespace may hold
@@ -99,17 +100,63 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		Renew: time.Duration(spec.RenewSeconds) * time.Second,
 		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
 	}
-	s := r.look(req.Name, kept, limits.Seen(seen, r.Now()), renewal(shown), limits)
+	until := limits.Seen(seen, r.Now())
+	believed, err := r.believed(ctx, spec, until, limits)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	s := r.look(req.Name, kept, believed, renewal(shown), limits)
 	verdict := liveness.Verdict{Dead: s.Dead}
 	if s.Dead {
 		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
 	// The verdict is due a moment after the silence has lasted long enough.
 	again := limits.Renew
-	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && due > 0 && due < again {
+	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && believed.Equal(until) && due > 0 && due < again {
 		again = due
 	}
 	return reconcile.Result{RequeueAfter: again}, r.persist(ctx, req.Name, kept, s, verdict, limits)
+}
+
+// believed is until when the hub is, by what it shows of all others; where it is never to be doubted, until then.
+func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, until time.Time, l liveness.Limits) (time.Time, error) {
+	if !spec.HoldMost {
+		return until, nil
+	}
+	var kept, shown coordinationv1.LeaseList
+	if err := r.Local.List(ctx, &kept, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
+		return until, err
+	}
+	if err := r.Hub().List(ctx, &shown, client.InNamespace(r.HubNamespace)); err != nil {
+		return until, err
+	}
+	renewals := map[string]time.Time{}
+	for i := range shown.Items {
+		renewals[shown.Items[i].Name] = renewal(&shown.Items[i])
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var heard []time.Time
+	for i := range kept.Items {
+		cluster := kept.Items[i].Labels[liveness.LabelSource]
+		s, ok := r.sights[cluster]
+		if !ok {
+			s = remember(&kept.Items[i])
+		}
+		switch {
+		case s.Dead:
+		case renewals[cluster].After(s.Renewal):
+			heard = append(heard, until)
+		default:
+			heard = append(heard, s.At)
+		}
+	}
+	at := l.Believed(until, heard)
+	if doubted := at.Before(until); doubted != r.doubted {
+		r.doubted = doubted
+		log.FromContext(ctx).Info("most other members are silent together: nobody expires (spec.lease.holdMost)", "doubted", doubted, "since", at.UTC())
+	}
+	return at, nil
 }
 
 func renewal(lease *coordinationv1.Lease) time.Time {

@@ -48,6 +48,10 @@ func init() { // they reach each other
 
 // somethingFails makes one fault happen.
 func (w *World) somethingFails() {
+	if w.Probe != nil && w.chance(0.4) {
+		w.blinds()
+		return
+	}
 	total := 0
 	for _, f := range faults {
 		total += f.weight
@@ -176,6 +180,7 @@ func (w *World) skewClock(a *agent) {
 // heal ends every fault.
 func (w *World) heal() {
 	for _, m := range w.honest() {
+		m.blind = false
 		for len(m.agents) > 1 {
 			pick(w, m.agents).die()
 		}

@@ -75,6 +75,7 @@ func (g *guard) settled() {
 func (w *World) watch(m *member, c *api.Write) {
 	if m == nil {
 		w.watchHub(c)
+		w.watchVotes(c)
 		return
 	}
 	if imp, ok := c.Old.(*mcsv1beta1.ServiceImport); ok {
@@ -87,6 +88,7 @@ func (w *World) watch(m *member, c *api.Write) {
 	w.watchOwnership(m, c)
 	w.watchAddresses(m, c)
 	w.watchFrozen(m, c)
+	w.watchWithheld(m, c)
 	w.watchVIP(m, c)
 }
 
@@ -194,19 +196,22 @@ func (w *World) watchFrozen(m *member, c *api.Write) {
 		}
 		w.fail("nobody touches %s, and the agent of %s %ss %s", n, m.id, c.Verb(), c.Key)
 	}
-	if was, is := essence(c.Old), essence(c.New); !equality.Semantic.DeepEqual(was, is) {
+	if was, is := w.essence(c.Old), w.essence(c.New); !equality.Semantic.DeepEqual(was, is) {
 		w.fail("nobody touches %s, and the agent of %s %ss %s:\n  was %s\n  is  %s", n, m.id, c.Verb(), c.Key, show(was), show(is))
 	}
 }
 
-// essence is what others go by.
-func essence(o client.Object) any {
+// essence is what others go by, and what may not change for any other reason than its owner's.
+func (w *World) essence(o client.Object) any {
 	switch o := o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		return []any{o.Spec, o.Labels, o.Status.Clusters}
 	case *corev1.Service:
 		return o.Spec
 	case *discoveryv1.EndpointSlice:
+		if w.Probe != nil && !w.alone() {
+			return []any{o.Labels, o.AddressType, o.Ports, withoutReadiness(o.Endpoints)}
+		}
 		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
 	case *hubv1alpha1.ServiceExportRecord:
 		spec := *o.Spec.DeepCopy()

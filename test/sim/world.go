@@ -43,6 +43,7 @@ type Options struct {
 	Members  int             // 0: two to four, by the seed
 	Episodes int             // 0: four
 	Steps    int             // of trouble per episode; 0: 200
+	Probe    *Observers      // nil: nobody looks at another's endpoints
 	Without  map[string]bool // faults that do not happen, by the names in faults.go and users.go
 	Trace    func(line string)
 
@@ -71,6 +72,7 @@ type World struct {
 	still   bool // nothing may be written but Leases
 	changed time.Time
 	started int
+	failing []*member                     // who may be blind in this episode
 	frozen  map[types.NamespacedName]bool // names that nobody touches in this episode
 	history history
 	guard   guard
@@ -83,6 +85,7 @@ type member struct {
 	server *api.Server
 	blocks map[corev1.IPFamily]int // that it was granted so far
 	skew   time.Duration           // of its clocks
+	blind  bool                    // reaches no endpoint of another
 	ahead  time.Duration           // the most that it ever was
 	agents []*agent                // that run; two where a leader does not know yet that it is none
 }
@@ -128,6 +131,9 @@ func newWorld(o Options) *World {
 	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "set"}}
 	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+	if o.Probe != nil {
+		set.Spec.Probe = &o.Probe.ProbeSpec
+	}
 	w.must(w.hub.Create("admin", set, false))
 	for i := range w.Members {
 		w.addMember(ids[i])

@@ -16,35 +16,73 @@ import (
 // asker asks every name of every member twenty times a second, over UDP, and has every answer judged and kept.
 type asker struct {
 	w       *world
+	partner *echo
 	running sync.WaitGroup
 	stop    context.CancelFunc
+	ended   sync.Once
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	counts
+	watchers map[int]func(oracle.Answer)
+	next     int
+}
+
+// counts are what all the asking comes to.
+type counts struct {
 	asked      int
 	answered   int
 	wrong      int
 	vipChanges int
 	unanswered map[string]int // by reason
-	watchers   map[int]func(oracle.Answer)
-	next       int
+	stalled    int            // unanswered while the machine stood still
+	took       spread         // of what was answered
+	echo       spread
+	stalls     int // of the machine, in sum and the longest
+	still      time.Duration
+	longest    time.Duration
+}
+
+func (c *counts) add(o *counts) {
+	c.asked, c.answered, c.wrong, c.vipChanges, c.stalled = c.asked+o.asked, c.answered+o.answered, c.wrong+o.wrong, c.vipChanges+o.vipChanges, c.stalled+o.stalled
+	if c.unanswered == nil {
+		c.unanswered = map[string]int{}
+	}
+	for why, n := range o.unanswered {
+		c.unanswered[why] += n
+	}
+	c.took.merge(&o.took)
+	c.echo.merge(&o.echo)
+	c.stalls, c.still, c.longest = c.stalls+o.stalls, c.still+o.still, max(c.longest, o.longest)
 }
 
 const every = time.Second / 20
 
-func (w *world) ask(ctx context.Context) *asker {
+func (w *world) ask(ctx context.Context) (*asker, error) {
+	echo, err := startEcho(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &asker{w: w, stop: stop, unanswered: map[string]int{}, watchers: map[int]func(oracle.Answer){}}
+	a := &asker{w: w, partner: echo, stop: stop, counts: counts{unanswered: map[string]int{}}, watchers: map[int]func(oracle.Answer){}}
 	for _, m := range w.members {
 		for _, name := range names {
 			a.running.Go(func() { a.keepAsking(ctx, m, name) })
 		}
 	}
-	return a
+	return a, nil
 }
 
+// end may be called twice.
 func (a *asker) end() {
-	a.stop()
-	a.running.Wait()
+	a.ended.Do(func() {
+		a.stop()
+		a.running.Wait()
+		if err := a.partner.end(); err != nil {
+			a.w.tape.fail("the echo ended before: %v", err)
+		}
+		a.echo = a.partner.took
+		a.stalls, a.still, a.longest = a.partner.all()
+	})
 }
 
 // watch calls f with every answer until it is told to stop.
@@ -94,12 +132,12 @@ func (a *asker) keepAsking(ctx context.Context, m *member, name string) {
 	}
 }
 
-// exchange asks once. A busy machine may take a while to answer; that is waited for.
+// exchange asks once.
 func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer {
 	out := oracle.Answer{Member: m.ID, Name: name, Sent: time.Now()}
 	question := new(dns.Msg)
 	question.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, ns), dns.TypeA)
-	c := dns.Client{Timeout: 5 * time.Second}
+	c := dns.Client{Timeout: patience}
 	var err error
 	if *conn == nil {
 		*conn, err = c.Dial(m.DNS.Addr())
@@ -132,14 +170,20 @@ func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer 
 // take has an answer judged and counted, and puts it into words.
 func (a *asker) take(answer oracle.Answer) string {
 	verdict, why := a.w.oracle.Judge(answer)
+	stalled := verdict == oracle.Wrong && answer.Code == "" && a.partner.excuses(answer.Sent, answer.Received)
 	a.mu.Lock()
 	a.asked++
-	switch verdict {
-	case oracle.Right:
+	if answer.Code != "" {
+		a.took.add(answer.Received.Sub(answer.Sent))
+	}
+	switch {
+	case stalled:
+		a.stalled++
+	case verdict == oracle.Right:
 		a.answered++
-	case oracle.Unanswered:
+	case verdict == oracle.Unanswered:
 		a.unanswered[why]++
-	case oracle.Wrong:
+	default:
 		a.wrong++
 		if strings.HasPrefix(why, "the VIP") {
 			a.vipChanges++
@@ -153,7 +197,10 @@ func (a *asker) take(answer oracle.Answer) string {
 	if answer.Code == "" {
 		text = "no answer (" + answer.Why + ")"
 	}
-	if verdict == oracle.Wrong {
+	switch {
+	case stalled:
+		text += " STALL: the machine stood still"
+	case verdict == oracle.Wrong:
 		text += " WRONG: " + why
 		a.complain(answer, why)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,29 +25,55 @@ import (
 var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 
 func main() {
-	duration := flag.Duration("duration", time.Hour, "of the random faults, which come after the scenarios")
+	duration := flag.Duration("duration", time.Hour, "of the random faults, after which come the scenarios")
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
-	scenarios := flag.Bool("scenarios", true, "run the scenarios, too")
+	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
 	out := flag.String("out", "", "file for the report, besides the screen")
 	raw := flag.String("log", "bin/soak.log", "file for every change, fault and answer")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
-	if err := clockOff(); err != nil {
+	if err := errors.Join(echoes(), clockOff()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	acts, err := named(*scenarios)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
-	if err := soak(ctx, *duration, *seed, *scenarios, *out, *raw); err != nil {
+	if err := soak(ctx, *duration, *seed, acts, *out, *raw); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bool, out, raw string) (err error) {
+// named are the scenarios to run, in their order.
+func named(list string) (acts []scenario, err error) {
+	wanted := map[string]bool{}
+	for _, name := range strings.Split(list, ",") {
+		wanted[name] = true
+	}
+	var known []string
+	for _, s := range scenes {
+		if known = append(known, s.name); wanted["all"] || wanted[s.name] {
+			acts = append(acts, s.play)
+		}
+		delete(wanted, s.name)
+	}
+	delete(wanted, "all")
+	delete(wanted, "none")
+	for name := range wanted {
+		return nil, fmt.Errorf("no scenario %q: there are %s", name, strings.Join(known, ", "))
+	}
+	return acts, nil
+}
+
+func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {
 		return err
 	}
@@ -56,6 +83,39 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bo
 	}
 	defer func() { err = errors.Join(err, tape.close()) }()
 	tape.note("seed %d", seed)
+	r := &results{seed: seed, raw: raw, tape: tape}
+	err = stand(ctx, seed, tape, r, func(w *world, _ *asker) (err error) {
+		r.tally, err = w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
+		r.gone, r.returned = w.oracle.Gone, w.oracle.Returned
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(acts) > 0 {
+		if err := r.write(out); err != nil { // what there is, if the rest fails
+			return err
+		}
+		err := stand(ctx, seed, tape, r, func(w *world, a *asker) (err error) {
+			r.findings, err = w.play(ctx, a, acts...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Print(r.text())
+	if err := r.write(out); err != nil {
+		return err
+	}
+	if failed := tape.failed(); len(failed) > 0 {
+		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
+	}
+	return nil
+}
+
+// stand does something in a clusterset of its own, in which every name is asked all the time: nobody has died there lately (T3).
+func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*world, *asker) error) error {
 	w, err := begin(ctx, byDefault, seed, tape)
 	if err != nil {
 		return err
@@ -64,31 +124,18 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, scenarios bo
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.watchLeases(looking)
-	asker := w.ask(ctx)
+	asker, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
 	defer asker.end()
 	if err := w.heard(ctx); err != nil {
 		return err
 	}
-	var findings []finding
-	if scenarios {
-		if findings, err = w.play(ctx, asker, memberDies, oneLinkCut, twoLinksCut, allLinks, silentWatch, clocks, flaps); err != nil {
-			return err
-		}
-	}
-	t, err := w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
-	if err != nil {
+	if err := do(w, asker); err != nil {
 		return err
 	}
 	asker.end()
-	text := report(w, asker, t, findings, raw)
-	fmt.Print(text)
-	if out != "" {
-		if err := os.WriteFile(out, []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	if failed := tape.failed(); len(failed) > 0 {
-		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
-	}
+	r.counts.add(&asker.counts)
 	return nil
 }

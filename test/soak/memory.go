@@ -18,6 +18,38 @@ type measure struct {
 	routine []int
 }
 
+// most is G: how much more there may be at the end than at minute ten.
+const most = 1.1
+
+// growth is what became of one process.
+type growth struct {
+	who         string
+	first, last struct {
+		heap       float64
+		goroutines int
+	}
+	again bool // it was started again in between
+}
+
+func (g growth) heap() float64       { return g.last.heap / g.first.heap }
+func (g growth) goroutines() float64 { return float64(g.last.goroutines) / float64(g.first.goroutines) }
+func (g growth) fails() bool         { return g.heap() > most || g.goroutines() > most }
+
+// growths compares the last measure with the first.
+func growths(of []measure) (out []growth) {
+	if len(of) < 2 {
+		return nil
+	}
+	first, last := of[0], of[len(of)-1]
+	for i, who := range first.who {
+		g := growth{who: who, again: first.process[i] != last.process[i]}
+		g.first.heap, g.first.goroutines = first.heap[i], first.routine[i]
+		g.last.heap, g.last.goroutines = last.heap[i], last.routine[i]
+		out = append(out, g)
+	}
+	return out
+}
+
 var (
 	heapAlloc  = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)

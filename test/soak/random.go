@@ -33,6 +33,7 @@ type tally struct {
 	checked   int // objects at quiet points
 	writes    int // looked at in the audit logs
 	memory    []measure
+	began     time.Time
 	took      time.Duration
 }
 
@@ -84,8 +85,8 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 	done := make(chan struct{})
 	go func() { w.live(living, p.pace); close(done) }()
 	defer func() { stop(); <-done }()
-	began := time.Now()
-	for n := 1; time.Since(began) < p.length && ctx.Err() == nil; n++ {
+	t.began = time.Now()
+	for n := 1; time.Since(t.began) < p.length && ctx.Err() == nil; n++ {
 		if err := w.one(ctx, t, p); err != nil {
 			return t, err
 		}
@@ -94,17 +95,25 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 				return t, err
 			}
 		}
-		if len(t.memory) == 0 && time.Since(began) >= p.warm {
+		if len(t.memory) == 0 && time.Since(t.began) >= p.warm {
 			if err := w.measure(ctx, t, p); err != nil {
 				return t, err
 			}
 		}
 	}
-	t.took = time.Since(began)
+	t.took = time.Since(t.began)
 	if err := w.quiet(ctx, t, p); err != nil {
 		return t, err
 	}
-	return t, w.measure(ctx, t, p)
+	if err := w.measure(ctx, t, p); err != nil {
+		return t, err
+	}
+	for _, g := range growths(t.memory) {
+		if g.fails() {
+			w.tape.fail("G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f", g.who, g.heap(), g.goroutines(), most)
+		}
+	}
+	return t, nil
 }
 
 // one lets one thing fail, or two at once, and waits until all is right again.

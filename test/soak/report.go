@@ -3,14 +3,33 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 )
 
-// report is docs/reliability.md.
-func report(w *world, a *asker, t *tally, findings []finding, raw string) string {
+// results are what the report is made of.
+type results struct {
+	counts
+	seed           uint64
+	raw            string
+	tape           *tape
+	tally          *tally
+	gone, returned []time.Duration // during the random faults
+	findings       []finding
+}
+
+func (r *results) write(path string) error {
+	if path == "" {
+		return nil
+	}
+	return os.WriteFile(path, []byte(r.text()), 0o644)
+}
+
+// text is docs/reliability.md.
+func (r *results) text() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Reliability\n")
@@ -18,23 +37,12 @@ func report(w *world, a *asker, t *tally, findings []finding, raw string) string
 		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
 		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
 		"member throughout, and every answer judged by what was published when (`test/soak/oracle`). Seed %d; every change, fault and answer is in "+
-		"`%s` of the machine that ran it.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every), w.seed, raw)
-	p("| | |\n| --- | --- |")
-	p("| queries | %d |", a.asked)
-	p("| wrong answers | %d |", a.wrong)
-	p("| VIP changes | %d |", a.vipChanges)
-	down := 0
-	for _, n := range a.unanswered {
-		down += n
-	}
-	p("| unanswered, because that CoreDNS was down or starting | %d |", down)
-	for _, why := range slices.Sorted(maps.Keys(a.unanswered)) {
-		p("| … %s | %d |", why, a.unanswered[why])
-	}
-	p("| ordinary changes by users | %d |", w.tape.changes)
-	p("| what else must not be | %d |", len(w.tape.failed())-min(a.wrong, 100))
+		"`%s` of the machine that ran it.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every), r.seed, r.raw)
+	r.sums(p)
+	r.shaken(p)
+	r.memory(p)
 	section := ""
-	for _, f := range findings {
+	for _, f := range r.findings {
 		if f.section != section {
 			section = f.section
 			p("\n## %s\n\n| what | seen | bound |\n| --- | --- | --- |", section)
@@ -45,16 +53,45 @@ func report(w *world, a *asker, t *tally, findings []finding, raw string) string
 		}
 		p("| %s | %s%s | %s |", f.what, f.seen, holds, f.bound)
 	}
-	shaken(p, w, t)
-	memory(p, w, t)
-	if failed := w.tape.failed(); len(failed) > 0 {
+	if failed := r.tape.failed(); len(failed) > 0 {
 		p("\n## What must not be\n\n```\n%s\n```", short(failed, 50))
 	}
 	return b.String()
 }
 
+// sums are of everything.
+func (r *results) sums(p func(string, ...any)) {
+	p("| | |\n| --- | --- |")
+	p("| queries | %d |", r.asked)
+	p("| wrong answers | %d |", r.wrong)
+	p("| VIP changes | %d |", r.vipChanges)
+	down := 0
+	for _, n := range r.unanswered {
+		down += n
+	}
+	p("| unanswered, because that CoreDNS was down or starting | %d |", down)
+	for _, why := range slices.Sorted(maps.Keys(r.unanswered)) {
+		p("| … %s | %d |", why, r.unanswered[why])
+	}
+	p("| unanswered for %v by a CoreDNS that was ready, while the machine stood still | %d |", patience, r.stalled)
+	p("| … stalls of %v and more of a UDP echo that was asked as often; in sum; the longest | %d; %s; %s |", stall, r.stalls, seconds(r.still), seconds(r.longest))
+	p("| time to an answer: p50, p99, p99.9, most | %s |", quantiles(&r.took))
+	p("| the same of the echo | %s |", quantiles(&r.echo))
+	p("| ordinary changes by users | %d |", r.tape.changes)
+	p("| what else must not be | %d |", len(r.tape.failed())-min(r.wrong, 100))
+}
+
+func quantiles(s *spread) string {
+	var out []string
+	for _, percent := range []float64{50, 99, 99.9, 100} {
+		out = append(out, fmt.Sprintf("%.2f ms", float64(s.below(percent))/float64(time.Millisecond)))
+	}
+	return strings.Join(out, ", ")
+}
+
 // shaken is the random phase.
-func shaken(p func(string, ...any), w *world, t *tally) {
+func (r *results) shaken(p func(string, ...any)) {
+	t := r.tally
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
 	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
 		"all is right again when every name has the right answer everywhere.\n\n| fault | times |\n| --- | --- |")
@@ -69,8 +106,8 @@ func shaken(p func(string, ...any), w *world, t *tally) {
 		took []time.Duration
 	}{
 		{"mended → all is right everywhere", t.converged},
-		{"last renewal of a dead member → its endpoints gone from the answers of another", w.oracle.Gone},
-		{"first renewal of a member that was dead → its endpoints back in the answers of another", w.oracle.Returned},
+		{"last renewal of a dead member → its endpoints gone from the answers of another", r.gone},
+		{"first renewal of a member that was dead → its endpoints back in the answers of another", r.returned},
 	} {
 		if len(of.took) == 0 {
 			p("| %s | | | | 0 |", of.what)
@@ -85,24 +122,27 @@ func shaken(p func(string, ...any), w *world, t *tally) {
 }
 
 // memory is G.
-func memory(p func(string, ...any), w *world, t *tally) {
-	if len(t.memory) < 2 {
+func (r *results) memory(p func(string, ...any)) {
+	t := r.tally
+	all := growths(t.memory)
+	if len(all) == 0 {
 		return
 	}
-	first, last := t.memory[0], t.memory[len(t.memory)-1]
-	p("\n## Heap and goroutines\n")
-	p("Live heap after garbage collection, and goroutines, of processes that were not ended in between (`/debug/pprof`), with everything exported "+
-		"everywhere: at first, and %d minutes later.\n\n| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
-		int(last.at.Sub(first.at).Minutes()))
-	for i, who := range first.who {
-		heap, routines := last.heap[i]/first.heap[i], float64(last.routine[i])/float64(first.routine[i])
+	first, last := t.memory[0].at, t.memory[len(t.memory)-1].at
+	p("\n## G. Heap and goroutines\n")
+	p("Live heap after garbage collection, and goroutines (`/debug/pprof`), with everything exported everywhere: at minute %.0f of the random faults, "+
+		"and at minute %.0f, after their end. These processes are not ended by a fault in between. The bound of both ratios is %.2f.\n\n"+
+		"| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
+		first.Sub(t.began).Minutes(), last.Sub(t.began).Minutes(), most)
+	for _, g := range all {
 		note := ""
-		if first.process[i] != last.process[i] {
+		if g.again {
 			note = " (started again in between)"
 		}
-		if heap > 1.1 || routines > 1.1 {
-			note += " **FAILED**: ≤ 1.10"
+		if g.fails() {
+			note += " **FAILED**"
 		}
-		p("| %s%s | %.2f MiB | %.2f MiB | %.2f | %d | %d | %.2f |", who, note, first.heap[i]/(1<<20), last.heap[i]/(1<<20), heap, first.routine[i], last.routine[i], routines)
+		p("| %s%s | %.2f MiB | %.2f MiB | %.2f | %d | %d | %.2f |", g.who, note, g.first.heap/(1<<20), g.last.heap/(1<<20), g.heap(),
+			g.first.goroutines, g.last.goroutines, g.goroutines())
 	}
 }

@@ -19,6 +19,18 @@ type finding struct {
 	holds                      bool
 }
 
+// scenario is played from and to a world in which all is right.
+type scenario func(context.Context, *stage) error
+
+// scenes are all scenarios, in their order.
+var scenes = []struct {
+	name string
+	play scenario
+}{
+	{"member-dies", memberDies}, {"one-link", oneLinkCut}, {"two-links", twoLinksCut}, {"two-links-held", twoLinksHeld}, {"all-links", allLinks},
+	{"silent-watch", silentWatch}, {"clocks", clocks}, {"hub-clock", hubClock}, {"flaps", flaps},
+}
+
 // stage is what a scenario plays on.
 type stage struct {
 	*world
@@ -28,8 +40,8 @@ type stage struct {
 	a, b, c  *member
 }
 
-// play runs scenarios one after the other, each from and to a world in which all is right.
-func (w *world) play(ctx context.Context, a *asker, scenarios ...func(context.Context, *stage) error) ([]finding, error) {
+// play runs scenarios one after the other.
+func (w *world) play(ctx context.Context, a *asker, scenarios ...scenario) ([]finding, error) {
 	line, stop := w.follow(a)
 	defer stop()
 	s := &stage{world: w, asker: a, line: line, a: w.members[0], b: w.members[1], c: w.members[2]}
@@ -190,7 +202,7 @@ func (s *stage) keeps(section string, m *member, since time.Time) {
 
 // twoLinksCut is B: who sees the hub goes by the policy, who does not keeps everything.
 func twoLinksCut(ctx context.Context, s *stage) error {
-	const section = "B. The links between the hub and a, and the hub and b, are cut"
+	const section = "B. The links between the hub and a, and the hub and b, are cut; spec.lease.holdMost is not set, as by default"
 	since := time.Now()
 	for _, m := range []*member{s.a, s.b} {
 		s.oracle.Trouble(oracle.Link(m.ID))
@@ -213,6 +225,43 @@ func twoLinksCut(ctx context.Context, s *stage) error {
 		s.oracle.Healed(oracle.Link(m.ID), restored)
 	}
 	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}))
+}
+
+// twoLinksHeld is B: most others silent together are rather the hub's fault, where the ClusterSet says so; nothing changes anywhere.
+func twoLinksHeld(ctx context.Context, s *stage) error {
+	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.holdMost is set"
+	was := s.lease
+	held := was
+	held.HoldMost = true
+	if err := s.setLease(ctx, held); err != nil {
+		return err
+	}
+	if _, err := s.settle(ctx, time.Now(), time.Minute); err != nil {
+		return err
+	}
+	since := time.Now()
+	cut := []string{oracle.Link(s.a.ID), oracle.Link(s.b.ID), oracle.Link(s.c.ID)} // c's is whole: what c makes of it is for the timeline
+	for _, in := range cut {
+		s.oracle.Trouble(in)
+	}
+	s.a.ToHub.Cut()
+	s.b.ToHub.Cut()
+	if err := sleep(ctx, 2*s.within()); err != nil {
+		return err
+	}
+	s.a.ToHub.Restore()
+	s.b.ToHub.Restore()
+	if err := sleep(ctx, s.within()); err != nil { // nor when they are mended
+		return err
+	}
+	for _, in := range cut {
+		s.oracle.Healed(in, time.Now())
+	}
+	s.found(section, "cut for", "", true, "%s, and mended for %s", seconds(2*s.within()), seconds(s.within()))
+	for _, m := range s.members {
+		s.keeps(section, m, since)
+	}
+	return s.setLease(ctx, was)
 }
 
 // allLinks is B: a hub that nobody sees is nobody's death, neither while it is away nor afterwards.

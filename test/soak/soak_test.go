@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := clockOff(); err != nil {
+	if err := errors.Join(echoes(), clockOff()); err != nil {
 		panic(err)
 	}
 	log.SetLogger(logr.Discard()) // of the clients
@@ -43,7 +44,10 @@ func TestSoak(t *testing.T) {
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.watchLeases(looking)
-	asker := w.ask(ctx)
+	asker, err := w.ask(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer asker.end()
 	if err := w.heard(ctx); err != nil {
 		t.Fatal(err)

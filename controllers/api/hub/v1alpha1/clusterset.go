@@ -138,6 +138,10 @@ type LeaseSpec struct {
 	// keepLast keeps the endpoints of dead members for ports that no living one serves: expiry alone takes none to zero.
 	// +optional
 	KeepLast bool `json:"keepLast,omitempty"`
+	// holdMost lets nobody expire while more than half of the other members, and two at least, are silent together: that is taken for the
+	// hub's fault, or its network's, and not for so many deaths.
+	// +optional
+	HoldMost bool `json:"holdMost,omitempty"`
 }
 
 // ExpiryPolicy says what becomes of a dead member's endpoints.
