@@ -16,11 +16,11 @@ import (
 )
 
 // Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival,
-// env.Still, env.Contested, env.VIPs, env.Votes and env.Probes.
+// env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes and env.Probes.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
 	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
-	env.Rival, env.Still, env.Contested = beat.Rival, beat.Still, beat.Contested
+	env.Rival, env.Still, env.Lapsed, env.Contested = beat.Rival, beat.Still, beat.Lapsed, beat.Contested
 	vips := clustersetip.New(env)
 	env.VIPs = vips
 	observer := observe.New(env)

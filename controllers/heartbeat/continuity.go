@@ -37,6 +37,13 @@ func (h *Heartbeat) begin(ctx context.Context, there *coordinationv1.Lease) erro
 	return nil
 }
 
+// Lapsed is kube.Env's.
+func (h *Heartbeat) Lapsed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.succeeded
+}
+
 // succeeds tells whether the hub's Lease is as this cluster's last renewal made it.
 func (h *Heartbeat) succeeds(ctx context.Context, there *coordinationv1.Lease) (bool, error) {
 	if there.ResourceVersion == "" {

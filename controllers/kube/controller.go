@@ -79,6 +79,8 @@ type Env struct {
 	Contested func() bool
 	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
 	Still func() bool
+	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile.
+	Lapsed func() bool
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

@@ -57,17 +57,28 @@ type reconciler struct {
 	said map[string]int64 // the highest revision of each own EndpointRecord that the hub has shown or taken
 }
 
-// overtaken takes note of a revision, and tells the highest one if that is higher: a restored hub shows an older one, which peers that
-// have imported the higher one do not follow, even where its content is right again.
+// overtaken takes note of a revision that the hub shows, and tells the highest one if that is higher: a restored hub shows an older one,
+// which peers that have imported the higher one do not follow, even where its content is right again. What was the highest is not known of
+// a hub that may have been restored before this agent began.
 func (r *reconciler) overtaken(record string, revision int64) (highest int64, by bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	highest = r.said[record]
-	if revision >= highest {
+	highest, known := r.said[record]
+	switch {
+	case !known && revision > 0 && r.Lapsed():
+		return revision, true
+	case revision >= highest:
 		r.said[record] = revision
 		return revision, false
 	}
 	return highest, true
+}
+
+// took takes note of a revision that the hub has taken.
+func (r *reconciler) took(record string, revision int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said[record] = max(r.said[record], revision)
 }
 
 func (r *reconciler) forget(record string) {
@@ -274,7 +285,7 @@ func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec
 		if err := r.Hub().Create(ctx, rec); err != nil {
 			return err
 		}
-		r.overtaken(name, rec.Spec.Revision)
+		r.took(name, rec.Spec.Revision)
 		return nil
 	}
 	spec.Revision = published.Spec.Revision
@@ -288,7 +299,7 @@ func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec
 	if err := r.write(ctx, s, rec); err != nil {
 		return err
 	}
-	r.overtaken(name, rec.Spec.Revision)
+	r.took(name, rec.Spec.Revision)
 	return nil
 }
 
