@@ -44,7 +44,7 @@ type reconciler struct {
 	*kube.Env
 	mu      sync.Mutex
 	sights  map[string]liveness.Sight
-	doubted bool // the hub, for the log
+	doubted bool // the hub
 }
 
 // ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at. The hub's namespace may hold
@@ -154,7 +154,12 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 	at := l.Believed(until, heard)
 	if doubted := at.Before(until); doubted != r.doubted {
 		r.doubted = doubted
-		log.FromContext(ctx).Info("most other members are silent together: nobody expires (spec.lease.holdMost)", "doubted", doubted, "since", at.UTC())
+		log.FromContext(ctx).Info("whether most other members are silent together", "held", doubted, "since", at.UTC())
+		if doubted {
+			r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf(
+				"Most of %d other members have not renewed their Leases on the hub since %s or before: by the ClusterSet's spec.lease.holdMost none of them expires. Mend the hub's network, or evict who is gone for good.",
+				len(heard), at.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
+		}
 	}
 	return at, nil
 }

@@ -31,7 +31,7 @@ func TestF4Observers(t *testing.T) {
 	}{{"one of three is blind", 1, false, false}, {"two of three are", 2, false, true}, {"one lies", 0, true, false}, {"one lies, one is blind", 1, true, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			total := Stats{Events: map[string]int{}}
-			for _, o := range play(*first, max(1, *seeds/4), func(seed uint64) Options { return probing(seed, c.blind, c.lies) }) {
+			for _, o := range play(*first, max(3, *seeds/10), func(seed uint64) Options { return probing(seed, c.blind, c.lies) }) {
 				if o.err != nil {
 					t.Fatal(o.err)
 				}

@@ -130,7 +130,7 @@ func newWorld(o Options) *World {
 		w.BreakHub(w.hub)
 	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "set"}}
-	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep, HoldMost: o.Seed%2 == 0}
 	if o.Probe != nil {
 		set.Spec.Probe = &o.Probe.ProbeSpec
 	}

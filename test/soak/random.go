@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -121,12 +122,12 @@ func (w *world) one(ctx context.Context, t *tally, p plan) error {
 	faults := w.choose(t)
 	var label []string
 	for _, f := range faults {
-		label = append(label, strings.TrimSpace(f.name+" "+f.at))
+		label = append(label, fmt.Sprintf("%s for %v", strings.TrimSpace(f.name+" "+f.at), f.hold.Round(time.Millisecond)))
 		t.faults[f.name]++
 	}
 	what := strings.Join(label, " + ")
-	hold := faults[0].hold
-	w.tape.note("%s, for %v", what, hold.Round(time.Millisecond))
+	w.tape.note("%s", what)
+	began := time.Now()
 	for _, f := range faults {
 		for _, in := range f.in {
 			w.oracle.Trouble(in)
@@ -135,12 +136,11 @@ func (w *world) one(ctx context.Context, t *tally, p plan) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(hold):
-	}
+	slices.SortFunc(faults, func(a, b *fault) int { return cmp.Compare(a.hold, b.hold) })
 	for _, f := range faults {
+		if err := sleep(ctx, time.Until(began.Add(f.hold))); err != nil {
+			return err
+		}
 		if err := f.mend(ctx); err != nil {
 			return fmt.Errorf("%s: mending: %w", what, err)
 		}
