@@ -16,8 +16,9 @@ import (
 
 // A restart is no clone, and need not wait for an elder one to show itself. Each renewal leaves in this cluster which version of the Lease
 // it made on the hub. Who finds that very version there when it begins knows that nobody has renewed since this cluster did; and the hub
-// takes its first renewal only in place of that version. A clone holds what its backup held, and the cluster that it is of has renewed since;
-// of two that begin with the same backup at once, the hub takes one.
+// takes its first renewal only in place of that version. A clone holds what its backup held, and the cluster that it is of has renewed since,
+// or does within one interval of the backup, from when on the clone keeps still; of two that begin with the same backup at once, the hub
+// takes one.
 
 // begin takes note, before the first renewal, of whom this agent comes after.
 func (h *Heartbeat) begin(ctx context.Context, there *coordinationv1.Lease) error {

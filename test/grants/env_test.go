@@ -159,7 +159,7 @@ func (s *set) requests(t *testing.T) (out []request) {
 func until(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
 		err := ask()
 		if err == nil {
 			return
@@ -170,7 +170,7 @@ func until(t *testing.T, what string, ask func() error) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("%s: %v", what, errors.Join(context.Cause(t.Context()), err))
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

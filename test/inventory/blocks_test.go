@@ -31,9 +31,10 @@ type pooled struct {
 
 func withPools(t *testing.T, ns string, pools ...string) *pooled {
 	t.Helper()
+	t.Parallel() // each in a clusterset of its own
 	p := &pooled{setUp(t), t, ns}
 	must(t, p.begin(context.WithoutCancel(t.Context()), ns))
-	t.Cleanup(func() { p.programs[ns].Stop(); delete(p.programs, ns) })
+	t.Cleanup(func() { p.end(ns) })
 	p.spec(func(v *hubv1alpha1.VIPs) {
 		v.Mode, v.Pools, v.Blocks = hubv1alpha1.VIPModePreferred, pools, hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}
 	})
@@ -156,15 +157,15 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 		`clusterset_hub_members_refused_blocks{clusterset="v2-grants",family="IPv4"} `:             "0",
 	} {
 		must(t, until(t.Context(), func() error { // the cache follows
-			if got := p.programs[p.ns].shows(t, metric); got != want {
+			if got := p.running(p.ns).shows(t, metric); got != want {
 				return fmt.Errorf("%s%s, want %s", metric, got, want)
 			}
 			return nil
 		}))
 	}
 	before := p.set()
-	p.programs[p.ns].Kill()
-	must(t, p.programs[p.ns].again(t.Context()))
+	p.running(p.ns).Kill()
+	must(t, p.running(p.ns).again(t.Context()))
 	if after := p.set(); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("a restart wrote %+v", after.Status)
 	}
@@ -280,8 +281,8 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	must(t, p.admin.Create(ctx, extra))
 	must(t, p.admin.Delete(ctx, east.profile(t)))
 	p.event("east", "StillMay", "")
-	p.programs[p.ns].Kill()
-	must(t, p.programs[p.ns].again(ctx))
+	p.running(p.ns).Kill()
+	must(t, p.running(p.ns).again(ctx))
 	if got := blocksOf(p.set()); !slices.Equal(got, []string{"east 10.200.0.0/24"}) || len(p.records(t, p.ns, "east")) != 4 {
 		t.Errorf("%q, while its records are there", got)
 	}

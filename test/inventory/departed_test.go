@@ -137,7 +137,7 @@ func TestID4LeftMemberJoinsAgain(t *testing.T) {
 // A clean-up goes on after a crash in its midst; and as long as a member may write, its records are not called cleaned up.
 func TestCleanUpSurvivesACrash(t *testing.T) {
 	e := setUp(t)
-	ctx, hub := t.Context(), e.programs[home]
+	ctx, hub := t.Context(), e.running(home)
 	m := e.join(t, home, "crash")
 	m.isMember(t)
 	m.publish(t, 3)
@@ -178,7 +178,7 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 // Absence is not deletion (DESIGN §2): of a hub whose ClusterProfiles were lost nobody is evicted, and joining goes on where it was.
 func TestLostProfileEvictsNobody(t *testing.T) {
 	e := setUp(t)
-	ctx, hub := t.Context(), e.programs[home]
+	ctx, hub := t.Context(), e.running(home)
 	m := e.join(t, home, "lost")
 	m.isMember(t)
 	m.publish(t, 1)

@@ -48,6 +48,7 @@ type environment struct {
 	cp       *lab.ControlPlane
 	root     string
 	admin    client.Client
+	mu       sync.Mutex
 	programs map[string]*program // by namespace
 }
 
@@ -75,6 +76,8 @@ func setUp(t *testing.T) *environment {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
+			shared.env.mu.Lock()
+			defer shared.env.mu.Unlock()
 			for _, p := range shared.env.programs {
 				t.Logf("hub of %s:\n%s", p.namespace, p.Log())
 			}
@@ -115,9 +118,29 @@ func (e *environment) begin(ctx context.Context, ns string) error {
 	if err := e.clusterSet(ctx, ns); err != nil {
 		return err
 	}
-	var err error
-	e.programs[ns], err = e.run(ctx, ns)
-	return err
+	p, err := e.run(ctx, ns)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.programs[ns] = p
+	return nil
+}
+
+// running is the program of a clusterset.
+func (e *environment) running(ns string) *program {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.programs[ns]
+}
+
+// end stops it.
+func (e *environment) end(ns string) {
+	e.running(ns).Stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.programs, ns)
 }
 
 // clusterSet makes one, as README.md tells, with Leases that are short enough for a test.
@@ -306,7 +329,7 @@ func (m *member) isMember(t *testing.T) *inventoryv1alpha1.ClusterProfile {
 // until asks until the answer is nil.
 func until(ctx context.Context, ask func() error) error {
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
 		err := ask()
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -314,7 +337,7 @@ func until(ctx context.Context, ask func() error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

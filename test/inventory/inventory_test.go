@@ -43,7 +43,7 @@ func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
 	if err := e.admin.Create(ctx, second); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a second claim: %v", err)
 	}
-	if got := e.programs[home].shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
+	if got := e.running(home).shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
 		t.Errorf("the metric shows %s healthy members", got)
 	}
 }
@@ -75,6 +75,7 @@ func TestP2MarksAreKeptAndOthersProfilesLeftAlone(t *testing.T) {
 }
 
 func TestP3ConditionsFollowTheMember(t *testing.T) {
+	t.Parallel()
 	e := setUp(t)
 	m := e.join(t, home, "p3")
 	m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/NeverHeard")
@@ -104,6 +105,7 @@ func TestP3ConditionsFollowTheMember(t *testing.T) {
 
 // A member's clock may say anything, as long as it goes on.
 func TestP3MembersClocksDoNotMatter(t *testing.T) {
+	t.Parallel()
 	e := setUp(t)
 	for id, off := range map[string]time.Duration{"p3-yesterday": -24 * time.Hour, "p3-tomorrow": 24 * time.Hour} {
 		m := e.join(t, home, id)
@@ -117,6 +119,7 @@ func TestP3MembersClocksDoNotMatter(t *testing.T) {
 
 // P3, P5: neither a restart of the program nor renewals write anything of a member that goes on as before, alive or silent.
 func TestP5RestartWritesNothing(t *testing.T) {
+	t.Parallel()
 	e := setUp(t)
 	alive, dead := e.join(t, home, "p5-alive"), e.join(t, home, "p5-dead")
 	alive.isMember(t)
@@ -126,7 +129,7 @@ func TestP5RestartWritesNothing(t *testing.T) {
 		dead:  dead.becomes(t, "ControlPlaneHealthy=Unknown/HeartbeatLost"),
 		alive: alive.becomes(t, "ControlPlaneHealthy=True/Heartbeat"),
 	}
-	hub := e.programs[home]
+	hub := e.running(home)
 	hub.Kill()
 	must(t, hub.again(t.Context()))
 	// Written later than all that a start could have led to: another member is called silent by the restarted program's own clock.
@@ -189,7 +192,7 @@ func TestP6ClusterSetsDoNotSeeEachOther(t *testing.T) {
 	if err := here.List(ctx, &none); err == nil {
 		t.Error("a member lists every clusterset's profiles")
 	}
-	if n := strings.Count(e.programs[home].Log(), blue); n != 0 {
+	if n := strings.Count(e.running(home).Log(), blue); n != 0 {
 		t.Errorf("the program of %s names the other clusterset %d times", home, n)
 	}
 }

@@ -37,7 +37,10 @@ func outage() time.Duration {
 var keep = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
 
 // chaos is the clusterset of these tests; a test that fails takes it along.
-var chaos struct{ set *set }
+var chaos struct {
+	sync.Mutex // held by the one test that uses it
+	set        *set
+}
 
 // steadyState is a clusterset of members a and b with CoreDNS in each, and what must not change in it, asked for throughout: steady, a
 // ClusterSetIP that both export, and heads, which is headless. moving is a's, for changes.
@@ -58,6 +61,9 @@ type steadyState struct {
 
 func steady(t *testing.T) *steadyState {
 	t.Helper()
+	t.Parallel() // beside tests of other clustersets
+	chaos.Lock()
+	t.Cleanup(chaos.Unlock) // last
 	if chaos.set == nil {
 		var err error
 		if chaos.set, err = startWith(context.Background(), lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true}); err != nil {

@@ -166,7 +166,7 @@ func (m *member) remove(t *testing.T, objects ...client.Object) {
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
 		err := ask()
 		if err == nil {
 			return
@@ -174,7 +174,7 @@ func eventually(t *testing.T, what string, ask func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: after %v: %v", what, limit, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

@@ -2,14 +2,17 @@ package members
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -44,7 +47,19 @@ func (j *joining) clone(t *testing.T, ns string) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var backed, lease coordinationv1.Lease // a backup that is put to use is older than a renewal
+	name := client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"}
+	if err := j.hub.Get(t.Context(), name, &backed); err != nil {
+		t.Fatal(err)
+	}
 	clone := &member{&lab.Member{ID: "clone", Cluster: lab.Run(t, lab.Options{})}, nil}
+	eventually(t, "r renews its Lease", func() error {
+		err := j.hub.Get(t.Context(), name, &lease)
+		if err == nil && lease.ResourceVersion == backed.ResourceVersion {
+			err = errors.New("it has not yet")
+		}
+		return err
+	})
 	if err := clone.Cluster.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}

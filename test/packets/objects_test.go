@@ -25,7 +25,7 @@ const limit = 60 * time.Second
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
 		err := ask()
 		if err == nil {
 			return
@@ -33,7 +33,7 @@ func eventually(t *testing.T, what string, ask func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: after %v: %v", what, limit, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

@@ -251,7 +251,7 @@ func (e *environment) untilIdentityHolds(ctx context.Context) error {
 // until asks until the answer is nil.
 func until(ctx context.Context, ask func() error) error {
 	deadline := time.Now().Add(limit)
-	for {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
 		err := ask()
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -259,7 +259,7 @@ func until(ctx context.Context, ask func() error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

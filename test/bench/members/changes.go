@@ -101,7 +101,10 @@ func until(ctx context.Context, at *lab.Member, name string, every time.Duration
 		return err
 	}
 	defer conn.Close()
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(every) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(every) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err := conn.WriteMsg(m); err != nil {
 			return err
 		}
