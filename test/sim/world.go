@@ -129,11 +129,11 @@ func newWorld(o Options) *World {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "set"}}
 	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
 	w.must(w.hub.Create("admin", set, false))
+	w.anotherMode()
 	for i := range w.Members {
 		w.addMember(ids[i])
 	}
 	w.backups = append(w.backups, w.hub.Snapshot())
-	w.anotherMode()
 	if w.Members > 2 && w.can("liar", 0.4) {
 		w.liar = newLiar(w)
 	}
