@@ -76,7 +76,7 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
-	{name: "the last reservations stay", says: "in no fence (V4)", agent: local(func(c *broken) {
+	{name: "a reservation stays where a VIP is given out", says: "no derived Service", agent: local(func(c *broken) {
 		c.delete = func(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 			if ip, ok := o.(*networkingv1.IPAddress); ok && odd(ip.Name) {
 				return nil
