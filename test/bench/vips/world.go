@@ -204,14 +204,14 @@ func (w *world) ready(ctx context.Context) error {
 }
 
 // times are of the allocations of one line.
-type times struct{ whole, reserve []time.Duration }
+type times struct{ whole, reserve, ordinary []time.Duration }
 
-// allocate gives VIPs to n more imports.
-func (w *world) allocate(ctx context.Context, n int) (out times, err error) {
+// allocate gives VIPs to n more imports; beside tells to make as many ordinary Services.
+func (w *world) allocate(ctx context.Context, n int, beside bool) (out times, err error) {
 	if n <= 0 {
 		return out, nil
 	}
-	out = times{make([]time.Duration, n), make([]time.Duration, n)}
+	out = times{make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n)}
 	errs := make([]error, askers)
 	var all sync.WaitGroup
 	first := w.made
@@ -219,6 +219,9 @@ func (w *world) allocate(ctx context.Context, n int) (out times, err error) {
 		all.Go(func() {
 			for i := asker; i < n && errs[asker] == nil; i += askers {
 				out.whole[i], out.reserve[i], errs[asker] = w.one(ctx, fmt.Sprintf("web-%d", first+i))
+				if beside && errs[asker] == nil {
+					out.ordinary[i], errs[asker] = w.ordinary(ctx, fmt.Sprintf("plain-%d", first+i))
+				}
 			}
 		})
 	}
@@ -252,6 +255,15 @@ func (w *world) one(ctx context.Context, name string) (whole, reserve time.Durat
 		}
 		time.Sleep(min(wait, 320*time.Millisecond))
 	}
+}
+
+// ordinary makes a Service as anybody does.
+func (w *world) ordinary(ctx context.Context, name string) (time.Duration, error) {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+	began := time.Now()
+	err := w.Create(ctx, svc)
+	return time.Since(began), err
 }
 
 // heap is what is in use after a collection.
