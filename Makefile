@@ -38,6 +38,7 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -run 'TestAgentsKilled|TestHub|TestMemberAPI|TestAgentStarts|TestTwoAtOnce|TestT1|TestS3' -timeout 80m ./test/members/...
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/cli/...
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
+	CHAOS=1 test/run -count=1 -v -run 'TestB' -timeout 80m ./test/vips/...
 
 .PHONY: soak
 soak: build ## scenarios, then random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md
@@ -63,6 +64,10 @@ bench: build ## our plugin beside the in-tree one, as ratios; writes docs/benchm
 .PHONY: bench-members
 bench-members: build ## from a change in one cluster to the answer in another; writes docs/benchmarks-members.md
 	$(GO) run ./test/bench/members -out docs/benchmarks-members.md
+
+.PHONY: bench-vips
+bench-vips: build ## time and requests of a VIP at 10 to 10,000 VIPs and 1 and 1,000 ranges; writes docs/benchmarks-vips.md
+	$(GO) run ./test/bench/vips -out docs/benchmarks-vips.md
 
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked

@@ -227,60 +227,93 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 		r.change(a, func() { delete(r.gifts, a) })
 		back = append(back, r.fenceOf(a))
 	}
-	partial := len(grant.Families) > 1 && r.view.unsupported == nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err)
-	err = r.judge(q, grant, err)
+	partial := len(grant.Families) > 1 && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err)
+	cause := err
+	over, err := r.judge(q, grant, err)
 	r.mu.Unlock()
 	if partial {
-		if failed := r.reclaim(ctx, q.Service, grant.Addresses); failed != nil {
-			err = errors.Join(err, failed)
-		}
+		_, failed := r.reclaim(ctx, q.Service, grant.Addresses, 0)
+		err = join(err, failed)
+	}
+	if len(over) > 0 {
+		own, failed := r.reclaim(ctx, q.Service, over, ipam.Grace)
+		err = join(err, failed)
+		r.giveUp(q.Service, over, own, cause)
 	}
 	for i, f := range back {
 		if f.Name != "" {
-			err = errors.Join(err, r.reserve(ctx, grant.Addresses[i], f.Name))
+			err = join(err, r.reserve(ctx, grant.Addresses[i], f.Name))
 		}
 	}
 	return err
 }
 
-// reclaim frees what the API server has kept of a Service that it refused: where one of two families cannot be had, it does not release
-// the other (Kubernetes 1.36, txnAllocClusterIPs), and would refuse it to the same Service from then on.
-func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked []netip.Addr) error {
-	var there corev1.ServiceList
-	err := r.LocalNow.List(ctx, &there, client.InNamespace(service.Namespace), client.MatchingFields{"metadata.name": service.Name})
-	if err != nil || len(there.Items) > 0 {
+// join keeps an error as it is where there is no other.
+func join(err, other error) error {
+	if other == nil {
 		return err
+	}
+	return errors.Join(err, other)
+}
+
+// giveUp notes the previous addresses that cannot be had again: those that are not the Service's own, left of its last life.
+func (r *Room) giveUp(service types.NamespacedName, over, own []netip.Addr, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range over {
+		if w := r.waits[service]; w != nil && !slices.Contains(own, a) {
+			w.lost[a] = cause
+		}
+	}
+}
+
+// reclaim frees what the API server has kept of a Service that is not there, once it is this old: where one of two families cannot be
+// had, it does not release the other (Kubernetes 1.36, txnAllocClusterIPs), and where it ends in the middle of a deletion, nothing; it would
+// refuse both to the same Service from then on. own are the addresses that it has kept.
+func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked []netip.Addr, age time.Duration) (own []netip.Addr, err error) {
+	if r.served() != nil {
+		return nil, nil
+	}
+	var there corev1.ServiceList
+	err = r.LocalNow.List(ctx, &there, client.InNamespace(service.Namespace), client.MatchingFields{"metadata.name": service.Name})
+	if err != nil || len(there.Items) > 0 {
+		return nil, err
 	}
 	for _, a := range asked {
 		var list networkingv1.IPAddressList
 		if err := r.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": a.String()}); err != nil {
-			return err
+			return own, err
 		}
 		for i := range list.Items {
 			ip := &list.Items[i]
 			if e := entryOf(ip); e.fence || e.held.Foreign || e.held.Owner != service {
 				continue
 			}
+			own = append(own, a)
+			if r.Now().Sub(ip.CreationTimestamp.Time) < age {
+				continue
+			}
 			if err := kube.Gone(r.Local.Delete(ctx, ip, client.Preconditions{UID: &ip.UID})); err != nil {
-				return err
+				return own, err
 			}
 		}
 	}
-	return nil
+	return own, nil
 }
 
-// judge is what the API server's error means: wait, take another address, or tell the user.
-func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) error {
+// judge is what the API server's error means: wait, take another address, or tell the user. over are the previous addresses that were
+// waited for long enough.
+func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) (over []netip.Addr, _ error) {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-		return err
+		return nil, err
 	}
 	r.count.failed(err)
 	text := err.Error()
 	if strings.Contains(text, ipam.ErrFull.Error()) {
-		return fmt.Errorf("%w: %w", ipam.ErrFull, err)
+		return nil, fmt.Errorf("%w: %w", ipam.ErrFull, err)
 	}
 	if !apierrors.IsInvalid(err) || len(grant.Addresses) == 0 {
-		return err
+		return nil, err
 	}
 	waiting, again := r.patient(q.Service, patience), false
 	w := r.waits[q.Service]
@@ -289,7 +322,7 @@ func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) error {
 		case waiting && (slices.Contains(q.Previous, a) || !strings.Contains(text, ipam.ErrAllocated.Error()[len("address"):])):
 			again = true
 		case slices.Contains(q.Previous, a):
-			w.lost[a] = err
+			over = append(over, a)
 			again = true
 		default:
 			r.view.alloc.Quarantine(ipam.Quarantined{Address: a, Until: r.Now().Add(elsewhere)})
@@ -298,9 +331,9 @@ func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) error {
 		}
 	}
 	if again {
-		return kube.ErrVIPBusy
+		return over, kube.ErrVIPBusy
 	}
-	return err
+	return nil, err
 }
 
 // blamed are the addresses that an error names; all where it names none.

@@ -28,6 +28,7 @@ type Options struct {
 	NoControllerManager bool     // no EndpointSlices, no namespace deletion, no garbage collection
 	Audit               bool     // the API server writes every request and who made it to AuditLog
 	AuditWrites         bool     // the same, of requests that change something
+	AuditServices       bool     // with one of the two: Services as they were answered, too
 }
 
 // ControlPlane is one cluster's etcd, kube-apiserver and kube-controller-manager.
@@ -161,6 +162,9 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
 		if !c.options.Audit {
 			policy += "- {level: None, verbs: [get, list, watch]}\n"
+		}
+		if c.options.AuditServices {
+			policy += "- {level: RequestResponse, verbs: [create], resources: [{resources: [services]}]}\n"
 		}
 		policy += "- {level: Metadata}\n"
 		if err := os.WriteFile(c.path("audit.yaml"), []byte(policy), 0o600); err != nil {

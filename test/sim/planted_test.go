@@ -3,12 +3,15 @@ package sim
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -65,6 +68,37 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
+	{name: "a fence has holes", says: "of fenced range", agent: local(func(c *broken) {
+		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			if ip, ok := o.(*networkingv1.IPAddress); ok && ip.Spec.ParentRef.Resource == "servicecidrs" && odd(ip.Name) {
+				return nil
+			}
+			return c.Client.Create(ctx, o, opts...)
+		}
+	})},
+	{name: "a reservation stays where a VIP is given out", says: "no derived Service", agent: local(func(c *broken) {
+		c.delete = func(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+			if ip, ok := o.(*networkingv1.IPAddress); ok && odd(ip.Name) {
+				return nil
+			}
+			return c.Client.Delete(ctx, o, opts...)
+		}
+	})},
+	{name: "an address is taken from whoever has it", says: "two owners", agent: local(func(c *broken) {
+		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			err := c.Client.Create(ctx, o, opts...)
+			svc, ok := o.(*corev1.Service)
+			if !ok || !apierrors.IsInvalid(err) || svc.Spec.ClusterIP == "" {
+				return err
+			}
+			ip := &networkingv1.IPAddress{}
+			ip.Name = svc.Spec.ClusterIP
+			return errors.Join(c.Client.Delete(ctx, ip), err)
+		}
+	})},
+	{name: "the addresses that an import had are forgotten", says: "I6", agent: func(env *kube.Env) {
+		env.VIPs = forgetful{env.VIPs}
+	}},
 	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
 		c.update = func(ctx context.Context, o client.Object) error {
 			if rec, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && !rec.Spec.Withdrawn {
@@ -98,6 +132,17 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
+}
+
+func odd(address string) bool { return netip.MustParseAddr(address).As16()[15]%2 == 1 }
+
+// forgetful asks for any address.
+type forgetful struct{ kube.VIPs }
+
+func (f forgetful) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	q.Previous = nil
+	q.Service.Name += "x"
+	return f.VIPs.Reserve(ctx, q)
 }
 
 // broken is a client that does some of its work otherwise.

@@ -21,10 +21,10 @@ import (
 // modes are those that the clusterset is in by turns, in a world with ranges.
 var modes = []hubv1alpha1.VIPMode{hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred, hubv1alpha1.VIPModeExclusive, hubv1alpha1.VIPModeExclusive}
 
-// Blocks are of six addresses: they fill up, and freed addresses are used again.
+// Blocks are of two addresses and three: they fill up, and freed addresses are used again.
 const (
-	blockBits4 = 29
-	blockBits6 = 125
+	blockBits4 = 30
+	blockBits6 = 126
 )
 
 func init() { actions = append(actions, rangeActions...) }
@@ -37,8 +37,8 @@ var rangeActions = []action{
 	{"drain", 1, (*World).drain},
 	{"delete range", 1, (*World).deleteRange},
 	{"squatter", 3, (*World).squat},
-	{"ordinary", 6, (*World).ordinary},
-	{"lost address", 2, (*World).loseAddress},
+	{"ordinary", 10, (*World).ordinary},
+	{"lost address", 3, (*World).loseAddress},
 }
 
 func (w *World) clusterSet() *hubv1alpha1.ClusterSet {
@@ -203,7 +203,7 @@ func (w *World) ordinary(m *member, n types.NamespacedName) {
 	w.create(m, svc)
 }
 
-// loseAddress deletes the IPAddress of a VIP, or a reservation, as nobody ought to.
+// loseAddress deletes a reservation, as nobody ought to.
 func (w *World) loseAddress(m *member, _ types.NamespacedName) {
 	var ours []*networkingv1.IPAddress
 	for _, ip := range all[*networkingv1.IPAddress](m.server, api.IPAddress) {

@@ -135,11 +135,11 @@ func newWorld(o Options) *World {
 		set.Spec.Probe = &o.Probe.ProbeSpec
 	}
 	w.must(w.hub.Create("admin", set, false))
+	w.anotherMode()
 	for i := range w.Members {
 		w.addMember(ids[i])
 	}
 	w.backups = append(w.backups, w.hub.Snapshot())
-	w.anotherMode()
 	if w.Members > 2 && w.can("liar", 0.4) {
 		w.liar = newLiar(w)
 	}

@@ -118,7 +118,7 @@ func start(t *testing.T) *env {
 	shared.Do(func() {
 		set, err := lab.StartClusterSet(context.Background(), lab.ClusterSetOptions{Members: []string{"a"}, Plane: func(name string) lab.Options {
 			if name == "a" {
-				return lab.Options{ServiceCIDR: serviceRanges, Audit: true}
+				return lab.Options{ServiceCIDR: serviceRanges, Audit: true, AuditServices: true}
 			}
 			return lab.Options{ServiceCIDR: smallRange}
 		}})

@@ -225,10 +225,12 @@ func (e *env) wantFencedFirst(t *testing.T, prefix string) {
 
 // request is one of the audit log's.
 type request struct {
-	Verb           string
-	RequestURI     string
-	ObjectRef      struct{ Resource, Namespace, Name string }
-	ResponseStatus struct{ Code int }
+	Verb                                     string
+	RequestURI                               string
+	ObjectRef                                struct{ Resource, Subresource, Namespace, Name string }
+	ResponseStatus                           struct{ Code int }
+	ResponseObject                           struct{ Spec struct{ ClusterIPs []string } } // of Services
+	RequestReceivedTimestamp, StageTimestamp metav1.MicroTime
 }
 
 // audit calls f with every request of the member's API server so far, in the order of their ends.

@@ -108,6 +108,12 @@ func TestV3WhatHoldsARangeBack(t *testing.T) {
 	if got := Holding(small, []Range{small, large}, held); len(got) != 2 {
 		t.Errorf("what goes itself covers nothing: %v", got)
 	}
+	for address, prefixes := range map[string][2]string{"10.0.0.7": {"10.0.0.0/28", "10.0.0.0/29"}, "10.0.0.8": {"10.0.0.0/28", "10.0.0.8/29"}, "fd00::8": {"fd00::/124", "fd00::8/125"}} {
+		r, edge := fenced(prefixes[0])[0], fenced(prefixes[1])[0]
+		if got := Holding(r, []Range{r, edge}, []Held{{Owner: owner(1), Address: addr(address)}}); len(got) != 1 {
+			t.Errorf("%s is at the edge of %s, which never gives it out", address, prefixes[1])
+		}
+	}
 }
 
 func TestV5LargeRangesAreNotWalked(t *testing.T) {

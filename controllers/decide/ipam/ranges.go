@@ -79,20 +79,21 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 	return ranges, err
 }
 
-// Holding are the addresses that keep r from being deleted: those inside it that no other range covers which stays (V3, and what must
-// move before a drain ends). A range that is itself being deleted covers nothing.
+// Holding are the addresses that keep r from being deleted: those that it can give out and no other range which stays (V3, and what must
+// move before a drain ends). A range that is itself being deleted covers nothing; nor does any its own first address, or its last of IPv4.
 func Holding(r Range, all []Range, held []Held) []Held {
 	var cover []span
 	for _, other := range all {
-		if other != r && other.State != Terminating {
-			cover = append(cover, whole(other.Prefix))
+		if s, ok := usable(other.Prefix); ok && other != r && other.State != Terminating {
+			cover = append(cover, s)
 		}
 	}
 	cover = merge(cover)
+	own, ok := usable(r.Prefix)
 	var holding []Held
 	for _, h := range held {
 		a := canonical(h.Address)
-		if r.Prefix.Contains(a) && !contains(cover, numberOf(a)) {
+		if ok && r.Prefix.Contains(a) && contains([]span{own}, numberOf(a)) && !contains(cover, numberOf(a)) {
 			holding = append(holding, h)
 		}
 	}

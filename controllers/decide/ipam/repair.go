@@ -136,7 +136,9 @@ func (r *repair) index() {
 		ranges, _ := Ranges(cidr) // what cannot be read covers nothing
 		for _, one := range ranges {
 			r.cidrs[cidr.Name] = append(r.cidrs[cidr.Name], one.Prefix)
-			r.covered = append(r.covered, whole(one.Prefix))
+			if s, ok := usable(one.Prefix); ok {
+				r.covered = append(r.covered, s)
+			}
 		}
 	}
 	r.covered = merge(r.covered)

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetip"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+const (
+	ns      = "bench"
+	cluster = "a"
+	askers  = 4 // as many as the agent's controllers have workers
+)
+
+// world is one control plane, which is hub and member, and the room on it.
+type world struct {
+	setting
+	client.Client // the admin's
+	room          *clustersetip.Room
+	requests      *counter
+	made          int
+	ended         chan struct{}
+}
+
+// counter counts an agent's writes.
+type counter struct {
+	mu  sync.Mutex
+	n   map[string]int
+	sum atomic.Int64
+	to  http.RoundTripper
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && r.URL.Query().Get("dryRun") == "" {
+		resource, verb := r.URL.Path, "create"
+		if r.Method != http.MethodPost {
+			resource, verb = path.Dir(r.URL.Path), strings.ToLower(r.Method)
+		}
+		c.mu.Lock()
+		c.n[verb+" "+path.Base(resource)]++
+		c.mu.Unlock()
+		c.sum.Add(1)
+	}
+	return c.to.RoundTrip(r)
+}
+
+func (c *counter) of(verb, resource string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[verb+" "+resource]
+}
+
+func (c *counter) all() int64 { return c.sum.Load() }
+
+type silent struct{}
+
+func (silent) Event(kuberuntime.Object, string, string, string) {}
+
+func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, error) {
+	admin, err := cp.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	admin.QPS = -1
+	w := &world{setting: s, requests: &counter{n: map[string]int{}}, ended: make(chan struct{})}
+	if w.Client, err = client.New(admin, client.Options{Scheme: agent.Scheme()}); err != nil {
+		return nil, err
+	}
+	if err := w.set(ctx); err != nil {
+		return nil, err
+	}
+	counted := rest.CopyConfig(admin)
+	counted.Wrap(func(to http.RoundTripper) http.RoundTripper { w.requests.to = to; return w.requests })
+	again := true // of the controller's name
+	mgr, err := manager.New(counted, manager.Options{
+		Scheme: agent.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &again},
+	})
+	if err != nil {
+		return nil, err
+	}
+	env := &kube.Env{
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
+		Hub: mgr.GetClient, Families: kube.Families(mgr.GetClient(), time.Now), Served: func(client.Object) error { return nil },
+		Now: time.Now, Events: silent{}, Together: kube.Together,
+	}
+	w.room = clustersetip.New(env)
+	about := w.room.Controller()
+	o := about.Options()
+	o.MaxConcurrentReconciles = askers
+	ctl, err := controller.New(about.Name, mgr, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, watch := range about.Watches {
+		if err := ctl.Watch(source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests))); err != nil {
+			return nil, err
+		}
+	}
+	go func() { defer close(w.ended); _ = mgr.Start(ctx) }() // its end is ours
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil, errors.New("the caches have not synced")
+	}
+	return w, nil
+}
+
+// set makes the clusterset's mode and blocks, and the ranges by hand.
+func (w *world) set(ctx context.Context) error {
+	if err := w.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+		return err
+	}
+	set := &hubv1alpha1.ClusterSet{}
+	if err := w.Get(ctx, client.ObjectKey{Namespace: lab.HubNamespace, Name: lab.HubNamespace}, set); err != nil {
+		return err
+	}
+	set.Spec.VIPs.Mode, set.Spec.VIPs.Pools = hubv1alpha1.VIPMode(w.mode), w.blocks
+	if err := w.Update(ctx, set); err != nil {
+		return err
+	}
+	for _, b := range w.blocks {
+		set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: cluster, CIDR: b})
+	}
+	if err := w.Status().Update(ctx, set); err != nil {
+		return err
+	}
+	errs := make([]error, w.ranges)
+	kube.Together(w.ranges, func(i int) {
+		c := &networkingv1.ServiceCIDR{}
+		c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(use(w.mode))}
+		c.Spec.CIDRs = []string{w.cut(i)}
+		errs[i] = w.Create(ctx, c)
+	})
+	return errors.Join(errs...)
+}
+
+func use(m ipam.Mode) ipam.Use {
+	if m == ipam.ModeExclusive {
+		return ipam.Exclusive
+	}
+	return ipam.Shared
+}
+
+// ready waits until there is a range that VIPs come from, and all that are to be fenced are.
+func (w *world) ready(ctx context.Context) error {
+	for {
+		var list networkingv1.ServiceCIDRList
+		if err := w.List(ctx, &list, client.HasLabels{ipam.LabelVIPs}); err != nil {
+			return err
+		}
+		open, missing := 0, 0
+		for i := range list.Items {
+			ranges, err := ipam.Ranges(&list.Items[i])
+			if err != nil {
+				return err
+			}
+			if ranges[0].State == ipam.Ready && len(list.Items[i].Finalizers) > 1 {
+				open++
+			}
+			if w.mode == ipam.ModeExclusive {
+				for range ipam.Addresses(ranges[0].Prefix) {
+					missing++
+				}
+			}
+		}
+		if open > 0 && open >= w.ranges && w.requests.of("create", "ipaddresses") >= missing {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// times are of the allocations of one line.
+type times struct{ whole, reserve, ordinary []time.Duration }
+
+// allocate gives VIPs to n more imports; beside tells to make as many ordinary Services.
+func (w *world) allocate(ctx context.Context, n int, beside bool) (out times, err error) {
+	if n <= 0 {
+		return out, nil
+	}
+	out = times{make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n)}
+	errs := make([]error, askers)
+	var all sync.WaitGroup
+	first := w.made
+	for asker := range askers {
+		all.Go(func() {
+			for i := asker; i < n && errs[asker] == nil; i += askers {
+				out.whole[i], out.reserve[i], errs[asker] = w.one(ctx, fmt.Sprintf("web-%d", first+i))
+				if beside && errs[asker] == nil {
+					out.ordinary[i], errs[asker] = w.ordinary(ctx, fmt.Sprintf("plain-%d", first+i))
+				}
+			}
+		})
+	}
+	all.Wait()
+	w.made += n
+	return out, errors.Join(errs...)
+}
+
+// one is what controllers/serviceimport does for a VIP. What has to wait for a moment counts from when it asked first.
+func (w *world) one(ctx context.Context, name string) (whole, reserve time.Duration, err error) {
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	q := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: []corev1.IPFamily{corev1.IPv4Protocol}}
+	began := time.Now()
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		asked := time.Now()
+		grant, err := w.room.Reserve(ctx, q)
+		reserve = max(reserve, time.Since(asked))
+		if err == nil {
+			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: q.Service.Name}}
+			svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+			for _, a := range grant.Addresses {
+				svc.Spec.ClusterIP = a.String()
+			}
+			err = w.room.Settle(ctx, q, grant, svc, w.room.Local.Create(ctx, svc))
+		}
+		if err == nil {
+			return time.Since(began), reserve, nil
+		}
+		if !errors.Is(err, kube.ErrVIPBusy) && !errors.Is(err, ipam.ErrFull) || time.Since(began) > time.Minute {
+			return 0, 0, fmt.Errorf("%s: %w", name, err)
+		}
+		time.Sleep(min(wait, 320*time.Millisecond))
+	}
+}
+
+// ordinary makes a Service as anybody does.
+func (w *world) ordinary(ctx context.Context, name string) (time.Duration, error) {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+	began := time.Now()
+	err := w.Create(ctx, svc)
+	return time.Since(began), err
+}
+
+// heap is what is in use after a collection.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

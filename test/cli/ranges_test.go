@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member's blocks, its agent fences ranges in them beside one of the user's, and VIPs
+// come from both. Once the cluster has left, the user's range is as it was, and of the others nothing is left.
+func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
+	e := setUp(t)
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, &hubv1alpha1.ClusterSet{}); err == nil {
+		e.unmake(t, "hub") // another test's
+	}
+	e.nodes(t, "hub", "east")
+	users := &networkingv1.ServiceCIDR{}
+	users.Name, users.Labels = "users", map[string]string{ipam.LabelVIPs: string(ipam.Exclusive)}
+	users.Spec.CIDRs = []string{"10.201.0.0/29"}
+	if err := e.admin["east"].Create(t.Context(), users); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.admin["east"].Delete(context.WithoutCancel(t.Context()), users); err != nil {
+			t.Error(err)
+		}
+	})
+	e.ok(t, "init", "--context", "hub", "--vip-mode=exclusive", "--vip-pools=10.200.0.0/24", "--vip-block-bits=ipv4=29")
+	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
+	for i := range 10 { // more than the user's range holds
+		e.export(t, "east", "leaving", fmt.Sprint("web-", i))
+	}
+	used := map[string]bool{}
+	for i := range 10 {
+		name := fmt.Sprint("web-", i)
+		eventually(t, "VIP of "+name, func(ctx context.Context) error {
+			imp := &mcsv1beta1.ServiceImport{}
+			if err := e.admin["east"].Get(ctx, client.ObjectKey{Namespace: "leaving", Name: name}, imp); err != nil {
+				return err
+			}
+			if len(imp.Spec.IPs) == 0 {
+				return fmt.Errorf("%+v", imp.Status.Conditions)
+			}
+			for _, block := range []string{"10.200.0.0/24", "10.201.0.0/29"} {
+				if netip.MustParsePrefix(block).Contains(netip.MustParseAddr(imp.Spec.IPs[0])) {
+					used[block] = true
+				}
+			}
+			return nil
+		})
+	}
+	if len(used) != 2 {
+		t.Errorf("VIPs come from %v only", used)
+	}
+	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	eventually(t, "nothing is left of the agent's ranges", func(ctx context.Context) error { // Kubernetes keeps a ServiceCIDR for ten seconds
+		var cidrs networkingv1.ServiceCIDRList
+		var addresses networkingv1.IPAddressList
+		err := errors.Join(e.admin["east"].List(ctx, &cidrs, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}),
+			e.admin["east"].List(ctx, &addresses, client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}))
+		if err == nil && len(cidrs.Items)+len(addresses.Items) > 0 {
+			err = fmt.Errorf("%d ranges and %d reservations", len(cidrs.Items), len(addresses.Items))
+		}
+		return err
+	})
+	left := &networkingv1.ServiceCIDR{}
+	if err := e.admin["east"].Get(t.Context(), client.ObjectKeyFromObject(users), left); err != nil || left.DeletionTimestamp != nil || left.UID != users.UID ||
+		left.Labels[ipam.LabelVIPs] != string(ipam.Exclusive) || slices.Contains(left.Finalizers, clusterset.FinalizerVIPs) {
+		t.Errorf("the user's range is not as it was: %v %+v", err, left)
+	}
+	e.ok(t, "init", "--context", "hub", "--vip-mode=shared", "--vip-pools=")
+	e.forget(t, "leaving")
+}

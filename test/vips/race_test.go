@@ -1,0 +1,271 @@
+package vips
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// races is how many imports TestBRaces makes: all of them with CHAOS=1.
+func races() int {
+	if os.Getenv("CHAOS") != "" {
+		return 500
+	}
+	return 60
+}
+
+// TestBRaces: imports are made while ordinary Services come and go as fast as they can, in mode exclusive, and the agent is killed at random.
+// No address has two owners, as the API server's audit log tells; no ordinary Service is refused; nothing leaks; and every ordinary Service
+// in the block is a counted swap loss.
+func TestBRaces(t *testing.T) {
+	e := start(t)
+	blocks := []string{"10.242.0.0/22", "fd00:242::/118"}
+	ns, plain := e.namespace(t), e.namespace(t, "plain")
+	e.mode(t, ipam.ModeExclusive, blocks...)
+	e.wantRange(t, "10.242.0.0/24")
+	e.wantRange(t, "fd00:242::/120")
+	began, n := time.Now(), races()
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var others, exports sync.WaitGroup
+	made := make([]int, 2)
+	for worker := range made {
+		others.Go(func() { made[worker] = e.churn(ctx, t, plain, worker) })
+	}
+	others.Go(func() { e.killAtRandom(ctx, t) })
+	for worker := range 4 {
+		exports.Go(func() {
+			for i := worker; i < n; i += 4 {
+				name := fmt.Sprint("web-", i)
+				if err := e.Create(t.Context(), service(ns, name, both)); err != nil {
+					t.Error(err)
+				}
+				if err := e.Create(t.Context(), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	exports.Wait()
+	e.wantAllReady(t, ns, n, blocks)
+	stop()
+	others.Wait()
+	t.Logf("%d imports beside %d ordinary Services in %s", n, made[0]+made[1], time.Since(began).Round(time.Second))
+
+	e.Agent.Kill()
+	if err := e.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inside := e.ordinaryIn(t, blocks...)
+	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(len(inside)))) // a new process counts what it finds
+	t.Logf("%d ordinary Services in the blocks", len(inside))
+	e.wantNoLeak(t, blocks...)
+	e.wantOneOwnerEach(t, began)
+}
+
+// churn makes and deletes ordinary Services, and leaves the last.
+func (e *env) churn(ctx context.Context, t *testing.T, ns string, worker int) (made int) {
+	families := [][]corev1.IPFamily{v4, both, v6}
+	for ; ctx.Err() == nil; made++ {
+		if err := e.Create(t.Context(), service(ns, fmt.Sprintf("plain-%d-%d", worker, made), families[made%3])); err != nil {
+			t.Errorf("an ordinary Service was refused: %v", err)
+			return made
+		}
+		if made < 20 {
+			continue
+		}
+		old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("plain-%d-%d", worker, made-20)}}
+		if err := e.Delete(t.Context(), old); err != nil {
+			t.Error(err)
+		}
+	}
+	return made
+}
+
+// killAtRandom ends the agent as a crash does, and starts it again, until ctx ends.
+func (e *env) killAtRandom(ctx context.Context, t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed of the kills: %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second + time.Duration(rng.IntN(4000))*time.Millisecond):
+		}
+		e.Agent.Kill()
+		if err := e.Agent.Start(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// wantAllReady waits until n imports of a namespace have a VIP of each family in the blocks.
+func (e *env) wantAllReady(t *testing.T, ns string, n int, blocks []string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Minute)
+	for ready := 0; ready < n; time.Sleep(100 * time.Millisecond) {
+		var list mcsv1beta1.ServiceImportList
+		if err := e.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
+			t.Fatal(err)
+		}
+		ready = 0
+		for i := range list.Items {
+			if len(list.Items[i].Spec.IPs) == 2 {
+				ready++
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d imports have VIPs", ready, n)
+		}
+	}
+	for i := range n {
+		wantIn(t, e.wantVIPs(t, ns, fmt.Sprint("web-", i), both), blocks...)
+	}
+}
+
+// wantNoLeak waits until every IPAddress of the blocks is a Service's that has it, or a reservation. The grace is a minute, and so is a
+// patrol.
+func (e *env) wantNoLeak(t *testing.T, prefixes ...string) {
+	t.Helper()
+	leaks := func() (out []string) {
+		var services corev1.ServiceList
+		var addresses networkingv1.IPAddressList
+		if err := e.List(t.Context(), &addresses); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.List(t.Context(), &services); err != nil {
+			t.Fatal(err)
+		}
+		has := map[string]string{}
+		for i := range services.Items {
+			for _, ip := range services.Items[i].Spec.ClusterIPs {
+				has[ip] = services.Items[i].Namespace + "/" + services.Items[i].Name
+			}
+		}
+		for i := range addresses.Items {
+			ip := &addresses.Items[i]
+			in := slices.ContainsFunc(prefixes, func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip.Name)) })
+			ref := ip.Spec.ParentRef
+			if in && ip.Labels[networkingv1.LabelManagedBy] != kube.Manager && has[ip.Name] != ref.Namespace+"/"+ref.Name {
+				out = append(out, fmt.Sprintf("%s of %s/%s", ip.Name, ref.Namespace, ref.Name))
+			}
+		}
+		return out
+	}
+	deadline := time.Now().Add(3 * time.Minute)
+	for {
+		left := leaks()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("leaked: %v", left)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// life is when a Service had an address, as far as the audit log tells for sure: from the answer to its creation to the request to delete it.
+type life struct {
+	of         string
+	from, till time.Time
+}
+
+// wantOneOwnerEach reads the audit log: no two Services had one address at a time.
+func (e *env) wantOneOwnerEach(t *testing.T, since time.Time) {
+	t.Helper()
+	lives, now := map[string][]*life{}, map[string][]*life{} // by address; by Service
+	created := 0
+	err := e.audit(func(event *request) {
+		if event.ObjectRef.Resource != "services" || event.RequestReceivedTimestamp.Time.Before(since) || event.ObjectRef.Subresource != "" ||
+			strings.Contains(event.RequestURI, "dryRun") || event.ResponseStatus.Code/100 != 2 {
+			return
+		}
+		name := event.ObjectRef.Namespace + "/" + event.ObjectRef.Name
+		switch event.Verb {
+		case "create":
+			created++
+			for _, ip := range event.ResponseObject.Spec.ClusterIPs {
+				one := &life{of: name, from: event.StageTimestamp.Time, till: time.Now().Add(time.Hour)}
+				lives[ip], now[name] = append(lives[ip], one), append(now[name], one)
+			}
+		case "delete":
+			for _, one := range now[name] {
+				one.till = event.RequestReceivedTimestamp.Time
+			}
+			delete(now, name)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := 0
+	for ip, all := range lives {
+		again += len(all) - 1
+		for i, one := range all {
+			for _, other := range all[:i] {
+				if one.from.Before(other.till) && other.from.Before(one.till) {
+					t.Errorf("%s was %s's and %s's at a time", ip, one.of, other.of)
+				}
+			}
+		}
+	}
+	if created == 0 || len(lives) == 0 {
+		t.Fatal("the audit log tells of no Service")
+	}
+	t.Logf("audit: %d Services created with %d addresses, of which %d were given out again", created, len(lives), again)
+}
+
+// TestBAFenceDoesNotSlowOrdinaryServices: an API server that finds a fenced range full looks elsewhere. Pairs of Services, one of the fenced
+// family and one of the other, are made by turns, before the fence and with it.
+func TestBAFenceDoesNotSlowOrdinaryServices(t *testing.T) {
+	e := start(t)
+	ns := e.namespace(t)
+	e.mode(t, ipam.ModeShared)
+	pairs := func(name string, n int) float64 {
+		var ratios []float64
+		for i := range n {
+			var took [2]time.Duration
+			for j, families := range [][]corev1.IPFamily{v4, v6} {
+				svc := service(ns, fmt.Sprintf("%s-%d-%d", name, i, j), families)
+				began := time.Now()
+				if err := e.Create(t.Context(), svc); err != nil {
+					t.Fatal(err)
+				}
+				took[j] = time.Since(began)
+			}
+			ratios = append(ratios, float64(took[0])/float64(took[1]))
+		}
+		slices.Sort(ratios)
+		return ratios[n/2]
+	}
+	pairs("warm", 20)
+	without := pairs("without", 200)
+	e.mode(t, ipam.ModeExclusive, "10.243.0.0/24")
+	e.wantRange(t, "10.243.0.0/24")
+	e.wantFence(t, "10.243.0.0/24")
+	with := pairs("with", 200)
+	t.Logf("the median of IPv4 to IPv6 is %.3f without a fence and %.3f with one of IPv4: %.3f times", without, with, with/without)
+	if with > 1.2*without {
+		t.Errorf("ordinary creation takes %.2f times as long with a fence", with/without)
+	}
+}
