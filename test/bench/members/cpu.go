@@ -68,3 +68,13 @@ func (c cpu) used() (own, others float64) {
 	own = max(float64(n.own-c.own)/whole, 0)
 	return own, max(float64(n.all-c.all)/whole-own, 0)
 }
+
+// load is how many processes wanted a CPU in the last minute.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "not known"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}

@@ -61,6 +61,7 @@ type bench struct {
 }
 
 func measure(ctx context.Context, o options) (string, error) {
+	waiting := load()
 	set, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true})
 	if err != nil {
 		return "", err
@@ -76,8 +77,8 @@ func measure(ctx context.Context, o options) (string, error) {
 		}
 	}
 	fmt.Fprintf(&b.table, "# From one cluster to the other's answer\n\nWritten by `make bench-members`: a hub and members a and b on one machine of %d CPUs, each a control plane of its own with agent and CoreDNS.\n"+
-		"A change is made in a; it is there when CoreDNS in b gives the new answer. CPUs are those that all of this took, and those that other programs of the machine took meanwhile.\n\n"+
-		"| what | changes | p50 | p99 | CPUs | others' CPUs |\n| --- | --- | --- | --- | --- | --- |\n", runtime.NumCPU())
+		"A change is made in a; it is there when CoreDNS in b gives the new answer. CPUs are those that all of this took, and those that other programs of the machine took meanwhile; its load average was %s when this began.\n\n"+
+		"| what | changes | p50 | p99 | CPUs | others' CPUs |\n| --- | --- | --- | --- | --- | --- |\n", runtime.NumCPU(), waiting)
 	notes, err := b.run(ctx, o)
 	b.table.WriteString(notes)
 	return b.table.String(), err
