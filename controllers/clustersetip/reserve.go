@@ -79,6 +79,13 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	if err := r.load(ctx); err != nil {
 		return nil, grant, err
 	}
+	hub, err := r.hubView(ctx)
+	if err != nil {
+		return nil, grant, err
+	}
+	if hub.mode != r.view.mode { // just changed, or just seen: the ranges are being looked at
+		return nil, grant, kube.ErrVIPBusy
+	}
 	grant.Asked = r.Now()
 	reserve, refused := r.assign(q)
 	var losses []string

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
@@ -24,6 +25,9 @@ func (w *World) watchRanges(m *member, c *api.Write) {
 	switch o := c.New.(type) {
 	case *corev1.Service:
 		w.oneOwner(m, o)
+		if c.Old == nil && c.User == api.Agent {
+			w.watchExclusive(m, o)
+		}
 	case *networkingv1.IPAddress:
 		w.excuse(m, o)
 	}
@@ -83,6 +87,40 @@ func (m *member) serves(a netip.Addr) bool {
 	for _, c := range all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR) {
 		_, drains := c.Annotations[ipam.AnnotationDrain]
 		if api.Ready(c) && !drains && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchExclusive: as long as an agent sees that the mode is exclusive, new VIPs are of fenced ranges.
+func (w *World) watchExclusive(m *member, svc *corev1.Service) {
+	a := w.writing
+	if a == nil || !w.ranges || !a.exclusive || !a.seesExclusive() || !strings.HasPrefix(svc.Name, "derived-") {
+		return
+	}
+	for _, n := range names {
+		had := w.guard.vips[w.guard.life[place{m.id, n}]]
+		for _, ip := range svc.Spec.ClusterIPs {
+			if n.Namespace != svc.Namespace || derivedName(n) != svc.Name || ip == corev1.ClusterIPNone || had[api.FamilyOf(ip)] == ip {
+				continue
+			}
+			if !slices.ContainsFunc(all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR), func(c *networkingv1.ServiceCIDR) bool {
+				return c.Labels[ipam.LabelVIPs] == string(ipam.Exclusive) && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip)) })
+			}) {
+				w.fail("V2: %s gives %s to %s, though it sees that the mode is exclusive and no such range holds it", a.name, ip, n)
+			}
+		}
+	}
+}
+
+// seesExclusive tells what an agent's cache of the hub says of the mode.
+func (a *agent) seesExclusive() bool {
+	if a.hub == nil {
+		return false
+	}
+	for _, o := range a.hub.All(api.ClusterSet) {
+		if o.(*hubv1alpha1.ClusterSet).Spec.VIPs.Mode == hubv1alpha1.VIPModeExclusive {
 			return true
 		}
 	}

@@ -99,6 +99,9 @@ var planted = []struct {
 	{name: "the addresses that an import had are forgotten", says: "I6", agent: func(env *kube.Env) {
 		env.VIPs = forgetful{env.VIPs}
 	}},
+	{name: "new VIPs are what the API server chooses", says: "V2: ", agent: func(env *kube.Env) {
+		env.VIPs = careless{env.VIPs}
+	}},
 	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
 		c.update = func(ctx context.Context, o client.Object) error {
 			if rec, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && !rec.Spec.Withdrawn {
@@ -143,6 +146,17 @@ func (f forgetful) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGran
 	q.Previous = nil
 	q.Service.Name += "x"
 	return f.VIPs.Reserve(ctx, q)
+}
+
+// careless asks for no address by name that nobody had.
+type careless struct{ kube.VIPs }
+
+func (c careless) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	grant, err := c.VIPs.Reserve(ctx, q)
+	if len(q.Previous) == 0 {
+		grant.Addresses = nil
+	}
+	return grant, err
 }
 
 // broken is a client that does some of its work otherwise.

@@ -131,6 +131,9 @@ func (w *World) changedOn(m *member, c *api.Write) {
 	}
 	w.note("%s: %s %ss %s @%s", where(m), c.User, c.Verb(), c.Key, at(c))
 	w.watch(m, c)
+	if c.User == api.Allocator {
+		return // in the middle of somebody's write
+	}
 	w.wrote(c)
 	w.writing = nil
 }
