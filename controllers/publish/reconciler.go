@@ -119,13 +119,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	again, err := r.record(ctx, &s)
-	if err == nil {
-		var next time.Duration
-		if next, err = r.publishEndpoints(ctx, req.Name, &s); next > 0 && (again == 0 || next < again) {
-			again = next
-		}
-	}
+	again, err := r.say(ctx, req.Name, &s)
 	if s.own != nil {
 		err = errors.Join(err, r.report(ctx, s.own, err))
 	}
@@ -171,6 +165,25 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		err = r.Local.List(ctx, &s.slices, client.InNamespace(name.Namespace), client.MatchingFields{kube.ByService: kube.Key(name)})
 	}
 	return s, err
+}
+
+// say publishes endpoints before the export that they are of, and takes them back after it. So who follows an export finds them; and on a
+// hub that was restored, where the backup had an earlier export of the name, theirs and not those. What fails does not stop the other.
+func (r *reconciler) say(ctx context.Context, service string, s *state) (again time.Duration, err error) {
+	steps := []func() (time.Duration, error){
+		func() (time.Duration, error) { return r.publishEndpoints(ctx, service, s) },
+		func() (time.Duration, error) { return r.record(ctx, s) },
+	}
+	if s.own == nil || s.own.Spec.Withdrawn {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		next, failed := step()
+		if err = errors.Join(err, failed); next > 0 && (again == 0 || next < again) {
+			again = next
+		}
+	}
+	return again, err
 }
 
 // record makes the hub's record this member's own, and tells when to look at a withdrawn one again.

@@ -35,6 +35,7 @@ type state struct {
 	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread
 	native    []*discoveryv1.EndpointSlice  // those of this cluster's own Service of the name
 	records   []*hubv1alpha1.EndpointRecord // of its peers, on the hub; nil where no hub has been seen
+	behind    map[string]bool               // those of records that a backup has brought back
 	hubSeen   bool
 }
 

@@ -43,7 +43,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.ofVerdict, Alike: sameVerdict},
 		},
-		Reconciler: r,
+		Reconciler: &importer{reconciler: r},
 	}
 }
 
@@ -52,10 +52,13 @@ type reconciler struct {
 }
 
 // Reconcile is one pass over one name.
-func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil || !s.namespace {
 		return reconcile.Result{}, err
+	}
+	if s.hubSeen {
+		s.behind = r.behind(s.name, s.records, r.Now())
 	}
 	switch {
 	case len(s.exports) == 0 && len(s.unread) > 0:

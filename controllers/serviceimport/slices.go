@@ -56,6 +56,10 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 			hold(slice)
 			continue
 		}
+		if slice == nil && s.behind[rec.Name] {
+			held = true // the owner is about to say it again
+			continue
+		}
 		if rec.Spec.Withdrawn {
 			continue
 		}

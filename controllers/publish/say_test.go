@@ -1,0 +1,99 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestS2EndpointsComeBeforeTheirExport and go after it, whatever the hub has of both: else members follow an export that the hub shows anew with
+// endpoints of an earlier one, which a backup has brought back.
+func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	origin := hubv1alpha1.Origin{ClusterID: "me", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
+	exported := hubv1alpha1.ServiceExportRecordSpec{Origin: origin}
+	slice := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u",
+		Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}}}
+	older := origin
+	older.Revision = 1
+	export := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.shop.me"}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: older}}
+	endpoints := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.me"}, Spec: hubv1alpha1.EndpointRecordSpec{Origin: older,
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []hubv1alpha1.Endpoint{{Address: "10.0.0.1"}}}}
+	for _, c := range []struct {
+		name   string
+		own    hubv1alpha1.ServiceExportRecordSpec
+		hub    []client.Object
+		refuse string
+		want   string
+	}{
+		{"the first time", exported, nil, "", "EndpointRecord ServiceExportRecord"},
+		{"a backup has earlier ones", exported, []client.Object{export, endpoints}, "", "EndpointRecord ServiceExportRecord"},
+		{"the hub refuses the endpoints", exported, nil, "EndpointRecord", "EndpointRecord ServiceExportRecord"},
+		{"withdrawn", hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(origin, now)}, []client.Object{export, endpoints}, "", "ServiceExportRecord EndpointRecord"},
+	} {
+		scheme := runtime.NewScheme()
+		if err := hubv1alpha1.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		var wrote []string
+		write := func(o client.Object) error {
+			kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
+			if wrote = append(wrote, kind); kind == c.refuse {
+				return errors.New("refused")
+			}
+			return nil
+		}
+		hub := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				return errors.Join(write(o), w.Create(ctx, o, opts...))
+			},
+			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				return errors.Join(write(o), w.Update(ctx, o, opts...))
+			},
+		})
+		s := &state{own: &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop.me"}, Spec: c.own}, endpoints: map[string]*hubv1alpha1.EndpointRecord{}}
+		if !c.own.Withdrawn {
+			s.slices.Items = []discoveryv1.EndpointSlice{slice}
+		}
+		r := &reconciler{said: map[string]int64{}}
+		on := hub.WithObjects(c.hub...).Build()
+		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on)}
+		if len(c.hub) > 0 {
+			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
+		}
+		if _, err := r.say(t.Context(), "web", s); (err != nil) != (c.refuse != "") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if got := strings.Join(slices.Compact(wrote), " "); got != c.want {
+			t.Errorf("%s: it wrote %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func clientOf(c client.Client) func() client.Client { return func() client.Client { return c } }
+
+// get reads an object as the hub has it.
+func get[T client.Object](t *testing.T, c client.Client, like T) T {
+	t.Helper()
+	o := like.DeepCopyObject().(T)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(like), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}

@@ -1,0 +1,44 @@
+package serviceimport
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// TestS2WhatABackupShowsIsNotTheOwnersLastWord, for as long as the owner may be expected to say it again; what it says then counts at once, and so
+// does a record that was made anew.
+func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
+	var m memory
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	show := func(what string, want bool, created, revision int64) {
+		t.Helper()
+		now = now.Add(time.Second)
+		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: "u.c", CreationTimestamp: metav1.Unix(created, 0)}}
+		rec.Spec.Revision = revision
+		if got := m.behind(name, []*hubv1alpha1.EndpointRecord{rec}, now)["u.c"]; got != want {
+			t.Errorf("%s: behind %v, want %v", what, got, want)
+		}
+	}
+	show("the first time", false, 100, 10)
+	show("the next", false, 100, 12)
+	show("a backup's", true, 100, 10)
+	now = now.Add(patience / 2)
+	show("still", true, 100, 10)
+	show("the owner's, who has seen that", false, 100, 13)
+	show("the same again", false, 100, 13)
+	show("a backup's once more", true, 100, 10)
+	now = now.Add(patience)
+	show("and for too long", false, 100, 10)
+	show("by which it is", false, 100, 10)
+	show("made anew, by a clock that went back", false, 200, 5)
+	m.behind(name, nil, now)
+	if len(m.shown) > 0 {
+		t.Errorf("what is gone is remembered: %v", m.shown)
+	}
+}
