@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCachesAreFilledByLists, and not by a stream whose end is late: make bench-members shows by how much.
+// TestCachesAreFilledByLists, and not by a stream whose end may be late.
 func TestCachesAreFilledByLists(t *testing.T) {
 	first := make(chan string, 16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
