@@ -182,14 +182,14 @@ func (a *Agent) run(ctx context.Context) error {
 	if err != nil {
 		return nil // only the end of ctx gets here
 	}
-	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
-		return err
-	}
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
 	link := a.begin(ctx)
 	defer func() { link.end() }()
+	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
+		return err
+	}
 	if err := a.look(ctx); err != nil {
 		return nil
 	}
