@@ -80,9 +80,15 @@ func (a *asker) end() {
 		if err := a.partner.end(); err != nil {
 			a.w.tape.fail("the echo ended before: %v", err)
 		}
-		a.echo = a.partner.took
-		a.stalls, a.still, a.longest = a.partner.all()
 	})
+}
+
+// so far are its counts.
+func (a *asker) soFar(into *counts) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	into.add(&a.counts)
+	a.partner.soFar(into)
 }
 
 // watch calls f with every answer until it is told to stop.

@@ -171,13 +171,13 @@ func (e *echo) excuses(from, to time.Time) bool {
 	return to.Sub(from) >= patience && e.stalled(from, to) > to.Sub(from)/2
 }
 
-// all are the stalls, how long they were in sum, and the longest.
-func (e *echo) all() (n int, sum, longest time.Duration) {
+// soFar adds how long it took, and the stalls.
+func (e *echo) soFar(into *counts) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	into.echo.merge(&e.took)
 	for _, s := range e.stalls {
 		d := s.to.Sub(s.from)
-		sum, longest = sum+d, max(longest, d)
+		into.stalls, into.still, into.longest = into.stalls+1, into.still+d, max(into.longest, d)
 	}
-	return len(e.stalls), sum, longest
 }

@@ -37,8 +37,9 @@ func TestTheEchoTellsAStalledMachine(t *testing.T) {
 	}
 	n := came()
 	until("nothing comes back any more", func() bool { return came() > n+3 })
-	if n, sum, longest := e.all(); n == 0 || sum < 2*stall || longest > sum {
-		t.Errorf("%d stalls, %v in sum, the longest %v", n, sum, longest)
+	var all counts
+	if e.soFar(&all); all.stalls == 0 || all.still < 2*stall || all.longest > all.still || all.echo.n < n+3 {
+		t.Errorf("%d stalls, %v in sum, the longest %v; %d came back", all.stalls, all.still, all.longest, all.echo.n)
 	}
 	const half = patience / 2
 	e.mu.Lock()

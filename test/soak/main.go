@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 
 func main() {
-	duration := flag.Duration("duration", time.Hour, "of the random faults, after which come the scenarios")
+	duration := flag.Duration("duration", time.Hour, "of the random faults, beside which the scenarios are played")
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
 	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
 	out := flag.String("out", "", "file for the report, besides the screen")
@@ -84,37 +85,36 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	defer func() { err = errors.Join(err, tape.close()) }()
 	tape.note("seed %d", seed)
 	r := &results{seed: seed, raw: raw, tape: tape}
-	err = stand(ctx, seed, tape, r, func(w *world, _ *asker) (err error) {
-		r.tally, err = w.shake(ctx, plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute})
-		r.gone, r.returned = w.oracle.Gone, w.oracle.Returned
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if len(acts) > 0 {
-		if err := r.write(out); err != nil { // what there is, if the rest fails
-			return err
-		}
-		err := stand(ctx, seed, tape, r, func(w *world, a *asker) (err error) {
-			r.findings, err = w.play(ctx, a, acts...)
+	var both sync.WaitGroup // side by side, each in a clusterset of its own: nobody has died lately where a scenario begins (T3)
+	var failed [2]error
+	both.Go(func() {
+		failed[0] = stand(ctx, seed, tape.of("faults"), r, func(w *world, _ *asker) (err error) {
+			p := plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute}
+			p.told = func(t *tally) { r.shook(w, t); r.write(out) }
+			_, err = w.shake(ctx, p)
 			return err
 		})
-		if err != nil {
-			return err
-		}
+	})
+	if len(acts) > 0 {
+		both.Go(func() {
+			failed[1] = stand(ctx, seed, tape.of("scenarios"), r, func(w *world, a *asker) error {
+				return w.play(ctx, a, r.finding, acts...)
+			})
+		})
 	}
-	fmt.Print(r.text())
-	if err := r.write(out); err != nil {
+	both.Wait()
+	if err := errors.Join(failed[:]...); err != nil {
 		return err
 	}
+	fmt.Print(r.text())
+	r.write(out)
 	if failed := tape.failed(); len(failed) > 0 {
 		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
 	}
 	return nil
 }
 
-// stand does something in a clusterset of its own, in which every name is asked all the time: nobody has died there lately (T3).
+// stand does something in a clusterset in which every name is asked all the time.
 func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*world, *asker) error) error {
 	w, err := begin(ctx, byDefault, seed, tape)
 	if err != nil {
@@ -129,13 +129,9 @@ func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*wo
 		return err
 	}
 	defer asker.end()
+	r.counting(asker)
 	if err := w.heard(ctx); err != nil {
 		return err
 	}
-	if err := do(w, asker); err != nil {
-		return err
-	}
-	asker.end()
-	r.counts.add(&asker.counts)
-	return nil
+	return do(w, asker)
 }

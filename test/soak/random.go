@@ -23,6 +23,7 @@ type plan struct {
 	still   time.Duration // how long nothing may be written then
 	pace    time.Duration // of ordinary changes
 	patient time.Duration // for everything to follow
+	told    func(*tally)  // of what there is so far, now and then
 }
 
 // tally is what the random phase comes to.
@@ -95,6 +96,8 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 			if err := w.quiet(ctx, t, p); err != nil {
 				return t, err
 			}
+			t.took = time.Since(t.began)
+			p.tell(t)
 		}
 		if len(t.memory) == 0 && time.Since(t.began) >= p.warm {
 			if err := w.measure(ctx, t, p); err != nil {
@@ -114,7 +117,14 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 			w.tape.fail("G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f", g.who, g.heap(), g.goroutines(), most)
 		}
 	}
+	p.tell(t)
 	return t, nil
+}
+
+func (p plan) tell(t *tally) {
+	if p.told != nil {
+		p.told(t)
+	}
 }
 
 // one lets one thing fail, or two at once, and waits until all is right again.

@@ -7,29 +7,63 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
-// results are what the report is made of.
+// results are what the report is made of. What is going on adds to them from several sides.
 type results struct {
+	seed uint64
+	raw  string
+	tape *tape
+
+	mu     sync.Mutex
+	askers []*asker
 	counts
-	seed           uint64
-	raw            string
-	tape           *tape
-	tally          *tally
+	tally          tally
 	gone, returned []time.Duration // during the random faults
 	findings       []finding
 }
 
-func (r *results) write(path string) error {
+func (r *results) counting(a *asker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.askers = append(r.askers, a)
+}
+
+func (r *results) finding(f finding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.findings = append(r.findings, f)
+}
+
+// shook takes in what the random faults have come to so far.
+func (r *results) shook(w *world, t *tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally = *t
+	r.tally.faults = maps.Clone(t.faults)
+	r.gone, r.returned = w.oracle.Figures()
+}
+
+// write writes the report as it stands.
+func (r *results) write(path string) {
 	if path == "" {
-		return nil
+		return
 	}
-	return os.WriteFile(path, []byte(r.text()), 0o644)
+	if err := os.WriteFile(path, []byte(r.text()), 0o644); err != nil {
+		r.tape.fail("the report: %v", err)
+	}
 }
 
 // text is docs/reliability.md.
 func (r *results) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts = counts{}
+	for _, a := range r.askers {
+		a.soFar(&r.counts)
+	}
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Reliability\n")
@@ -77,7 +111,7 @@ func (r *results) sums(p func(string, ...any)) {
 	p("| … stalls of %v and more of a UDP echo that was asked as often; in sum; the longest | %d; %s; %s |", stall, r.stalls, seconds(r.still), seconds(r.longest))
 	p("| time to an answer: p50, p99, p99.9, most | %s |", quantiles(&r.took))
 	p("| the same of the echo | %s |", quantiles(&r.echo))
-	p("| ordinary changes by users | %d |", r.tape.changes)
+	p("| ordinary changes by users | %d |", r.tape.changed())
 	p("| what else must not be | %d |", len(r.tape.failed())-min(r.wrong, 100))
 }
 
@@ -91,7 +125,7 @@ func quantiles(s *spread) string {
 
 // shaken is the random phase.
 func (r *results) shaken(p func(string, ...any)) {
-	t := r.tally
+	t := &r.tally
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
 	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
 		"all is right again when every name has the right answer everywhere.\n\n| fault | times |\n| --- | --- |")
@@ -123,7 +157,7 @@ func (r *results) shaken(p func(string, ...any)) {
 
 // memory is G.
 func (r *results) memory(p func(string, ...any)) {
-	t := r.tally
+	t := &r.tally
 	all := growths(t.memory)
 	if len(all) == 0 {
 		return

@@ -34,34 +34,34 @@ var scenes = []struct {
 // stage is what a scenario plays on.
 type stage struct {
 	*world
-	asker    *asker
-	line     *timeline
-	findings []finding
-	a, b, c  *member
+	asker   *asker
+	line    *timeline
+	finds   func(finding)
+	a, b, c *member
 }
 
 // play runs scenarios one after the other.
-func (w *world) play(ctx context.Context, a *asker, scenarios ...scenario) ([]finding, error) {
+func (w *world) play(ctx context.Context, a *asker, finds func(finding), scenarios ...scenario) error {
 	line, stop := w.follow(a)
 	defer stop()
-	s := &stage{world: w, asker: a, line: line, a: w.members[0], b: w.members[1], c: w.members[2]}
+	s := &stage{world: w, asker: a, line: line, finds: finds, a: w.members[0], b: w.members[1], c: w.members[2]}
 	for _, scenario := range scenarios {
 		if err := line.full(ctx, len(w.members), 6*time.Minute); err != nil {
-			return s.findings, err
+			return err
 		}
 		if _, err := w.settle(ctx, time.Now(), 3*time.Minute); err != nil {
-			return s.findings, err
+			return err
 		}
 		if err := scenario(ctx, s); err != nil {
-			return s.findings, err
+			return err
 		}
 	}
-	return s.findings, nil
+	return nil
 }
 
 func (s *stage) found(section, what, bound string, holds bool, seen string, args ...any) {
 	f := finding{section, what, fmt.Sprintf(seen, args...), bound, holds}
-	s.findings = append(s.findings, f)
+	s.finds(f)
 	if holds || s.hurried {
 		s.tape.note("%s: %s: %s", f.section, f.what, f.seen)
 	} else {

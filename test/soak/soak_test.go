@@ -53,7 +53,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hurried = true
-	if _, err := w.play(ctx, asker, memberDies); err != nil {
+	if err := w.play(ctx, asker, func(finding) {}, memberDies); err != nil {
 		t.Error(err)
 	}
 	tally, err := w.shake(ctx, plan{length: 20 * time.Second, warm: time.Hour, quiet: 100, still: 5 * time.Second, pace: 300 * time.Millisecond, patient: 3 * time.Minute})

@@ -11,8 +11,14 @@ import (
 // clock is how times are written.
 const clock = "15:04:05.000"
 
-// tape keeps everything that happens, in the order of time, and what was wrong.
+// tape keeps everything that happens in one part of the run, beside others.
 type tape struct {
+	*reel
+	part string
+}
+
+// reel is what all tapes write to, in the order of time, with what was wrong.
+type reel struct {
 	mu       sync.Mutex
 	file     *os.File
 	out      *bufio.Writer
@@ -27,14 +33,17 @@ func record(path string, say func(string)) (*tape, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tape{file: f, out: bufio.NewWriter(f), began: time.Now(), say: say}, nil
+	return &tape{reel: &reel{file: f, out: bufio.NewWriter(f), began: time.Now(), say: say}}, nil
 }
+
+// of is a tape for a part.
+func (t *tape) of(part string) *tape { return &tape{t.reel, part} }
 
 func (t *tape) line(kind, format string, args ...any) string {
 	text := fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, _ = fmt.Fprintf(t.out, "%s %-7s %s\n", time.Now().Format(clock), kind, text) // Close tells of errors
+	_, _ = fmt.Fprintf(t.out, "%s %-9s %-7s %s\n", time.Now().Format(clock), t.part, kind, text) // Close tells of errors
 	return text
 }
 
@@ -49,16 +58,22 @@ func (t *tape) did(format string, args ...any) {
 // note is what a person who waits wants to know.
 func (t *tape) note(format string, args ...any) {
 	text := t.line("note", format, args...)
-	t.say(fmt.Sprintf("%8s %s", time.Since(t.began).Round(time.Second), text))
+	t.say(fmt.Sprintf("%8s %-9s %s", time.Since(t.began).Round(time.Second), t.part, text))
 }
 
 // fail keeps what must not be.
 func (t *tape) fail(format string, args ...any) {
 	text := t.line("FAIL", format, args...)
 	t.mu.Lock()
-	t.failures = append(t.failures, time.Now().Format(clock+" ")+text)
+	t.failures = append(t.failures, time.Now().Format(clock+" ")+t.part+" "+text)
 	t.mu.Unlock()
-	t.say("FAIL " + text)
+	t.say("FAIL " + t.part + " " + text)
+}
+
+func (t *tape) changed() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changes
 }
 
 func (t *tape) failed() []string {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -58,6 +59,7 @@ type env struct {
 	*lab.Member
 	hub client.Client
 	client.Client
+	asAgent    client.Client
 	namespaces []*corev1.Namespace // of the test before
 }
 
@@ -77,7 +79,10 @@ func (e *env) small(t *testing.T) *env {
 	t.Helper()
 	second.Do(func() {
 		second.env = &env{set: e.set, hub: e.hub, Client: e.hub, Member: &lab.Member{ID: "h", Cluster: e.set.Hub}}
-		second.err = second.env.join(context.Background())
+		second.env.asAgent, second.err = connect(e.set.Hub, "system:serviceaccount:clusterset-system:clusterset-controller")
+		if second.err == nil {
+			second.err = second.env.join(context.Background())
+		}
 	})
 	if second.err != nil {
 		t.Fatal(second.err)
@@ -133,6 +138,9 @@ func start(t *testing.T) *env {
 			e.Client, shared.err = admin(e.Cluster)
 		}
 		if shared.err == nil {
+			e.asAgent, shared.err = connect(e.Cluster, "system:serviceaccount:clusterset-system:clusterset-controller")
+		}
+		if shared.err == nil {
 			e.spoil(t)
 		}
 	})
@@ -154,12 +162,15 @@ func (e *env) tellOf(t *testing.T) {
 	})
 }
 
-func admin(cp *lab.ControlPlane) (client.Client, error) {
+func admin(cp *lab.ControlPlane) (client.Client, error) { return connect(cp, "") }
+
+// connect is an admin's client, who acts as somebody else where there is a name.
+func connect(cp *lab.ControlPlane, as string) (client.Client, error) {
 	cfg, err := cp.RESTConfig()
 	if err != nil {
 		return nil, err
 	}
-	cfg.QPS = -1
+	cfg.QPS, cfg.Impersonate = -1, rest.ImpersonationConfig{UserName: as}
 	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
@@ -261,8 +272,10 @@ func (e *env) empty(t *testing.T, ns string) {
 	if err := e.List(t.Context(), &services, client.InNamespace(ns)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range services.Items {
-		e.deleteAsAgent(t, &services.Items[i])
+	errs := make([]error, len(services.Items))
+	kube.Together(len(errs), func(i int) { errs[i] = client.IgnoreNotFound(e.asAgent.Delete(t.Context(), &services.Items[i])) })
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -15,21 +15,21 @@ import (
 // block, or a range by hand.
 func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 	for i, c := range []struct {
-		mode  ipam.Mode
-		first string
-		room  func(*env)
+		mode       ipam.Mode
+		first, six string
+		room       func(*env)
 	}{
-		{ipam.ModeExclusive, "10.214.0.0/30", func(e *env) { e.mode(t, ipam.ModeExclusive, "10.214.0.0/30", "10.214.0.8/29", "fd00:214::/124") }},
-		{ipam.ModeExclusive, "10.215.0.0/30", func(e *env) {
+		{ipam.ModeExclusive, "10.214.0.0/30", "fd00:214::/124", func(e *env) { e.mode(t, ipam.ModeExclusive, "10.214.0.0/30", "10.214.0.8/29", "fd00:214::/124") }},
+		{ipam.ModeExclusive, "10.215.0.0/30", "fd00:215::/124", func(e *env) {
 			e.create(t, cidr("by-hand", ipam.Exclusive, "10.215.0.8/29"))
 		}},
 	} {
 		t.Run([]string{"a block", "a range by hand"}[i], func(t *testing.T) {
 			e := start(t)
 			ns := e.namespace(t)
-			e.mode(t, c.mode, c.first, "fd00:214::/124")
+			e.mode(t, c.mode, c.first, c.six)
 			e.wantRange(t, c.first)
-			e.wantRange(t, "fd00:214::/124")
+			e.wantRange(t, c.six)
 			had := map[string]string{}
 			for _, name := range []string{"one", "two"} { // a /30 has two
 				e.export(t, ns, name, v4)

@@ -120,7 +120,7 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 			delete(n.again, p)
 			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
 		}
-		o.gone(n, p, a.Received)
+		o.wentAway(n, p, a.Received)
 		return ""
 	}
 	exported := o.find(n, p, a, n.exports, func(v *value) bool { return v.exported == (len(got) > 0) })
@@ -130,7 +130,7 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 		if len(got) > 0 {
 			n.seen[p] = at
 			if !early {
-				o.returned(n, p, a.Received)
+				o.cameBack(n, p, a.Received)
 			}
 		}
 		return ""

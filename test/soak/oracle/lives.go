@@ -1,6 +1,9 @@
 package oracle
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // lease is what was seen of a member's Lease on the hub. That one renewal was seen means that it was made between two looks.
 type lease struct {
@@ -154,19 +157,26 @@ func (o *Oracle) Deaths(cluster string, now time.Time) (n int) {
 	return n
 }
 
-// gone and returned keep the figures, of names whose values do not change.
-func (o *Oracle) gone(n *name, p pair, at time.Time) {
+// Figures are how long dead members' endpoints took to go, and returned ones' to come back.
+func (o *Oracle) Figures() (gone, returned []time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.gone), slices.Clone(o.returned)
+}
+
+// wentAway and cameBack keep the figures, of names whose values do not change.
+func (o *Oracle) wentAway(n *name, p pair, at time.Time) {
 	delete(n.again, p)
 	if n.missing[p] {
 		return
 	}
 	n.missing[p] = true
 	if len(n.values[p.cluster]) == 2 {
-		o.Gone = append(o.Gone, at.Sub(o.leases[p.cluster].latest))
+		o.gone = append(o.gone, at.Sub(o.leases[p.cluster].latest))
 	}
 }
 
-func (o *Oracle) returned(n *name, p pair, at time.Time) {
+func (o *Oracle) cameBack(n *name, p pair, at time.Time) {
 	if !n.missing[p] {
 		return
 	}
@@ -178,6 +188,6 @@ func (o *Oracle) returned(n *name, p pair, at time.Time) {
 	delete(n.again, p)
 	l := o.leases[p.cluster]
 	if since := o.clear(p.member, p.cluster); len(n.values[p.cluster]) == 2 && !l.dead && !since.After(l.back) && l.wait(at) == 0 {
-		o.Returned = append(o.Returned, first.Sub(l.back))
+		o.returned = append(o.returned, first.Sub(l.back))
 	}
 }

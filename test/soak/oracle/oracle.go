@@ -45,8 +45,8 @@ type Oracle struct {
 	servers  map[string]*trouble // CoreDNS
 	leases   map[string]*lease
 	away     []span // of the hub's API server
-	Gone     []time.Duration
-	Returned []time.Duration
+	gone     []time.Duration
+	returned []time.Duration
 }
 
 // name is a Service under one name in all clusters.

@@ -177,8 +177,8 @@ func TestT1ReturnsAtAnyTime(t *testing.T) {
 		}
 		s.renew("a", back+1)
 		s.right(back+1.1, "c", "heads", "10.a", "10.b")
-		if len(s.Returned) != 1 {
-			t.Fatalf("back at %v: %v", back, s.Returned)
+		if len(s.returned) != 1 {
+			t.Fatalf("back at %v: %v", back, s.returned)
 		}
 	}
 }
@@ -207,8 +207,8 @@ func TestFiguresOfDeath(t *testing.T) {
 	s.right(155, "c", "heads", "10.b")
 	s.renew("a", 200)
 	s.right(203, "c", "heads", "10.a", "10.b")
-	if len(s.Gone) != 1 || s.Gone[0].Round(time.Second) != 55*time.Second || len(s.Returned) != 1 || s.Returned[0].Round(time.Second) != 3*time.Second {
-		t.Errorf("gone after %v, back after %v", s.Gone, s.Returned)
+	if len(s.gone) != 1 || s.gone[0].Round(time.Second) != 55*time.Second || len(s.returned) != 1 || s.returned[0].Round(time.Second) != 3*time.Second {
+		t.Errorf("gone after %v, back after %v", s.gone, s.returned)
 	}
 }
 
