@@ -27,7 +27,7 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 			vips = append(vips, h)
 		}
 	}
-	var errs []error
+	var writes []func() error
 	for _, c := range cidrs {
 		held := slices.Contains(c.Finalizers, clusterset.FinalizerVIPs)
 		if c.Labels[ipam.LabelVIPs] == "" && !held {
@@ -51,11 +51,13 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 		r.announce(c, moving)
 		switch {
 		case held && (c.DeletionTimestamp != nil && len(moving) == 0 || c.Labels[ipam.LabelVIPs] == ""):
-			errs = append(errs, r.finalize(ctx, c, false))
+			writes = append(writes, func() error { return r.finalize(ctx, c, false) })
 		case !held && c.DeletionTimestamp == nil: // before a VIP is in it: later would be too late
-			errs = append(errs, r.finalize(ctx, c, true))
+			writes = append(writes, func() error { return r.finalize(ctx, c, true) })
 		}
 	}
+	errs := make([]error, len(writes))
+	r.Together(len(writes), func(i int) { errs[i] = writes[i]() })
 	return errors.Join(errs...)
 }
 

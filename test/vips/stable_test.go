@@ -78,7 +78,7 @@ func TestI6TheVIPStays(t *testing.T) {
 			e.wantType(t, ns, mcsv1beta1.ClusterSetIP)
 			still("it was headless for a while")
 
-			in := []string{fmt.Sprintf("10.235.%d.0/28", i), fmt.Sprintf("fd00:235:%d::/124", i)} // one of a name that is going is not made again at once
+			in := []string{fmt.Sprintf("10.235.%d.0/28", i), fmt.Sprintf("fd00:235:%d::/124", i+1)} // one of a name that is going is not made again at once
 			e.mode(t, c.next, in...)
 			lose()
 			still("another mode")

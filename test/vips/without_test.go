@@ -92,6 +92,9 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 	e.export(t, ns, "shared", v4)
 	wantIn(t, e.wantVIPs(t, ns, "shared", v4), "10.96.0.0/16")
 	lift()
+	eventually(t, "the policy is gone", func() error {
+		return e.Create(t.Context(), cidr("forbidden", ipam.Shared, "10.251.1.0/28"), client.DryRunAll)
+	})
 	e.mode(t, ipam.ModeExclusive, "10.251.0.0/28")
 	e.export(t, ns, "again", v4)
 	wantIn(t, e.wantVIPs(t, ns, "again", v4), "10.251.0.0/28")

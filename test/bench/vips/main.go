@@ -138,7 +138,7 @@ func (s setting) run(ctx context.Context, b *strings.Builder, vips []int, rounds
 		requests := float64(w.requests.all()-writes) / float64(rounds)
 		fmt.Fprintf(b, "| %s | %s | %d | %s | %s | %s | %s | %s | %.2f | %d MiB | %s | %s |\n", s.mode, s.count(w), level,
 			at(took.whole, .5), at(took.whole, .99), at(took.whole, .999), at(took.reserve, .5), at(took.reserve, .999), requests, heap()>>20, at(took.ordinary, .5), at(took.ordinary, .999))
-		fmt.Fprintf(os.Stderr, "mode %s, %s ranges, %d VIPs: p99.9 %s\n", s.mode, s.count(w), level, at(took.whole, .999))
+		fmt.Fprintf(os.Stderr, "mode %s, %s ranges, %d VIPs: p99.9 %s; writes so far %s\n", s.mode, s.count(w), level, at(took.whole, .999), w.requests)
 		if last := at(took.whole, .999); last > bar {
 			slow = append(slow, fmt.Sprintf("mode %s, %s ranges, %d VIPs: %s", s.mode, s.count(w), level, last))
 		}

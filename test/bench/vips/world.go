@@ -81,6 +81,13 @@ func (c *counter) of(verb, resource string) int {
 	return c.n[verb+" "+resource]
 }
 
+// String is what was written so far.
+func (c *counter) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.n)
+}
+
 func (c *counter) all() int64 { return c.sum.Load() }
 
 type silent struct{}
