@@ -2,6 +2,7 @@ package vips
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -100,7 +101,8 @@ func (e *env) churn(ctx context.Context, t *testing.T, ns string, worker int) (m
 	return made
 }
 
-// killAtRandom ends the agent as a crash does, and starts it again, until ctx ends.
+// killAtRandom ends the agent as a crash does, and starts it again, until ctx ends. Each is ready before its time counts: on a busy machine
+// none would live long enough to do anything else.
 func (e *env) killAtRandom(ctx context.Context, t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed of the kills: %d", seed)
@@ -112,8 +114,9 @@ func (e *env) killAtRandom(ctx context.Context, t *testing.T) {
 		case <-time.After(time.Second + time.Duration(rng.IntN(4000))*time.Millisecond):
 		}
 		e.Agent.Kill()
-		if err := e.Agent.Start(t.Context()); err != nil {
+		if err := errors.Join(e.Agent.Start(t.Context()), e.Agent.UntilReady(t.Context())); err != nil {
 			t.Error(err)
+			return
 		}
 	}
 }
