@@ -185,7 +185,10 @@ func (r *Room) soon(f corev1.IPFamily) bool {
 		return false
 	}
 	coming := !r.last.seen || r.last.pools[f]
-	return r.growing || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
+	unready := slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool {
+		return one.Use != ipam.Ordinary && one.State == ipam.NotReady && familyOf(one.Prefix.Addr()) == f
+	})
+	return r.growing || unready || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
 // because adds to a refusal what keeps ranges from being made.

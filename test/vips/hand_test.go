@@ -45,6 +45,7 @@ func TestV3ARangeInUseIsSwapped(t *testing.T) {
 func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) {
 	before, after := "from-"+ns, "into-"+ns
 	e.create(t, cidr(before, use, first))
+	e.wantMetric(t, e.series("range_available", "range", first), nil)
 	families := v4
 	if netip.MustParsePrefix(first).Addr().Is6() {
 		families = v6
@@ -77,6 +78,7 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 	ns := e.namespace(t)
 	e.mode(t, ipam.ModePreferred)
 	e.create(t, cidr("drain", ipam.Shared, "10.223.0.0/28"))
+	e.wantMetric(t, e.series("range_available", "range", "10.223.0.0/28"), nil) // a range by hand is not waited for before it is seen
 	e.export(t, ns, "stays", v4)
 	vip := e.wantVIPs(t, ns, "stays", v4)[0]
 	wantIn(t, []netip.Addr{vip}, "10.223.0.0/28")

@@ -37,7 +37,7 @@ func (e *env) spoil(t *testing.T) {
 	}
 	e.mode(t, ipam.ModePreferred)
 	e.create(t, cidr("uncovered", ipam.Shared, uncovered))
-	e.wantFinalizer(t, "uncovered", true)
+	e.wantMetric(t, e.series("range_available", "range", uncovered), nil)
 	e.export(t, spoiled, "outside", v4)
 	spoils["outside"] = e.wantVIPs(t, spoiled, "outside", v4)[0]
 	wantIn(t, []netip.Addr{spoils["outside"]}, uncovered)
