@@ -73,7 +73,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		}
 		r := &reconciler{said: map[string]int64{}}
 		on := hub.WithObjects(c.hub...).Build()
-		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on)}
+		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on), Lapsed: func() bool { return false }}
 		if len(c.hub) > 0 {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
 		}
