@@ -4,10 +4,13 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestS2WhatABackupShowsIsNotTheOwnersLastWord, for as long as the owner may be expected to say it again; what it says then counts at once, and so
@@ -40,5 +43,21 @@ func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
 	m.behind(name, nil, now)
 	if len(m.shown) > 0 {
 		t.Errorf("what is gone is remembered: %v", m.shown)
+	}
+}
+
+// TestS2WhatIsBehindIsNotImported but looked at again; an imported slice is held as it is.
+func TestS2WhatIsBehindIsNotImported(t *testing.T) {
+	r := &reconciler{&kube.Env{Cluster: "b"}}
+	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: "u.c", CreationTimestamp: metav1.Unix(100, 0)}}
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "c", ServiceNamespace: "shop", ServiceName: "web", Revision: 10}
+	rec.Spec.AddressType = discoveryv1.AddressTypeIPv4
+	rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.3.0.1"}}
+	merged := &conflict.Merged{Names: map[string]map[string]string{"c": {}}}
+	for _, behind := range []bool{false, true} {
+		s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}, hubSeen: true, records: []*hubv1alpha1.EndpointRecord{rec}, behind: map[string]bool{"u.c": behind}}
+		if out, held := r.sources(s, nil, merged); (len(out) == 0) != behind || held != behind {
+			t.Errorf("behind %v: %d sources, held %v", behind, len(out), held)
+		}
 	}
 }
