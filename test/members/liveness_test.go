@@ -66,10 +66,8 @@ func (m *mortal) wantWeb(t *testing.T, in string, clusters ...string) {
 	m.members[in].wantEndpoints(t, m.ns, "web", want...)
 }
 
-// within is how long the endpoints of a dead member may stay after its last renewal: 65 s of the default's 60 (T1).
-func (m *mortal) within() time.Duration {
-	return time.Duration(m.lease.DurationSeconds+m.lease.GraceSeconds+m.lease.RenewSeconds)*time.Second + 5*time.Second
-}
+// within is how long the endpoints of a dead member may stay after its last renewal: 65 s with the default's 40 and 10 (T1).
+func (m *mortal) within() time.Duration { return m.patience() + 15*time.Second }
 
 // patience is how long they must stay.
 func (m *mortal) patience() time.Duration {
@@ -116,7 +114,7 @@ func TestT1ADeadMember(t *testing.T) {
 
 	a.Agent.Kill()
 	last := m.renewed(t, "a")
-	time.Sleep(time.Until(last.Add(m.within() / 3)))
+	time.Sleep(time.Until(last.Add(m.patience() / 2)))
 	b.Agent.Kill()
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
