@@ -21,18 +21,8 @@ type importer struct {
 // owner's word arrives.
 type memory struct {
 	mu    sync.Mutex
-	shown map[types.NamespacedName]map[string]word
+	shown map[types.NamespacedName]map[string]endpoints.Word
 }
-
-// word is the latest that an owner said of a record.
-type word struct {
-	created, revision int64
-	behind            time.Time // since when the hub has shown an earlier one
-}
-
-// patience with an owner whose record is behind its last word: it looks itself whether the hub has what it wrote (publish). An owner that has lost
-// its memory may have nothing more to say, so what the hub shows counts then.
-const patience = 45 * time.Second
 
 // behind takes in what the hub shows now, and tells which records are behind what it has shown. One that it does not show is forgotten.
 func (m *memory) behind(name types.NamespacedName, records []*hubv1alpha1.EndpointRecord, now time.Time) map[string]bool {
@@ -44,23 +34,12 @@ func (m *memory) behind(name types.NamespacedName, records []*hubv1alpha1.Endpoi
 		return nil
 	}
 	if m.shown == nil {
-		m.shown = map[types.NamespacedName]map[string]word{}
+		m.shown = map[types.NamespacedName]map[string]endpoints.Word{}
 	}
-	is, behind := make(map[string]word, len(records)), map[string]bool{}
+	is, behind := make(map[string]endpoints.Word, len(records)), map[string]bool{}
 	for _, rec := range records {
-		said := word{created: rec.CreationTimestamp.Unix(), revision: rec.Spec.Revision}
-		last := was[rec.Name]
-		src := endpoints.Source{Created: last.created}
-		src.Revision = last.revision
-		if src.Older(said.created, said.revision) {
-			if last.behind.IsZero() {
-				last.behind = now
-			}
-			if now.Sub(last.behind) < patience {
-				said, behind[rec.Name] = last, true
-			}
-		}
-		is[rec.Name] = said
+		word := was[rec.Name].Shown(rec.CreationTimestamp.Unix(), rec.Spec.Revision, now)
+		is[rec.Name], behind[rec.Name] = word, !word.Behind.IsZero()
 	}
 	m.shown[name] = is
 	return behind

@@ -10,6 +10,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -31,12 +32,12 @@ func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
 	show("the first time", false, 100, 10)
 	show("the next", false, 100, 12)
 	show("a backup's", true, 100, 10)
-	now = now.Add(patience / 2)
+	now = now.Add(endpoints.Patience / 2)
 	show("still", true, 100, 10)
 	show("the owner's, who has seen that", false, 100, 13)
 	show("the same again", false, 100, 13)
 	show("a backup's once more", true, 100, 10)
-	now = now.Add(patience)
+	now = now.Add(endpoints.Patience)
 	show("and for too long", false, 100, 10)
 	show("by which it is", false, 100, 10)
 	show("made anew, by a clock that went back", false, 200, 5)

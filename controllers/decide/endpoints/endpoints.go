@@ -165,11 +165,9 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
 }
 
-// Older tells whether a record says less than src: one that a restored hub shows again. A record that was created later on the hub, which
-// had lost it, is its owner's later word whatever its revision, which goes by the owner's clock; and so is a higher revision of one that
-// a backup brought back.
+// Older tells whether a record says less than src (Word.Older).
 func (src *Source) Older(created, revision int64) bool {
-	return created <= src.Created && revision <= src.Revision && (created < src.Created || revision < src.Revision)
+	return Word{Created: src.Created, Revision: src.Revision}.Older(created, revision)
 }
 
 // Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.
