@@ -92,7 +92,7 @@ func vips(was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.I
 // retire takes down what nobody exports any more (I2). The derived Service stays for the quarantine, so that an exporter that comes back
 // finds its VIP (DESIGN §5).
 func (r *reconciler) retire(ctx context.Context, s state) (reconcile.Result, error) {
-	if s.imp != nil && s.imp.Labels[derived.LabelManagedBy] == kube.Manager && s.imp.DeletionTimestamp == nil {
+	if s.imp != nil && s.imp.DeletionTimestamp == nil && imports.Ours(s.imp, kube.Manager, s.svc, s.slices) {
 		log.FromContext(ctx).Info("nobody exports this any more", "clusters", s.imp.Status.Clusters)
 		if err := kube.Gone(r.Local.Delete(ctx, s.imp, client.Preconditions{UID: &s.imp.UID})); err != nil {
 			return reconcile.Result{}, err

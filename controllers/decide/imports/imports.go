@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -83,6 +84,23 @@ func reserved(k string) bool {
 }
 
 func keys(m map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(m)), ",") }
+
+// Ours tells whether the agent made imp or has taken it over, so that it goes with its last export (I2). It says so itself; where a user
+// has removed that, a slice of imported that imp owns says so, or the derived Service svc (nil: none) whose VIP imp shows. Users'
+// imports, and those of another implementation, which may bear the same annotations, are none of these.
+func Ours(imp *mcsv1beta1.ServiceImport, manager string, svc *corev1.Service, imported []*discoveryv1.EndpointSlice) bool {
+	if imp.Labels[derived.LabelManagedBy] == manager {
+		return true
+	}
+	for _, slice := range imported {
+		for _, owner := range slice.OwnerReferences {
+			if imp.UID != "" && owner.UID == imp.UID {
+				return true
+			}
+		}
+	}
+	return svc != nil && derived.Is(svc, manager) && slices.ContainsFunc(imp.Spec.IPs, func(ip string) bool { return slices.Contains(svc.Spec.ClusterIPs, ip) })
+}
 
 // Spec is I3. ips are in the order of families.
 func Spec(m *conflict.Merged, families []corev1.IPFamily, ips []string) mcsv1beta1.ServiceImportSpec {
