@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -282,5 +283,34 @@ func TestIndexHoldsManyServices(t *testing.T) {
 	}
 	if serial, all := x.Snapshot(); len(all) != n || serial != n-1 {
 		t.Errorf("snapshot of %d Services, serial %d", len(all), serial)
+	}
+}
+
+// TestN6EachAddressOnce: of addresses of which many are the same, 0.0.0.0 among them, each stays where it stands first.
+func TestN6EachAddressOnce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		width, n := []int{4, 16}[rng.IntN(2)], rng.IntN(40)
+		var all strings.Builder
+		for range n {
+			addr := make([]byte, width)
+			addr[rng.IntN(width)] = byte(rng.IntN(3))
+			all.Write(addr)
+		}
+		end := rng.IntN(n+1) * width
+		var want strings.Builder
+		near, seen := 0, map[string]bool{}
+		for off := 0; off < all.Len(); off += width {
+			if addr := all.String()[off:][:width]; !seen[addr] {
+				seen[addr] = true
+				want.WriteString(addr)
+				if off < end {
+					near += width
+				}
+			}
+		}
+		if got, gotNear := once(all.String(), width, end); got != want.String() || gotNear != near {
+			t.Fatalf("once(%x, %d, %d) = %x, %d; want %x, %d", all.String(), width, end, got, gotNear, want.String(), near)
+		}
 	}
 }

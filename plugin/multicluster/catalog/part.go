@@ -64,7 +64,8 @@ type builder struct {
 	text   strings.Builder
 	hashes []uint32 // of the labels of hosts
 	ids    []uint32 // host of each endpoint
-	seen   []uint32 // open addressing by hash of address: in group, index of entry + 1; in distinct, where it stands + 1
+	seen   []uint32 // open addressing by hash of address: in group, index of entry + 1; in once, where it stands + 1, or itself if IPv4
+	zero   bool     // 0.0.0.0 is in seen
 	// What group works with: next4 and next6 count the octets of each host's addresses, then point to where its next address goes.
 	entries      []entry
 	next4, next6 []uint32
