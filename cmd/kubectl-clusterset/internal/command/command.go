@@ -44,7 +44,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kubectl-clusterset", Short: "Make a clusterset out of clusters, and look after it", Long: long, Version: version,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl clusterset"},
-		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
