@@ -16,7 +16,7 @@ import (
 )
 
 // Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival,
-// env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes and env.Probes.
+// env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
 	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone

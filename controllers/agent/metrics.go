@@ -19,7 +19,7 @@ type collector struct {
 	a                                        *Agent
 	member, fresh, rival, relisted           *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
-	sourceLive, sourceSeen                   *prometheus.Desc
+	sourceLive, sourceSeen, sourcesHeld      *prometheus.Desc
 	reached, unreached, withheld             *prometheus.Desc
 	probes, truncated                        *prometheus.Desc
 	tokenExpires, tokenLives                 *prometheus.Desc
@@ -43,6 +43,7 @@ func newCollector(a *Agent) *collector {
 		ip:           desc("vips", "Addresses of this cluster that ServiceImports have."),
 		sourceLive:   desc("source_live", "1 while another member renews its Lease, 0 while it counts as dead in this cluster.", "source"),
 		sourceSeen:   desc("source_seen_timestamp_seconds", "When that member's last renewal was seen, moved on by the time for which the hub was not seen.", "source"),
+		sourcesHeld:  desc("sources_held", "1 while most other members are silent together, and none of them counts as dead for it."),
 		reached:      desc("endpoints_reached", "Endpoints of another member that this one looks at and reaches.", "source"),
 		unreached:    desc("endpoints_unreached", "Endpoints of another member that this one looks at and does not reach, which is its vote.", "source"),
 		withheld:     desc("endpoints_withheld", "Endpoints of another member that this one looks at and that the members' votes withhold; keepLast may keep them ready all the same.", "source"),
@@ -56,7 +57,7 @@ func newCollector(a *Agent) *collector {
 // Describe is prometheus.Collector's.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen,
+		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.sourcesHeld,
 		c.reached, c.unreached, c.withheld, c.probes, c.truncated, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d

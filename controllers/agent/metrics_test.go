@@ -32,6 +32,7 @@ func observed(token string, local ...client.Object) *Agent {
 		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
 		Fresh: func() bool { return true }, Rival: func() bool { return false },
 		Probes: func() (p kube.Probes) { return p },
+		Held:   func() bool { return false },
 	}
 	a.ready.Store(true)
 	return a
@@ -124,7 +125,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		"member": 1, "hub_fresh": 1, "rival": 0, "hub_relists_total": 3,
 		"records/own": 1, "records/followed": 2, "records/held": 1,
 		"exports/ready": 2, "exports/not_ready": 1, "export_conflicts": 1,
-		"imports/ready": 2, "imports/not_ready": 1, "vips": 3,
+		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 0,
 	})
 }
 

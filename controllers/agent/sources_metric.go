@@ -18,6 +18,7 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 	if !c.list(ctx, &list, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}) {
 		return
 	}
+	c.gauge(ch, c.sourcesHeld, boolean(c.a.env.Held()))
 	for i := range list.Items {
 		lease := &list.Items[i]
 		if lease.Name != liveness.LeaseName(lease.Labels[liveness.LabelSource]) || lease.Spec.RenewTime == nil {

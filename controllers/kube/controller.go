@@ -63,6 +63,8 @@ type Env struct {
 	Votes func() (text string, known bool)
 	// Probes is the same in numbers.
 	Probes func() Probes
+	// Held tells that most other members are silent together, and that none of them counts as dead for it.
+	Held func() bool
 	// Dial opens a connection to an endpoint, for a probe.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 

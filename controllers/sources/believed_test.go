@@ -27,7 +27,7 @@ type set struct {
 	events     []string
 }
 
-func newSet(t *testing.T, hold bool, others ...string) *set {
+func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme} {
@@ -36,7 +36,7 @@ func newSet(t *testing.T, hold bool, others ...string) *set {
 		}
 	}
 	of := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
-	of.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, HoldMost: hold}
+	of.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: most}
 	hub, local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(of), fake.NewClientBuilder().WithScheme(scheme)
 	for _, id := range others {
 		hub = hub.WithObjects(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
@@ -101,11 +101,12 @@ func (s *set) dead(all []string) (out []string) {
 	return out
 }
 
-// TestT1MostSilentTogether expire by default, and are held by holdMost, over restarts, and for however long; it is told once.
+// TestT1MostSilentTogether are held, over restarts, and for however long, which is told once; by Expire they go.
 func TestT1MostSilentTogether(t *testing.T) {
-	for _, hold := range []bool{false, true} {
+	for _, most := range []hubv1alpha1.MostSilent{hubv1alpha1.MostSilentExpire, hubv1alpha1.MostSilentHold, ""} {
+		hold := most != hubv1alpha1.MostSilentExpire
 		all := []string{"a", "b", "c"}
-		s := newSet(t, hold, all...)
+		s := newSet(t, most, all...)
 		s.pass(time.Minute, all, all...)
 		s.pass(70*time.Second, all, "c")
 		s.restart()
@@ -115,7 +116,10 @@ func TestT1MostSilentTogether(t *testing.T) {
 			want = nil
 		}
 		if got := s.dead(all); !slices.Equal(got, want) {
-			t.Fatalf("holdMost %v: dead are %v, want %v", hold, got, want)
+			t.Fatalf("mostSilent %q: dead are %v, want %v", most, got, want)
+		}
+		if s.doubted.Load() != hold {
+			t.Fatalf("mostSilent %q: held is %v", most, s.doubted.Load())
 		}
 		if !hold {
 			continue
@@ -134,7 +138,7 @@ func TestT1MostSilentTogether(t *testing.T) {
 // TestT1AStartHoldsNobody: an agent that was away for long sees with its first look who has renewed since, and goes by that at once.
 func TestT1AStartHoldsNobody(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
-	s := newSet(t, true, all...)
+	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
 	s.pass(time.Minute, all, all...)
 	s.now = s.now.Add(time.Hour)
 	s.restart()

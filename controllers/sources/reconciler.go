@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -20,9 +21,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Controller is this room's entry in the list of controllers. Requests are cluster ids of other members.
+// Controller is this room's entry in the list of controllers. Requests are cluster ids of other members. It sets env.Held.
 func Controller(env *kube.Env) kube.Controller {
 	r := &reconciler{Env: env, sights: map[string]liveness.Sight{}}
+	env.Held = r.doubted.Load
 	return kube.Controller{
 		Name:     "sources",
 		NeedsHub: true,
@@ -44,7 +46,7 @@ type reconciler struct {
 	*kube.Env
 	mu      sync.Mutex
 	sights  map[string]liveness.Sight
-	doubted bool // the hub
+	doubted atomic.Bool // the hub
 }
 
 // ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at. The hub's namespace may hold
@@ -120,7 +122,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // believed is until when the hub is, by what it shows of all others; where it is never to be doubted, until then.
 func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, until time.Time, l liveness.Limits) (time.Time, error) {
-	if !spec.HoldMost {
+	if spec.MostSilent == hubv1alpha1.MostSilentExpire {
+		r.doubted.Store(false)
 		return until, nil
 	}
 	var kept, shown coordinationv1.LeaseList
@@ -152,12 +155,12 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 		}
 	}
 	at := l.Believed(until, heard)
-	if doubted := at.Before(until); doubted != r.doubted {
-		r.doubted = doubted
+	if doubted := at.Before(until); doubted != r.doubted.Load() {
+		r.doubted.Store(doubted)
 		log.FromContext(ctx).Info("whether most other members are silent together", "held", doubted, "since", at.UTC())
 		if doubted {
 			r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf(
-				"Most of %d other members have not renewed their Leases on the hub since %s or before: by the ClusterSet's spec.lease.holdMost none of them expires. Mend the hub's network, or evict who is gone for good.",
+				"Most of %d other members have not renewed their Leases on the hub since %s or before: while the ClusterSet's spec.lease.mostSilent is Hold, none of them expires. Mend the hub's network, evict who is gone for good, or set Expire.",
 				len(heard), at.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
 		}
 	}

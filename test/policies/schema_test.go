@@ -218,7 +218,7 @@ func TestClusterSetHasDefaults(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
 	must(t, e.admin.Create(t.Context(), set, client.DryRunAll))
 	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 22, IPv6Bits: 112}}, Lease: hubv1alpha1.LeaseSpec{
-		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove,
+		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: hubv1alpha1.MostSilentHold,
 	}}
 	if !equality.Semantic.DeepEqual(set.Spec, want) {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)

@@ -130,7 +130,7 @@ func newWorld(o Options) *World {
 		w.BreakHub(w.hub)
 	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "set"}}
-	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep, HoldMost: o.Seed%2 == 0}
+	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep, MostSilent: []hubv1alpha1.MostSilent{hubv1alpha1.MostSilentHold, hubv1alpha1.MostSilentExpire}[o.Seed%2]}
 	if o.Probe != nil {
 		set.Spec.Probe = &o.Probe.ProbeSpec
 	}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
@@ -202,7 +203,7 @@ func (s *stage) keeps(section string, m *member, since time.Time) {
 
 // twoLinksCut is B: who sees the hub goes by the policy, who does not keeps everything.
 func twoLinksCut(ctx context.Context, s *stage) error {
-	const section = "B. The links between the hub and a, and the hub and b, are cut; spec.lease.holdMost is not set, as by default"
+	const section = "B. The links between the hub and a, and the hub and b, are cut; spec.lease.mostSilent is Expire"
 	since := time.Now()
 	for _, m := range []*member{s.a, s.b} {
 		s.oracle.Trouble(oracle.Link(m.ID))
@@ -227,12 +228,12 @@ func twoLinksCut(ctx context.Context, s *stage) error {
 	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}))
 }
 
-// twoLinksHeld is B: most others silent together are rather the hub's fault, where the ClusterSet says so; nothing changes anywhere.
+// twoLinksHeld is B: most others silent together are rather the hub's fault, unless the ClusterSet says otherwise; nothing changes anywhere.
 func twoLinksHeld(ctx context.Context, s *stage) error {
-	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.holdMost is set"
+	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.mostSilent is Hold, as by default"
 	was := s.lease
 	held := was
-	held.HoldMost = true
+	held.MostSilent = hubv1alpha1.MostSilentHold
 	if err := s.setLease(ctx, held); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Believed is until when the hub is believed, where it is to be doubted if most other members fall silent together (ClusterSet,
-// spec.lease.holdMost): until more than half of them, and two at least, have missed two renewals. heard is when each of them that is not
+// spec.lease.mostSilent): until more than half of them, and two at least, have missed two renewals. heard is when each of them that is not
 // dead was last heard of, up to seen. Time that is not believed is blindness like any other, so that whoever comes back first leaves the
 // rest the time that they had.
 func (l Limits) Believed(seen time.Time, heard []time.Time) time.Time {

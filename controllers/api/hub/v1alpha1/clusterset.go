@@ -138,11 +138,22 @@ type LeaseSpec struct {
 	// keepLast keeps the endpoints of dead members for ports that no living one serves: expiry alone takes none to zero.
 	// +optional
 	KeepLast bool `json:"keepLast,omitempty"`
-	// holdMost lets nobody expire while more than half of the other members, and two at least, are silent together: that is taken for the
-	// hub's fault, or its network's, and not for so many deaths.
+	// mostSilent is what becomes of other members while more than half of them, and two at least, are silent together. Hold takes that for
+	// the hub's fault, or its network's: nobody counts as dead by it. Expire takes it for so many deaths.
 	// +optional
-	HoldMost bool `json:"holdMost,omitempty"`
+	// +kubebuilder:validation:Enum=Hold;Expire
+	// +kubebuilder:default=Hold
+	MostSilent MostSilent `json:"mostSilent,omitempty"`
 }
+
+// MostSilent says what becomes of members most of which are silent together.
+type MostSilent string
+
+// They are held, which an empty value means, too; they expire, each by itself.
+const (
+	MostSilentHold   MostSilent = "Hold"
+	MostSilentExpire MostSilent = "Expire"
+)
 
 // ExpiryPolicy says what becomes of a dead member's endpoints.
 type ExpiryPolicy string
