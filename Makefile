@@ -28,6 +28,10 @@ lab-down: ## end what KEEP=1 make demo left running
 test: build ## unit tests, laboratory, integration tests, with -race; the first failure stands last
 	test/run
 
+.PHONY: test-slow
+test-slow: build ## what waits for members to die, to be evicted and to come again, on real control planes
+	test/run slow
+
 .PHONY: long
 long: build ## ranges of VIPs in each mode, a token over its lifetimes, a minute of soak, on real control planes
 	test/run -timeout 40m ./test/vips/... ./test/credentials/... ./test/soak/...
