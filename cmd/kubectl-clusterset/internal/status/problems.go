@@ -64,10 +64,28 @@ func hubProblems(h *Hub, add adder) {
 	if quiet {
 		add("hub", "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub", "no member has a condition: clusterset-controller hub does not run")
 	}
+	silentProblem(h, add)
 	for i := range h.Leases {
 		if _, ahead, ok := clock.Renewed(&h.Leases[i]); ok && ahead.Abs() > tolerance && !clock.Expired(&h.Leases[i], h.Now) {
 			add(h.Leases[i].Name, "set that cluster's clock: the age of its exports decides conflicts", "its clock is %v %s the hub's", ahead.Abs(), direction(ahead))
 		}
+	}
+}
+
+// silentProblem tells what those that live make of it that most members are silent, if they fell silent together (decision 0013).
+func silentProblem(h *Hub, add adder) {
+	members, silent := 0, 0
+	for i := range h.Profiles {
+		if lease := h.lease(h.Profiles[i].Name); lease != nil {
+			members++
+			if clock.Expired(lease, h.Now) {
+				silent++
+			}
+		}
+	}
+	if silent >= 2 && 2*silent > members-1 && (len(h.Sets) != 1 || h.Sets[0].Spec.Lease.MostSilent != hubv1alpha1.MostSilentExpire) {
+		add("hub", "mend the hub's network; if they are gone for good: kubectl clusterset leave NAME --evict, or the ClusterSet's spec.lease.mostSilent: Expire",
+			"%d of %d members are not seen: if they fell silent together, those that are seen keep their endpoints", silent, members)
 	}
 }
 

@@ -95,6 +95,31 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	}
 }
 
+// TestT1WhoIsHeldIsToldOnlyWhereTheyAre: one silent member of two or three expires, and so do all by spec.lease.mostSilent Expire.
+func TestT1WhoIsHeldIsToldOnlyWhereTheyAre(t *testing.T) {
+	long := 10 * time.Minute
+	for name, change := range map[string]func(*status.Hub){
+		"one of two": func(h *status.Hub) { h.Leases = []coordinationv1.Lease{lease("east", 0, 0), lease("west", long, 0)} },
+		"one of three": func(h *status.Hub) {
+			h.Profiles = append(h.Profiles, profile("north"))
+			h.Leases = []coordinationv1.Lease{lease("east", 0, 0), lease("north", 0, 0), lease("west", long, 0)}
+		},
+		"Expire": func(h *status.Hub) {
+			h.Profiles = append(h.Profiles, profile("north"))
+			h.Leases = []coordinationv1.Lease{lease("east", 0, 0), lease("north", long, 0), lease("west", long, 0)}
+			h.Sets[0].Spec.Lease.MostSilent = hubv1alpha1.MostSilentExpire
+		},
+	} {
+		f := sound()
+		change(f.Hub)
+		for _, p := range status.Tell(f).Problems {
+			if strings.Contains(p.What, "together") {
+				t.Errorf("%s: %s", name, p.What)
+			}
+		}
+	}
+}
+
 // pooled has pools in the clusterset, a block in east, and west tell of its pods.
 func pooled(pools ...string) func(*status.Facts) {
 	return func(f *status.Facts) {
@@ -169,6 +194,10 @@ func TestProblemsComeFirst(t *testing.T) {
 			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False", Message: "these do not reach it: b"}}
 		}, "of cluster west are withheld here: these do not reach it: b"},
+		{"most members are silent", "hub", func(f *status.Facts) {
+			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
+			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0), lease("west", 10*time.Minute, 0)}
+		}, "2 of 3 members are not seen: if they fell silent together, those that are seen keep their endpoints"},
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
