@@ -46,6 +46,7 @@ type reconciler struct {
 	*kube.Env
 	mu      sync.Mutex
 	sights  map[string]liveness.Sight
+	crowd   liveness.Crowd
 	doubted atomic.Bool // the hub
 }
 
@@ -127,10 +128,10 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 		return until, nil
 	}
 	var kept, shown coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &kept, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
+	if err := r.Local.List(ctx, &kept, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
 		return until, err
 	}
-	if err := r.Hub().List(ctx, &shown, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Hub().List(ctx, &shown, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return until, err
 	}
 	renewals := map[string]time.Time{}
@@ -139,29 +140,23 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var heard []time.Time
+	others := map[string]liveness.Sight{}
 	for i := range kept.Items {
 		cluster := kept.Items[i].Labels[liveness.LabelSource]
 		s, ok := r.sights[cluster]
 		if !ok {
 			s = remember(&kept.Items[i])
 		}
-		switch {
-		case s.Dead:
-		case renewals[cluster].After(s.Renewal):
-			heard = append(heard, until)
-		default:
-			heard = append(heard, s.At)
-		}
+		others[cluster] = s
 	}
-	at := l.Believed(until, heard)
+	at := r.crowd.Believed(until, others, renewals, l)
 	if doubted := at.Before(until); doubted != r.doubted.Load() {
 		r.doubted.Store(doubted)
 		log.FromContext(ctx).Info("whether most other members are silent together", "held", doubted, "since", at.UTC())
 		if doubted {
 			r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf(
 				"Most of %d other members have not renewed their Leases on the hub since %s or before: while the ClusterSet's spec.lease.mostSilent is Hold, none of them expires. Mend the hub's network, evict who is gone for good, or set Expire.",
-				len(heard), at.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
+				len(others), at.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
 		}
 	}
 	return at, nil

@@ -5,17 +5,50 @@ import (
 	"time"
 )
 
-// Believed is until when the hub is believed, where it is to be doubted if most other members fall silent together (ClusterSet,
-// spec.lease.mostSilent): until more than half of them, and two at least, have missed two renewals. heard is when each of them that is not
-// dead was last heard of, up to seen. Time that is not believed is blindness like any other, so that whoever comes back first leaves the
-// rest the time that they had.
-func (l Limits) Believed(seen time.Time, heard []time.Time) time.Time {
-	most := max(2, len(heard)/2+1)
-	if len(heard) < most {
-		return seen
+// Crowd is when the other members were last heard of, by a clock that runs while the hub is seen, whether it is believed or not: by the
+// clock of their Sights, which stands still in doubt, doubt would prolong itself. A Crowd that is zero has heard of nobody.
+type Crowd struct {
+	until time.Time
+	heard map[string]heard
+}
+
+type heard struct{ renewal, at time.Time }
+
+// Believed is until when the hub is believed, which was seen until then, where it is to be doubted if most other members fall silent together
+// (ClusterSet, spec.lease.mostSilent): until more than half of those that are not dead, and two at least, have missed two renewals. Of each of
+// them sights has what was seen so far, and renewals the one that the hub shows now. Time that is not believed is blindness like any other, so
+// that whoever comes back first leaves the rest the time that they had.
+func (c *Crowd) Believed(until time.Time, sights map[string]Sight, renewals map[string]time.Time, l Limits) time.Time {
+	blind := until.Sub(c.until)
+	if c.until.IsZero() || blind >= 0 && blind <= 2*l.Renew {
+		blind = 0
 	}
-	if since := slices.SortedFunc(slices.Values(heard), time.Time.Compare)[most-1].Add(2 * l.Renew); since.Before(seen) {
+	now, living := make(map[string]heard, len(sights)), make([]time.Time, 0, len(sights))
+	for id, s := range sights {
+		h, known := c.heard[id]
+		switch {
+		case known:
+			h.at = h.at.Add(blind)
+		case s.Checked.IsZero():
+			h = heard{at: until}
+		default: // of an earlier process, which had looked until then
+			h = heard{s.Renewal, until.Add(s.At.Sub(s.Checked))}
+		}
+		if renewals[id].After(h.renewal) {
+			h = heard{renewals[id], until}
+		}
+		if now[id] = h; !s.Dead {
+			living = append(living, h.at)
+		}
+	}
+	c.until, c.heard = until, now
+	most := max(2, len(living)/2+1)
+	if len(living) < most {
+		return until
+	}
+	slices.SortFunc(living, time.Time.Compare)
+	if since := living[most-1].Add(2 * l.Renew); since.Before(until) {
 		return since
 	}
-	return seen
+	return until
 }

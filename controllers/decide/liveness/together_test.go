@@ -1,6 +1,8 @@
 package liveness
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -23,96 +25,170 @@ func TestBelieved(t *testing.T) {
 		{"three of four", []int{45, 30, 48, 3}, 10},
 		{"at the second renewal", []int{20, 20}, 0},
 	} {
-		var heard []time.Time
-		for _, s := range c.silent {
-			heard = append(heard, now.Add(-time.Duration(s)*time.Second))
+		crowd, sights := Crowd{until: now, heard: map[string]heard{}}, map[string]Sight{}
+		for i, s := range c.silent {
+			id, at := string(rune('a'+i)), now.Add(-time.Duration(s)*time.Second)
+			crowd.heard[id], sights[id] = heard{at: at}, Sight{At: at, Checked: now}
 		}
-		if got := now.Sub(limits.Believed(now, heard)); got != time.Duration(c.want)*time.Second {
+		if got := now.Sub(crowd.Believed(now, sights, nil, limits)); got != time.Duration(c.want)*time.Second {
 			t.Errorf("%s: %v of doubt, want %d s", c.name, got, c.want)
 		}
 	}
 }
 
-// couple is two others, of which each lives or not; both are looked at with each own renewal.
-type couple struct {
+// others are members, of which each lives or not; they renew one after the other, and are looked at with every renewal, their own or not.
+type others struct {
 	now    time.Time
-	sights [2]Sight
-	n      [2]int
+	crowd  Crowd
+	sights map[string]Sight
+	n      map[string]int
 }
 
-func (c *couple) see(d time.Duration, lives ...bool) {
-	for end := c.now.Add(d); c.now.Before(end); {
-		c.now = c.now.Add(limits.Renew)
-		for i, l := range lives {
-			if l {
-				c.n[i]++
+func begin(ids ...string) *others {
+	o := &others{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), sights: map[string]Sight{}, n: map[string]int{}}
+	for _, id := range ids {
+		o.sights[id] = Sight{}
+	}
+	o.see(time.Minute, ids...)
+	return o
+}
+
+func (o *others) see(d time.Duration, live ...string) {
+	ids := slices.Sorted(maps.Keys(o.sights))
+	for end := o.now.Add(d); o.now.Before(end); {
+		for _, id := range ids {
+			o.now = o.now.Add(limits.Renew / time.Duration(len(ids)))
+			if slices.Contains(live, id) {
+				o.n[id]++
 			}
-		}
-		for i := range c.sights {
-			var heard []time.Time
-			for j, s := range c.sights {
-				switch {
-				case s.Dead:
-				case written(c.n[j]).After(s.Renewal):
-					heard = append(heard, c.now)
-				default:
-					heard = append(heard, s.At)
-				}
-			}
-			c.sights[i] = c.sights[i].Look(limits.Believed(c.now, heard), written(c.n[i]), limits)
+			o.look(o.now)
 		}
 	}
+}
+
+// look is one at all, of which the hub was seen until then.
+func (o *others) look(until time.Time) {
+	renewals := map[string]time.Time{}
+	for id, n := range o.n {
+		renewals[id] = written(n)
+	}
+	for id, s := range o.sights {
+		o.sights[id] = s.Look(o.crowd.Believed(until, o.sights, renewals, limits), renewals[id], limits)
+	}
+}
+
+func (o *others) dead() (ids []string) {
+	for id, s := range o.sights {
+		if s.Dead {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // TestWhoFallsSilentTogetherIsHeld for however long that is; whoever returns leaves the other the time that it had, and no more; and who
 // falls silent alone is dead at its time, beside one that is dead already.
 func TestWhoFallsSilentTogetherIsHeld(t *testing.T) {
-	begin := func() *couple {
-		c := &couple{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-		c.see(time.Minute, true, true)
-		return c
+	o := begin("a", "b")
+	dead := func(what string, want ...string) {
+		t.Helper()
+		if got := o.dead(); !slices.Equal(got, want) {
+			t.Fatalf("%s: dead are %v, want %v", what, got, want)
+		}
 	}
-	c := begin()
-	c.see(time.Hour, false, false)
-	if c.sights[0].Dead || c.sights[1].Dead {
-		t.Fatal("dead together")
-	}
-	c.see(10*time.Second, true, false)
-	if c.sights[0].Dead || c.sights[1].Dead {
-		t.Fatal("dead when the other returned")
-	}
-	c.see(20*time.Second, true, false)
-	if c.sights[1].Dead {
-		t.Fatal("what it had left is over too early")
-	}
-	c.see(20*time.Second, true, false)
-	if c.sights[0].Dead || !c.sights[1].Dead {
-		t.Fatalf("dead: %v and %v, want only the one that stays away", c.sights[0].Dead, c.sights[1].Dead)
-	}
-	c.see(60*time.Second, false, false)
-	if !c.sights[0].Dead {
-		t.Fatal("one dies beside a dead one, and is held")
-	}
-	c = begin()
-	c.see(60*time.Second, false, true)
-	if !c.sights[0].Dead || c.sights[1].Dead {
-		t.Fatal("one that dies alone is held")
+	o.see(time.Hour)
+	dead("together")
+	o.see(10*time.Second, "a")
+	dead("when the other returned")
+	o.see(20*time.Second, "a")
+	dead("before what it had left was over")
+	o.see(20*time.Second, "a")
+	dead("the one that stays away", "b")
+	o.see(time.Minute)
+	dead("beside a dead one", "a", "b")
+	o = begin("a", "b")
+	o.see(time.Minute, "b")
+	dead("alone", "a")
+}
+
+// TestWhoReturnsIsHeldNoMore, after any time, all at once or one after the other; then one that dies is dead at its time.
+func TestWhoReturnsIsHeldNoMore(t *testing.T) {
+	for n := 2; n <= 6; n++ {
+		ids := []string{"a", "b", "c", "d", "e", "f"}[:n]
+		o := begin(ids...)
+		o.see(10 * time.Minute)
+		for i := range ids {
+			o.see(limits.Renew, ids[:i+1]...)
+		}
+		o.see(time.Minute, ids...)
+		if got := o.dead(); len(got) > 0 {
+			t.Fatalf("of %d, %v are dead after the return", n, got)
+		}
+		for id, s := range o.sights {
+			if o.now.Sub(s.At) > limits.Renew || s.Checked != o.now {
+				t.Errorf("of %d, %s is heard of at %v, looked at until %v, now is %v", n, id, s.At, s.Checked, o.now)
+			}
+		}
+		o.see(limits.Dead+limits.Renew, ids[1:]...)
+		if got := o.dead(); !slices.Equal(got, ids[:1]) {
+			t.Errorf("of %d, %v are dead, want a, which died alone", n, got)
+		}
 	}
 }
 
-// TestWhoReturnsTogetherIsHeldNoMore, after any time.
-func TestWhoReturnsTogetherIsHeldNoMore(t *testing.T) {
-	c := &couple{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	c.see(time.Minute, true, true)
-	c.see(10*time.Minute, false, false)
-	for range 30 {
-		if c.see(limits.Renew, true, true); c.sights[0].Dead || c.sights[1].Dead {
-			t.Fatal("dead after the return")
+// TestOwnBlindnessIsNoSilence: after an hour in which the hub was not seen, it shows the others' renewals before the own one; nobody is
+// held for that hour, and who dies afterwards does at its time.
+func TestOwnBlindnessIsNoSilence(t *testing.T) {
+	for n := 2; n <= 6; n++ {
+		ids := []string{"a", "b", "c", "d", "e", "f"}[:n]
+		o := begin(ids...)
+		seen := o.now
+		o.now = o.now.Add(time.Hour)
+		for _, id := range ids {
+			o.n[id] += 360
+			o.look(seen)
+		}
+		if at := o.crowd.Believed(o.now, o.sights, nil, limits); at != o.now {
+			t.Errorf("of %d: the hub is believed until %v, and was seen until %v", n, at, o.now)
+		}
+		o.see(20*time.Second, ids...)
+		o.see(limits.Dead+limits.Renew, ids[1:]...)
+		if got := o.dead(); !slices.Equal(got, ids[:1]) {
+			t.Errorf("of %d, %v are dead, want a, which died alone", n, got)
 		}
 	}
-	for i, s := range c.sights {
-		if s.At != c.now || s.Checked != c.now {
-			t.Errorf("%d is heard of at %v, looked at until %v, now is %v", i, s.At, s.Checked, c.now)
+}
+
+// TestAStartIsNoDoubt: an agent that was away for an hour, and comes back with the hub, goes on with the silences that it kept.
+func TestAStartIsNoDoubt(t *testing.T) {
+	o := begin("a", "b", "c")
+	o.crowd, o.now = Crowd{}, o.now.Add(time.Hour)
+	if at := o.crowd.Believed(o.now, o.sights, nil, limits); at != o.now {
+		t.Errorf("the hub is believed until %v, and was seen until %v", at, o.now)
+	}
+	o.see(10 * time.Minute)
+	if got := o.dead(); len(got) > 0 {
+		t.Errorf("%v are dead, which were silent together", got)
+	}
+}
+
+// TestWhoIsHeldStaysSoWhileOthersLeave: of four others two are silent, which is no more than half; one leaves, and it is.
+func TestWhoIsHeldStaysSoWhileOthersLeave(t *testing.T) {
+	o := begin("a", "b", "c", "d")
+	o.see(40*time.Second, "c", "d")
+	delete(o.sights, "d")
+	o.see(10*time.Minute, "c")
+	if got := o.dead(); len(got) > 0 {
+		t.Errorf("%v are dead", got)
+	}
+	for id, s := range o.sights {
+		if id != "c" && s.Checked.Sub(s.At) > limits.Dead {
+			t.Errorf("%s is silent for %v", id, s.Checked.Sub(s.At))
 		}
+	}
+	o.see(time.Minute, "b", "c")
+	if got := o.dead(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("dead are %v, want a, which stays away alone", got)
 	}
 }
