@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -200,14 +201,17 @@ func (a *Agent) run(ctx context.Context) error {
 			}
 		}
 	}
-	go a.option(ctx)
+	go a.option(ctx, maps.Clone(a.started)) // those that need the hub come beside it
 	a.ready.Store(true)
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
 
 	for first := true; ; first = false {
 		if <-link.done; link.err != nil {
-			return nil // only the end of ctx gets here
+			if ctx.Err() != nil {
+				return nil
+			}
+			return link.err
 		}
 		if err := a.attach(link.hub.GetCache(), first); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -73,14 +74,16 @@ func (a *Agent) look(ctx context.Context) error {
 	})
 }
 
-// option adds the watches of optional kinds, each as soon as it is served.
-func (a *Agent) option(ctx context.Context) {
+// option adds to the controllers the watches of optional kinds, each as soon as it is served.
+func (a *Agent) option(ctx context.Context, to map[string]controller.Controller) {
 	kinds := optionalKinds()
 	for {
 		var left []kind
 		for _, k := range kinds {
-			if err := a.optional(ctx, k); err != nil {
-				a.options.set(k.item, err)
+			if err := a.optional(ctx, k, to); err != nil {
+				if absent(err) { // else what was known of it stands
+					a.options.set(k.item, err)
+				}
 				left = append(left, k)
 			}
 		}
@@ -95,7 +98,7 @@ func (a *Agent) option(ctx context.Context) {
 	}
 }
 
-func (a *Agent) optional(ctx context.Context, k kind) error {
+func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.Controller) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	if err := served(ctx, a.mgr.GetAPIReader(), []kind{k}); err != nil {
@@ -110,7 +113,7 @@ func (a *Agent) optional(ctx context.Context, k kind) error {
 			if !w.Optional || fmt.Sprintf("%T", w.Object) != fmt.Sprintf("%T", k.item) {
 				continue
 			}
-			if err := a.started[c.Name].Watch(source.Kind(a.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+			if err := to[c.Name].Watch(source.Kind(a.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
 				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 			}
 		}

@@ -242,7 +242,11 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	over, err := r.judge(q, grant, err)
 	r.mu.Unlock()
 	if partial {
-		_, failed := r.reclaim(ctx, q.Service, grant.Addresses, 0)
+		age, told := ipam.Grace, apierrors.APIStatus(nil)
+		if errors.As(cause, &told) && !apierrors.IsTimeout(cause) && !apierrors.IsServerTimeout(cause) {
+			age = 0 // else the Service may come yet, and its addresses are its own
+		}
+		_, failed := r.reclaim(ctx, q.Service, grant.Addresses, age)
 		err = join(err, failed)
 	}
 	if len(over) > 0 {

@@ -53,8 +53,9 @@ func Controller(env *kube.Env) kube.Controller {
 type reconciler struct {
 	*kube.Env
 
-	mu   sync.Mutex
-	said map[string]int64 // the highest revision of each own EndpointRecord that the hub has shown or taken
+	mu    sync.Mutex
+	said  map[string]int64 // the highest revision of each own EndpointRecord that the hub has shown or taken
+	still time.Time        // since when nothing may be said
 }
 
 // overtaken takes note of a revision that the hub shows, and tells the highest one if that is higher: a restored hub shows an older one,
@@ -96,13 +97,24 @@ type state struct {
 	wrote     bool                                   // something of it, in this pass
 }
 
+// patience is how long a name waits for the first own renewal to be seen, before which nothing is said: a moment, mostly; where the hub
+// takes no renewal, thousands of names ask ever less often.
+func (r *reconciler) patience() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.still.IsZero() {
+		r.still = r.Now()
+	}
+	return min(max(r.Now().Sub(r.still)/4, 200*time.Millisecond), 2*time.Second)
+}
+
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if r.Rival() {
 		return reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 	}
-	if r.Still() { // for a moment, mostly: until the first own renewal is seen
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	if r.Still() {
+		return reconcile.Result{RequeueAfter: r.patience()}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {

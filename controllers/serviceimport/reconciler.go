@@ -54,8 +54,12 @@ type reconciler struct {
 // Reconcile is one pass over one name.
 func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s, err := r.gather(ctx, req.NamespacedName)
-	if err != nil || !s.namespace {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !s.namespace {
+		r.forget(s.name)
+		return reconcile.Result{}, nil
 	}
 	if s.hubSeen {
 		s.behind = r.behind(s.name, s.records, r.Now())

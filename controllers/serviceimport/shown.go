@@ -44,3 +44,10 @@ func (m *memory) behind(name types.NamespacedName, records []*hubv1alpha1.Endpoi
 	m.shown[name] = is
 	return behind
 }
+
+// forget drops a name whose namespace is gone.
+func (m *memory) forget(name types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.shown, name)
+}
