@@ -23,7 +23,7 @@ import (
 )
 
 // byDefault is what a ClusterSet has where nobody says otherwise.
-var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: hubv1alpha1.MostSilentExpire}
+var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 
 func main() {
 	duration := flag.Duration("duration", time.Hour, "of the random faults, beside which the scenarios are played")

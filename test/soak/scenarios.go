@@ -204,6 +204,15 @@ func (s *stage) keeps(section string, m *member, since time.Time) {
 // twoLinksCut is B: who sees the hub goes by the policy, who does not keeps everything.
 func twoLinksCut(ctx context.Context, s *stage) error {
 	const section = "B. The links between the hub and a, and the hub and b, are cut; spec.lease.mostSilent is Expire"
+	was := s.lease
+	expire := was
+	expire.MostSilent = hubv1alpha1.MostSilentExpire
+	if err := s.setLease(ctx, expire); err != nil {
+		return err
+	}
+	if _, err := s.settle(ctx, time.Now(), time.Minute); err != nil {
+		return err
+	}
 	since := time.Now()
 	for _, m := range []*member{s.a, s.b} {
 		s.oracle.Trouble(oracle.Link(m.ID))
@@ -225,21 +234,12 @@ func twoLinksCut(ctx context.Context, s *stage) error {
 		m.ToHub.Restore()
 		s.oracle.Healed(oracle.Link(m.ID), restored)
 	}
-	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}))
+	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}), s.setLease(ctx, was))
 }
 
 // twoLinksHeld is B: most others silent together are rather the hub's fault, unless the ClusterSet says otherwise; nothing changes anywhere.
 func twoLinksHeld(ctx context.Context, s *stage) error {
 	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.mostSilent is Hold, as by default"
-	was := s.lease
-	held := was
-	held.MostSilent = hubv1alpha1.MostSilentHold
-	if err := s.setLease(ctx, held); err != nil {
-		return err
-	}
-	if _, err := s.settle(ctx, time.Now(), time.Minute); err != nil {
-		return err
-	}
 	since := time.Now()
 	cut := []string{oracle.Link(s.a.ID), oracle.Link(s.b.ID), oracle.Link(s.c.ID)} // c's is whole: what c makes of it is for the timeline
 	for _, in := range cut {
@@ -262,7 +262,7 @@ func twoLinksHeld(ctx context.Context, s *stage) error {
 	for _, m := range s.members {
 		s.keeps(section, m, since)
 	}
-	return s.setLease(ctx, was)
+	return nil
 }
 
 // allLinks is B: a hub that nobody sees is nobody's death, neither while it is away nor afterwards.

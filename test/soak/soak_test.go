@@ -36,7 +36,7 @@ func TestSoak(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w, err := begin(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: hubv1alpha1.MostSilentExpire}, seed, tape)
+	w, err := begin(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}, seed, tape)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 func bounds(l hubv1alpha1.LeaseSpec) oracle.Bounds {
 	second := func(n int32) time.Duration { return time.Duration(n) * time.Second }
 	dead := second(l.DurationSeconds + l.GraceSeconds)
-	return oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 15*time.Second, Converge: time.Minute}
+	return oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 15*time.Second, Converge: time.Minute, Hold: l.MostSilent != hubv1alpha1.MostSilentExpire}
 }
 
 func (w *world) setLease(ctx context.Context, l hubv1alpha1.LeaseSpec) error {

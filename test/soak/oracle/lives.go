@@ -11,6 +11,7 @@ type lease struct {
 	dead             bool
 	back             time.Time // the first renewal after the last death
 	deaths           []time.Time
+	quiet            time.Time // when it was last heard of after it had missed a renewal
 }
 
 // look is how much later a renewal may be seen by who tells the oracle than by a member, on a busy machine.
@@ -39,7 +40,15 @@ func (o *Oracle) Renewed(cluster string, before, at time.Time) {
 	if l.dead {
 		l.dead, l.back = false, before
 	}
+	if o.misses(l, at) {
+		l.quiet = at
+	}
 	l.earliest, l.latest = before, at
+}
+
+// misses tells whether a renewal is overdue, so that it may be one of those that are silent together.
+func (o *Oracle) misses(l *lease, now time.Time) bool {
+	return !l.earliest.IsZero() && now.Sub(l.earliest) > o.bounds.Renew*3/2
 }
 
 // HubAway is called when the hub's API server is ended.
@@ -128,6 +137,17 @@ func (o *Oracle) mustBeGone(p pair, now time.Time) bool {
 	for _, what := range []*trouble{o.trouble[p.member], o.trouble[Link(p.member)], o.trouble[Hub], o.servers[p.member]} {
 		if t := what.clear(); t.After(since) {
 			since = t
+		}
+	}
+	for id, other := range o.leases {
+		if !o.bounds.Hold || id == p.member || id == p.cluster {
+			continue
+		}
+		if o.misses(other, now) {
+			return false
+		}
+		if other.quiet.After(since) {
+			since = other.quiet
 		}
 	}
 	return now.Sub(since) > o.bounds.Gone

@@ -25,6 +25,7 @@ type Bounds struct {
 	Renew    time.Duration // from one Lease renewal to the next
 	Dead     time.Duration // silence after which endpoints may go
 	Gone     time.Duration // silence after which they must have gone
+	Hold     bool          // nobody goes while most are silent together
 	Converge time.Duration // for everything to follow, once all is in order
 }
 

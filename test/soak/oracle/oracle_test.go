@@ -305,3 +305,21 @@ func TestBehind(t *testing.T) {
 		t.Error(b)
 	}
 }
+
+// TestT1WhoIsHeldNeedNotGo: b is silent beside a, so c may keep a's endpoints; b alone is heard again, and a's must go at their time. Where
+// nobody is held they must at once.
+func TestT1WhoIsHeldNeedNotGo(t *testing.T) {
+	for _, hold := range []bool{true, false} {
+		s := told(t)
+		s.bounds.Hold = hold
+		s.alive(10, 200, "c")
+		if hold {
+			s.right(200, "c", "heads", "10.a", "10.b")
+		} else {
+			s.wrong("not heard of", 200, "c", "heads", "10.a", "10.b")
+		}
+		s.alive(210, 300, "b", "c")
+		s.wrong("not heard of", 300, "c", "heads", "10.a", "10.b")
+		s.right(301, "c", "heads", "10.b")
+	}
+}
