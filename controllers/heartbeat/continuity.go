@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,10 +61,26 @@ func (h *Heartbeat) succeeds(ctx context.Context, there *coordinationv1.Lease) (
 // keep leaves which version of the Lease the last renewal made. One that is not left costs the next start its time, and nothing else.
 func (h *Heartbeat) keep(ctx context.Context, there *coordinationv1.Lease) {
 	err := h.leave(ctx, there)
-	if err != nil && !h.unkept {
+	if err != nil && h.unkept == nil {
 		log.FromContext(ctx).Info("which renewal was the last one cannot be kept in this cluster: an agent that starts now publishes nothing for two renewals", "reason", err.Error())
 	}
-	h.unkept = err != nil
+	if h.unkept = nil; err != nil {
+		h.unkept = there
+	}
+}
+
+// again is when there is more to do: at the next renewal; sooner while the last one is not kept, since an agent that starts meanwhile finds
+// the hub otherwise than this cluster remembers it, and says everything anew.
+func (h *Heartbeat) again(ctx context.Context, due time.Duration) time.Duration {
+	if h.unkept == nil {
+		return due
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // not to be late for the renewal
+	defer cancel()
+	if h.keep(ctx, h.unkept); h.unkept == nil {
+		return due
+	}
+	return min(due, time.Second)
 }
 
 func (h *Heartbeat) leave(ctx context.Context, there *coordinationv1.Lease) error {

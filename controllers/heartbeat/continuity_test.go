@@ -141,3 +141,44 @@ func TestOneSuccessorOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatCouldNotBeKeptIsKeptSoon: the own API server was away at a renewal; a restart a moment after it is back succeeds all the same.
+func TestWhatCouldNotBeKeptIsKeptSoon(t *testing.T) {
+	now, away := start, false
+	refuse := func() error {
+		if away {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	hub := plane(t, interceptor.Funcs{})
+	local := plane(t, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		if err := refuse(); err != nil {
+			return err
+		}
+		return c.Update(ctx, o, opts...)
+	}})
+	if err := beat(t, process("before", local, hub, &now), &now); err != nil {
+		t.Fatal(err)
+	}
+	h := process("old", local, hub, &now)
+	away = true
+	if err := beat(t, h, &now); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.Reconcile(t.Context(), own)
+	if err != nil || again.RequeueAfter != time.Second {
+		t.Fatalf("again after %v, want a second (%v)", again.RequeueAfter, err)
+	}
+	away = false
+	if again, err = h.Reconcile(t.Context(), own); err != nil || again.RequeueAfter <= time.Second {
+		t.Fatalf("again after %v, want the next renewal (%v)", again.RequeueAfter, err)
+	}
+	successor := process("new", local, hub, &now)
+	if err := beat(t, successor, &now); err != nil {
+		t.Fatal(err)
+	}
+	if successor.Lapsed() {
+		t.Error("the hub is as this cluster's last renewal left it, and its agent does not know")
+	}
+}

@@ -39,8 +39,8 @@ type Heartbeat struct {
 	// predecessor held the Lease before; succeeded tells that it was this cluster's own and has ended.
 	predecessor string
 	succeeded   bool
-	begun       bool // the hub has taken a renewal
-	unkept      bool // the last one could not be kept here
+	begun       bool                  // the hub has taken a renewal
+	unkept      *coordinationv1.Lease // the last one, which could not be kept here
 	seen        map[string]sight
 	missing     map[string]absence // by record
 	rival       rival              // nobody, mostly
@@ -137,17 +137,22 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	h.mu.Unlock()
 	if due > 0 {
-		return reconcile.Result{RequeueAfter: due}, nil
+		return reconcile.Result{RequeueAfter: h.again(ctx, due)}, nil
 	}
+	return h.beat(ctx, name, spec, every)
+}
+
+// beat renews the own Lease, which is due.
+func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec, every time.Duration) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(every/2, time.Second)) // the next one is to be in time
 	defer cancel()
-	err = h.renew(ctx, name, spec)
+	err := h.renew(ctx, name, spec)
 	h.Answered(err)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	h.suspect()
-	return reconcile.Result{RequeueAfter: every}, nil
+	return reconcile.Result{RequeueAfter: h.again(ctx, every)}, nil
 }
 
 // suspect asks for a new start where the hub takes renewals and does not show them: its watches are silently dead (DESIGN §7).
