@@ -164,8 +164,8 @@ func TestT1ADeadMember(t *testing.T) {
 	m.wantWeb(t, "a", "a", "b", "c")
 }
 
-// TestS3WhoIsCutOffTakesNothingAway: one or two members whose links to the hub are cut keep all; who sees the hub treats them as dead.
-// Where the hub itself is away, nothing changes anywhere.
+// TestS3WhoIsCutOffTakesNothingAway: members whose links to the hub are cut keep all. Who sees the hub treats one as dead, and two of three as
+// dead only by mostSilent Expire (decision 0013). Where the hub itself is away, nothing changes anywhere.
 func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	m := mortals(t)
@@ -183,9 +183,16 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	m.wantWeb(t, "c", "a", "b", "c")
 
 	c := m.members["c"]
-	changed := m.watch(t, "b", "c")
+	changed := m.watch(t, "a", "b", "c")
 	b.ToHub.Cut()
 	c.ToHub.Cut()
+	time.Sleep(2 * m.within()) // nothing to wait for: nothing may happen
+	if bad := changed(); len(bad) > 0 {
+		t.Errorf("two of three were cut off, and endpoints changed %d times: %s", len(bad), bad[0])
+	}
+	m.members["a"].wantEvent(t, "clusterset-system", "clusterset-system", "SourcesHeld")
+	changed = m.watch(t, "b", "c")
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.MostSilent = hubv1alpha1.MostSilentExpire })
 	m.wantWeb(t, "a", "a")
 	time.Sleep(m.within()) // nothing to wait for: nothing may happen
 	if bad := changed(); len(bad) > 0 {
