@@ -9,10 +9,9 @@ import (
 )
 
 // generation is one life of the Corefile, from one load to the next, with the references to watches that its stanzas hold.
-// At a reload the new one opens its watches before the old one is shut down, so that the watched state lives on (L4). A
-// reload that fails shuts nothing down: what it opened is given back by the generation that goes on.
+// At a reload the new one opens its watches before the old one is shut down, so that the watched state lives on (L4).
 type generation struct {
-	started time.Time
+	stanzas int
 	opened  []opened
 }
 
@@ -32,22 +31,43 @@ type generationKey struct{}
 func generationOf(c *caddy.Controller) *generation {
 	g, ok := c.Get(generationKey{}).(*generation)
 	if !ok {
-		g = &generation{started: time.Now()}
+		g = new(generation)
 		c.Set(generationKey{}, g)
 	}
+	g.stanzas++
 	return g
 }
 
+// open takes a reference on a watch. Where the Corefile is loaded again it gives a new one time to list, since until it returns
+// the generation before answers (L1); what is refused will not come.
 func (g *generation) open(config kube.Config, timeout time.Duration) (*kube.Watch, error) {
+	w, reload, err := g.take(config, timeout)
+	if err != nil || !reload {
+		return w, err
+	}
+	over := time.After(timeout)
+	for w.Refused() == nil {
+		select {
+		case <-w.Wait():
+			return w, nil
+		case <-over:
+			return w, nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return w, nil
+}
+
+func (g *generation) take(config kube.Config, timeout time.Duration) (w *kube.Watch, reload bool, err error) {
 	generations.Lock()
 	defer generations.Unlock()
-	w, err := kube.Open(config)
-	if err != nil {
-		return nil, err
+	sweep()
+	if w, err = kube.Open(config); err != nil {
+		return nil, false, err
 	}
 	g.opened = append(g.opened, opened{w, timeout})
 	generations.all[g] = true
-	return w, nil
+	return w, len(generations.all) > 1, nil
 }
 
 // shutdown gives back what g holds.
@@ -58,16 +78,29 @@ func (g *generation) shutdown() error {
 	return nil
 }
 
-// restartFailed is called on the generation that goes on, and gives back what the one that failed to start holds.
-func (g *generation) restartFailed() error {
+func restartFailed() error {
 	generations.Lock()
 	defer generations.Unlock()
-	for other := range generations.all {
-		if other != g {
-			other.close()
+	sweep()
+	return nil
+}
+
+// sweep gives back what belongs to no instance of the server any more: a reload that fails shuts nothing down, and tells only the
+// instance that goes on, which may have no stanza of ours.
+func sweep() {
+	live := make(map[*generation]bool)
+	for _, i := range caddy.Instances() {
+		i.StorageMu.RLock()
+		if g, ok := i.Storage[generationKey{}].(*generation); ok {
+			live[g] = true
+		}
+		i.StorageMu.RUnlock()
+	}
+	for g := range generations.all {
+		if !live[g] {
+			g.close()
 		}
 	}
-	return nil
 }
 
 func (g *generation) close() {
@@ -79,12 +112,15 @@ func (g *generation) close() {
 }
 
 // ready tells whether every watch of the Corefile has been built completely, or cannot be because a CRD or a permission is
-// missing and has been for longer than its startup_timeout (L2).
+// missing and its startup_timeout is over: that of the watch, not of the Corefile, so that a reload does not go back on it (L2).
 func (g *generation) ready(now time.Time) bool {
 	generations.Lock()
 	defer generations.Unlock()
+	if len(g.opened) < g.stanzas {
+		return false
+	}
 	for _, o := range g.opened {
-		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(g.started) < o.timeout) {
+		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(o.watch.Started()) < o.timeout) {
 			return false
 		}
 	}

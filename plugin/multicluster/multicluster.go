@@ -123,7 +123,7 @@ func (a *asked) answer(q query.Query) *dns.Msg {
 		}
 		return a.noData(false)
 	case query.NS:
-		if msg := a.zone.NSAddresses(a.r, qtype); msg != nil {
+		if msg := a.zone.NSAddresses(a.r, qtype, a.limit); msg != nil {
 			return msg
 		}
 		return a.noData(false)
@@ -166,7 +166,7 @@ func (a *asked) apex(qtype uint16) *dns.Msg {
 	case dns.TypeSOA:
 		return a.zone.SOA(a.r, a.owner, a.index.Serial())
 	case dns.TypeNS:
-		return a.zone.NS(a.r, a.owner)
+		return a.zone.NS(a.r, a.owner, a.limit)
 	}
 	return a.noData(false)
 }

@@ -1,6 +1,7 @@
 package multicluster
 
 import (
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -49,6 +50,8 @@ func parse(c *caddy.Controller) (*stanza, error) {
 		return nil, c.Errf("kubeconfig and endpoint cannot both be set")
 	case s.config.TLSCert != "" && s.config.Endpoint == "":
 		return nil, c.Errf("tls is used with endpoint only")
+	case s.config.Burst > 0 && s.config.QPS == 0:
+		return nil, c.Errf("apiserver_burst limits nothing without apiserver_qps: set both, or take it out")
 	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
 		return nil, c.Errf("noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal")
 	}
@@ -190,7 +193,7 @@ var options = map[string]option{
 	}},
 	"apiserver_qps": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
 		qps, err := strconv.ParseFloat(args[0], 32)
-		if err != nil || qps < 0 {
+		if err != nil || !(qps >= 0) || math.IsInf(qps, 0) { // NaN is neither
 			return c.Errf("apiserver_qps must be a number of at least 0: '%s'", args[0])
 		}
 		s.config.QPS = float32(qps)

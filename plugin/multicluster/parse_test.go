@@ -108,6 +108,10 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"prefer without endpoints", "multicluster {\n noendpoints\n prefer local a\n}", "noendpoints leaves nothing to prefer"},
 		{"zones without endpoints", "multicluster {\n noendpoints\n zonal\n}", "noendpoints leaves nothing"},
 		{"apiserver_qps", "multicluster {\n apiserver_qps -1\n}", "at least 0"},
+		{"apiserver_qps not a number", "multicluster {\n apiserver_qps NaN\n}", "at least 0: 'NaN'"},
+		{"apiserver_qps infinite", "multicluster {\n apiserver_qps inf\n}", "at least 0: 'inf'"},
+		{"apiserver_burst alone", "multicluster {\n apiserver_burst 5\n}", "apiserver_burst limits nothing without apiserver_qps"},
+		{"apiserver_burst of no limit", "multicluster {\n apiserver_qps 0\n apiserver_burst 5\n}", "limits nothing"},
 		{"apiserver_burst", "multicluster {\n apiserver_burst x\n}", "at least 0"},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {

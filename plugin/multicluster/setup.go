@@ -45,7 +45,7 @@ func setup(c *caddy.Controller) error {
 		m.source = w
 		return nil
 	})
-	c.OnRestartFailed(m.generation.restartFailed)
+	c.OnRestartFailed(restartFailed)
 	c.OnShutdown(m.generation.shutdown)
 
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {

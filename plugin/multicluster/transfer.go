@@ -62,7 +62,7 @@ func (x *xfr) question(name string, qtype uint16) *dns.Msg {
 // fixed are the records that every zone has (N1–N3).
 func (x *xfr) fixed() {
 	zone := x.zone.Name()
-	ns := x.zone.NS(x.question(zone, dns.TypeNS), zone)
+	ns := x.zone.NS(x.question(zone, dns.TypeNS), zone, unlimited)
 	x.out <- append(ns.Answer, ns.Extra...)
 	x.out <- x.zone.VersionTXT(x.question("dns-version."+x.under(), dns.TypeTXT)).Answer
 }

@@ -2,6 +2,7 @@ package multicluster
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 
@@ -48,6 +49,31 @@ func TestServerWritersTakeWire(t *testing.T) {
 		}
 		if err := s.Shutdown(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// deaf are clients to which nothing can be written: through the server's writer as octets and as messages, and through another plugin's.
+type deaf struct{ packing }
+
+var errDeaf = errors.New("the client is gone")
+
+func (*deaf) Write([]byte) (int, error) { return 0, errDeaf }
+func (*deaf) WriteMsg(*dns.Msg) error   { return errDeaf }
+
+// TestM5AFailedWriteIsAnError, and not silence: whichever way the reply was to take.
+func TestM5AFailedWriteIsAnError(t *testing.T) {
+	m := large()
+	for _, name := range []string{"web.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "clusterset.local."} {
+		r := question(name, dns.TypeA, 1232)
+		for way, w := range map[string]dns.ResponseWriter{
+			"octets":   request.NewScrubWriter(r, new(deaf)),
+			"messages": request.NewScrubWriter(r, struct{ dns.ResponseWriter }{new(deaf)}),
+			"a plugin": struct{ dns.ResponseWriter }{new(deaf)},
+		} {
+			if rcode, err := m.ServeDNS(context.Background(), w, r); !errors.Is(err, errDeaf) || rcode != dns.RcodeServerFailure {
+				t.Errorf("%s, %s: %s, %v", name, way, dns.RcodeToString[rcode], err)
+			}
 		}
 	}
 }

@@ -97,10 +97,12 @@ func run(out, only, bin string, quick bool) error {
 		printRows(os.Stderr, rows)
 		results = append(results, result{p, rows})
 	}
-	if out == "" {
-		return nil
+	if out != "" {
+		if err := writeReport(out, results, time.Since(began)); err != nil {
+			return err
+		}
 	}
-	return writeReport(out, results, time.Since(began))
+	return missed(results).Err()
 }
 
 func partNames() []string {

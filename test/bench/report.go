@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/coredns/coredns/coremain"
+
+	"github.com/clusterset-dns/clusterset-dns/test/bench/bar"
 )
 
 // row is one line of the results.
@@ -29,14 +31,14 @@ type result struct {
 }
 
 // atLeast sets the bar: the ratio may not be smaller.
-func (r row) atLeast(value, bar float64, unit string) row {
-	r.Bar, r.Holds = "≥ "+number(bar)+unit, value >= bar
+func (r row) atLeast(value, least float64, unit string) row {
+	r.Bar, r.Holds = "≥ "+number(least)+unit, value >= least
 	return r
 }
 
 // atMost sets the bar: the ratio may not be greater.
-func (r row) atMost(value, bar float64, unit string) row {
-	r.Bar, r.Holds = "≤ "+number(bar)+unit, value <= bar
+func (r row) atMost(value, most float64, unit string) row {
+	r.Bar, r.Holds = "≤ "+number(most)+unit, value <= most
 	return r
 }
 
@@ -47,14 +49,24 @@ func (r row) and(other row) row {
 	return r
 }
 
-func (r row) verdict() string {
-	switch {
-	case r.Bar == "":
+func (r row) verdict() string { return r.judge(new(bar.Missed)) }
+
+// judge is the cell of the column holds.
+func (r row) judge(m *bar.Missed) string {
+	if r.Bar == "" {
 		return ""
-	case r.Holds:
-		return "yes"
 	}
-	return "**no**"
+	return m.Holds(fmt.Sprintf("%s: %s, ratio %s, bar %s", r.What, r.Ours, r.Ratio, r.Bar), r.Holds)
+}
+
+// missed are the rows of all parts whose bar does not hold.
+func missed(results []result) (m bar.Missed) {
+	for _, r := range results {
+		for _, row := range r.rows {
+			row.judge(&m)
+		}
+	}
+	return m
 }
 
 // number writes three significant digits, and thousands with commas.

@@ -37,6 +37,17 @@ func TestBars(t *testing.T) {
 	}
 }
 
+func TestRowsWhoseBarDoesNotHoldEndTheRun(t *testing.T) {
+	holds, reported := row{What: "A"}.atLeast(8, 8, " ×"), row{What: "B"}
+	if err := missed([]result{{parts[0], []row{holds, reported}}}).Err(); err != nil {
+		t.Errorf("every bar holds, and it says: %v", err)
+	}
+	err := missed([]result{{parts[0], []row{holds}}, {parts[1], []row{reported, row{What: "C"}.atMost(5, 4, " allocs")}}}).Err()
+	if err == nil || !strings.Contains(err.Error(), "C: ") || strings.Contains(err.Error(), "A: ") {
+		t.Errorf("C's bar does not hold, and it says: %v", err)
+	}
+}
+
 func TestMedianAndPercentile(t *testing.T) {
 	if m := median([]float64{9, 1, 5}); m != 5 {
 		t.Errorf("median %v", m)

@@ -128,7 +128,7 @@ const manyImports = 50_000
 func fillImports(s *store, raw [][]byte) (imports *feed, list *listing) {
 	imports = s.importFeed()
 	slices := s.sliceFeed()
-	slices.Replace(nil, "1")
+	replace(slices, nil, "1")
 	r := importReader{store: s}
 	list = imports.stream()
 	for _, b := range raw {
@@ -181,7 +181,7 @@ func fillEndpoints(t testing.TB, raw [][]byte, topology catalog.Topology) *store
 	for i := range len(raw) / 10 {
 		services = append(services, &importObject{key: fmt.Sprintf("db-%03d.test", i), version: 7, kind: catalog.Headless})
 	}
-	imports.Replace(services, "7")
+	replace(imports, services, "7")
 	for _, m := range raw {
 		o, err := r.read(m)
 		if err != nil {
@@ -189,7 +189,7 @@ func fillEndpoints(t testing.TB, raw [][]byte, topology catalog.Topology) *store
 		}
 		held = append(held, o)
 	}
-	slices.Replace(held, "60000")
+	replace(slices, held, "60000")
 	return s
 }
 
@@ -229,7 +229,7 @@ func BenchmarkRelist50k(b *testing.B) {
 func BenchmarkChange10k(b *testing.B) {
 	s := newStore(false)
 	imports, slices := s.importFeed(), s.sliceFeed()
-	imports.Replace([]any{&importObject{key: "db-000.test", version: 1, kind: catalog.Headless}}, "1")
+	replace(imports, []any{&importObject{key: "db-000.test", version: 1, kind: catalog.Headless}}, "1")
 	r := sliceReader{store: s}
 	var held []any
 	for i := range 100 {
@@ -241,7 +241,7 @@ func BenchmarkChange10k(b *testing.B) {
 		}
 		held = append(held, read)
 	}
-	slices.Replace(held, "1")
+	replace(slices, held, "1")
 	one, two := largeSlice(0, 100), largeSlice(0, 99)
 	one.ResourceVersion, two.ResourceVersion = "20001", "20002"
 	x, _ := r.read(marshal(one))

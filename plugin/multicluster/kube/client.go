@@ -38,6 +38,7 @@ type resource struct {
 	format    func(io.Reader) format
 	reader    func() reader // a new one for each stream
 	missing   string        // what to do if it is not served
+	whole     bool          // asked for as a list and then watched, rather than streamed by a watch from its first object on
 }
 
 // source lists and watches one resource for a reflector.
@@ -48,9 +49,17 @@ type source struct {
 	feed   *feed
 }
 
-func (s *source) listerWatcher() *cache.ListWatch {
-	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
+func (s *source) listerWatcher() cache.ListerWatcher {
+	return listerWatcher{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}, s.whole}
 }
+
+type listerWatcher struct {
+	*cache.ListWatch
+	whole bool
+}
+
+// IsWatchListSemanticsUnSupported is what the reflector asks.
+func (l listerWatcher) IsWatchListSemanticsUnSupported() bool { return l.whole }
 
 // open starts a request in the most preferred version that is served (L5). It asks each time, so a change of the served versions is
 // followed when the watch ends, as it does when a CRD changes.
@@ -66,37 +75,53 @@ func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadClos
 		if i < len(s.path)-1 && apierrors.IsNotFound(err) {
 			continue
 		}
-		if !expected(err, opts.SendInitialEvents != nil) && !errors.Is(ctx.Err(), context.Canceled) {
-			s.health.asked(&s.resource, err)
+		if err != nil {
+			s.asked(ctx, opts.SendInitialEvents != nil, err)
 		}
 		return body, err
 	}
 	return nil, errors.New("a resource without a version")
 }
 
+// asked takes note of what a request came to, unless that is part of the protocol or the request was given up. A list has come when
+// it was read, not when its body began.
+func (s *source) asked(ctx context.Context, streamed bool, err error) {
+	if !expected(err, streamed) && !errors.Is(ctx.Err(), context.Canceled) {
+		s.health.asked(&s.resource, err)
+	}
+}
+
+// longest is how long a list may take: as long as API servers let a request last, unless they are told otherwise.
+const longest = time.Minute
+
+// list applies the objects as they arrive, as a streamed list's are: with the last octet it is done. All that the reflector gets is the
+// listing that they belong to.
 func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, longest+graceful)
+	defer cancel()
 	body, err := s.open(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	s.feed.abandon()
-	l := new(objectList)
-	read := s.reader()
-	err = s.format(body).list(&l.ListMeta, func(object []byte) error {
+	l := s.feed.page(opts.Continue != "")
+	page, read := new(objectList), s.reader()
+	err = s.format(body).list(&page.ListMeta, func(object []byte) error {
 		o, err := read(object)
 		if o != nil {
-			l.Items = append(l.Items, o)
+			l.apply(watch.Added, o)
 		}
 		return err
 	})
+	s.asked(ctx, false, err)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the list of %s: %w", s.kind, err)
 	}
-	return l, nil
+	page.Items = []runtime.Object{l}
+	return page, nil
 }
 
-// graceful is how much longer than asked for a watch may last. The server ends it in time; only a dead one does not. (A dead
+// graceful is how much longer than that a request may last. The server ends it in time; only a dead one does not. (A dead
 // connection is found earlier: client-go pings HTTP/2 connections after 30 s of silence and gives them 15 s.)
 const graceful = 30 * time.Second
 
@@ -121,7 +146,9 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	}
 	d := &decoder{format: s.format(body), read: s.reader(), body: body, cancel: cancel}
 	if opts.SendInitialEvents != nil {
-		d.listing = s.feed.stream()
+		d.listing, d.listed = s.feed.stream(), func(err error) { s.asked(ctx, true, err) }
+	} else {
+		s.asked(ctx, false, nil)
 	}
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
 }

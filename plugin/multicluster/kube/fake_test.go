@@ -39,6 +39,7 @@ type api struct {
 	served     map[string]bool // API versions
 	forbidden  map[string]bool // plurals
 	noStreams  bool            // no streamed lists, as before Kubernetes 1.32
+	cut        map[string]bool // plurals whose lists end too early
 	generation int             // watches of an older one end
 	requests   []string
 	garbage    map[string]string // raw JSON of ServiceImports, by name
@@ -62,6 +63,7 @@ func startAPI(t testing.TB) *api {
 		objects:   make(map[string]object),
 		served:    map[string]bool{"/apis/multicluster.x-k8s.io/v1beta1": true, "/apis/discovery.k8s.io/v1": true, "/api/v1": true},
 		forbidden: make(map[string]bool),
+		cut:       make(map[string]bool),
 		garbage:   make(map[string]string),
 		version:   100,
 		addr:      "127.0.0.1:0",
@@ -271,9 +273,13 @@ func (c *conversation) current() []object {
 
 func (c *conversation) list() {
 	c.mu.Lock()
-	meta, all := metav1.ListMeta{ResourceVersion: strconv.FormatUint(c.version, 10)}, c.current()
+	meta, all, cut := metav1.ListMeta{ResourceVersion: strconv.FormatUint(c.version, 10)}, c.current(), c.cut[c.plural]
 	c.mu.Unlock()
 	c.header()
+	if cut {
+		c.w.Write([]byte(`{"items":[`))
+		return
+	}
 	if c.json {
 		items := []json.RawMessage{}
 		for _, o := range all {
@@ -321,6 +327,9 @@ func (c *conversation) watch(r *http.Request, version uint64, streamed bool) {
 		version = c.version
 		for _, o := range c.current() {
 			c.event("ADDED", o)
+		}
+		if c.cut[c.plural] {
+			return
 		}
 		c.bookmark(version, true)
 		flush()

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,6 @@ type table struct {
 	sweep   func(round uint32, version uint64)
 	size    func() int
 	version func(object any) uint64
-	held    func(object any) bool // it is in the store
 }
 
 func (s *store) feed(t table) *feed {
@@ -39,7 +39,6 @@ func (s *store) importFeed() *feed {
 		set:     func(o any, round uint32) { s.setImport(o.(*importObject), round) },
 		remove:  func(o any, version uint64) { s.removeImport(o.(*importObject).key, version) },
 		version: func(o any) uint64 { return o.(*importObject).version },
-		held:    func(o any) bool { return o.(*importObject).held },
 		size:    func() int { return s.imports },
 		sweep: func(round uint32, version uint64) {
 			for key, g := range s.services {
@@ -56,7 +55,6 @@ func (s *store) sliceFeed() *feed {
 		set:     func(o any, round uint32) { s.setSlice(o.(*sliceObject), round) },
 		remove:  func(o any, version uint64) { s.removeSlice(o.(*sliceObject).key, version) },
 		version: func(o any) uint64 { return o.(*sliceObject).version },
-		held:    func(o any) bool { return o.(*sliceObject).held },
 		size:    func() int { return len(s.slices) },
 		sweep: func(round uint32, version uint64) {
 			for key, o := range s.slices {
@@ -73,7 +71,6 @@ func (s *store) namespaceFeed() *feed {
 		set:     func(o any, round uint32) { s.setNamespace(o.(*namespaceObject), round) },
 		remove:  func(o any, version uint64) { s.removeNamespace(o.(*namespaceObject).key, version) },
 		version: func(o any) uint64 { return o.(*namespaceObject).version },
-		held:    func(o any) bool { return o.(*namespaceObject).held },
 		size:    func() int { return len(s.namespaces) },
 		sweep: func(round uint32, version uint64) {
 			for key, o := range s.namespaces {
@@ -109,30 +106,15 @@ func (f *feed) Delete(object any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore.
+// Replace implements cache.ReflectorStore. Each page of the list gave its listing, which was applied already.
 func (f *feed) Replace(objects []any, version string) error {
 	defer f.lock()()
-	if len(objects) == 1 {
-		if l, ok := objects[0].(*listing); ok {
-			if !l.whole {
-				f.table.sweep(l.round, parseUint([]byte(version), 64))
-			}
-			f.store.listed(f)
-			return nil
-		}
+	l := objects[0].(*listing)
+	if l != f.listing {
+		return errors.New("a list that was given up")
 	}
-	for _, o := range objects {
-		if !f.table.held(o) {
-			f.table.set(o, f.round)
-		}
-	}
-	// All that was listed is held now. If that is not all that is held, the rest is gone.
-	if len(objects) != f.table.size() {
-		f.round++
-		for _, o := range objects {
-			f.table.set(o, f.round)
-		}
-		f.table.sweep(f.round, parseUint([]byte(version), 64))
+	if !l.whole {
+		f.table.sweep(l.round, parseUint([]byte(version), 64))
 	}
 	f.store.listed(f)
 	return nil
@@ -162,6 +144,19 @@ func (f *feed) stream() *listing {
 	defer f.store.mu.Unlock()
 	f.round++
 	f.listing = &listing{feed: f, round: f.round, whole: f.table.size() == 0}
+	return f.listing
+}
+
+// page is the listing that a page of a list belongs to: the first one begins it.
+func (f *feed) page(continued bool) *listing {
+	if !continued {
+		return f.stream()
+	}
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	if f.listing == nil {
+		return &listing{feed: f} // it was given up: without effect
+	}
 	return f.listing
 }
 

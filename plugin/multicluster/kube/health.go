@@ -30,7 +30,7 @@ type health struct {
 	synced   func() bool
 	wanted   int                // resources
 	answered map[string]trouble // by kind; none: the last request was answered
-	refusals map[string]error   // by kind: what is missing or forbidden
+	refusals map[string]error   // by kind: what is missing or forbidden, as it was answered last
 }
 
 func newHealth(resources int, synced func() bool) *health {
@@ -70,9 +70,9 @@ func (h *health) asked(r *resource, err error) {
 	}
 	said := h.troubled(t)
 	h.answered[r.kind] = t
-	delete(h.refusals, r.kind)
 	switch t {
 	case none:
+		delete(h.refusals, r.kind)
 		if before != none && !h.troubled(none) {
 			log.Infof("The API server answers again")
 		}

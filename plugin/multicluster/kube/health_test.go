@@ -2,16 +2,18 @@ package kube
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
 func TestTroubleIsSaidOnce(t *testing.T) {
-	imports, slices := &resource{kind: "ServiceImports", missing: "apply deploy/crds"}, &resource{kind: "EndpointSlices"}
+	imports, endpoints := &resource{kind: "ServiceImports", missing: "apply deploy/crds"}, &resource{kind: "EndpointSlices"}
 	gr := schema.GroupResource{Resource: "serviceimports"}
 	h := newHealth(2, func() bool { return false })
 	for i, step := range []struct {
@@ -21,13 +23,15 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		up   bool
 	}{
 		{imports, errors.New("refused"), "Cannot list and watch ServiceImports", false},
-		{slices, errors.New("refused"), "", false},
+		{endpoints, errors.New("refused"), "", false},
 		{imports, errors.New("reset"), "", false},
 		{imports, apierrors.NewUnauthorized("token"), "does not accept our credentials", false},
-		{slices, apierrors.NewUnauthorized("token"), "", false},
+		{endpoints, apierrors.NewUnauthorized("token"), "", false},
 		{imports, apierrors.NewNotFound(gr, ""), "not served by the API server: apply deploy/crds", false},
 		{imports, apierrors.NewForbidden(gr, "", nil), "apply deploy/coredns/rbac.yaml", false},
-		{slices, nil, "", false},
+		{endpoints, nil, "", false},
+		{imports, errors.New("refused"), "Cannot list and watch ServiceImports", false}, // no answer: what was refused is
+		{imports, apierrors.NewUnauthorized("token"), "does not accept our credentials", false},
 		{imports, nil, "answers again", true},
 		{imports, nil, "", true},
 	} {
@@ -39,8 +43,65 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		if h.up() != step.up {
 			t.Errorf("step %d: up %v", i, h.up())
 		}
-		if refused := h.refused() != nil; refused != (i == 5 || i == 6 || i == 7) {
+		if refused := h.refused() != nil; refused != (i >= 5 && i <= 9) {
 			t.Errorf("step %d: refused %v", i, refused)
+		}
+	}
+}
+
+// TestListsThatBreakAreTrouble: a request that opens and a list that never ends are no answer (L1): api_up is 0, and one line says why.
+func TestListsThatBreakAreTrouble(t *testing.T) {
+	for _, plural := range []string{"serviceimports", "endpointslices"} { // whole; streamed, and then whole
+		t.Run(plural, func(t *testing.T) {
+			out := capture(t)
+			a := startAPI(t)
+			a.put(clusterSetIP("web", "10.42.0.1"), slice("s", "db", "eu", "10.1.0.1"))
+			a.edit(func() { a.cut[plural] = true })
+			w := open(t, a.config())
+			eventually(t, "said", func() bool {
+				w.health.mu.Lock()
+				defer w.health.mu.Unlock()
+				return w.health.troubled(unreachable)
+			})
+			tries := len(a.asked())
+			eventually(t, "more attempts", func() bool {
+				if w.health.up() {
+					t.Fatal("api_up though no list of " + plural + " was read")
+				}
+				return len(a.asked()) > tries+3
+			})
+			a.edit(func() { a.cut[plural] = false })
+			synced(t, w)
+			eventually(t, "api_up", w.health.up)
+			if n := strings.Count(out.String(), "Cannot list and watch"); n != 1 || strings.Count(out.String(), "\n") != 2 {
+				t.Errorf("want one line about the lists and one when they come:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestStreamedListsAreAnsweredAtTheirEnd: the reflector streams again one that broke off after a second, so that no list would tell.
+func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
+	added := `{"type":"ADDED","object":` + string(importJSON(1)) + `}`
+	for _, c := range []struct {
+		name, end string
+		want      trouble
+	}{
+		{"broken off", "", unreachable},
+		{"refused", `{"type":"ERROR","object":{"reason":"Forbidden","code":403}}`, forbidden},
+		{"complete", `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"` + initialEventsEnd + `":"true"}}}}` + added, none},
+	} {
+		store := newStore(false)
+		r, got := Config{}.imports(store, "", "", nil), []trouble(nil)
+		d := &decoder{format: r.format(strings.NewReader(added + c.end)), read: r.reader(), listing: store.importFeed().stream()}
+		d.listed = func(err error) { got = append(got, classify(err)) }
+		for range 4 { // the list, its bookmark, and what follows
+			if kind, _, err := d.Decode(); err != nil || kind == watch.Error {
+				break
+			}
+		}
+		if !slices.Equal(got, []trouble{c.want}) {
+			t.Errorf("%s: %v, want %v once", c.name, got, c.want)
 		}
 	}
 }

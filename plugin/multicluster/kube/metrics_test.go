@@ -61,7 +61,7 @@ func gauges(t *testing.T) map[string]float64 {
 	return all
 }
 
-func TestMetrics(t *testing.T) {
+func TestO3Metrics(t *testing.T) {
 	a := startAPI(t)
 	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"), slice("t", "db", "us", "10.2.0.1", "10.2.0.2"))
 	before := float64(time.Now().Unix())

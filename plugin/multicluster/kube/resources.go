@@ -11,7 +11,8 @@ const (
 	acceptProto = "application/vnd.kubernetes.protobuf"
 )
 
-// imports are ServiceImports: custom resources, which have no protobuf.
+// imports are ServiceImports: custom resources, which have no protobuf, and which an API server lists for two thirds of what it
+// costs it to stream them (docs/decisions/0014-lists.md).
 func (c Config) imports(s *store, labels, single string, wanted func(string) bool) resource {
 	return resource{
 		kind:      "ServiceImports",
@@ -22,6 +23,7 @@ func (c Config) imports(s *store, labels, single string, wanted func(string) boo
 		accept:    acceptJSON,
 		format:    func(r io.Reader) format { return jsonFormat{newJSONSource(r)} },
 		missing:   "apply deploy/crds",
+		whole:     true,
 		reader: func() reader {
 			r := &importReader{store: s}
 			return func(b []byte) (runtime.Object, error) {

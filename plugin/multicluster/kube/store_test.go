@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
 // bench is a store with its feeds, and decodes what a test gives it as a stream would.
@@ -37,8 +38,8 @@ func newWorkbench(t *testing.T, selectNamespaces bool) *workbench {
 // listed is a store whose first lists were empty.
 func listed(t *testing.T) *workbench {
 	b := newWorkbench(t, false)
-	b.imports.Replace(nil, "1")
-	b.slices.Replace(nil, "1")
+	replace(b.imports, nil, "1")
+	replace(b.slices, nil, "1")
 	return b
 }
 
@@ -180,8 +181,8 @@ func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
 	duplicate := *imports[1].(*importObject)
 	duplicate.mark = mark{}
 	imports[1] = &duplicate
-	b.imports.Replace(imports, "20")
-	b.slices.Replace(slices, "20")
+	replace(b.imports, imports, "20")
+	replace(b.slices, slices, "20")
 	if n := builds(t) - before; n != 0 {
 		t.Errorf("%d Services were built", n)
 	}
@@ -195,10 +196,10 @@ func TestSyncedAfterAllLists(t *testing.T) {
 		b := newWorkbench(t, true)
 		lists := []func(){
 			func() {
-				b.imports.Replace([]any{b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(headless("db"))}, "20")
+				replace(b.imports, []any{b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(headless("db"))}, "20")
 			},
-			func() { b.slices.Replace([]any{b.decode(slice("s", "db", "eu", "10.1.0.1"))}, "20") },
-			func() { b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "20") },
+			func() { replace(b.slices, []any{b.decode(slice("s", "db", "eu", "10.1.0.1"))}, "20") },
+			func() { replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20") },
 		}
 		for i, n := range order {
 			if b.store.synced.Load() {
@@ -219,8 +220,8 @@ func TestSyncedAfterAllLists(t *testing.T) {
 func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 	b := newWorkbench(t, false)
 	notReady := slice("t", "db", "eu")
-	b.imports.Replace([]any{b.decodeAs(headless("db"), 5)}, "20")
-	b.slices.Replace([]any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 6), b.decodeAs(notReady, 9)}, "20")
+	replace(b.imports, []any{b.decodeAs(headless("db"), 5)}, "20")
+	replace(b.slices, []any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 6), b.decodeAs(notReady, 9)}, "20")
 	if got := b.store.index.Serial(); got != 9 {
 		t.Errorf("serial %d, want 9: the last ready endpoint of a slice may have gone at 9 (M4)", got)
 	}
@@ -228,9 +229,9 @@ func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 
 func TestNamespacesSelect(t *testing.T) {
 	b := newWorkbench(t, true)
-	b.imports.Replace(nil, "1")
-	b.slices.Replace(nil, "1")
-	b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "1")
+	replace(b.imports, nil, "1")
+	replace(b.slices, nil, "1")
+	replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "1")
 	b.put(clusterSetIP("web", "10.42.0.1"), in(clusterSetIP("web", "10.42.0.2"), "prod"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
 	b.want("web.test", "10.42.0.1")
 	b.want("web.prod", "absent")
@@ -242,7 +243,7 @@ func TestNamespacesSelect(t *testing.T) {
 	if got := uint64(b.store.index.Serial()); got != b.version {
 		t.Errorf("serial %d, want %d: the namespace's", got, b.version)
 	}
-	b.namespaces.Replace([]any{b.decode(namespace("test", nil))}, "90")
+	replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "90")
 	b.want("db.test", "10.1.0.1")
 	b.want("web.prod", "absent")
 }
@@ -358,8 +359,41 @@ func TestListsAreFollowedBackwards(t *testing.T) {
 	b.put(clusterSetIP("web", "10.42.0.2"), slice("s", "db", "eu", "10.1.0.2"))
 	b.want("web.test", "10.42.0.2")
 	b.want("db.test", "10.1.0.2")
-	b.imports.Replace([]any{imp, db}, "12")
-	b.slices.Replace([]any{sl}, "12")
+	replace(b.imports, []any{imp, db}, "12")
+	replace(b.slices, []any{sl}, "12")
 	b.want("web.test", "10.42.0.1")
 	b.want("db.test", "10.1.0.1")
+}
+
+// replace does what a list of these objects does.
+func replace(f *feed, objects []any, version string) {
+	l := f.stream()
+	for _, o := range objects {
+		l.apply(watch.Added, o)
+	}
+	if err := f.Replace([]any{l}, version); err != nil {
+		panic(err)
+	}
+}
+
+// TestPagesOfAList are one list, and those of one that was given up are none.
+func TestPagesOfAList(t *testing.T) {
+	b := listed(t)
+	b.imports.page(false).apply(watch.Added, b.decode(clusterSetIP("web", "10.42.0.1")))
+	last := b.imports.page(true)
+	last.apply(watch.Added, b.decode(clusterSetIP("api", "10.42.0.2")))
+	if err := b.imports.Replace([]any{last}, "20"); err != nil {
+		t.Fatal(err)
+	}
+	b.imports.abandon()
+	late := b.imports.page(true)
+	late.apply(watch.Added, b.decode(clusterSetIP("late", "10.42.0.3")))
+	if err := b.imports.Replace([]any{late}, "21"); err == nil {
+		t.Error("a list that was given up counts")
+	}
+	for key, want := range map[string]string{"web.test": "10.42.0.1", "api.test": "10.42.0.2", "late.test": "absent"} {
+		if got := addrs(b.store.index, key); got != want {
+			t.Errorf("%s answers %s, want %s", key, got, want)
+		}
+	}
 }

@@ -35,6 +35,7 @@ type decoder struct {
 	format  format
 	read    reader
 	listing *listing       // nil: the watch does not begin with a list, or it is complete
+	listed  func(error)    // is told what the listing came to
 	end     runtime.Object // the bookmark that ends the list, once the listing was handed over
 	body    io.Closer
 	cancel  context.CancelFunc
@@ -48,17 +49,23 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	for {
 		kind, object, err := d.event()
-		if err != nil {
-			return "", nil, err
-		}
 		l := d.listing
 		switch {
-		case l == nil || kind == watch.Error:
+		case err != nil:
+			if l != nil {
+				d.listed(err)
+			}
+			return "", nil, err
+		case l == nil:
+			return kind, object, nil
+		case kind == watch.Error:
+			d.listed(apierrors.FromObject(object))
 			return kind, object, nil
 		case kind != watch.Bookmark:
 			l.apply(kind, object)
 		case endsList(object):
 			d.listing, d.end = nil, object
+			d.listed(nil)
 			return watch.Added, l, nil
 		}
 	}

@@ -20,14 +20,15 @@ import (
 
 // Watch keeps an index up to date with one source. Stanzas and reloads share it (L4).
 type Watch struct {
-	key    string
-	refs   int // the registry's
-	store  *store
-	health *health
-	feeds  []*feed
-	http   *http.Client
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	key     string
+	refs    int // the registry's
+	started time.Time
+	store   *store
+	health  *health
+	feeds   []*feed
+	http    *http.Client
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
 }
 
 // Index is where the answers are, the same one for the life of the Watch. Before the first build it is incomplete.
@@ -38,6 +39,9 @@ func (w *Watch) Synced() bool { return w.store.synced.Load() }
 
 // Wait is closed at that moment.
 func (w *Watch) Wait() <-chan struct{} { return w.store.done }
+
+// Started is when the first one to share it opened it.
+func (w *Watch) Started() time.Time { return w.started }
 
 // Refused says what keeps the first build from being complete, if that is a CRD or a permission that is missing (L2).
 func (w *Watch) Refused() error {
@@ -57,7 +61,7 @@ func start(c Config, key string) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{key: key, http: h, store: newStore(c.NamespaceLabels != "")}
+	w := &Watch{key: key, started: time.Now(), http: h, store: newStore(c.NamespaceLabels != "")}
 	w.store.topology = c.Topology
 	resources, err := c.resources(w.store)
 	if err != nil {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,42 @@ func TestFollowsTheAPI(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHowEachIsListed: ServiceImports whole, EndpointSlices as a stream (decision 0014), after an expired version too.
+func TestHowEachIsListed(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), slice("db-1", "db", "eu", "10.1.0.1"))
+	w := synced(t, open(t, a.config()))
+	lists := func() (whole, streamed []string) {
+		for _, r := range a.asked() {
+			plural := r[strings.LastIndexByte(r[:strings.IndexByte(r, '?')], '/')+1 : strings.IndexByte(r, '?')]
+			switch {
+			case strings.Contains(r, "sendInitialEvents=true"):
+				streamed = append(streamed, plural)
+			case !strings.Contains(r, "watch=true"):
+				whole = append(whole, plural)
+			}
+		}
+		return whole, streamed
+	}
+	check := func(n int) {
+		t.Helper()
+		whole, streamed := lists()
+		if !slices.Equal(whole, slices.Repeat([]string{"serviceimports"}, n)) || !slices.Equal(streamed, slices.Repeat([]string{"endpointslices"}, n)) {
+			t.Errorf("listed whole: %v, streamed: %v; want ServiceImports and EndpointSlices %d times", whole, streamed, n)
+		}
+	}
+	check(1)
+	a.put(clusterSetIP("web", "10.42.0.2"))
+	a.compact()
+	a.endWatches()
+	answers(t, w, "web.test", "10.42.0.2")
+	eventually(t, "both listed again", func() bool {
+		whole, streamed := lists()
+		return len(whole)+len(streamed) == 4
+	})
+	check(2)
 }
 
 func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {

@@ -70,12 +70,12 @@ func TestPackGivesWhatTheLibraryGives(t *testing.T) {
 			r = ask("_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV)
 			send(r, zone.SRV(nil, r, web.Key(), web.Targets("https", "tcp", catalog.Window{}), 512))
 			r = ask("clusterset.local.", dns.TypeNS)
-			send(r, zone.NS(r, r.Question[0].Name))
+			send(r, zone.NS(r, r.Question[0].Name, 512))
 			send(r, zone.SOA(r, r.Question[0].Name, 9))
 			r = ask("dns-version.clusterset.local.", dns.TypeTXT)
 			send(r, zone.VersionTXT(r))
 			r = ask("ns.dns.clusterset.local.", dns.TypeA)
-			send(r, zone.NSAddresses(r, dns.TypeA))
+			send(r, zone.NSAddresses(r, dns.TypeA, 512))
 			for _, n := range []int{1, 2, 5, 100, 1000} {
 				db := headless(n)
 				for _, limit := range []int{512, 1232, 65535} {

@@ -5,16 +5,17 @@ package reply
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/miekg/dns"
 )
 
 // Zone is what replies need to know of the zone.
 type Zone struct {
-	name        string // fully qualified, lower case
-	ns, mbox    string
-	ttl         uint32
-	nameservers []netip.Addr
+	name      string // fully qualified, lower case
+	ns, mbox  string
+	ttl       uint32
+	four, six string // the name server's addresses, packed
 }
 
 // VersionTTL is the TTL of dns-version (N3), in seconds.
@@ -36,13 +37,23 @@ const (
 	mboxLabels = "hostmaster."
 )
 
-// NewZone makes a Zone of its name, its TTL in seconds and the addresses of its name server (N2).
+// NewZone makes a Zone of its name, its TTL in seconds and the addresses of its name server (N2), each of which counts once (M2).
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	under := name
 	if name == "." {
 		under = ""
 	}
-	return &Zone{name: name, ns: nsLabels + under, mbox: mboxLabels + under, ttl: ttl, nameservers: nameservers}
+	z := &Zone{name: name, ns: nsLabels + under, mbox: mboxLabels + under, ttl: ttl}
+	for i, a := range nameservers {
+		switch {
+		case slices.Contains(nameservers[:i], a):
+		case a.Is4():
+			z.four += string(a.AsSlice())
+		default:
+			z.six += string(a.AsSlice())
+		}
+	}
+	return z
 }
 
 // Name is the zone's, fully qualified and in lower case.
@@ -137,38 +148,38 @@ func (z *Zone) version(owner string) dns.RR {
 	return &dns.TXT{Hdr: h, Txt: []string{Version}}
 }
 
-// NS makes the answer for the zone's name servers, with glue (N1).
-func (z *Zone) NS(r *dns.Msg, owner string) *dns.Msg {
+// NS makes the answer for the zone's name servers, with glue (N1): a family of addresses that does not fit into the client's buffer of
+// limit octets is left out (M3).
+func (z *Zone) NS(r *dns.Msg, owner string, limit int) *dns.Msg {
 	m := z.records(r, &dns.NS{Hdr: z.header(owner, dns.TypeNS), Ns: z.ns})
-	m.Extra = z.glue(z.ns)
+	size := nameSize(owner) + fixedSize + nameSize(z.ns)
+	h := z.header(z.ns, 0)
+	if n := len(z.four) / 4; size+n*(nameSize(z.ns)+fixedSize+4) <= room(r, limit) {
+		size += n * (nameSize(z.ns) + fixedSize + 4)
+		m.Extra = append(m.Extra, fill4(make([]dns.RR, n), make([]address4, n), h, z.four)...)
+	}
+	if n := len(z.six) / 16; size+n*(nameSize(z.ns)+fixedSize+16) <= room(r, limit) {
+		size += n * (nameSize(z.ns) + fixedSize + 16)
+		m.Extra = append(m.Extra, fill6(make([]dns.RR, n), make([]address6, n), h, z.six)...)
+	}
+	compress(m, r, limit, size)
 	return m
 }
 
-// NSAddresses makes the answer for ns.dns (N2): the addresses of one family, nil where there is none.
-func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16) *dns.Msg {
-	var rrs []dns.RR
-	for _, rr := range z.glue(r.Question[0].Name) {
-		if rr.Header().Rrtype == rrtype {
-			rrs = append(rrs, rr)
-		}
+// NSAddresses makes the answer for ns.dns (N2): the addresses of one family, cut to the client's buffer of limit octets; nil where there
+// is none.
+func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16, limit int) *dns.Msg {
+	addrs := ""
+	switch rrtype {
+	case dns.TypeA:
+		addrs = z.four
+	case dns.TypeAAAA:
+		addrs = z.six
 	}
-	if rrs == nil {
+	if addrs == "" {
 		return nil
 	}
-	return z.records(r, rrs...)
-}
-
-// glue are the address records of the name server.
-func (z *Zone) glue(owner string) []dns.RR {
-	rrs := make([]dns.RR, 0, len(z.nameservers)+1)
-	for _, a := range z.nameservers {
-		if a.Is4() {
-			rrs = append(rrs, &dns.A{Hdr: z.header(owner, dns.TypeA), A: a.AsSlice()})
-		} else {
-			rrs = append(rrs, &dns.AAAA{Hdr: z.header(owner, dns.TypeAAAA), AAAA: a.AsSlice()})
-		}
-	}
-	return rrs
+	return z.Addresses(nil, r, rrtype, addrs, limit)
 }
 
 // records makes a reply of a few records, for names that are seldom asked.

@@ -37,7 +37,7 @@ func (b *bench) exports(ctx context.Context, rounds int) error {
 		}
 		took = append(took, time.Since(began))
 	}
-	b.line("ServiceExport → import → answer (clusterset IP)", took, since)
+	b.line("ServiceExport → import → answer (clusterset IP)", took, 0, since)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (b *bench) changes(ctx context.Context, what string, m *moving, rounds int)
 		}
 		took = append(took, time.Since(began))
 	}
-	b.line(what, took, since)
+	b.line(what, took, barLoaded, since)
 	return nil
 }
 

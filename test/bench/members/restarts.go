@@ -47,8 +47,8 @@ func (b *bench) restarts(ctx context.Context, kills int) error {
 		imported, exported = append(imported, in...), append(exported, out...)
 	}
 	what := fmt.Sprintf("live change in %%s during a cold start of b's agent → answer in %%s, the same load (%d kills, a change every %v of the %v after each)", kills, pace, during*pace)
-	b.line(fmt.Sprintf(what, "a", "b"), imported, since)
-	b.line(fmt.Sprintf(what, "b", "a"), exported, since)
+	b.line(fmt.Sprintf(what, "a", "b"), imported, barRestart, since)
+	b.line(fmt.Sprintf(what, "b", "a"), exported, barRestart, since)
 	return nil
 }
 

@@ -165,7 +165,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	query := r.URL.Query()
-	limit, _ := strconv.Atoi(query.Get("limit"))   // absent: everything
+	limit, _ := strconv.Atoi(query.Get("limit")) // absent: everything
+	if query.Get("resourceVersion") == "0" {
+		limit = 0 // what an API server has in its cache it gives whole
+	}
 	skip, _ := strconv.Atoi(query.Get("continue")) // absent: from the first
 	s.mu.Lock()
 	var page []*item
@@ -174,7 +177,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, rt route) {
 			page = append(page, it)
 		}
 	}
-	version := s.latest
+	version, gate := s.latest, rt.table.gate
 	s.mu.Unlock()
 	next := ""
 	page = page[min(skip, len(page)):]
@@ -182,7 +185,16 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, rt route) {
 		page, next = page[:limit], strconv.Itoa(skip+limit)
 	}
 	w.Header().Set("Content-Type", v.contentType(false))
-	_, _ = w.Write(v.list(rt.kind, page, version, next)) // a client that went away asks again
+	body := v.list(rt.kind, page, version, next)
+	last := len(body) - len("]}\n")
+	if _, err := w.Write(body[:last]); err != nil || http.NewResponseController(w).Flush() != nil {
+		return // a client that went away asks again
+	}
+	select {
+	case <-gate:
+		_, _ = w.Write(body[last:])
+	case <-r.Context().Done():
+	}
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {

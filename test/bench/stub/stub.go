@@ -163,8 +163,8 @@ func (s *Server) PutSlice(slice *discoveryv1.EndpointSlice) error {
 	return nil
 }
 
-// Hold keeps the end of the initial events of a resource from the watches that begin from now on, until the returned
-// function is called.
+// Hold keeps the end of the initial events of a resource, or of its list, from the requests that begin from now on, until the
+// returned function is called.
 func (s *Server) Hold(resource string) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,11 @@ package stub_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,6 +174,30 @@ func TestHold(t *testing.T) {
 	e := <-w.ResultChan()
 	if e.Type != watch.Bookmark || e.Object.(*mcsv1alpha1.ServiceImport).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
 		t.Fatalf("got %s %v", e.Type, e.Object)
+	}
+}
+
+// Of a list nothing but the end is held back.
+func TestHoldList(t *testing.T) {
+	s := start(t)
+	release := s.Hold(stub.ServiceImports)
+	r, err := http.Get(s.URL + "/apis/multicluster.x-k8s.io/v1beta1/serviceimports?resourceVersion=0&limit=100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	got, part := []byte(nil), make([]byte, 1<<16)
+	for strings.Count(string(got), `"kind":"ServiceImport"`) < 250 {
+		n, err := r.Body.Read(part)
+		if got = append(got, part[:n]...); err != nil {
+			t.Fatalf("%v after %d octets, although held", err, len(got))
+		}
+	}
+	release()
+	rest, err := io.ReadAll(r.Body)
+	var list mcsv1alpha1.ServiceImportList
+	if err := errors.Join(err, json.Unmarshal(append(got, rest...), &list)); err != nil || len(list.Items) != 251 {
+		t.Fatalf("%v, %d items", err, len(list.Items))
 	}
 }
 

@@ -1,0 +1,277 @@
+package multicluster
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+
+	_ "github.com/coredns/coredns/plugin/bind"
+)
+
+func init() {
+	plugin.Register("failshutdown", func(c *caddy.Controller) error {
+		c.OnShutdown(func() error { return errors.New("as the test wants it") })
+		return nil
+	})
+	dnsserver.Directives = append(dnsserver.Directives, "failshutdown", pluginName)
+	dnsserver.Quiet, caddy.Quiet = true, true
+}
+
+// control is an API server without ServiceImports.
+type control struct {
+	*httptest.Server
+	status   atomic.Int32 // of every answer; hold: none
+	asked    atomic.Int32
+	mu       sync.Mutex
+	watching map[string]int // open watches by selector
+	given    chan struct{}  // closed when the test is over
+}
+
+const hold = 0
+
+func startControl(t *testing.T) *control {
+	c := &control{given: make(chan struct{}), watching: make(map[string]int)}
+	c.status.Store(http.StatusOK)
+	c.Server = httptest.NewServer(http.HandlerFunc(c.answer))
+	t.Cleanup(func() {
+		close(c.given)
+		c.Close()
+	})
+	return c
+}
+
+func (c *control) answer(w http.ResponseWriter, r *http.Request) {
+	c.asked.Add(1)
+	watch := r.URL.Query().Get("watch") == "true"
+	for c.status.Load() == hold && !watch {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-c.given:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	switch status := int(c.status.Load()); {
+	case status != http.StatusOK && !watch:
+		http.Error(w, "", status)
+	case !watch:
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+	default:
+		w.(http.Flusher).Flush()
+		c.watched(r.URL.Query().Get("labelSelector"), 1)
+		select {
+		case <-r.Context().Done():
+		case <-c.given:
+		}
+		c.watched(r.URL.Query().Get("labelSelector"), -1)
+	}
+}
+
+// watched is how many watches of that selector there are, after change.
+func (c *control) watched(selector string, change int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watching[selector] += change
+	return c.watching[selector]
+}
+
+// corefile has one stanza, whose watch is told from others by its label.
+func (c *control) corefile(label, timeout string, lines ...string) caddy.Input {
+	return input(fmt.Sprintf(`clusterset.local:0 {
+		bind 127.0.0.1
+		%s
+		multicluster {
+			endpoint %s
+			noendpoints
+			labels watch=%s
+			startup_timeout %s
+		}
+	}`, strings.Join(lines, "\n"), c.URL, label, timeout))
+}
+
+func input(text string) caddy.Input {
+	return caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(text), ServerTypeName: "dns"}
+}
+
+// server is a CoreDNS in this process.
+type server struct {
+	*caddy.Instance
+	t *testing.T
+}
+
+func serve(t *testing.T, corefile caddy.Input) *server {
+	t.Helper()
+	i, err := caddy.Start(corefile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{i, t}
+	t.Cleanup(func() {
+		s.Stop()
+		s.ShutdownCallbacks()
+		if n := len(generations.all); n != 0 {
+			t.Errorf("%d generations are left", n)
+		}
+	})
+	return s
+}
+
+// reload is how long it took.
+func (s *server) reload(corefile caddy.Input) time.Duration {
+	s.t.Helper()
+	start := time.Now()
+	i, err := s.Restart(corefile)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Instance = i
+	return time.Since(start)
+}
+
+func (s *server) rcode() int {
+	s.t.Helper()
+	m, err := dns.Exchange(question("no.test.svc.clusterset.local.", dns.TypeA, 0), s.Servers()[0].LocalAddr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m.Rcode
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// L1, L4: a reload that alters what is watched does not put an empty index in the place of one that answers.
+func TestL4ReloadWaitsForNewLists(t *testing.T) {
+	c := startControl(t)
+	c.status.Store(hold)
+	s := serve(t, c.corefile("a", "1h")) // the first start does not wait
+	if got := s.rcode(); got != dns.RcodeServerFailure {
+		t.Errorf("rcode %d before the first list (L1)", got)
+	}
+	c.status.Store(http.StatusOK)
+	eventually(t, "answers", func() bool { return s.rcode() == dns.RcodeNameError })
+
+	c.status.Store(hold)
+	before := c.asked.Load()
+	done := make(chan *caddy.Instance)
+	go func() {
+		i, err := s.Restart(c.corefile("b", "1h"))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- i
+	}()
+	eventually(t, "asked", func() bool { return c.asked.Load() > before })
+	if got := s.rcode(); got != dns.RcodeNameError {
+		t.Errorf("rcode %d during the reload", got)
+	}
+	c.status.Store(http.StatusOK)
+	s.Instance = <-done
+	if got := s.rcode(); got != dns.RcodeNameError {
+		t.Errorf("rcode %d after the reload", got)
+	}
+
+	c.status.Store(hold)
+	if took := s.reload(c.corefile("c", "300ms")); took < 300*time.Millisecond {
+		t.Errorf("a reload without a list took %v, want startup_timeout", took)
+	}
+	c.status.Store(http.StatusForbidden)
+	s.reload(c.corefile("d", "1h")) // what is refused is not waited for
+}
+
+// L2: stanzas are opened one after the other, and the ready plugin may ask in between.
+func TestL2NotReadyBeforeAllStanzasAreOpen(t *testing.T) {
+	g := &generation{stanzas: 1}
+	if g.ready(time.Now()) {
+		t.Error("ready without a watch")
+	}
+}
+
+// L2: a pod that is ready though a permission is missing stays ready at a reload, and while the API server is away.
+func TestL2ReloadKeepsReady(t *testing.T) {
+	c := startControl(t)
+	c.status.Store(http.StatusForbidden)
+	start := time.Now()
+	s := serve(t, c.corefile("a", "200ms"))
+	eventually(t, "ready", s.ready)
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("ready after %v, want startup_timeout", took)
+	}
+	s.reload(c.corefile("a", "200ms"))
+	if !s.ready() {
+		t.Error("not ready after a reload")
+	}
+	c.status.Store(http.StatusBadGateway)
+	before := c.asked.Load()
+	eventually(t, "asked again", func() bool { return c.asked.Load() > before+3 })
+	if !s.ready() {
+		t.Error("not ready while the API server is away")
+	}
+}
+
+// ready is what the ready plugin hears.
+func (s *server) ready() bool {
+	return s.Storage[generationKey{}].(*generation).ready(time.Now())
+}
+
+// L4: what a reload opened that fails is given back: at once by a Corefile with a stanza, else with the next one that has one.
+func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
+	c := startControl(t)
+	s := serve(t, input("clusterset.local:0 {\n bind 127.0.0.1\n}"))
+	fails := func(label string) {
+		t.Helper()
+		if _, err := s.Restart(c.corefile(label, "1h", "bind 192.0.2.77")); err == nil {
+			t.Fatal("a reload to an address that is not ours succeeded")
+		}
+	}
+	watches := func(label string, n int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d watches of %s", n, label), func() bool { return c.watched("watch="+label, 0) == n })
+	}
+	fails("a")
+	watches("a", 1)
+	s.reload(c.corefile("b", "1h"))
+	watches("b", 1)
+	watches("a", 0)
+	fails("c")
+	watches("c", 0)
+	if n := len(generations.all); n != 1 {
+		t.Errorf("%d generations, want the one that serves", n)
+	}
+	if got := s.rcode(); got != dns.RcodeNameError {
+		t.Errorf("rcode %d after failed reloads", got)
+	}
+}
+
+// L4: a Corefile that cannot be shut down is no longer served, so its watches go and those of the new one stay.
+func TestL4FailedShutdownKeepsWhatServes(t *testing.T) {
+	c := startControl(t)
+	s := serve(t, c.corefile("a", "1h", "failshutdown"))
+	if _, err := s.Restart(c.corefile("b", "1h")); err == nil {
+		t.Fatal("the shutdown did not fail")
+	}
+	s.Instance = caddy.Instances()[0]
+	eventually(t, "no watch of a", func() bool { return c.watched("watch=a", 0) == 0 })
+	if len(generations.all) != 1 || !s.ready() {
+		t.Error("the generation that serves is closed")
+	}
+	eventually(t, "the watch of b", func() bool { return c.watched("watch=b", 0) == 1 })
+}
