@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/hub"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -66,7 +67,7 @@ func hubCommand(args []string) error {
 	}
 	options := hubOptions(f)
 	// One that the API server does not answer cannot write either: two leaders do no harm.
-	if err := elect(&options, cfg, "clusterset-hub-"+f.namespace, func() bool { return false }); err != nil {
+	if err := elect(&options, cfg, clusterset.LeaseHubPrefix+f.namespace, func() bool { return false }); err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cfg, options)

@@ -78,7 +78,7 @@ type Agent struct {
 	past    atomic.Pointer[client.Reader] // the hub past the cache
 	relist  chan string
 	dials   atomic.Int64
-	watches sync.Map // by resource of the hub: the connection, by number, on which its watch was opened last
+	watches sync.Map // by type: the informer of the hub's
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -113,10 +113,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Together: kube.Together,
 	}
 	a.env.Connections = a.dials.Load
-	a.env.Watching = func(resource string) bool {
-		on, ok := a.watches.Load(resource)
-		return ok && on == a.dials.Load()
-	}
+	a.env.Position = a.position
 	a.env.HubNow = func() client.Reader { return *a.past.Load() }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
@@ -217,6 +214,10 @@ func (a *Agent) run(ctx context.Context) error {
 			return err
 		}
 		a.log.Info("the hub's side runs")
+		select {
+		case <-a.relist: // said of what was read before
+		default:
+		}
 		select {
 		case <-ctx.Done():
 			return nil

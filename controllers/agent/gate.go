@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -48,7 +49,7 @@ func (a *Agent) dial() (client.Client, error) {
 
 // enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.
 func (a *Agent) enter(ctx context.Context) error {
-	said := ""
+	var said word
 	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", 12*attempt, func(ctx context.Context) error {
 		err := a.gate.Enter(ctx)
 		if err == nil {
@@ -60,12 +61,33 @@ func (a *Agent) enter(ctx context.Context) error {
 		}
 		reason := err.Error()
 		a.waiting.Store(&reason)
-		if reason != said {
-			said = reason
-			a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", reason)
+		if note := said.note(reason, a.Now()); note != "" {
+			a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", note)
 		}
 		return err
 	})
+}
+
+// word is what was told last of why this cluster is no member.
+type word struct {
+	reason      string
+	since, last time.Time
+}
+
+// repeat is how often a reason that stays is told: kubectl clusterset shows what the agent said within ten minutes.
+const repeat = 4 * time.Minute
+
+// note is what to tell now; "" for nothing. It says for how long, also since an Event like one of late would be counted and not be seen.
+func (w *word) note(reason string, now time.Time) string {
+	if reason != w.reason {
+		*w = word{reason, now, now}
+		return reason
+	}
+	if now.Sub(w.last) < repeat {
+		return ""
+	}
+	w.last = now
+	return fmt.Sprintf("For %v: %s", now.Sub(w.since).Round(time.Minute), reason)
 }
 
 // renew keeps the credentials for the hub alive as long as ctx lasts.

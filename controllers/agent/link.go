@@ -3,12 +3,13 @@ package agent
 import (
 	"context"
 	"net"
-	"net/http"
-	"path"
+	"reflect"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -53,12 +54,12 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			a.dials.Add(1)
 			return dialer.DialContext(ctx, network, address)
 		}
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return opened{next, a} })
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
 			o.Scheme = a.mgr.GetScheme()
 			o.Logger = a.log
 			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
 			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+			o.Cache.NewInformer = a.informer
 		})
 		if err == nil {
 			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
@@ -100,23 +101,21 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	return link, nil
 }
 
-// opened takes note of the watches that the hub has accepted.
-type opened struct {
-	http.RoundTripper
-	a *Agent
+// informer is client-go's, and the agent keeps which is which: controller-runtime does not tell how far one has come.
+func (a *Agent) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	i := toolscache.NewSharedIndexInformer(lw, of, resync, by)
+	a.watches.Store(reflect.TypeOf(of), i)
+	return i
 }
 
-// RoundTrip is http.RoundTripper's.
-func (o opened) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := o.RoundTripper.RoundTrip(req)
-	if err == nil && resp.StatusCode == http.StatusOK && req.URL.Query().Get("watch") != "" {
-		o.a.watches.Store(path.Base(req.URL.Path), o.a.dials.Load())
+// position is Env's.
+func (a *Agent) position(kind client.Object) string {
+	i, ok := a.watches.Load(reflect.TypeOf(kind))
+	if !ok {
+		return ""
 	}
-	return resp, err
+	return i.(toolscache.SharedIndexInformer).LastSyncResourceVersion()
 }
-
-// WrappedRoundTripper lets client-go cancel requests.
-func (o opened) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }
 
 // attempt is how long one may take.
 const attempt = 10 * time.Second

@@ -121,11 +121,12 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		imp("web", metav1.ConditionTrue, "10.0.0.1", "fd00::1"), imp("db", metav1.ConditionFalse), imp("x", metav1.ConditionTrue, "10.0.0.2"),
 	)
 	a.relists.Store(3)
+	a.env.Held = func() bool { return true }
 	want(t, shown(t, a), map[string]float64{
 		"member": 1, "hub_fresh": 1, "rival": 0, "hub_relists_total": 3,
 		"records/own": 1, "records/followed": 2, "records/held": 1,
 		"exports/ready": 2, "exports/not_ready": 1, "export_conflicts": 1,
-		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 0,
+		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 1,
 	})
 }
 

@@ -1,5 +1,6 @@
-// Package blocks grants members their blocks on the hub, in the ClusterSet's status (DESIGN §5, SPEC V2). That status is all it knows:
-// after a restart it goes on from there, and of two that write at a time the API server refuses the one that has not seen the other.
+// Package blocks grants members their blocks on the hub, in the ClusterSet's status (DESIGN §5, SPEC V2). That status is all it goes by:
+// after a restart it goes on from there, and of two that write at a time the API server refuses the one that has not seen the other. Since
+// a hub may come back from a backup, it waits before it grants what members may hold that the status has forgotten.
 package blocks
 
 import (
@@ -41,7 +42,14 @@ type reconciler struct {
 	*kube.Env
 	budget *rate.Limiter
 	said   map[complaint]bool // what was reported and is still so
+	// known are the blocks that were there last, once they were looked at; sure is when members have told of those that were forgotten.
+	known  []hubv1alpha1.Block
+	looked bool
+	sure   time.Time
 }
+
+// telling is how long members have to tell of blocks that the hub does not know: to connect to it again and see that, a few of their passes.
+const telling = 2 * time.Minute
 
 // What the ClusterSet's status is written at most: each write goes to every member, and what members ask may change at their will.
 const (
@@ -61,7 +69,15 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	if waits {
 		result.RequeueAfter = leftover
 	}
+	left, err := r.unsure(ctx, facts.Set)
+	if err != nil {
+		return result, err
+	}
+	facts.Unsure = left > 0
 	plan := grants.Decide(*facts)
+	if plan.Waiting && (left < result.RequeueAfter || !waits) {
+		result.RequeueAfter = left
+	}
 	want := facts.Set.DeepCopy()
 	want.Status.Blocks = plan.Blocks
 	conditions(want, plan.Conditions, metav1.NewTime(r.Now()))
@@ -75,6 +91,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 		if err := r.Hub().Status().Update(ctx, want); err != nil {
 			return result, err
 		}
+		r.known = want.Status.Blocks
 	}
 	r.tell(ctx, facts, want, &plan)
 	return result, nil
@@ -90,8 +107,13 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	if err := r.Hub().List(ctx, &profiles, client.InNamespace(r.HubNamespace)); err != nil {
 		return nil, false, err
 	}
+	if len(sets.Items) > 1 { // members go by none of them
+		for i := range sets.Items {
+			r.Events.Event(&sets.Items[i], kube.Warning, ReasonNotAlone, "There is more than one ClusterSet in this namespace. Members go on as they are and follow none of them, nor does a member that falls silent expire: delete all but one.")
+		}
+	}
 	if len(sets.Items) != 1 || sets.Items[0].DeletionTimestamp != nil {
-		return nil, false, nil // with two of them, members wait until there is one
+		return nil, false, nil
 	}
 	facts = &grants.Facts{Set: &sets.Items[0], Profiles: profiles.Items}
 	departed := grants.Departed(facts.Set, facts.Profiles)
@@ -100,6 +122,34 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	}
 	facts.Gone, err = r.gone(ctx, departed)
 	return facts, len(facts.Gone) < len(departed), err
+}
+
+// unsure is for how long nothing is granted: after a start on a hub whose members are not heard, since it may be one that was restored and
+// lacks blocks, and after blocks are gone that nobody released. A cache that lags has lost none.
+func (r *reconciler) unsure(ctx context.Context, set *hubv1alpha1.ClusterSet) (left time.Duration, err error) {
+	now := r.Now()
+	switch {
+	case !r.looked:
+		var leases coordinationv1.LeaseList
+		if err := r.HubNow().List(ctx, &leases, client.InNamespace(set.Namespace)); err != nil {
+			return 0, err
+		}
+		if grants.Unheard(set, leases.Items, now) {
+			r.sure = now.Add(telling)
+		}
+		r.looked, r.known = true, set.Status.Blocks
+	case grants.Forgotten(r.known, set):
+		var there hubv1alpha1.ClusterSetList
+		if err := r.HubNow().List(ctx, &there, client.InNamespace(set.Namespace)); err != nil {
+			return 0, err
+		}
+		if len(there.Items) == 1 && grants.Forgotten(r.known, &there.Items[0]) {
+			r.sure, r.known = now.Add(telling), there.Items[0].Status.Blocks
+		}
+	default:
+		r.known = set.Status.Blocks
+	}
+	return r.sure.Sub(now), nil
 }
 
 // gone are those of ids of whom nothing is left on the hub: ClusterProfile, Lease, records. It reads past the cache: a block that is

@@ -169,6 +169,93 @@ func TestV2GrantsAreRebuiltFromTheAPI(t *testing.T) {
 	}
 }
 
+// TestV2ARestoredHubGrantsNothingTwice: what the backup does not know is not another's before members could tell whose it is.
+func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		restart bool
+		heard   time.Duration // ago
+		waits   bool
+	}{{"the program saw it", false, 0, true}, {"the program started on it", true, time.Hour, true}, {"the program started", true, time.Second, false}} {
+		r := newRig(t, clusterSet("10.200.0.0/16"), profile("east"), profile("west"))
+		r.settle()
+		r.has("east 10.200.0.0/24", "west 10.200.1.0/24")
+		renewed := metav1.NewMicroTime(r.clock.Add(-c.heard))
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "east"}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+		if err := r.hub.Create(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		if c.restart {
+			r.restart()
+		}
+		if !c.waits {
+			if err := r.hub.Create(t.Context(), profile("a.new", wants(1))); err != nil {
+				t.Fatal(err)
+			}
+			r.settle()
+			r.has("east 10.200.0.0/24", "west 10.200.1.0/24", "a.new 10.200.2.0/24")
+			continue
+		}
+		set := r.set()
+		set.Status.Blocks = set.Status.Blocks[:1] // west has the other one
+		if err := r.hub.Status().Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.hub.Create(t.Context(), profile("a.new", wants(1))); err != nil {
+			t.Fatal(err)
+		}
+		r.settle()
+		r.has("east 10.200.0.0/24")
+		if said := r.said(); strings.Count(said, "set Waiting: ") != 1 {
+			t.Errorf("%s: %s", c.name, said)
+		}
+		again, err := r.pass()
+		if err != nil || again.RequeueAfter != telling {
+			t.Errorf("%s: %v, again after %s", c.name, err, again.RequeueAfter)
+		}
+		west := &inventoryv1alpha1.ClusterProfile{}
+		if err := r.hub.Get(t.Context(), client.ObjectKeyFromObject(profile("west")), west); err != nil {
+			t.Fatal(err)
+		}
+		west.Status.Properties[0].Value += " 10.200.1.0/24"
+		if err := r.hub.Status().Update(t.Context(), west); err != nil {
+			t.Fatal(err)
+		}
+		r.clock = r.clock.Add(telling)
+		r.settle()
+		r.has("east 10.200.0.0/24", "a.new 10.200.2.0/24", "west 10.200.3.0/24")
+		if said := r.said(); !strings.Contains(said, "set Granted: ") {
+			t.Errorf("%s: %s", c.name, said)
+		}
+	}
+}
+
+// TestV2ACacheThatLagsIsNoRestore: what it does not show yet was not lost, and the next member does not wait.
+func TestV2ACacheThatLagsIsNoRestore(t *testing.T) {
+	r := newRig(t, clusterSet("10.200.0.0/16"), profile("east"))
+	before := r.set()
+	r.settle()
+	room := r.room.(*reconciler)
+	room.Hub = func() client.Client {
+		return interceptor.NewClient(r.hub.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if sets, ok := list.(*hubv1alpha1.ClusterSetList); ok {
+				sets.Items = []hubv1alpha1.ClusterSet{*before}
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		}})
+	}
+	if _, err := r.pass(); !apierrors.IsConflict(err) {
+		t.Fatalf("it wrote over what it had not seen: %v", err)
+	}
+	room.Hub = func() client.Client { return r.hub }
+	if err := r.hub.Create(t.Context(), profile("west")); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.has("east 10.200.0.0/24", "west 10.200.1.0/24")
+}
+
 // Full, then room is added: without anybody's help.
 func TestV2PoolsThatFillUpRecover(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/24"), profile("east"), profile("west"))
@@ -283,6 +370,9 @@ func TestV2WithoutOneClusterSetNothingIsGranted(t *testing.T) {
 		r := newRig(t, append(sets, profile("east"))...)
 		if _, err := r.pass(); err != nil || r.writes > 0 {
 			t.Errorf("%d writes: %v", r.writes, err)
+		}
+		if want := len(sets); len(r.events) != want || want > 0 && !strings.Contains(strings.Join(r.events, " "), "second NotAlone") {
+			t.Errorf("%d ClusterSets: %q", len(sets), r.events)
 		}
 	}
 }

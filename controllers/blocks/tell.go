@@ -17,6 +17,7 @@ import (
 
 // The reasons of Events; the ClusterSet gets those of its conditions besides.
 const (
+	ReasonNotAlone        = "NotAlone"
 	ReasonBlockGranted    = "BlockGranted"
 	ReasonBlockReleased   = "BlockReleased"
 	ReasonBlockRefused    = "BlockRefused"

@@ -74,13 +74,27 @@ func checkEndpoint(e *hubv1alpha1.Endpoint, family discoveryv1.AddressType, rese
 	return nil
 }
 
+// Claimable tells whether a peer may claim the address (S4).
+func Claimable(address string, reserved []netip.Prefix) bool {
+	addr, err := netip.ParseAddr(address)
+	return err == nil && checkAddress(addr, reserved) == nil
+}
+
 // never holds the ranges that no endpoint can be in, beside those that netip has a word for: this network (RFC 791), reserved and
-// broadcast (RFC 1112), and IPv4 in disguise (RFC 4291), which would slip past the checks on IPv4.
+// broadcast (RFC 1112); the metadata services of clouds that are not link-local, which hand out the credentials of machines; and IPv4 in
+// disguise (RFC 4291, RFC 6052, RFC 8215, RFC 3056), which would slip past the checks on IPv4.
 var never = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle Cloud
+	netip.MustParsePrefix("fd00:ec2::254/128"),  // AWS
 	netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("::ffff:0:0/96"),
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2002::/16"),
 }
 
 // checkAddress is S4.

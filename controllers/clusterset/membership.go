@@ -44,6 +44,10 @@ const (
 	LabelSetOld = "clusterset.multicluster.x-k8s.io"
 )
 
+// LeaseHubPrefix and the clusterset's namespace name the Lease in the hub's clusterset-system by which the replicas of
+// clusterset-controller hub elect their leader.
+const LeaseHubPrefix = "clusterset-hub-"
+
 // LeaseRefused in a member's namespace clusterset-system is there as long as the hub refuses the member; AnnotationRefused on it says so.
 const (
 	LeaseRefused      = "hub-refuses"
@@ -51,7 +55,7 @@ const (
 )
 
 // LeaseRenewed in a member's namespace clusterset-system bears in AnnotationRenewed which version of the member's Lease on the hub its agent
-// made last.
+// made last, once it is proven that no elder one renews it.
 const (
 	LeaseRenewed      = "hub-renewed"
 	AnnotationRenewed = "clusterset-dns.io/renewed"

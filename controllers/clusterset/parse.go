@@ -33,7 +33,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	var problems []error
 	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 
-	if s.ExportedAt == nil {
+	if s.ExportedAt.IsZero() { // also of what is not nil: it is read, and written as null
 		refuse("exportedAt is missing")
 	} else {
 		e.Created = s.ExportedAt.UTC()
@@ -79,6 +79,14 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	if e.Ports, err = parsePorts(s.Ports); err != nil {
 		refuse("%w", err)
 	}
+	for _, of := range []struct {
+		what string
+		n    int
+	}{{"ports", len(s.Ports)}, {"exportedLabels", len(s.ExportedLabels)}, {"exportedAnnotations", len(s.ExportedAnnotations)}} {
+		if of.n > maxParts {
+			refuse("%s: %d, of which there may be %d", of.what, of.n, maxParts)
+		}
+	}
 	if err := checkMetadata(s.ExportedLabels, s.ExportedAnnotations); err != nil {
 		refuse("%w", err)
 	}
@@ -87,6 +95,9 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	}
 	return e, nil
 }
+
+// maxParts is how many ports, labels and annotations a record has at most: its CRD's bounds.
+const maxParts = 256
 
 // knownDistributions are the values that an API server may accept; "" is the same as none.
 var knownDistributions = map[string]bool{
@@ -173,7 +184,7 @@ func checkPort(name string, protocol corev1.Protocol, number *int32, appProtocol
 }
 
 // maxAnnotations is half of what an API server takes of one object: the ServiceImport bears those of others, too, and an export that does
-// not fit there would stop every change of it.
+// not fit there would stop every change of it. It bears the keys twice: one annotation lists those of labels and annotations (C8).
 const maxAnnotations = 128 << 10
 
 func checkMetadata(labels, annotations map[string]string) error {
@@ -181,8 +192,13 @@ func checkMetadata(labels, annotations map[string]string) error {
 	for k, v := range annotations {
 		size += len(k) + len(v)
 	}
+	for _, m := range []map[string]string{labels, annotations} {
+		for k := range m {
+			size += len(k) + 1
+		}
+	}
 	if size > maxAnnotations {
-		return fmt.Errorf("exportedAnnotations: %d bytes, of which there may be %d", size, maxAnnotations)
+		return fmt.Errorf("exportedAnnotations, and the keys of both, which a ServiceImport lists: %d bytes, of which there may be %d", size, maxAnnotations)
 	}
 	errs := metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations"))...)

@@ -2,6 +2,7 @@ package clusterset
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func exportRecord() *hubv1alpha1.ServiceExportRecord {
 	r := &hubv1alpha1.ServiceExportRecord{}
 	r.Name = "web.shop.a"
 	r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = "a", "shop", "web", 1
-	r.Spec.ExportedAt = &metav1.Time{}
+	r.Spec.ExportedAt = new(metav1.Unix(1_700_000_000, 0))
 	r.Spec.Type = "ClusterSetIP"
 	r.Spec.IPFamilies = []corev1.IPFamily{"IPv4"}
 	r.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
@@ -47,6 +48,7 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"a namespace with a slash":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceNamespace = "../x" }, "serviceNamespace"},
 		"a name too long":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceName = long }, "serviceName"},
 		"no time":                    {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = nil }, "exportedAt"},
+		"a time that is none":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &metav1.Time{} }, "exportedAt"},
 		"an unknown type":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = "ExternalName" }, "type"},
 		"port 0":                     {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 0 }, "1..65535"},
 		"port 70000":                 {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 70000 }, "1..65535"},
@@ -66,6 +68,25 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"annotations that leave an import no room for its own": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 128<<10)}
 		}, "of which there may be 131072"},
+		"keys that an import bears twice": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.ExportedLabels, s.ExportedAnnotations = map[string]string{}, map[string]string{}
+			for i := range 256 {
+				k := fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i)
+				s.ExportedLabels[k], s.ExportedAnnotations[k] = "", strings.Repeat("x", 400)
+			}
+		}, "of which there may be 131072"},
+		"more ports than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.Ports = nil
+			for i := range int32(257) {
+				s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: "UDP", Port: 1000 + i})
+			}
+		}, "ports: 257, of which there may be 256"},
+		"more labels than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+			s.ExportedLabels = map[string]string{}
+			for i := range 257 {
+				s.ExportedLabels[fmt.Sprint("l", i)] = ""
+			}
+		}, "exportedLabels: 257, of which there may be 256"},
 		"an unknown distribution": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.TrafficDistribution = &long
 		}, "trafficDistribution"},
@@ -84,8 +105,10 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 	reserved := []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
 	for family, addresses := range map[string][]string{
-		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4", "fd00::1", "nonsense", "0.1.2.3"},
-		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0"},
+		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4", "fd00::1", "nonsense", "0.1.2.3",
+			"100.100.100.200", "168.63.129.16", "192.0.0.192"},
+		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0", "fd00:ec2::254",
+			"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1"},
 	} {
 		rec := &hubv1alpha1.EndpointRecord{}
 		rec.Name = "u-1.a"
@@ -147,7 +170,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var export hubv1alpha1.ServiceExportRecord
 		if json.Unmarshal(data, &export) == nil {
-			if e, err := ParseExport(&export); err == nil && (CheckID(e.Cluster) != nil || len(e.Families) == 0 || e.Created.IsZero() && export.Spec.ExportedAt == nil) {
+			if e, err := ParseExport(&export); err == nil && (CheckID(e.Cluster) != nil || len(e.Families) == 0 || e.Created.IsZero()) {
 				t.Errorf("accepted: %+v", e)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 const (
 	// PropertyBlocks is how many blocks of each family the member wants in all: BlocksWanted. Absent: one of each family that has a pool.
 	PropertyBlocks = "vip-blocks.clusterset-dns.io"
-	// PropertyServiceRanges are its ServiceCIDRs, but for those inside its blocks: FormatRanges.
+	// PropertyServiceRanges are its ServiceCIDRs, and for those inside its blocks these blocks: FormatRanges.
 	PropertyServiceRanges = "service-ranges.clusterset-dns.io"
 	// PropertyPodRanges are its pod CIDRs.
 	PropertyPodRanges = "pod-ranges.clusterset-dns.io"

@@ -8,11 +8,20 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
+// MaxRevision is the CRDs' bound: no clock comes near it. A record that bears it was not written by an agent.
+const MaxRevision = 1 << 53
+
 // NextRevision follows last. It goes by the clock, so that a member that has lost all memory of last still comes out above it; and
-// always forward, whatever the clock does.
+// always forward, whatever the clock does, up to the last one, which nothing follows (Spent).
 func NextRevision(last int64, now time.Time) int64 {
-	return max(last+1, now.UnixMilli())
+	if Spent(last) {
+		return last
+	}
+	return min(max(last+1, now.UnixMilli()), MaxRevision)
 }
+
+// Spent tells whether no revision is higher: only a record that is created anew can be followed then.
+func Spent(revision int64) bool { return revision >= MaxRevision }
 
 // Retention is how long a withdrawn record stays on the hub, for members that are away (DESIGN §2).
 const Retention = 24 * time.Hour

@@ -189,19 +189,53 @@ func (all fences) of(a netip.Addr) ipam.Range {
 	return ipam.Range{}
 }
 
-// reserve makes the reservation of an address. That somebody has it is for the watch to tell.
+// reserve makes the reservation of an address, if it is nobody's.
 func (r *Room) reserve(ctx context.Context, a netip.Addr, cidr string) error {
 	ip := &networkingv1.IPAddress{}
 	ip.Name = a.String()
 	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: string(familyOf(a)), networkingv1.LabelManagedBy: kube.Manager}
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: cidr}
-	if err := r.Local.Create(ctx, ip); err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
+	r.mu.Lock()
+	if rest, kept := r.rests[a]; kept {
+		rest.write(ip)
+	}
+	r.mu.Unlock()
+	err := r.Local.Create(ctx, ip)
+	if apierrors.IsAlreadyExists(err) {
+		return r.ask(ctx, a)
+	}
+	if err != nil {
 		return err
 	}
 	r.note(a, entry{fence: true, uid: ip.UID})
+	return nil
+}
+
+// ask notes whose an address is that is somebody's, past the cache: the watch may have shown that already, and shows it once.
+func (r *Room) ask(ctx context.Context, a netip.Addr) error {
+	var there networkingv1.IPAddressList
+	if err := r.LocalNow.List(ctx, &there, client.MatchingFields{"metadata.name": a.String()}); err != nil {
+		return err
+	}
+	for i := range there.Items {
+		r.note(a, entryOf(&there.Items[i]))
+	}
+	return nil
+}
+
+// free deletes the reservation of an address. Where another IPAddress is there by now, that is what is known of it.
+func (r *Room) free(ctx context.Context, a netip.Addr, uid types.UID) error {
+	ip := &networkingv1.IPAddress{}
+	ip.Name = a.String()
+	err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view.addresses[a].uid == uid {
+		r.record(a, entry{})
+	}
 	return nil
 }
 
@@ -233,15 +267,7 @@ func (r *Room) lift(ctx context.Context, keep fences) error {
 	}
 	r.mu.Unlock()
 	slices.SortFunc(over, netip.Addr.Compare)
-	return r.several(over, func(a netip.Addr) error {
-		ip, uid := &networkingv1.IPAddress{}, uids[a]
-		ip.Name = a.String()
-		if err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return err
-		}
-		r.note(a, entry{})
-		return nil
-	})
+	return r.several(over, func(a netip.Addr) error { return r.free(ctx, a, uids[a]) })
 }
 
 // several does something for each address, some at a time: a fence is up to 256 writes.

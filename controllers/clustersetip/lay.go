@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -30,7 +28,7 @@ import (
 const (
 	// settle is how soon ranges that are being made are looked at again.
 	settle = 200 * time.Millisecond
-	// attentive is how soon a range is looked at again that is to go once it is empty.
+	// attentive is how soon a range is looked at again that is to go once it is empty, after something has left it; then less and less often.
 	attentive = 2 * time.Second
 	// patrol is how often everything is looked at though nothing has happened.
 	patrol = time.Minute
@@ -52,24 +50,60 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, r.refit(s) // once they are served, that is an event
 	}
 	plan := ipam.Lay(s)
+	for _, one := range plan.Altered {
+		r.Event(about("ServiceCIDR", one.Name), kube.Warning, "VIPRangeAltered", fmt.Sprintf(
+			"By its name this is a range for VIPs, and it is not as it was made: nothing is made in its place. Give it back the label %s that its name tells, or delete it.", ipam.LabelVIPs))
+	}
+	if r.mode() != s.Mode { // requests wait for it, and fences take long
+		err = r.refit(s)
+	}
 	err = errors.Join(
-		r.tell(ctx, plan, cidrs, seen && s.Mode != ipam.ModeShared),
+		err,
+		r.tell(ctx, s, plan, cidrs, seen),
 		r.build(ctx, s, plan),
 		r.clear(ctx, s, plan),
 		r.guard(ctx, s, cidrs),
 		r.refit(s))
 	r.losses()
-	if err != nil {
+	mended, failed := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
+	if err = errors.Join(err, failed); err != nil {
 		return reconcile.Result{}, err
 	}
-	mended, err := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
 	switch {
 	case r.pending(s, plan):
 		mended = settle
-	case plan.Emptying:
-		mended = min(mended, attentive)
+	default:
+		mended = min(mended, r.attend(plan.Emptying))
 	}
-	return reconcile.Result{RequeueAfter: mended}, err
+	return reconcile.Result{RequeueAfter: mended}, nil
+}
+
+// attend is how soon the ranges are looked at again since these are emptying.
+func (r *Room) attend(emptying []netip.Prefix) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.emptying = emptying; len(emptying) == 0 {
+		r.attention = 0
+		return patrol
+	}
+	r.attention = min(max(attentive, 2*r.attention), patrol)
+	return r.attention
+}
+
+// leaves tells whether an address is of a range that is emptying, which is to be looked at soon. Under the lock.
+func (r *Room) leaves(a netip.Addr) bool {
+	if !slices.ContainsFunc(r.emptying, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return false
+	}
+	r.attention = 0
+	return true
+}
+
+// mode is what the allocator goes by.
+func (r *Room) mode() ipam.Mode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view.mode
 }
 
 // without says what becomes of imports where a mode cannot be had.
@@ -101,10 +135,12 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 	if err != nil {
 		return s, nil, false, err
 	}
-	s = r.standing(hub.mode, rangesOf(cidrs))
-	if err := r.returning(ctx, &s); err != nil {
+	vips, err := r.keep(ctx)
+	if err != nil {
 		return s, nil, false, err
 	}
+	s = r.standing(hub.mode, rangesOf(cidrs))
+	s.Held = append(s.Held, vips...)
 	s.Families, s.Blocks, s.Ours = families, hub.blocks, map[string]bool{}
 	for _, c := range cidrs {
 		s.Ours[c.Name] = ours(c)
@@ -113,28 +149,6 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 		r.view.looked[f] = ipam.Low(ipam.Room(s, f))
 	}
 	return s, cidrs, hub.seen, nil
-}
-
-// returning adds the VIPs whose derived Service is gone and whose import is not: their ranges are needed until that has them again (I6).
-func (r *Room) returning(ctx context.Context, s *ipam.Standing) error {
-	if len(r.rests) == 0 {
-		return nil
-	}
-	var imports mcsv1beta1.ServiceImportList
-	if err := r.Local.List(ctx, &imports, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	for i := range imports.Items {
-		imp := &imports.Items[i]
-		for _, text := range imp.Spec.IPs {
-			a, err := netip.ParseAddr(text)
-			rest, resting := r.rests[a]
-			if err == nil && resting && rest.of.Namespace == imp.Namespace && rest.of.Name == derived.Name(imp.Namespace, imp.Name) {
-				s.Held = append(s.Held, ipam.Held{Owner: rest.of, Address: a})
-			}
-		}
-	}
-	return nil
 }
 
 func ours(o metav1.Object) bool { return o.GetLabels()[derived.LabelManagedBy] == kube.Manager }
@@ -146,7 +160,7 @@ func (r *Room) hubView(ctx context.Context) (hubView, error) {
 		if err := hub.List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
 			return hubView{}, err
 		}
-		if len(sets.Items) > 0 { // absence is no change
+		if len(sets.Items) == 1 { // absence is no change, and of two nobody knows which is meant
 			r.last = viewOf(&sets.Items[0], r.Cluster)
 		}
 	}
@@ -168,7 +182,10 @@ func viewOf(set *hubv1alpha1.ClusterSet, cluster string) hubView {
 		}
 	}
 	for _, b := range set.Status.Blocks {
-		if p, err := netip.ParsePrefix(b.CIDR); err == nil && b.ClusterID == cluster {
+		if b.ClusterID != cluster { // of thousands, at every request
+			continue
+		}
+		if p, err := netip.ParsePrefix(b.CIDR); err == nil {
 			v.blocks = append(v.blocks, p.Masked())
 		}
 	}
@@ -198,14 +215,14 @@ func (r *Room) remember(ctx context.Context, mode ipam.Mode) error {
 func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
 	r.mu.Lock()
 	r.growing = len(plan.Make) > 0 && r.refused == nil
-	r.view.fenced = newFences(slices.Concat(named(plan.Make), plan.Fence))
+	r.view.fenced = newFences(slices.Concat(plan.Make, plan.Fence))
 	r.mu.Unlock()
 	var errs []error
 	for _, f := range plan.Fence {
 		errs = append(errs, r.fence(ctx, f))
 	}
 	var refused error
-	for _, one := range named(plan.Make) {
+	for _, one := range plan.Make {
 		err := r.make(ctx, one)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			refused = err
@@ -219,16 +236,6 @@ func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) err
 	r.growing = r.growing && refused == nil
 	r.mu.Unlock()
 	return errors.Join(errs...)
-}
-
-// named gives ranges that are to be made their names: a second pass finds what the first has begun.
-func named(ranges []ipam.Range) []ipam.Range {
-	out := make([]ipam.Range, len(ranges))
-	for i, one := range ranges {
-		one.Name = "clusterset-vips-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(one.Prefix.String())
-		out[i] = one
-	}
-	return out
 }
 
 // make makes one range, after its fence.
@@ -255,7 +262,7 @@ func (r *Room) make(ctx context.Context, one ipam.Range) error {
 
 // clear takes down what is no longer needed.
 func (r *Room) clear(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
-	keep := slices.Concat(named(plan.Make), plan.Fence)
+	keep := slices.Concat(plan.Make, plan.Fence)
 	for _, one := range s.Ranges { // the fence of a range that goes is the last to go
 		if one.Use == ipam.Exclusive && (one.State == ipam.Terminating || slices.Contains(plan.Remove, one.Name)) {
 			keep = append(keep, one)
@@ -281,6 +288,11 @@ func (r *Room) refit(s ipam.Standing) error {
 			delete(r.waits, name)
 		}
 	}
+	for name, at := range r.barred {
+		if r.Now().Sub(at) > time.Hour { // retries of an import that is there come more often
+			delete(r.barred, name)
+		}
+	}
 	for a, rest := range r.rests {
 		if !r.Now().Before(rest.until) {
 			r.change(a, func() { delete(r.rests, a) })
@@ -301,5 +313,6 @@ func (r *Room) pending(s ipam.Standing, plan ipam.Layout) bool {
 			return true
 		}
 	}
-	return len(plan.Make) > 0
+	// Those whose fence is whole again by now, too: they give out nothing before that is judged.
+	return len(plan.Make) > 0 || slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool { return one.State == ipam.Unfenced })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,6 +90,9 @@ func (r *Room) given(a netip.Addr) (gift, bool) {
 
 // mend does what a finding asks for. What is written goes by the UID that was seen.
 func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
+	if stale, err := r.stale(ctx, f); stale || err != nil {
+		return err
+	}
 	log.FromContext(ctx).Info("repairing", "kind", f.Kind, "action", f.Action, "address", f.Address, "service", f.Service, "what", f.Message)
 	object := about("IPAddress", f.Address.String())
 	if f.Service.Name != "" && f.Action != ipam.Delete {
@@ -120,4 +124,16 @@ func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
 		}
 	}
 	return nil
+}
+
+// stale tells whether an API server, asked past the caches, shows the Service otherwise than a finding that takes an IPAddress away was made
+// from: a watch of Services that lags, or a clock that is ahead, is not to free a VIP that lives.
+func (r *Room) stale(ctx context.Context, f *ipam.Finding) (bool, error) {
+	if f.Service.Name == "" || f.Action != ipam.Delete && f.Action != ipam.Replace {
+		return false, nil
+	}
+	var there corev1.ServiceList
+	err := r.LocalNow.List(ctx, &there, client.InNamespace(f.Service.Namespace), client.MatchingFields{"metadata.name": f.Service.Name})
+	used := slices.ContainsFunc(there.Items, func(s corev1.Service) bool { return slices.Contains(s.Spec.ClusterIPs, f.Address.String()) })
+	return used == (f.Action == ipam.Delete), err
 }

@@ -52,6 +52,9 @@ func (r *Room) patient(service types.NamespacedName, limit time.Duration) bool {
 
 // Reserve is kube.VIPs'.
 func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	if err := r.bar(ctx, q); err != nil {
+		return kube.VIPGrant{}, err
+	}
 	r.mu.Lock()
 	fences, grant, err := r.choose(ctx, q)
 	r.mu.Unlock()
@@ -63,13 +66,9 @@ func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, e
 		if !fenced {
 			continue
 		}
-		ip := &networkingv1.IPAddress{}
-		ip.Name = a.String()
-		err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // if somebody else has it, the API server will say so
+		if err := r.free(ctx, a, uid); err != nil { // if somebody else has it, the API server will say so
 			return kube.VIPGrant{}, errors.Join(err, r.Settle(ctx, q, grant, nil, err))
 		}
-		r.note(a, entry{})
 	}
 	return grant, nil
 }
@@ -186,7 +185,7 @@ func (r *Room) soon(f corev1.IPFamily) bool {
 	}
 	coming := !r.last.seen || r.last.pools[f]
 	unready := slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool {
-		return one.Use != ipam.Ordinary && one.State == ipam.NotReady && familyOf(one.Prefix.Addr()) == f
+		return one.Use != ipam.Ordinary && (one.State == ipam.NotReady || one.State == ipam.Unfenced) && familyOf(one.Prefix.Addr()) == f
 	})
 	return r.growing || unready || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
@@ -227,6 +226,12 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	r.mu.Lock()
 	if err == nil {
 		delete(r.waits, q.Service)
+		delete(r.barred, q.Service)
+		if r.view.unsupported != nil { // no IPAddress will tell that they are taken (V7)
+			for _, a := range grant.Addresses {
+				r.change(a, func() { delete(r.gifts, a) })
+			}
+		}
 		r.count.given(r.view, grant.Families, svc)
 		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())
 		r.mu.Unlock()
@@ -237,14 +242,17 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 		r.change(a, func() { delete(r.gifts, a) })
 		back = append(back, r.fenceOf(a))
 	}
+	if !ofAddresses(err) {
+		r.barred[q.Service] = r.Now()
+	}
 	partial := len(grant.Families) > 1 && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err)
 	cause := err
 	over, err := r.judge(q, grant, err)
 	r.mu.Unlock()
 	if partial {
-		age, told := ipam.Grace, apierrors.APIStatus(nil)
-		if errors.As(cause, &told) && !apierrors.IsTimeout(cause) && !apierrors.IsServerTimeout(cause) {
-			age = 0 // else the Service may come yet, and its addresses are its own
+		age := ipam.Grace // the Service may come yet, and its addresses are its own
+		if refused(cause) {
+			age = 0
 		}
 		_, failed := r.reclaim(ctx, q.Service, grant.Addresses, age)
 		err = join(err, failed)

@@ -35,16 +35,22 @@ type Room struct {
 	view *view
 	// gifts are addresses that were given out, and that no cache shows in use yet.
 	gifts map[netip.Addr]gift
-	// rests are addresses whose Service is gone: answers with them may still live in caches, so that nobody else gets them for a while. The
-	// quarantine of an import that is gone is its Service's (decide/derived); this one is for Services that went without it.
+	// rests are addresses that nobody else gets, though no IPAddress says whose they are: VIPs that lost theirs (keep), and those whose Service
+	// is gone, for a while, since answers with them may still live in caches. The quarantine of an import that is gone is its Service's
+	// (decide/derived); this one is for Services that went without it.
 	rests map[netip.Addr]rest
 	// waits are requests that got no answer that will do yet, by derived Service.
 	waits map[types.NamespacedName]*wait
+	// barred are derived Services that the API server refused whatever their addresses, as by a quota, and when.
+	barred map[types.NamespacedName]time.Time
 	// last is what the hub said last.
 	last hubView
 	// refused is why this cluster takes no range of ours; nil if it does.
 	refused error
 	growing bool // a range is being made
+	// emptying are the ranges that are looked at for their end, and attention is how soon they were to be looked at again last.
+	emptying  []netip.Prefix
+	attention time.Duration
 	// repairAt is when everything is compared next; missing is what was missing the last time.
 	repairAt time.Time
 	missing  map[ipam.Owner]bool
@@ -56,11 +62,6 @@ type Room struct {
 type gift struct {
 	to    types.NamespacedName
 	since time.Time
-}
-
-type rest struct {
-	of    types.NamespacedName
-	until time.Time
 }
 
 // hubView is what the ClusterSet says to this member.
@@ -76,7 +77,7 @@ var _ kube.VIPs = (*Room)(nil)
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
 	return &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, waits: map[types.NamespacedName]*wait{}, said: map[string]string{}, lost: map[types.UID]bool{},
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, said: map[string]string{}, lost: map[types.UID]bool{},
 		count: newCounters(),
 	}
 }
@@ -97,12 +98,13 @@ func (r *Room) Controller() kube.Controller {
 	}
 }
 
-// ofAddress asks for the address, and for the ranges where these are running short.
+// ofAddress asks for the address, and for the ranges where these are running short, or one of them may be empty now.
 func (r *Room) ofAddress(_ context.Context, o client.Object) []reconcile.Request {
 	out := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ofAddress, Name: o.GetName()}}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.view != nil && r.view.short() {
+	a, err := netip.ParseAddr(o.GetName())
+	if leaves := err == nil && r.leaves(a); r.view != nil && r.view.short() || leaves {
 		out = append(out, reconcile.Request{NamespacedName: ranges})
 	}
 	return out

@@ -25,7 +25,7 @@ type view struct {
 	since time.Time // when it became that
 	// unsupported is why there are no ranges to be seen (V7).
 	unsupported error
-	ranges      []ipam.Range
+	ranges      []ipam.Range // as judged: unfenced while their fence does not stand
 	alloc       *ipam.Allocator
 	addresses   map[netip.Addr]entry
 	// fenced are the ranges whose addresses have a reservation each, or are to have one.
@@ -78,8 +78,13 @@ func (r *Room) load(ctx context.Context) error {
 			return err
 		}
 		for i := range list.Items {
-			if a, err := netip.ParseAddr(list.Items[i].Name); err == nil {
-				v.addresses[a] = entryOf(&list.Items[i])
+			a, err := netip.ParseAddr(list.Items[i].Name)
+			if err != nil {
+				continue
+			}
+			v.addresses[a] = entryOf(&list.Items[i])
+			if k, kept := restOf(&list.Items[i]); kept && v.addresses[a].fence && r.Now().Before(k.until) {
+				r.rests[a] = k
 			}
 		}
 	}
@@ -92,6 +97,10 @@ func (r *Room) load(ctx context.Context) error {
 		return err
 	}
 	r.view = v
+	if _, err := r.keep(ctx); err != nil {
+		r.view = nil
+		return err
+	}
 	r.fit(hub.mode, rangesOf(cidrs))
 	return nil
 }
@@ -130,13 +139,13 @@ func rangesOf(cidrs []*networkingv1.ServiceCIDR) (all []ipam.Range) {
 	return all
 }
 
-// fit makes the allocator for a mode and ranges, under the lock. In mode exclusive a range gives out nothing before its fence stands.
+// fit makes the allocator for a mode and ranges, under the lock. In mode exclusive a range gives out nothing new before its fence stands.
 func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 	v := r.view
 	if v.mode != mode {
 		v.since = r.Now()
 	}
-	v.mode, v.ranges = mode, all
+	v.mode = mode
 	v.own, v.rest = forVIPs(all)
 	judged := slices.Clone(all)
 	for i := range judged {
@@ -149,9 +158,10 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 		case !ipam.Fits(one.Prefix):
 			one.Use = ipam.Ordinary
 		case one.State == ipam.Ready && !r.stands(one.Prefix):
-			one.State = ipam.NotReady
+			one.State = ipam.Unfenced
 		}
 	}
+	v.ranges = judged
 	works := mode
 	if v.unsupported != nil {
 		works, judged = ipam.ModeShared, nil

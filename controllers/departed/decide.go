@@ -13,7 +13,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// depart notes that a member left, and tells whether that was a change. at is when its ClusterProfile was to be deleted.
+// depart notes that a member left, and tells whether that was a change. What it created before at is its past: when its
+// ClusterProfile was to be deleted, and, once it may write nothing any more, when that was seen.
 func depart(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 	if i := slices.IndexFunc(s.Departed, of(id)); i >= 0 {
 		if !s.Departed[i].At.Before(&at) {

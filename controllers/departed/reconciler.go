@@ -65,7 +65,16 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // cleanUp ends a membership. What takes rights away comes before what they were for.
 func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
 	id := profile.Name
-	known, err := r.note(ctx, func(s *hubv1alpha1.ClusterSetStatus) bool { return depart(s, id, *profile.DeletionTimestamp) })
+	// A cache may show it after its end, when the id is another's already: what is revoked by name would be the newcomer's. While it is there,
+	// nobody else can be of that name.
+	var there inventoryv1alpha1.ClusterProfileList
+	if err := r.HubNow().List(ctx, &there, client.InNamespace(r.HubNamespace), client.MatchingFields{"metadata.name": id}); err != nil {
+		return reconcile.Result{}, err
+	}
+	if !slices.ContainsFunc(there.Items, func(p inventoryv1alpha1.ClusterProfile) bool { return p.UID == profile.UID }) {
+		return reconcile.Result{}, nil
+	}
+	known, err := r.note(ctx, id, *profile.DeletionTimestamp)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -88,6 +97,10 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 			"ServiceAccount %s%s may still write records by some other RoleBinding or ClusterRoleBinding: delete that; the clean-up goes on then.", clusterset.AccountPrefix, id))
 		return reconcile.Result{RequeueAfter: patience}, nil
 	}
+	// Until here it may have created records, which are its past, too. Times of creation have whole seconds, and this one may go on.
+	if _, err := r.note(ctx, id, metav1.NewTime(r.Now().Truncate(time.Second).Add(time.Second))); err != nil {
+		return reconcile.Result{}, err
+	}
 	deleted, err := r.sweep(ctx, id)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -105,14 +118,14 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 // patience is how long the API server may take to notice that RoleBindings are gone: far longer than it does.
 const patience = 10 * time.Second
 
-// note changes the ClusterSet's status; known is false where there is none.
-func (r *reconciler) note(ctx context.Context, change func(*hubv1alpha1.ClusterSetStatus) bool) (known bool, err error) {
+// note writes the departure into the ClusterSet's status; known is false where there is none. A cache would not show yet what this pass wrote.
+func (r *reconciler) note(ctx context.Context, id string, at metav1.Time) (known bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
-	if err := r.Hub().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.HubNow().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
 		return false, err
 	}
 	for i := range sets.Items {
-		if set := sets.Items[i].DeepCopy(); change(&set.Status) {
+		if set := &sets.Items[i]; depart(&set.Status, id, at) {
 			if err := r.Hub().Status().Update(ctx, set); err != nil {
 				return false, err
 			}
@@ -129,8 +142,8 @@ func (r *reconciler) revoke(ctx context.Context, id string) error {
 	for _, o := range []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: in("")}, // its tokens are none from now on
 		&rbacv1.RoleBinding{ObjectMeta: in("")},
-		&rbacv1.RoleBinding{ObjectMeta: in("-token")},
-		&rbacv1.Role{ObjectMeta: in("-token")},
+		&rbacv1.RoleBinding{ObjectMeta: in(":token")},
+		&rbacv1.Role{ObjectMeta: in(":token")},
 	} {
 		if err := kube.Gone(r.Hub().Delete(ctx, o)); err != nil {
 			return err

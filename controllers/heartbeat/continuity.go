@@ -19,20 +19,24 @@ import (
 // it made on the hub. Who finds that very version there when it begins knows that nobody has renewed since this cluster did; and the hub
 // takes its first renewal only in place of that version. A clone holds what its backup held, and the cluster that it is of has renewed since,
 // or does within one interval of the backup, from when on the clone keeps still; of two that begin with the same backup at once, the hub
-// takes one.
+// takes one. A renewal that is unproven is left once it is proven, and not before.
 
 // begin takes note, before the first renewal, of whom this agent comes after.
 func (h *Heartbeat) begin(ctx context.Context, there *coordinationv1.Lease) error {
 	if h.begun {
 		return nil
 	}
-	succeeds, err := h.succeeds(ctx, there)
+	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.succeeded = succeeds
+	// The hub's Lease is as this cluster's last renewal made it; one that is to be made nobody renews.
+	h.succeeded = kept != nil && there.ResourceVersion != "" && kept.Annotations[clusterset.AnnotationRenewed] == kube.Version(there)
+	if kept != nil && h.said == nil {
+		h.said = kept.Spec.RenewTime
+	}
 	if h.acquired.IsZero() {
 		h.predecessor = ptr.Deref(there.Spec.HolderIdentity, "")
 	}
@@ -40,26 +44,21 @@ func (h *Heartbeat) begin(ctx context.Context, there *coordinationv1.Lease) erro
 }
 
 // Lapsed is kube.Env's.
-func (h *Heartbeat) Lapsed() bool {
+func (h *Heartbeat) Lapsed() (then time.Time, lapsed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.succeeded
-}
-
-// succeeds tells whether the hub's Lease is as this cluster's last renewal made it.
-func (h *Heartbeat) succeeds(ctx context.Context, there *coordinationv1.Lease) (bool, error) {
-	if there.ResourceVersion == "" {
-		return false, nil // it is to be made: nobody renews it
+	if h.said != nil {
+		then = h.said.Add(4 * h.every) // the next renewal was due by then, and would have been kept
 	}
-	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
-	if err != nil || kept == nil {
-		return false, err
-	}
-	return kept.Annotations[clusterset.AnnotationRenewed] == version(there), nil
+	return then, !h.succeeded || h.restored
 }
 
 // keep leaves which version of the Lease the last renewal made. One that is not left costs the next start its time, and nothing else.
 func (h *Heartbeat) keep(ctx context.Context, there *coordinationv1.Lease) {
+	if h.unproven() {
+		h.unkept = there
+		return
+	}
 	err := h.leave(ctx, there)
 	if err != nil && h.unkept == nil {
 		log.FromContext(ctx).Info("which renewal was the last one cannot be kept in this cluster: an agent that starts now publishes nothing for two renewals", "reason", err.Error())
@@ -93,7 +92,7 @@ func (h *Heartbeat) leave(ctx context.Context, there *coordinationv1.Lease) erro
 	if kept != nil {
 		lease = kept.DeepCopy()
 	}
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, version(there))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, kube.Version(there))
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = there.Spec.HolderIdentity, there.Spec.RenewTime
 	if kept == nil {
 		return h.Local.Create(ctx, lease)

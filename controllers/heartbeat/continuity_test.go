@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -23,7 +24,7 @@ import (
 )
 
 // plane is an API server in memory with a cluster's objects, as much as a heartbeat needs.
-func plane(t *testing.T, funcs interceptor.Funcs) client.Client {
+func plane(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
@@ -97,7 +98,13 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 	backup()
 	begin("its restart", local, false)
 	begin("a clone, of a backup from before", copied, true)
+	begin("its restart, though nobody has renewed since it did", copied, true)
 	before := begin("the restart of who the clone has come after", local, true)
+	for before.Still() { // until it is proven that no elder one comes
+		if err := beat(t, before, &now); err != nil {
+			t.Fatal(err)
+		}
+	}
 	backup()
 	last := begin("the last restart", local, false)
 	begin("a clone of the same backup, too late", copied, true)
@@ -178,7 +185,43 @@ func TestWhatCouldNotBeKeptIsKeptSoon(t *testing.T) {
 	if err := beat(t, successor, &now); err != nil {
 		t.Fatal(err)
 	}
-	if successor.Lapsed() {
+	if _, lapsed := successor.Lapsed(); lapsed {
 		t.Error("the hub is as this cluster's last renewal left it, and its agent does not know")
+	}
+}
+
+// TestT1RenewalsGoForwardThoughTheHubForgot what the last one said, and the clock that said it was put right: else peers would take each for
+// a backup's until the clock is where it was.
+func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
+	now := start.Add(10 * time.Minute) // it is ahead
+	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+	h := process("a", local, hub, &now)
+	said := func() time.Time {
+		t.Helper()
+		var lease coordinationv1.Lease
+		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
+			t.Fatal(err)
+		}
+		return lease.Spec.RenewTime.Time
+	}
+	for _, restart := range []bool{false, true} {
+		if err := beat(t, h, &now); err != nil {
+			t.Fatal(err)
+		}
+		last := said()
+		if err := hub.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "east"}}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(-10 * time.Minute)
+		if restart {
+			h = process("b", local, hub, &now)
+		}
+		h.due = true
+		if err := beat(t, h, &now); err != nil {
+			t.Fatal(err)
+		}
+		if next := said(); !next.After(last) {
+			t.Errorf("restart %v: %v after %v", restart, next, last)
+		}
 	}
 }

@@ -2,10 +2,10 @@ package heartbeat
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,7 +35,7 @@ func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 		return false
 	}
 	// One walk over a member's records does for all that were missed before its renewal.
-	if known && was.renewed.Equal(&s.renewed) && h.Now().Sub(was.at) < settling {
+	if known && was.renewed == s.renewed && h.Now().Sub(was.at) < settling {
 		return was.complete
 	}
 	ctx := context.Background() // caches answer at once
@@ -59,7 +59,7 @@ func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 
 // verdict is whether a member's Lease stated what the hub showed.
 type verdict struct {
-	renewed  metav1.MicroTime
+	renewed  liveness.Renewal
 	at       time.Time
 	complete bool
 }
@@ -69,13 +69,12 @@ func (h *Heartbeat) missed(record string) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.Now()
-	for r, m := range h.missing {
-		if now.Sub(m.last) > time.Minute {
-			delete(h.missing, r)
-		}
+	if now.Sub(h.swept) > time.Minute { // not each time: there may be thousands
+		h.swept = now
+		maps.DeleteFunc(h.missing, func(_ string, m absence) bool { return now.Sub(m.last) > time.Minute })
 	}
 	m, ok := h.missing[record]
-	if !ok {
+	if !ok || now.Sub(m.last) > time.Minute {
 		m.since = now
 	}
 	m.last = now

@@ -20,6 +20,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -30,27 +31,31 @@ type Heartbeat struct {
 
 	mu       sync.Mutex
 	duration time.Duration
-	every    time.Duration    // from one own renewal to the next
-	wrote    []renewal        // the own ones of late, one of which is to be seen again
-	due      bool             // the last one failed
-	first    time.Time        // when one was seen first
-	acquired metav1.MicroTime // what the first one said
-	unseen   time.Time        // since when the hub takes renewals and shows none
+	every    time.Duration     // from one own renewal to the next
+	wrote    []renewal         // the own ones of late, one of which is to be seen again
+	due      bool              // the last one failed
+	said     *metav1.MicroTime // the latest renewal of this cluster's, by this process or one before
+	first    time.Time         // when one was seen first
+	acquired metav1.MicroTime  // what the first one said
+	unseen   time.Time         // since when the hub takes renewals and shows none
+	taken    time.Time         // when it took the last one
 	// predecessor held the Lease before; succeeded tells that it was this cluster's own and has ended.
 	predecessor string
 	succeeded   bool
+	restored    bool                  // the hub was, since this agent began or as it did
 	begun       bool                  // the hub has taken a renewal
 	unkept      *coordinationv1.Lease // the last one, which could not be kept here
 	seen        map[string]sight
 	missing     map[string]absence // by record
+	swept       time.Time          // when those that are long past were dropped last
 	rival       rival              // nobody, mostly
 	verdicts    map[string]verdict
 
 	// Of verify alone.
-	verified int64           // the hub's connections when its caches were last found right
-	look     time.Time       // when they are compared again
-	interval time.Duration   // from the last comparison to then
-	wrong    map[string]bool // what was wrong at the last look: kind, name and resourceVersion on the hub
+	verified int64                 // the hub's connections when its caches were last found right
+	look     time.Time             // when they are compared again
+	interval time.Duration         // from the last comparison to then
+	wrong    map[string]difference // at the last look
 }
 
 // absence is since when a record has been missed, and when it last was.
@@ -64,7 +69,7 @@ type renewal struct {
 
 // sight is the last change of a Lease that was seen.
 type sight struct {
-	renewed metav1.MicroTime
+	renewed liveness.Renewal
 	at      time.Time // by this agent's clock
 	changed bool      // it was seen to change: somebody renews it
 	states  string
@@ -160,8 +165,14 @@ func (h *Heartbeat) suspect() {
 	h.mu.Lock()
 	if h.unseen.IsZero() {
 		h.unseen = h.Now()
+	} else if gap := h.Now().Sub(h.taken); gap >= 2*h.every {
+		h.unseen = h.unseen.Add(gap) // in which it was away, and no more silent than that
 	}
+	h.taken = h.Now()
 	silent := h.Now().Sub(h.unseen)
+	if silent > h.duration {
+		h.unseen = time.Time{} // what is opened now has as long again
+	}
 	h.mu.Unlock()
 	if silent > h.duration {
 		h.Relist("HubSilent", fmt.Sprintf("The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
@@ -176,10 +187,10 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return // what was seen grows old
 	}
-	renewed := *lease.Spec.RenewTime
+	renewed := liveness.RenewalOf(lease)
 	was, ok := h.seen[cluster]
 	// One that is older than what was seen came back from a backup, and says nothing of now.
-	if ok && !was.renewed.Before(&renewed) || cluster == h.Cluster && !h.mine(renewed) {
+	if ok && !renewed.After(was.renewed) || cluster == h.Cluster && !h.mine(*lease.Spec.RenewTime) {
 		return
 	}
 	if cluster == h.Cluster {
@@ -228,17 +239,19 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		return err
 	}
 	h.mu.Lock()
-	now := next(h.Now(), lease.Spec.RenewTime)
+	now := next(h.Now(), lease.Spec.RenewTime, h.said)
+	h.said = &now
 	h.remember(now) // before it is written, since it may be seen before this returns
 	if h.acquired.IsZero() {
 		h.acquired = now
 	}
 	since := h.acquired
 	h.mu.Unlock()
+	said := votes.Said(lease)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
 	lease.Spec.AcquireTime = &since
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
-	h.say(lease)
+	h.say(lease, said)
 	if err := write(ctx, lease); err != nil {
 		h.mu.Lock()
 		h.due = true
@@ -248,17 +261,23 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.begun = true
 	h.keep(ctx, lease)
 	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, highest); err == nil && order <= 0 {
+		h.mu.Lock()
+		h.restored = true
+		h.mu.Unlock()
 		h.Relist("HubRestored", fmt.Sprintf("The hub wrote resourceVersion %s after %s was seen: it was restored from a backup. What is in effect stays; what owners publish again is followed.",
 			lease.ResourceVersion, highest))
 	}
 	return nil
 }
 
-// next is what the next renewal says: the time, and always later than the last, whatever the clock does.
-func next(now time.Time, last *metav1.MicroTime) metav1.MicroTime {
+// next is what the next renewal says: the time, and always later than those before, whatever the clock does, and whatever the hub has lost of
+// them: peers take one that is earlier for a backup's.
+func next(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	said := metav1.NewMicroTime(now.Truncate(time.Microsecond))
-	if last != nil && !last.Before(&said) {
-		said = metav1.NewMicroTime(last.Add(time.Microsecond))
+	for _, last := range before {
+		if last != nil && !last.Before(&said) {
+			said = metav1.NewMicroTime(last.Add(time.Microsecond))
+		}
 	}
 	return said
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -115,10 +116,26 @@ func TestHubSilent(t *testing.T) {
 	if w.suspect(); len(w.relists) != 1 {
 		t.Fatal("not relisted after 41 s")
 	}
+	if w.suspect(); len(w.relists) != 1 {
+		t.Error("relisted again at once: what is opened now has as long again")
+	}
 	w.remember(after(2 * time.Hour))
 	w.note("east", lease("me", after(2*time.Hour)))
 	if w.suspect(); len(w.relists) != 1 {
 		t.Error("relisted though the hub shows renewals again")
+	}
+}
+
+// TestRenewalsThatFailNowAndThenHideNoSilence: only what the hub was away for is taken out.
+func TestRenewalsThatFailNowAndThenHideNoSilence(t *testing.T) {
+	w := newWatcher()
+	w.remember(after(0))
+	for range 20 { // every other one fails, and is tried again after two seconds
+		w.suspect()
+		w.now = w.now.Add(12 * time.Second)
+	}
+	if len(w.relists) == 0 {
+		t.Error("four minutes without a sight of what the hub took, and no new start")
 	}
 }
 
@@ -213,6 +230,33 @@ func TestMissed(t *testing.T) {
 		w.now = start.Add(step.after)
 		if got := w.missed("web.shop.west").Sub(start); got != step.since {
 			t.Errorf("after %v: missed since %v, want %v", step.after, got, step.since)
+		}
+	}
+	w = newWatcher()
+	for _, step := range []struct {
+		record string
+		after  time.Duration
+	}{{"x", 0}, {"web", 10 * time.Second}, {"x", 61 * time.Second}, {"web", 75 * time.Second}} { // what was dropped last is no matter
+		w.now = start.Add(step.after)
+		if got := w.missed(step.record).Sub(start); got != step.after {
+			t.Errorf("%s after %v: missed since %v", step.record, step.after, got)
+		}
+	}
+}
+
+// TestT1ALeaseThatIsMadeAnewIsSeenToChange, also by a clock that is behind the one before; one that is older is a backup's.
+func TestT1ALeaseThatIsMadeAnewIsSeenToChange(t *testing.T) {
+	for made, want := range map[time.Duration]bool{time.Minute: true, -time.Minute: false, 0: false} {
+		w := newWatcher()
+		first := lease("them", after(time.Hour))
+		first.CreationTimestamp = metav1.NewTime(start)
+		w.note("west", first)
+		again := lease("others", after(0))
+		again.CreationTimestamp = metav1.NewTime(start.Add(made))
+		again.Annotations = map[string]string{liveness.AnnotationRecords: "what they state"}
+		w.note("west", again)
+		if s := w.seen["west"]; s.changed != want || (s.states != "") != want {
+			t.Errorf("made %v later: seen to change %v, states %q", made, s.changed, s.states)
 		}
 	}
 }

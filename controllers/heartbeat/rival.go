@@ -37,6 +37,18 @@ func (h *Heartbeat) Still() bool {
 	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor, h.succeeded)
 }
 
+// unproven tells whether what this agent renews may be an elder one's. It is not this cluster's word then: a restart would succeed the elder
+// one by it, and a leave take it out.
+func (h *Heartbeat) unproven() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first := h.first
+	if first.IsZero() {
+		first = h.Now()
+	}
+	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(first, h.Now(), h.every, h.predecessor, h.succeeded)
+}
+
 // mayCome tells whether an elder one may yet show itself: predecessor held the Lease when this agent began, at first, and there was no
 // time since for it to renew, or to renew again. One that this agent succeeds has ended, unless it renews after all.
 func (r rival) mayCome(first, now time.Time, every time.Duration, predecessor string, succeeded bool) bool {
@@ -97,6 +109,6 @@ func (h *Heartbeat) watchRival(lease *coordinationv1.Lease) {
 		what = "It was there first: this one publishes nothing until the other has stopped. What is imported here stays."
 	}
 	h.Events.Event(kube.System(), kube.Warning, "RivalAgent",
-		fmt.Sprintf("Agent %q renews the Lease of cluster %s on the hub beside this one (%q), and is not of this cluster's leader election: is it a clone of this cluster? %s Give one of them an id of its own: kubectl clusterset leave, then join.",
+		fmt.Sprintf("Agent %q renews the Lease of cluster %s on the hub beside this one (%q), and is not of this cluster's leader election: is it a clone of this cluster? %s Give the clone an id of its own: docs/operate.md, to clone a cluster.",
 			now.holder, h.Cluster, h.holder, what))
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -50,6 +51,10 @@ func (v verifier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: 5 * settling}, nil
 }
 
+// patience is how long what the hub has may be missing here before its watch counts as dead: API servers tell every watch at least once a
+// minute how far it has come.
+const patience = 3 * time.Minute
+
 // verify compares the hub's caches with the hub, after each new connection, and ever less often then: a hub that was restored from a
 // backup gives out resourceVersions a second time, and a watch that goes on from one of the first time misses what is written until the
 // hub has passed that, for good. again says that another look is needed soon.
@@ -66,11 +71,6 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 	} else if h.Now().Before(h.look) {
 		return false, nil
 	}
-	for _, k := range kinds {
-		if !h.Watching(k.resource) {
-			return true, nil // client-go opens its watches one after the other, up to a minute after the hub is back
-		}
-	}
 	wrong, err := h.differences(ctx)
 	if err != nil {
 		return true, err
@@ -81,62 +81,99 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 		h.look = h.Now().Add(h.interval)
 		return false, nil
 	}
-	for _, what := range slices.Sorted(maps.Keys(wrong)) {
-		if h.wrong[what] {
-			h.Relist("HubRestored", fmt.Sprintf("The hub has had %s for %v, and its watch does not show it: it was restored from a backup. What is in effect stays; what owners publish again is followed.", what, settling))
-			break
-		}
+	if h.judge(wrong) {
+		wrong = nil // all is read again
 	}
 	h.wrong = wrong
 	return true, nil
 }
 
-// kinds are those that are compared.
-var kinds = []struct {
-	kind, resource string
-	list           func() client.ObjectList
-}{
-	{"ServiceExportRecord", "serviceexportrecords", func() client.ObjectList { return &hubv1alpha1.ServiceExportRecordList{} }},
-	{"EndpointRecord", "endpointrecords", func() client.ObjectList { return &hubv1alpha1.EndpointRecordList{} }},
-	{"ClusterSet", "clustersets", func() client.ObjectList { return &hubv1alpha1.ClusterSetList{} }},
-	{"ClusterProfile", "clusterprofiles", func() client.ObjectList { return &inventoryv1alpha1.ClusterProfileList{} }},
+// difference is something that the hub has and its cache has not, or otherwise.
+type difference struct {
+	since  time.Time
+	passed bool // the watch has come to where the hub was asked: what it did not show by then it never will
 }
 
-// differences are the records that the hub has otherwise than the cache, or has not.
-func (h *Heartbeat) differences(ctx context.Context) (map[string]bool, error) {
-	wrong := map[string]bool{}
+// judge asks for a new start where what is wrong will not mend itself.
+func (h *Heartbeat) judge(wrong map[string]difference) (relist bool) {
+	for _, what := range slices.Sorted(maps.Keys(wrong)) {
+		d, was := wrong[what], h.wrong[what]
+		if was.since.IsZero() {
+			continue
+		}
+		d.since = was.since
+		wrong[what] = d
+		age := h.Now().Sub(d.since).Round(time.Second)
+		switch {
+		case d.passed && was.passed:
+			h.Relist("HubRestored", fmt.Sprintf("The hub has had %s for %v, and its watch went past that without showing it: it was restored from a backup. What is in effect stays; what owners publish again is followed.", what, age))
+			return true
+		case age > patience:
+			h.Relist("HubSilent", fmt.Sprintf("The hub has had %s for %v, and its watch has not come to that.", what, age))
+			return true
+		}
+	}
+	return false
+}
+
+// kinds are those that are compared.
+var kinds = []struct {
+	kind client.Object
+	list func() client.ObjectList
+}{
+	{&hubv1alpha1.ServiceExportRecord{}, func() client.ObjectList { return &hubv1alpha1.ServiceExportRecordList{} }},
+	{&hubv1alpha1.EndpointRecord{}, func() client.ObjectList { return &hubv1alpha1.EndpointRecordList{} }},
+	{&hubv1alpha1.ClusterSet{}, func() client.ObjectList { return &hubv1alpha1.ClusterSetList{} }},
+	{&inventoryv1alpha1.ClusterProfile{}, func() client.ObjectList { return &inventoryv1alpha1.ClusterProfileList{} }},
+}
+
+// above tells whether an object was written after version, as far as that is known.
+func above(o client.Object, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), version)
+	return err == nil && order > 0
+}
+
+// differences are the records that the hub has otherwise than the cache, or has not: kind, name and resourceVersion on the hub. What was
+// written after the hub was asked says nothing: a peer that makes and deletes a record over and over must not have all read again. What
+// the watch had shown before was not, whatever the resourceVersion: a hub that was restored starts again from a lower one.
+func (h *Heartbeat) differences(ctx context.Context) (map[string]difference, error) {
+	wrong := map[string]difference{}
 	for _, k := range kinds {
-		kind, list := k.kind, k.list()
-		gvk, err := h.Hub().GroupVersionKindFor(list)
+		list := k.list()
+		gvk, err := h.Hub().GroupVersionKindFor(k.kind)
 		if err != nil {
 			return nil, err
 		}
-		there := &metav1.PartialObjectMetadataList{}
-		there.SetGroupVersionKind(gvk)
+		before, there := h.Position(k.kind), &metav1.PartialObjectMetadataList{}
+		there.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		if err := h.HubNow().List(ctx, there, client.InNamespace(h.HubNamespace)); err != nil {
 			return nil, err
 		}
+		order, err := resourceversion.CompareResourceVersion(h.Position(k.kind), there.ResourceVersion)
+		d := difference{since: h.Now(), passed: err == nil && order >= 0} // before the cache is read, which can only be further
 		if err := h.Hub().List(ctx, list, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, err
 		}
-		cached := map[string]string{}
+		cached, since := map[string]string{}, map[string]bool{}
 		_ = meta.EachListItem(list, func(o runtime.Object) error {
-			cached[o.(client.Object).GetName()] = version(o.(client.Object))
+			object := o.(client.Object)
+			cached[object.GetName()] = kube.Version(object)
+			since[object.GetName()] = above(object, there.ResourceVersion) && above(object, before)
 			return nil
 		})
 		for i := range there.Items {
 			o := &there.Items[i]
-			if cached[o.Name] != version(o) {
-				wrong[fmt.Sprintf("%s %s of version %s", kind, o.Name, version(o))] = true
+			if cached[o.Name] != kube.Version(o) && !since[o.Name] {
+				wrong[fmt.Sprintf("%s %s of version %s", gvk.Kind, o.Name, kube.Version(o))] = d
 			}
 			delete(cached, o.Name)
 		}
 		for name := range cached {
-			wrong[fmt.Sprintf("no %s %s", kind, name)] = true
+			if since[name] {
+				continue
+			}
+			wrong[fmt.Sprintf("no %s %s", gvk.Kind, name)] = d
 		}
 	}
 	return wrong, nil
 }
-
-// version tells two states of an object apart, also where a hub that was restored has given out one resourceVersion twice.
-func version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }

@@ -2,11 +2,19 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // TestAStartIsNotComparedAtOnce: a hub that has just been listed is not listed again beside the start's own work, but soon after; and at
@@ -18,7 +26,7 @@ func TestAStartIsNotComparedAtOnce(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}})
 	h := process("me", plane(t, interceptor.Funcs{}), hub, &now)
-	h.Connections, h.Watching = func() int64 { return connections }, func(string) bool { return true }
+	h.Connections, h.Position = func() int64 { return connections }, func(client.Object) string { return "" }
 	look := func() int {
 		t.Helper()
 		lists = 0
@@ -41,5 +49,140 @@ func TestAStartIsNotComparedAtOnce(t *testing.T) {
 	connections++
 	if look() == 0 {
 		t.Error("no look after a new connection")
+	}
+}
+
+// TestDifferencesAreProved: what a watch went past without showing it, it never will; what is ahead of it may be on its way, for as long as
+// API servers take to say how far a watch has come.
+func TestDifferencesAreProved(t *testing.T) {
+	for name, test := range map[string]struct {
+		position string        // of the watch
+		after    time.Duration // of the Event
+		reason   string
+	}{
+		"passed": {"900", settling, "HubRestored"},
+		"ahead":  {"4", patience + settling, "HubSilent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			hub := plane(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				err := c.List(ctx, list, opts...)
+				list.SetResourceVersion("17")
+				return err
+			}})
+			record := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "web.shop.b"}}
+			if err := hub.Create(t.Context(), record); err != nil {
+				t.Fatal(err)
+			}
+			cached := plane(t, interceptor.Funcs{})
+			h := process("me", nil, hub, &now)
+			h.Hub = func() client.Client { return cached }
+			h.Connections, h.Position = func() int64 { return 1 }, func(client.Object) string { return test.position }
+			var said []string
+			h.Relist = func(reason, message string) {
+				said = append(said, reason)
+				if !strings.Contains(message, "ServiceExportRecord web.shop.b") {
+					t.Errorf("the Event does not say what: %s", message)
+				}
+			}
+			h.look, h.verified = now, 1
+			for began := now; now.Sub(began) < test.after; now = now.Add(settling) {
+				if again, err := h.verify(t.Context()); err != nil || !again {
+					t.Fatal(again, err)
+				}
+				if len(said) > 0 {
+					t.Fatalf("%s after %v", said, now.Sub(began))
+				}
+			}
+			if _, err := h.verify(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(said, []string{test.reason}) {
+				t.Errorf("Events %v, want %s", said, test.reason)
+			}
+		})
+	}
+}
+
+// TestWhatIsWrittenDuringALookIsNoDifference: the cache may show it before it is read. What the cache had before, and the hub has not, is one,
+// also on a hub that was restored and starts again from a lower resourceVersion.
+func TestWhatIsWrittenDuringALookIsNoDifference(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string // where the watch was before the look
+		want   []string
+	}{
+		"since":    {"17", nil},
+		"restored": {"900", []string{"no ServiceExportRecord web.shop.b"}},
+	} {
+		now := start
+		hub := plane(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			list.SetResourceVersion("17")
+			return err
+		}})
+		cached := plane(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if records, ok := list.(*hubv1alpha1.ServiceExportRecordList); ok {
+				records.Items = []hubv1alpha1.ServiceExportRecord{{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "web.shop.b", ResourceVersion: "18"}}}
+			}
+			return nil
+		}})
+		h := process("me", nil, hub, &now)
+		h.Hub, h.Position = func() client.Client { return cached }, func(client.Object) string { return c.before }
+		wrong, err := h.differences(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Sorted(maps.Keys(wrong)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestAnOutageIsNoSilence: a renewal that the hub took right before it went away was not shown for want of a hub.
+func TestAnOutageIsNoSilence(t *testing.T) {
+	now, away := start, false
+	hub := plane(t, interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+		if away {
+			return errors.New("connection refused")
+		}
+		return c.Update(ctx, o, opts...)
+	}})
+	h := process("me", plane(t, interceptor.Funcs{}), hub, &now)
+	h.Relist = func(reason, message string) {
+		if reason == "HubSilent" {
+			t.Error(message)
+		}
+	}
+	for range 3 {
+		if err := beat(t, h, &now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(11 * time.Second)
+	var shown coordinationv1.Lease
+	if err := hub.Get(t.Context(), client.ObjectKey{Namespace: "prod", Name: "east"}, &shown); err != nil {
+		t.Fatal(err)
+	}
+	cached := interceptor.NewClient(hub, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+		shown.DeepCopyInto(o.(*coordinationv1.Lease))
+		return nil
+	}})
+	h.Hub = func() client.Client { return cached }
+	if _, err := h.Reconcile(t.Context(), own); err != nil { // and this one is not shown
+		t.Fatal(err)
+	}
+	refused := 0
+	for away = true; now.Before(start.Add(5 * time.Minute)); now = now.Add(11 * time.Second) {
+		if err := beat(t, h, &now); err != nil {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Fatal("no renewal was due")
+	}
+	away = false
+	h.Hub = func() client.Client { return hub }
+	if err := beat(t, h, &now); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
-// say puts this member's vote on its Lease, where it is known (F4).
-func (h *Heartbeat) say(lease *coordinationv1.Lease) {
-	switch vote, known := h.Votes(); {
-	case !known:
-	case vote == "":
-		delete(lease.Annotations, votes.Annotation)
-	default:
-		lease.Annotations[votes.Annotation] = vote
+// say puts this member's vote on its Lease; where it is not known yet, the one that its last process said (F4).
+func (h *Heartbeat) say(lease *coordinationv1.Lease, before string) {
+	vote, known := h.Votes()
+	if !known {
+		vote = before
 	}
+	votes.Say(lease, vote)
 }

@@ -44,8 +44,9 @@ type Env struct {
 	HubNow func() client.Reader
 	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
 	Connections func() int64
-	// Watching tells whether the hub's watch of a resource was opened on its latest connection: what it lacks otherwise may be on its way.
-	Watching func(resource string) bool
+	// Position is the resourceVersion up to which the hub's watch of a kind has shown everything, as far as is known: what is later may be on its
+	// way.
+	Position func(kind client.Object) string
 	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
 	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
@@ -81,8 +82,9 @@ type Env struct {
 	Contested func() bool
 	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
 	Still func() bool
-	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile.
-	Lapsed func() bool
+	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile; or
+	// that it was since. What it has lost was said by then at the latest, by this member's clock, which may have been put back.
+	Lapsed func() (then time.Time, lapsed bool)
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

@@ -31,6 +31,8 @@ type VIPRequest struct {
 	Families []corev1.IPFamily
 	// Previous are those that the import had, of any family.
 	Previous []netip.Addr
+	// Try asks the API server whether it would make the Service at all, with whatever addresses. Nothing is made. nil where it is there.
+	Try func(context.Context) error
 }
 
 // VIPGrant is the answer.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,7 +37,7 @@ func Controller(env *kube.Env) kube.Controller {
 			})},
 		},
 		// Half of what P5 allows per object; the hub's controller has the other half.
-		Reconciler: &reconciler{env, rate.NewLimiter(rate.Every(time.Minute), 5), map[types.UID]string{}},
+		Reconciler: &reconciler{Env: env, budget: rate.NewLimiter(rate.Every(time.Minute), 5), told: map[types.UID]string{}},
 	}
 }
 
@@ -44,6 +45,7 @@ type reconciler struct {
 	*kube.Env
 	budget *rate.Limiter
 	told   map[types.UID]string // properties that are too long, by the resourceVersion of which that was said
+	over   int                  // how many properties too many was said last
 }
 
 // Reconcile mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
@@ -72,7 +74,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	want := profile.DeepCopy()
 	var long []*aboutv1beta1.ClusterProperty
 	want.Status.Version.Kubernetes = version
-	want.Status.Properties, long = mirror(list.Items)
+	var over int
+	want.Status.Properties, long, over = mirror(list.Items)
 	for _, p := range long {
 		if r.told[p.UID] == p.ResourceVersion {
 			continue
@@ -81,6 +84,12 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
 			"It is not in the inventory on the hub, where a value may have %d characters.", inventoryv1alpha1.MaxPropertyValue))
 	}
+	if over > 0 && over != r.over {
+		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
+			"The inventory on the hub takes %d ClusterProperties of a cluster: %d are not there, the last by name.", inventoryv1alpha1.MaxProperties, over))
+	}
+	r.over = over
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -106,8 +115,9 @@ func outside(properties []aboutv1beta1.ClusterProperty) string {
 	return "ClusterProperty " + clusterset.PropertySet + " is gone"
 }
 
-// mirror is every ClusterProperty as the inventory has it, by name, and those that are too long for it.
-func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property, long []*aboutv1beta1.ClusterProperty) {
+// mirror is every ClusterProperty as the inventory has it, by name, and those that are too long for it. Of too many, the last by name are
+// left out, and over is how many; those by which the hub's own controllers go stay.
+func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property, long []*aboutv1beta1.ClusterProperty, over int) {
 	for i := range properties {
 		p := &properties[i]
 		if utf8.RuneCountInString(p.Spec.Value) > inventoryv1alpha1.MaxPropertyValue {
@@ -116,6 +126,21 @@ func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.
 		}
 		out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
 	}
-	slices.SortFunc(out, func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) })
-	return out, long
+	byName := func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(out, byName)
+	if over = len(out) - inventoryv1alpha1.MaxProperties; over > 0 {
+		slices.SortStableFunc(out, func(a, b inventoryv1alpha1.Property) int { return rank(a) - rank(b) })
+		out = out[:inventoryv1alpha1.MaxProperties]
+		slices.SortFunc(out, byName)
+	}
+	return out, long, max(over, 0)
+}
+
+// rank is 0 for what is the clusterset's own, which is left out last.
+func rank(p inventoryv1alpha1.Property) int {
+	switch p.Name {
+	case clusterset.PropertyID, clusterset.PropertySet, clusterset.PropertyBlocks, clusterset.PropertyServiceRanges, clusterset.PropertyPodRanges:
+		return 0
+	}
+	return 1
 }

@@ -31,28 +31,52 @@ import (
 // orForce is the way out without a hub.
 const orForce = "; if the hub is gone for good: kubectl annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
 
+// refusedLeaving says what it means that the hub does not take the credentials of a member that is leaving.
+func refusedLeaving(err error) error {
+	if refuses(err) {
+		return fmt.Errorf("the hub does not take this member's credentials: either they ran out (kubectl clusterset join --renew, with which it goes on leaving), or it was evicted (kubectl clusterset leave, with --hub-context): %w", err)
+	}
+	return err
+}
+
 // leave takes this cluster out of its clusterset: its records on the hub are withdrawn, so that nobody sends traffic here; what the agent
 // made here is deleted; the hub is told; and clusterset.k8s.io goes last, so that every step can be taken again after a crash. It runs
-// without any controller beside it.
+// without any controller beside it. On the hub nothing is touched while another cluster may speak for this member.
 func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) error {
 	progress := set.Annotations[clusterset.AnnotationLeaving]
-	if progress != clusterset.LeavingForced && progress != clusterset.LeavingWithdrawn {
-		if err := g.withdraw(ctx); err != nil {
-			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w%s", Refused(err), orForce)
+	alone := progress == clusterset.LeavingWithdrawn
+	if progress == clusterset.LeavingForced {
+		asking, cancel := context.WithTimeout(ctx, 3*time.Second)
+		rival, err := g.rival(asking)
+		cancel()
+		alone = rival == "" && err == nil
+	} else if !alone {
+		rival, err := g.rival(ctx)
+		if rival != "" {
+			return fmt.Errorf("leaving: %s", rival)
+		}
+		if err == nil {
+			err = g.withdraw(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("leaving: this cluster's records on the hub must be withdrawn first: %w%s", refusedLeaving(err), orForce)
 		}
 		set = set.DeepCopy()
 		set.Annotations[clusterset.AnnotationLeaving] = clusterset.LeavingWithdrawn
 		if err := g.Local.Update(ctx, set); err != nil {
 			return err
 		}
-		progress = clusterset.LeavingWithdrawn
+		alone = true
 	}
-	if err := g.clean(ctx); err != nil {
+	if err := g.Clean(ctx); err != nil {
 		return fmt.Errorf("leaving: %w", err)
 	}
-	telling, cancel := context.WithTimeout(ctx, 3*time.Second)
-	err := g.tell(telling)
-	cancel()
+	var err error
+	if alone {
+		telling, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err = g.tell(telling)
+		cancel()
+	}
 	if progress == clusterset.LeavingForced {
 		// The hub may hold the claim on, and this cluster must not come back by itself: it knows no token any more.
 		if err := g.forget(ctx); err != nil {
@@ -94,8 +118,8 @@ func (g *Gate) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// clean deletes what the agent made in this cluster, and what it said of users' ServiceExports. Users' objects stay.
-func (g *Gate) clean(ctx context.Context) error {
+// Clean deletes what the agent made in this cluster, and what it said of users' ServiceExports. Users' objects stay.
+func (g *Gate) Clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	slices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
 	system := &client.ListOptions{Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}

@@ -35,6 +35,7 @@ type Gate struct {
 	Hub          func() (client.Client, error)
 	Now          func() time.Time
 
+	seen   sighting
 	forced bool // it has left without the hub's knowledge, which may still hold its claim
 }
 
@@ -188,8 +189,7 @@ func claim(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string)
 	case holder == "":
 		return false, nil
 	case holder != uid:
-		return false, fmt.Errorf("cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or its credentials were copied; join with an id of its own: kubectl clusterset join --cluster-id ID",
-			id, holder, uid)
+		return false, errors.New(heldBy(id, holder, uid))
 	}
 	return true, nil
 }

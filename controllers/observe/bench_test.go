@@ -35,8 +35,13 @@ type bench struct {
 	hub, local client.Client
 	clock      time.Time
 	fresh      bool
-	writes     int // of status, here
+	seen       time.Time       // the last own renewal
+	silent     map[string]bool // members that do not renew
+	rolledBack map[string]bool // those that do, and know of no votes
+	writes     int             // of status, here
+	refused    int             // how many of the next of them fail
 	events     []string
+	families   []corev1.IPFamily // of cluster a
 	mu         sync.Mutex
 	down       map[string]bool // addresses that do not answer
 	dialed     []string
@@ -51,12 +56,16 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 			t.Fatal(err)
 		}
 	}
-	b := &bench{t: t, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), fresh: true, down: map[string]bool{}}
+	b := &bench{t: t, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), fresh: true, down: map[string]bool{}, silent: map[string]bool{}, rolledBack: map[string]bool{}, families: []corev1.IPFamily{corev1.IPv4Protocol}}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	set.Spec.Probe = spec
 	hub, local := fake.NewClientBuilder().WithScheme(s).WithObjects(set),
 		fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+				if b.refused > 0 {
+					b.refused--
+					return errors.New("not now")
+				}
 				b.writes++
 				return c.SubResource(sub).Update(ctx, o, opts...)
 			},
@@ -73,7 +82,8 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 	}
 	b.hub, b.local = hub.Build(), local.Build()
 	for _, id := range []string{"a", "b", "c"} {
-		b.create(b.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
+		at := metav1.NewMicroTime(b.clock)
+		b.create(b.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}})
 		if id != "a" {
 			b.create(b.local, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-" + id,
 				Labels: map[string]string{liveness.LabelSource: id}, Annotations: said(false)}})
@@ -87,7 +97,9 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 func (b *bench) restart() {
 	b.Observer = New(&kube.Env{
 		Cluster: "a", HubNamespace: "set", Now: func() time.Time { return b.clock }, Events: b,
-		Local: b.local, Hub: func() client.Client { return b.hub }, Fresh: func() bool { return b.fresh }, Dial: b.dial,
+		Local: b.local, Hub: func() client.Client { return b.hub }, Fresh: func() bool { return b.fresh },
+		HubSeen:  func() time.Time { return b.seen },
+		Families: func(context.Context) ([]corev1.IPFamily, error) { return b.families, nil }, Dial: b.dial,
 	})
 }
 
@@ -125,17 +137,25 @@ func (b *bench) create(c client.Client, o client.Object) {
 // export has c export shop/NAME with these addresses.
 func (b *bench) export(name string, probe hubv1alpha1.Probe, addresses ...string) {
 	b.t.Helper()
+	b.serve(name, probe, corev1.ProtocolTCP, addresses...)
+}
+
+func (b *bench) serve(name string, probe hubv1alpha1.Probe, protocol corev1.Protocol, addresses ...string) {
+	b.t.Helper()
 	at, number := metav1.NewTime(b.clock), int32(8080)
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name, "shop", "c")
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "c", ServiceNamespace: "shop", ServiceName: name, Revision: 1}
 	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at, []corev1.IPFamily{corev1.IPv4Protocol}, probe
-	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: protocol, Port: 80}}
 	b.create(b.local, rec)
 	eps := &hubv1alpha1.EndpointRecord{}
 	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName(name+"-1", "c")
 	eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
-	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
+	if strings.Contains(addresses[0], ":") {
+		eps.Spec.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: protocol, Port: &number}}
 	for _, a := range addresses {
 		eps.Spec.Endpoints = append(eps.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
 	}
@@ -167,17 +187,34 @@ func (b *bench) renew() {
 	if text, known := b.Votes(); known {
 		b.says("a", text)
 	}
+	for _, id := range []string{"a", "b", "c"} {
+		if !b.silent[id] {
+			b.lease(id, func(l *coordinationv1.Lease) {
+				text, at := votes.Said(l), metav1.NewMicroTime(b.clock)
+				l.Spec.RenewTime = &at
+				if !b.rolledBack[id] {
+					votes.Say(l, text)
+				}
+			})
+		}
+	}
+	b.seen = b.clock
 	b.pass(count)
 }
 
 // says puts a vote on a member's Lease.
 func (b *bench) says(id, text string) {
 	b.t.Helper()
+	b.lease(id, func(l *coordinationv1.Lease) { votes.Say(l, text) })
+}
+
+func (b *bench) lease(id string, change func(*coordinationv1.Lease)) {
+	b.t.Helper()
 	lease := &coordinationv1.Lease{}
 	if err := b.hub.Get(b.t.Context(), types.NamespacedName{Namespace: "set", Name: id}, lease); err != nil {
 		b.t.Fatal(err)
 	}
-	lease.Annotations = map[string]string{votes.Annotation: text}
+	change(lease)
 	if err := b.hub.Update(b.t.Context(), lease); err != nil {
 		b.t.Fatal(err)
 	}
@@ -190,6 +227,19 @@ func (b *bench) withheld(name string) string {
 		b.t.Fatal(err)
 	}
 	return strings.Join(rec.Status.Withheld, " ")
+}
+
+// withheld is a bench on which all of c's web is withheld: nobody here reaches it, and b says the same.
+func withheld(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, tcp())
+	b.export("web", "", "10.3.0.1")
+	b.down["*"] = true
+	b.says("b", `{"c":["*"]}`)
+	b.renew()
+	b.look(60 * time.Second)
+	b.want("web", "*")
+	return b
 }
 
 func (b *bench) want(name, withheld string) {

@@ -42,7 +42,10 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ballot, err := o.gather(ctx, spec)
+	ballot, err := o.gather(ctx, spec, liveness.Limits{
+		Renew: time.Duration(lease.RenewSeconds) * time.Second,
+		Dead:  time.Duration(lease.DurationSeconds+lease.GraceSeconds) * time.Second,
+	})
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -50,13 +53,13 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	o.mu.Lock()
-	same := reflect.DeepEqual(ballot, o.ballot) && floor(spec) == o.floor
+	same := reflect.DeepEqual(ballot, o.ballot) && floor(spec) == o.floor && !o.owing
 	wait := time.Duration(0)
 	if !o.changed.IsZero() {
 		wait = time.Duration(lease.RenewSeconds)*time.Second - o.Now().Sub(o.changed)
 	}
 	if !same && wait <= 0 {
-		o.ballot, o.floor, o.changed = ballot, floor(spec), o.Now()
+		o.ballot, o.floor, o.changed, o.owing = ballot, floor(spec), o.Now(), false
 	}
 	o.mu.Unlock()
 	if same {
@@ -79,7 +82,7 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 }
 
 // gather reads who lives, by what the room sources has seen, and what they say on their Leases.
-func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec) (*votes.Ballot, error) {
+func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l liveness.Limits) (*votes.Ballot, error) {
 	var seen coordinationv1.LeaseList
 	if err := o.Local.List(ctx, &seen, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec) (*vo
 	if spec.OwnView {
 		b.Own = o.Cluster
 	}
-	members := []string{o.Cluster}
+	members, passed := []string{o.Cluster}, o.passed(l)
 	for i := range seen.Items {
 		if !liveness.VerdictOf(&seen.Items[i]).Dead {
 			members = append(members, seen.Items[i].Labels[liveness.LabelSource])
@@ -104,27 +107,51 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec) (*vo
 			continue
 		}
 		b.Live = append(b.Live, id)
-		if v := o.hear(id, lease.Annotations[votes.Annotation]); len(v) > 0 {
+		v, silent := o.hear(id, lease, passed)
+		// A vote is as fresh as its Lease, also of one that counts as alive because the hub is doubted (mostSilent: Hold).
+		if len(v) > 0 && silent <= l.Dead {
 			b.By[id] = v
 		}
 	}
 	return b, nil
 }
 
-// hear reads a vote; one that is nonsense is none, which is said once.
-func (o *Observer) hear(id, text string) votes.Vote {
+// passed is how long the hub has been seen since the last call. A longer time than that between two own renewals was blindness.
+func (o *Observer) passed(l liveness.Limits) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if h, ok := o.heard[id]; ok && h.text == text {
-		return h.vote
+	was, now := o.seen, o.HubSeen()
+	o.seen = now
+	if passed := now.Sub(was); !was.IsZero() && passed > 0 && passed <= 2*l.Renew {
+		return passed
 	}
+	return 0
+}
+
+// hear reads a vote, and how long its Lease has not been seen to be renewed. One that is nonsense is none, which is said once.
+func (o *Observer) hear(id string, lease *coordinationv1.Lease, passed time.Duration) (votes.Vote, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h, known := o.heard[id]
+	if renewed := liveness.RenewalOf(lease); renewed.After(h.renewed) {
+		h.renewed, h.silent = renewed, 0
+	} else {
+		h.silent += passed
+	}
+	if text := votes.Said(lease); !known || h.text != text {
+		h.text, h.vote = text, o.parse(id, text)
+	}
+	o.heard[id] = h
+	return h.vote, h.silent
+}
+
+func (o *Observer) parse(id, text string) votes.Vote {
 	v, err := votes.Parse(text)
 	if err != nil {
 		o.Events.Event(kube.System(), kube.Warning, "VoteRefused", fmt.Sprintf("What cluster %s says it does not reach (%s of its Lease on the hub) does not count: %v. Upgrade or look at that cluster.",
 			id, votes.Annotation, err))
-		v = nil
+		return nil
 	}
-	o.heard[id] = heard{text, v}
 	return v
 }
 
@@ -166,7 +193,7 @@ func (o *Observer) start(ctx context.Context, spec *hubv1alpha1.ProbeSpec, live 
 // stop withholds nothing any more.
 func (o *Observer) stop(ctx context.Context) error {
 	o.mu.Lock()
-	rests := o.known && !o.on.Load()
+	rests := o.known && !o.on.Load() && o.ballot == nil // else some are still to be written
 	o.mu.Unlock()
 	if rests {
 		return nil
@@ -174,6 +201,7 @@ func (o *Observer) stop(ctx context.Context) error {
 	o.on.Store(false)
 	o.mu.Lock()
 	clear(o.targets)
+	clear(o.looked)
 	clear(o.heard)
 	o.ballot, o.changed = &votes.Ballot{}, time.Time{}
 	o.mu.Unlock()
@@ -210,10 +238,17 @@ func (o *Observer) judge(ctx context.Context, copies []hubv1alpha1.ServiceExport
 	var errs []error
 	for i := range copies {
 		rec := &copies[i]
-		if rec.Spec.ClusterID == o.Cluster || rec.Spec.Withdrawn {
+		if rec.Spec.ClusterID == o.Cluster {
 			continue
 		}
 		addresses, by := ballot.Withheld(rec.Spec.ClusterID, rec.Name)
+		if rec.Spec.Withdrawn {
+			addresses, by = nil, nil // nor when it is back, before the members have looked
+		} else if looked, known := o.looksAt(rec); !known && len(addresses) > 0 {
+			continue // the hub shows none of its endpoints now: what is withheld of those that are held stays
+		} else if !looked {
+			addresses, by = nil, nil
+		}
 		before := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached)
 		if len(addresses) == 0 && before == nil {
 			continue
@@ -235,6 +270,15 @@ func (o *Observer) judge(ctx context.Context, copies []hubv1alpha1.ServiceExport
 		errs = append(errs, kube.Gone(err))
 	}
 	return errors.Join(errs...)
+}
+
+// looksAt tells whether members look at the endpoints of a record: who votes on all of a cluster speaks of no others. known is false where
+// the hub shows none.
+func (o *Observer) looksAt(rec *hubv1alpha1.ServiceExportRecord) (looked, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	looked, known = o.looked[kube.Exported(rec)][rec.Name]
+	return looked, known
 }
 
 // floor is keepLast, which is set unless it is said not to be.

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
@@ -115,6 +118,48 @@ func TestF4Verdicts(t *testing.T) {
 	}
 }
 
+// TestF4WhatNobodyLooksAtIsNotWithheld: who reaches nothing of a cluster says so of all that it looked at.
+func TestF4WhatNobodyLooksAtIsNotWithheld(t *testing.T) {
+	b := newBench(t, tcp())
+	b.export("web", "", "10.3.0.1")
+	b.export("quiet", hubv1alpha1.ProbeNone, "10.3.0.2")
+	b.serve("dns", "", corev1.ProtocolUDP, "10.3.0.3")
+	b.down["*"] = true
+	b.says("b", `{"c":["*"]}`)
+	b.renew()
+	b.look(60 * time.Second)
+	b.want("web", "*")
+	b.want("quiet", "")
+	b.want("dns", "")
+
+	// A hub that shows no endpoints says nothing of whether they are looked at.
+	if err := b.hub.DeleteAllOf(t.Context(), &hubv1alpha1.EndpointRecord{}, client.InNamespace("set")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"web", "dns"} {
+		b.pass(types.NamespacedName{Namespace: "shop", Name: name})
+	}
+	b.want("web", "*")
+	b.want("dns", "")
+}
+
+// TestF4NoVoteOnAFamilyThatIsNotHere: a cluster without IPv6 reaches none of those endpoints, which is no fault of theirs.
+func TestF4NoVoteOnAFamilyThatIsNotHere(t *testing.T) {
+	for _, here := range []bool{false, true} {
+		b := newBench(t, tcp())
+		if here {
+			b.families = append(b.families, corev1.IPv6Protocol)
+		}
+		b.export("web", "", "fd00:3::1")
+		b.down["*"] = true
+		b.renew()
+		b.look(60 * time.Second)
+		if text, _ := b.Votes(); (len(b.dialed) > 0) != here || (text != "") != here {
+			t.Errorf("IPv6 here %v: %d looks, it says %q", here, len(b.dialed), text)
+		}
+	}
+}
+
 // kill has b count as dead here, or not.
 func (b *bench) kill(id string, dead bool) {
 	lease := &coordinationv1.Lease{}
@@ -125,6 +170,67 @@ func (b *bench) kill(id string, dead bool) {
 	if err := b.local.Update(b.t.Context(), lease); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// TestF4AVoteIsAsFreshAsItsLease: one that is not renewed counts no longer, though its member counts as alive, as all do while the hub is
+// doubted. Time in which the hub is not seen does not count.
+func TestF4AVoteIsAsFreshAsItsLease(t *testing.T) {
+	b := withheld(t)
+	b.silent["b"] = true
+	b.look(20 * time.Second)
+	b.clock = b.clock.Add(time.Hour)
+	b.look(20 * time.Second)
+	b.want("web", "*")
+	b.look(30 * time.Second)
+	b.want("web", "")
+	if live := strings.Join(b.ballot.Live, " "); live != "a b c" {
+		t.Errorf("%s count as alive", live)
+	}
+	b.silent["b"] = false
+	b.look(20 * time.Second)
+	b.want("web", "*")
+}
+
+// TestF4AnExportThatComesBackIsLookedAtFirst: what was withheld of it before it was withdrawn is not any more, also where the hub was not seen
+// when that became known here.
+func TestF4AnExportThatComesBackIsLookedAtFirst(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		b := newBench(t, tcp())
+		b.export("web", "", "10.3.0.1")
+		b.export("api", "", "10.3.0.2")
+		b.down["*"] = true
+		b.says("b", `{"c":["*"]}`)
+		b.renew()
+		b.look(60 * time.Second)
+		b.want("web", "*")
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.c"}
+		if err := b.local.Get(t.Context(), name, rec); err != nil {
+			t.Fatal(err)
+		}
+		rec.Spec.Withdrawn = true
+		if err := b.local.Update(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		b.fresh = fresh
+		b.pass(types.NamespacedName{Namespace: "shop", Name: "web"})
+		if !fresh {
+			b.want("web", "*")
+			b.fresh = true
+			b.renew()
+		}
+		b.want("web", "")
+		b.want("api", "*")
+	}
+}
+
+// TestF4AVoteDoesNotOutliveItsVoter: an agent that was rolled back to a version without votes renews the Lease, and leaves there what the one
+// before it said.
+func TestF4AVoteDoesNotOutliveItsVoter(t *testing.T) {
+	b := withheld(t)
+	b.rolledBack["b"] = true
+	b.look(20 * time.Second)
+	b.want("web", "")
 }
 
 // TestF4FailStatic: while the hub is not seen as it is, or shows no ClusterSet, nothing changes; a restart forgets nothing.
@@ -161,6 +267,25 @@ func TestF4FailStatic(t *testing.T) {
 	set.ResourceVersion = ""
 	b.create(b.hub, set) // without spec.probe
 	b.look(10 * time.Second)
+	b.want("web", "")
+}
+
+// TestF4TurningItOffIsNotLeftHalfway: where a write fails, the next pass makes it.
+func TestF4TurningItOffIsNotLeftHalfway(t *testing.T) {
+	b := withheld(t)
+	set := &hubv1alpha1.ClusterSet{}
+	if err := b.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "set"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Spec.Probe = nil
+	if err := b.hub.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	b.refused = 1
+	if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: count}); err == nil {
+		t.Fatal("a write that failed is not told")
+	}
+	b.pass(count)
 	b.want("web", "")
 }
 

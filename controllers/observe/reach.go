@@ -42,6 +42,7 @@ func reaches(ctx context.Context, dial dialer, t target, timeout time.Duration) 
 // known of it.
 func healthy(ctx context.Context, dial dialer, to string) bool {
 	conn, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<10)), grpc.WithMaxHeaderListSize(16<<10), // an answer has a few octets
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, "tcp", to) }))
 	if err != nil {
 		return true // what we cannot ask is not down

@@ -1,14 +1,18 @@
 package observe
 
 import (
+	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,6 +48,20 @@ func TestF4Probes(t *testing.T) {
 		t.Cleanup(s.Stop)
 		_ = s.Serve(l)
 	})
+	// Both serve, and say so in far more octets than that takes.
+	answers := func(headers, body int) target {
+		return listen(t, func(l net.Listener) {
+			s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+				out := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+				out.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, body)))
+				return out, grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", headers)))
+			}))
+			grpc_health_v1.RegisterHealthServer(s, states)
+			t.Cleanup(s.Stop)
+			_ = s.Serve(l)
+		})
+	}
+	brief, long, wordy := answers(1<<10, 1<<10), answers(0, 64<<10), answers(64<<10, 0)
 	silent := listen(t, func(net.Listener) {}) // the kernel takes connections, and nobody answers
 	gone := listen(t, func(l net.Listener) { l.Close() })
 	if c, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(gone.Address), uint16(gone.port)).String()); err == nil {
@@ -63,6 +81,9 @@ func TestF4Probes(t *testing.T) {
 		{"gRPC, serving", serving, hubv1alpha1.ProbeGRPC, grpc_health_v1.HealthCheckResponse_SERVING, true},
 		{"gRPC, not serving", serving, hubv1alpha1.ProbeGRPC, grpc_health_v1.HealthCheckResponse_NOT_SERVING, false},
 		{"gRPC without health", without, hubv1alpha1.ProbeGRPC, 0, true},
+		{"gRPC, in a few words", brief, hubv1alpha1.ProbeGRPC, 0, true},
+		{"gRPC, with a body without end", long, hubv1alpha1.ProbeGRPC, 0, false},
+		{"gRPC, with headers without end", wordy, hubv1alpha1.ProbeGRPC, 0, false},
 		{"gRPC, nobody answers", silent, hubv1alpha1.ProbeGRPC, 0, false},
 		{"gRPC, nobody listens", gone, hubv1alpha1.ProbeGRPC, 0, false},
 	} {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -41,25 +42,30 @@ type Observer struct {
 	spec     hubv1alpha1.ProbeSpec
 	pace     votes.Pace
 	targets  map[types.NamespacedName]map[votes.Endpoint]*target
-	seed     votes.Vote // what this member's last process said last
+	looked   map[types.NamespacedName]map[string]bool // by record that the hub shows endpoints of: whether they are looked at
+	seed     votes.Vote                               // what this member's last process said last
 	ballot   *votes.Ballot
 	floor    bool      // keepLast, as of the ballot
 	changed  time.Time // when they last changed
+	owing    bool      // a Service was not judged by them, since the hub was not seen
 	heard    map[string]heard
-	looked   time.Time // when the last round began
+	seen     time.Time // the hub, when that was last looked at
+	rounded  time.Time // when the last round began
 	probes   kube.Probes
 	tooLarge bool // the last vote was
 }
 
 // heard is what a member last said.
 type heard struct {
-	text string
-	vote votes.Vote
+	text    string
+	vote    votes.Vote
+	renewed liveness.Renewal
+	silent  time.Duration // for how long it has not been since, while the hub was seen
 }
 
 // New returns an Observer that has seen nothing.
 func New(env *kube.Env) *Observer {
-	return &Observer{Env: env, targets: map[types.NamespacedName]map[votes.Endpoint]*target{}, heard: map[string]heard{}}
+	return &Observer{Env: env, targets: map[types.NamespacedName]map[votes.Endpoint]*target{}, looked: map[types.NamespacedName]map[string]bool{}, heard: map[string]heard{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are count, round, and namespace/name of a Service.
@@ -103,8 +109,14 @@ func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	copies, err := o.aim(ctx, req.NamespacedName)
-	if err != nil || !o.Fresh() {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !o.Fresh() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.owing = true // the next count makes up for it
+		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, o.judge(ctx, copies)
 }

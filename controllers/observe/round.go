@@ -54,30 +54,40 @@ func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1a
 		}
 	}
 	var found []target
+	var looked map[string]bool
 	if len(exports) > 0 {
 		m, _ := conflict.Merge(exports)
 		var err error
-		if found, err = o.find(ctx, name, &m); err != nil {
+		if found, looked, err = o.find(ctx, name, &m); err != nil {
 			return nil, err
 		}
 	}
-	o.replace(name, found)
+	o.replace(name, found, looked)
 	return copies.Items, nil
 }
 
-func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (found []target, err error) {
+// find is the same of what has been merged. looked tells of each record of which the hub shows endpoints whether they are looked at.
+func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (found []target, looked map[string]bool, err error) {
 	o.mu.Lock()
 	kind := o.spec.Default
 	o.mu.Unlock()
 	if m.Probe != "" {
 		kind = m.Probe
 	}
+	looked = map[string]bool{}
 	if kind == hubv1alpha1.ProbeNone || kind == "" {
-		return nil, nil
+		for cluster := range m.Names {
+			looked[clusterset.RecordName(name.Name, name.Namespace, cluster)] = false
+		}
+		return nil, looked, nil
 	}
 	var records hubv1alpha1.EndpointRecordList
 	if err := o.Hub().List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	families, err := o.Families(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	for i := range records.Items {
 		rec := &records.Items[i]
@@ -89,16 +99,18 @@ func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *confl
 		if err != nil {
 			continue
 		}
+		record := clusterset.RecordName(name.Name, name.Namespace, cluster)
 		port, ok := portOf(spec.Ports, kind)
-		if !ok {
+		ok = ok && slices.Contains(families, corev1.IPFamily(spec.AddressType)) // what no pod here can reach is not down for that
+		if looked[record] = looked[record] || ok; !ok {
 			continue
 		}
 		for _, address := range endpoints.ReadyAddresses(&spec) {
-			e := votes.Endpoint{Cluster: cluster, Record: clusterset.RecordName(name.Name, name.Namespace, cluster), Address: address}
+			e := votes.Endpoint{Cluster: cluster, Record: record, Address: address}
 			found = append(found, target{Endpoint: e, service: name, kind: kind, port: port})
 		}
 	}
-	return found, nil
+	return found, looked, nil
 }
 
 // portOf is the port to look at: the first of TCP; for grpc, before it, the first that says it speaks that. Without a number there is none.
@@ -119,11 +131,14 @@ func portOf(ports []hubv1alpha1.EndpointPort, kind hubv1alpha1.Probe) (number in
 }
 
 // replace keeps what is known of those that were looked at before.
-func (o *Observer) replace(name types.NamespacedName, found []target) {
+func (o *Observer) replace(name types.NamespacedName, found []target, looked map[string]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.targets[name]
 	delete(o.targets, name)
+	if o.looked[name] = looked; len(looked) == 0 {
+		delete(o.looked, name)
+	}
 	if len(found) == 0 {
 		return
 	}
@@ -167,7 +182,7 @@ func (o *Observer) round(ctx context.Context) (reconcile.Result, error) {
 func (o *Observer) due(now time.Time) (due []target, pace votes.Pace, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if since := now.Sub(o.looked); since >= 0 && since < pause {
+	if since := now.Sub(o.rounded); since >= 0 && since < pause {
 		return nil, o.pace, pause - since
 	}
 	next := now.Add(o.pace.Interval)
@@ -184,7 +199,7 @@ func (o *Observer) due(now time.Time) (due []target, pace votes.Pace, wait time.
 		return nil, o.pace, max(next.Sub(now), pause)
 	}
 	slices.SortFunc(due, func(a, b target) int { return a.due.Compare(b.due) })
-	o.looked = now
+	o.rounded = now
 	return due[:min(len(due), atOnce)], o.pace, 0
 }
 

@@ -49,7 +49,7 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		local := plane(t, kube.Local, interceptor.Funcs{}, export(kube.SystemNamespace), slice)
 		r := Controller(&kube.Env{
 			Cluster: "east", HubNamespace: "prod", Local: local, Hub: func() client.Client { return hub }, Now: func() time.Time { return now },
-			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() bool { return lapsed },
+			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (time.Time, bool) { return now.Add(time.Hour), lapsed }, // the clock was put back
 		}).Reconciler
 		want := 0
 		if lapsed {
@@ -67,7 +67,7 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		if err := hub.Get(t.Context(), client.ObjectKeyFromObject(record), &got); err != nil {
 			t.Fatal(err)
 		}
-		if overtook := got.Spec.Revision >= now.UnixMilli(); overtook != lapsed {
+		if overtook := got.Spec.Revision > now.Add(time.Hour).UnixMilli(); overtook != lapsed {
 			t.Errorf("lapsed %v: revision %d", lapsed, got.Spec.Revision)
 		}
 	}

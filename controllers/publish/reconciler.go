@@ -46,7 +46,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
 		},
-		Reconciler: &reconciler{Env: env, said: map[string]int64{}},
+		Reconciler: &reconciler{Env: env, said: map[string]int64{}, ended: map[string]time.Time{}},
 	}
 }
 
@@ -54,8 +54,9 @@ type reconciler struct {
 	*kube.Env
 
 	mu    sync.Mutex
-	said  map[string]int64 // the highest revision of each own EndpointRecord that the hub has shown or taken
-	still time.Time        // since when nothing may be said
+	said  map[string]int64     // the highest revision of each own EndpointRecord that the hub has shown or taken
+	ended map[string]time.Time // own records that were deleted to be created anew, and when
+	still time.Time            // since when nothing may be said
 }
 
 // overtaken takes note of a revision that the hub shows, and tells the highest one if that is higher: a restored hub shows an older one,
@@ -65,14 +66,16 @@ func (r *reconciler) overtaken(record string, revision int64) (highest int64, by
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	highest, known := r.said[record]
-	switch {
-	case !known && revision > 0 && r.Lapsed():
-		return revision, true
-	case revision >= highest:
-		r.said[record] = revision
-		return revision, false
+	if !known && revision > 0 {
+		if then, lapsed := r.Lapsed(); lapsed {
+			return max(revision, then.UnixMilli()), true
+		}
 	}
-	return highest, true
+	if revision < highest {
+		return highest, true
+	}
+	r.said[record] = revision
+	return revision, false
 }
 
 // took takes note of a revision that the hub has taken.
@@ -208,6 +211,15 @@ func (r *reconciler) record(ctx context.Context, s *state) (again time.Duration,
 		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(s.published.Spec.Origin, r.Now())}
 		return clusterset.Retention, r.write(ctx, s, rec)
 	}
+	spent := clusterset.Spent(s.own.Spec.Revision)
+	switch {
+	case s.published != nil && (spent || clusterset.Spent(s.published.Spec.Revision)):
+		return r.anew(ctx, s, s.published)
+	case spent: // by overtaking one that was almost the last
+		rec := s.own.DeepCopy()
+		rec.Spec.Revision = clusterset.NextRevision(0, r.Now())
+		return 0, r.Local.Update(ctx, rec)
+	}
 	if s.published != nil && s.published.Spec.Revision > s.own.Spec.Revision {
 		// What others have seen is ahead of what this cluster remembers: it must overtake before anyone listens.
 		rec := s.own.DeepCopy()
@@ -220,6 +232,9 @@ func (r *reconciler) record(ctx context.Context, s *state) (again time.Duration,
 		}
 	}
 	if s.published == nil {
+		if wait := r.tooSoon(s.own.Name); wait > 0 {
+			return wait, nil
+		}
 		rec := &hubv1alpha1.ServiceExportRecord{Spec: s.own.Spec}
 		rec.Namespace, rec.Name = r.HubNamespace, s.own.Name
 		log.FromContext(ctx).Info("publishing", "record", rec.Name)
@@ -272,7 +287,9 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *st
 		}
 		name := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
 		kept[name] = true
-		errs = append(errs, r.publishOne(ctx, s, name, spec))
+		wait, err := r.publishOne(ctx, s, name, spec)
+		again = max(again, wait)
+		errs = append(errs, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // in an order, so that a seed of the simulation replays
 		rec := s.endpoints[name]
@@ -283,14 +300,16 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *st
 			gone := rec.DeepCopy()
 			gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: clusterset.Withdrawn(rec.Spec.Origin, r.Now())}
 			highest, _ := r.overtaken(name, rec.Spec.Revision)
-			gone.Spec.Revision = max(gone.Spec.Revision, highest+1)
+			gone.Spec.Revision = max(gone.Spec.Revision, clusterset.NextRevision(highest, r.Now()))
 			errs = append(errs, r.write(ctx, s, gone))
-			again = clusterset.Retention
+			if again == 0 {
+				again = clusterset.Retention
+			}
 			continue
 		}
 		left := r.left(&rec.Spec.Origin)
 		if left <= 0 {
-			errs = append(errs, kube.Gone(r.Hub().Delete(ctx, rec)))
+			errs = append(errs, kube.Gone(r.Hub().Delete(ctx, rec, client.Preconditions{UID: &rec.UID}))) // not that of another Service
 			r.forget(name)
 		} else if again == 0 || left < again {
 			again = left
@@ -299,33 +318,42 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *st
 	return again, errors.Join(errs...)
 }
 
-func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec hubv1alpha1.EndpointRecordSpec) error {
+func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec hubv1alpha1.EndpointRecordSpec) (again time.Duration, err error) {
 	published := s.endpoints[name]
 	if published == nil {
+		if wait := r.tooSoon(name); wait > 0 {
+			return wait, nil
+		}
+		if err := r.takeOver(ctx, s, name, &spec.Origin); err != nil {
+			return 0, err
+		}
 		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
 		rec.Namespace, rec.Name = r.HubNamespace, name
 		highest, _ := r.overtaken(name, 0)
 		rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
 		s.wrote = true
 		if err := r.Hub().Create(ctx, rec); err != nil {
-			return err
+			return 0, err
 		}
 		r.took(name, rec.Spec.Revision)
-		return nil
+		return 0, nil
+	}
+	if clusterset.Spent(published.Spec.Revision) {
+		return r.anew(ctx, s, published)
 	}
 	spec.Revision = published.Spec.Revision
 	highest, behind := r.overtaken(name, spec.Revision)
 	if !behind && equality.Semantic.DeepEqual(spec, published.Spec) {
-		return nil
+		return 0, nil
 	}
 	rec := published.DeepCopy()
 	rec.Spec = spec
 	rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
 	if err := r.write(ctx, s, rec); err != nil {
-		return err
+		return 0, err
 	}
 	r.took(name, rec.Spec.Revision)
-	return nil
+	return 0, nil
 }
 
 func (r *reconciler) write(ctx context.Context, s *state, rec client.Object) error {

@@ -73,7 +73,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		}
 		r := &reconciler{said: map[string]int64{}}
 		on := hub.WithObjects(c.hub...).Build()
-		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on), Lapsed: func() bool { return false }}
+		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on), Lapsed: func() (t time.Time, lapsed bool) { return }}
 		if len(c.hub) > 0 {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
 		}
@@ -96,4 +96,16 @@ func get[T client.Object](t *testing.T, c client.Client, like T) T {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// TestWhoMaySayNothingAsksEverLessOften, so that thousands of names are no load on an agent whose hub takes no renewal.
+func TestWhoMaySayNothingAsksEverLessOften(t *testing.T) {
+	now := time.Unix(1, 0)
+	r := &reconciler{Env: &kube.Env{Now: func() time.Time { return now }}}
+	for _, c := range []struct{ after, want time.Duration }{{0, 200 * time.Millisecond}, {4 * time.Second, time.Second}, {time.Hour, 2 * time.Second}} {
+		now = time.Unix(1, 0).Add(c.after)
+		if got := r.patience(); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.after, got, c.want)
+		}
+	}
 }

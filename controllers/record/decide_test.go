@@ -2,6 +2,7 @@ package record
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,13 +16,18 @@ func rec(revision int64, withdrawn bool) *hubv1alpha1.ServiceExportRecord {
 	r.Name = "web.shop.a"
 	r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName = "a", "shop", "web"
 	r.Spec.Revision, r.Spec.Withdrawn = revision, withdrawn
-	r.Spec.ExportedAt, r.Spec.Type, r.Spec.IPFamilies = &metav1.Time{}, "ClusterSetIP", []corev1.IPFamily{"IPv4"}
+	r.Spec.ExportedAt, r.Spec.Type, r.Spec.IPFamilies = new(metav1.Unix(1_700_000_000, 0)), "ClusterSetIP", []corev1.IPFamily{"IPv4"}
 	return r
 }
 
 // TestWhatBecomesOfACopy is DESIGN §2: absence is not deletion, older is not newer, and nonsense changes nothing.
 func TestWhatBecomesOfACopy(t *testing.T) {
 	nonsense := rec(9, false)
+	at := func(seconds int64, r *hubv1alpha1.ServiceExportRecord) *hubv1alpha1.ServiceExportRecord {
+		r.CreationTimestamp = metav1.Unix(seconds, 0)
+		r.Annotations = map[string]string{annotationCreated: r.CreationTimestamp.UTC().Format(time.RFC3339)}
+		return r
+	}
 	nonsense.Spec.Type = "ExternalName"
 	for _, c := range []struct {
 		name          string
@@ -34,6 +40,9 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 		{"a newer revision", rec(6, false), rec(5, false), false, follow, ""},
 		{"the same", rec(5, false), rec(5, false), false, follow, ""},
 		{"an older revision, as after a restore", rec(4, false), rec(5, false), false, hold, "OlderRevision"},
+		{"an older revision of one created before, as after a restore", at(7, rec(4, false)), at(8, rec(5, false)), false, hold, "OlderRevision"},
+		{"an older revision of the same", at(8, rec(4, false)), at(8, rec(5, false)), false, hold, "OlderRevision"},
+		{"an older revision of one created since", at(9, rec(4, false)), at(8, rec(1<<53, false)), false, follow, ""},
 		{"an older one of what was withdrawn", rec(4, false), rec(5, true), false, hold, "OlderRevision"},
 		{"withdrawn", rec(6, true), rec(5, false), false, follow, ""},
 		{"withdrawn before it was seen", rec(6, true), nil, false, keep, ""},

@@ -72,7 +72,7 @@ func decide(shown, copied *hubv1alpha1.ServiceExportRecord, gone bool) (v verdic
 		return hold, "Absent", "The hub no longer shows this record, and its owner has neither withdrawn it nor stated a set without it: it stays in effect."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
-	case copied != nil && shown.Spec.Revision < copied.Spec.Revision:
+	case copied != nil && shown.Spec.Revision < copied.Spec.Revision && !shown.CreationTimestamp.After(created(copied)):
 		return hold, "OlderRevision", fmt.Sprintf("The hub shows revision %d, older than the %d seen before, as after a restore: this one stays until its owner publishes again.",
 			shown.Spec.Revision, copied.Spec.Revision)
 	}

@@ -159,7 +159,15 @@ func (r *reconciler) record(ctx context.Context, name types.NamespacedName, own 
 		}
 		rec := &hubv1alpha1.ServiceExportRecord{Spec: *spec}
 		rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name.Name, name.Namespace, r.Cluster)
-		rec.Spec.Revision = clusterset.NextRevision(0, r.Now())
+		// The last one may be forgotten, by the hub as well, and the clock put back since.
+		kept, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed})
+		if err != nil {
+			return err
+		}
+		if kept != nil && kept.Spec.RenewTime != nil {
+			rec.Spec.Revision = kept.Spec.RenewTime.UnixMilli()
+		}
+		rec.Spec.Revision = clusterset.NextRevision(rec.Spec.Revision, r.Now())
 		log.FromContext(ctx).Info("exporting", "record", rec.Name, "type", rec.Spec.Type)
 		return r.Local.Create(ctx, rec)
 	}

@@ -2,16 +2,22 @@ package serviceimport
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -56,5 +62,47 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 		if got != c.want || lists != c.lists {
 			t.Errorf("one %s is %q's, found by %d lists; want %q, %d", c.what, got, lists, c.want, c.lists)
 		}
+	}
+}
+
+// TestI6AnOlderAPIServerMakesTheServiceAllTheSame: one that does not know what the oldest exporter asks for in trafficDistribution refuses that
+// value, and is asked without it.
+func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
+	refuse := func(o client.Object) error {
+		d := o.(*corev1.Service).Spec.TrafficDistribution
+		if d == nil {
+			return nil
+		}
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), o.GetName(),
+			field.ErrorList{field.NotSupported(field.NewPath("spec", "trafficDistribution"), *d, []string{"PreferClose"})})
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	local := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := refuse(o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := refuse(o); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	}).Build()
+	r := &reconciler{&kube.Env{Local: local}}
+	s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	m := &conflict.Merged{TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode, Type: mcsv1beta1.ClusterSetIP}
+	for range 2 { // made, and changed
+		m.Ports = append(m.Ports, clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))})
+		svc, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
+		if err != nil || svc == nil || len(svc.Spec.Ports) != len(m.Ports) || svc.Spec.TrafficDistribution != nil {
+			t.Fatalf("%v: %+v", err, svc)
+		}
+		s.svc = svc
 	}
 }

@@ -27,15 +27,19 @@ type state struct {
 	name      types.NamespacedName
 	namespace bool // there, and not going
 	exports   []clusterset.Export
-	unread    map[string]bool               // clusters whose records here do not parse
+	unread    map[string]bool               // clusters whose records here do not parse, or are lost: what is imported of them stays
+	lost      bool                          // some of them are: their owners' word comes with a Lease
+	awaited   bool                          // some record is about to be written here again
 	verdicts  map[string]liveness.Verdict   // on exporting clusters that count as dead
 	withheld  map[string]endpoints.Withheld // by cluster that too few members reach
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
-	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread
+	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread, and those that forgot
+	forgot    bool                          // there is an imported slice that no longer says of which record it is
 	native    []*discoveryv1.EndpointSlice  // those of this cluster's own Service of the name
 	records   []*hubv1alpha1.EndpointRecord // of its peers, on the hub; nil where no hub has been seen
 	behind    map[string]bool               // those of records that a backup has brought back
+	moved     map[string]bool               // records of which slices are imported, and which the hub shows as another Service's
 	hubSeen   bool
 }
 
@@ -48,7 +52,8 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		return s, err
 	}
 	s.namespace = true
-	if err := r.gatherExports(ctx, &s); err != nil {
+	copies, err := r.gatherExports(ctx, &s)
+	if err != nil {
 		return s, err
 	}
 	if s.imp, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, name); err != nil {
@@ -60,15 +65,19 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if s.slices, err = r.list(ctx, name, kube.ByImport); err != nil {
 		return s, err
 	}
+	if err := r.gatherLost(ctx, &s, copies); err != nil {
+		return s, err
+	}
 	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return s.unread[e.Labels[mcsv1beta1.LabelSourceCluster]] })
 	if s.native, err = r.list(ctx, name, kube.ByService); err != nil {
 		return s, err
 	}
 	hub := r.Hub()
+	s.hubSeen = hub != nil
+	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return r.forgot(&s, e) })
 	if hub == nil {
 		return s, nil
 	}
-	s.hubSeen = true
 	var records hubv1alpha1.EndpointRecordList
 	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return s, err
@@ -78,29 +87,72 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 			s.records = append(s.records, &records.Items[i])
 		}
 	}
-	return s, nil
+	return s, r.gatherMoved(ctx, &s)
 }
 
-// gatherExports reads this cluster's copies. One that does not parse was edited here, or is of a newer version of the agent: nobody has
-// withdrawn it, and what was made of it stays.
-func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
+// gatherMoved looks for records that their owner has made another Service's, which it says by the same names: a slice that is relabelled
+// keeps its UID.
+func (r *reconciler) gatherMoved(ctx context.Context, s *state) error {
+	shown := make(map[string]bool, len(s.records))
+	for _, rec := range s.records {
+		shown[rec.Name] = true
+	}
+	for _, slice := range s.slices {
+		if shown[slice.Annotations[endpoints.AnnotationRecord]] || slice.Labels[mcsv1beta1.LabelSourceCluster] == r.Cluster {
+			continue
+		}
+		src, err := endpoints.Remembered(slice)
+		if err != nil {
+			continue
+		}
+		rec, err := kube.Get[*hubv1alpha1.EndpointRecord](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: src.Record})
+		if err != nil {
+			return err
+		}
+		if rec == nil || rec.Spec.ClusterID != src.ClusterID || src.Older(rec.CreationTimestamp.Unix(), rec.Spec.Revision) {
+			continue
+		}
+		if s.moved == nil {
+			s.moved = map[string]bool{}
+		}
+		s.moved[src.Record] = kube.Exported(rec) != s.name
+	}
+	return nil
+}
+
+// forgot tells of an imported slice that was edited here, so that it cannot be rebuilt, and may be all that is known of its endpoints: it stays
+// as it is until the hub shows its record, or the owner's word is that nothing is missing.
+func (r *reconciler) forgot(s *state, slice *discoveryv1.EndpointSlice) bool {
+	cluster := slice.Labels[mcsv1beta1.LabelSourceCluster]
+	if cluster == r.Cluster || !slices.ContainsFunc(s.exports, func(e clusterset.Export) bool { return e.Cluster == cluster }) {
+		return false
+	}
+	if _, err := endpoints.Remembered(slice); err == nil || s.hubSeen && r.Gone(cluster, slice.Annotations[endpoints.AnnotationRecord], created(slice)) {
+		return false
+	}
+	s.forgot = true
+	return true
+}
+
+// gatherExports reads this cluster's copies, and tells of which clusters there are any. One that does not parse was edited here, or is of a
+// newer version of the agent: nobody has withdrawn it, and what was made of it stays.
+func (r *reconciler) gatherExports(ctx context.Context, s *state) (copies map[string]bool, err error) {
 	var records hubv1alpha1.ServiceExportRecordList
 	if err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
-		return err
+		return nil, err
 	}
+	copies = map[string]bool{}
 	for i := range records.Items {
 		rec := &records.Items[i]
+		copies[rec.Spec.ClusterID] = true
 		if rec.Spec.Withdrawn {
 			continue
 		}
 		e, err := clusterset.ParseExport(rec)
 		if err != nil {
 			r.Events.Event(rec, kube.Warning, "RecordUnreadable", fmt.Sprintf(
-				"It is not used: %v. What was imported of cluster %s stays as it is. It was edited, or written by a newer agent: run that one again, or delete this copy, and it is made anew.", err, rec.Spec.ClusterID))
-			if s.unread == nil {
-				s.unread = map[string]bool{}
-			}
-			s.unread[rec.Spec.ClusterID] = true
+				"It is not used: %v. What was imported of cluster %s stays as it is. If a newer agent wrote it, run that one again. If it was edited, delete this copy: it is made anew, and what was imported with it.", err, rec.Spec.ClusterID))
+			s.stays(rec.Spec.ClusterID)
 			continue
 		}
 		s.exports = append(s.exports, e)
@@ -111,7 +163,15 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) error {
 			s.withheld[rec.Spec.ClusterID] = endpoints.Withheld{Addresses: rec.Status.Withheld, Reason: c.Reason}
 		}
 	}
-	return r.gatherVerdicts(ctx, s)
+	return copies, r.gatherVerdicts(ctx, s)
+}
+
+// stays has what was imported of a cluster be left as it is.
+func (s *state) stays(cluster string) {
+	if s.unread == nil {
+		s.unread = map[string]bool{}
+	}
+	s.unread[cluster] = true
 }
 
 // gatherVerdicts reads what sources has written of the exporting clusters.

@@ -38,7 +38,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.ofDerived},
 			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.ofNamespace},
-			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.SourceOf)},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.ofSource},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.ofVerdict, Alike: sameVerdict},
@@ -61,25 +61,42 @@ func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		r.forget(s.name)
 		return reconcile.Result{}, nil
 	}
+	if err := r.expel(ctx, s); err != nil {
+		return reconcile.Result{}, err
+	}
 	if s.hubSeen {
 		s.behind = r.behind(s.name, s.records, r.Now())
 	}
 	switch {
-	case len(s.exports) == 0 && len(s.unread) > 0:
-		return reconcile.Result{}, nil
-	case len(s.exports) == 0:
+	case s.awaited:
+		return reconcile.Result{RequeueAfter: recheck}, nil
+	case len(s.exports) == 0 && len(s.unread) == 0:
+		r.answered(s.name)
 		return r.retire(ctx, s)
+	case len(s.exports) > 0:
+		again, err := r.follow(ctx, s)
+		if again > 0 || err != nil {
+			return reconcile.Result{RequeueAfter: again}, err
+		}
 	}
+	if s.lost {
+		return reconcile.Result{RequeueAfter: recheck}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// follow makes import, derived Service and slices what the copies say, and tells when to look again.
+func (r *importer) follow(ctx context.Context, s state) (again time.Duration, err error) {
 	merged, _ := conflict.Merge(s.exports) // conflicts are reported on ServiceExports, by their exporters
 	supported, err := r.Families(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	families := derived.Families(merged.Families, supported)
 
 	imp, err := r.ensure(ctx, s, &merged)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	sources, held := r.sources(s, imp, &merged)
 	// Who is dead comes first: the floor under votes is to stand on those that live.
@@ -91,22 +108,23 @@ func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	}
 	existing, err := r.add(ctx, sources, want, s.slices)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, r.drop(ctx, err, sources, want, existing)
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
-		return reconcile.Result{}, failed // no news to a user: the next pass sees what is there
+		return 0, failed // no news to a user: the next pass sees what is there
 	}
-	if errors.Is(failed, kube.ErrVIPBusy) {
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same
+		return r.wait(s.name), r.remove(ctx, sources, want, existing)
 	}
+	r.answered(s.name)
 	err = errors.Join(failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
 		r.remove(ctx, sources, want, existing))
-	if held && err == nil {
-		return reconcile.Result{RequeueAfter: recheck}, nil
+	if (held || s.forgot) && err == nil {
+		return recheck, nil
 	}
-	return reconcile.Result{}, err
+	return 0, err
 }
 
 // ofDerived names the import of a derived Service, also where a user has removed what says so.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -39,6 +42,14 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 // down with them (V).
 func (r *reconciler) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
 	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
+	if s.svc == nil {
+		request.Try = func(ctx context.Context) error {
+			dry := *r.Env
+			dry.Local = client.NewDryRunClient(r.Local)
+			_, err := (&reconciler{&dry}).write(ctx, s, m, families, nil)
+			return err
+		}
+	}
 	for _, f := range families {
 		if !slices.Contains(held, f) {
 			request.Families = append(request.Families, f)
@@ -74,6 +85,17 @@ func (r *reconciler) write(ctx context.Context, s state, m *conflict.Merged, fam
 		texts = append(texts, a.String())
 	}
 	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
+	done, err := r.put(ctx, s, svc)
+	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) && strings.Contains(err.Error(), "spec.trafficDistribution") {
+		log.FromContext(ctx).Info("this cluster's API server does not know the exporter's trafficDistribution", "service", svc.Name, "trafficDistribution", *d)
+		svc.Spec.TrafficDistribution = nil
+		return r.put(ctx, s, svc)
+	}
+	return done, err
+}
+
+// put writes the derived Service, if it differs, and returns the one that is there.
+func (r *reconciler) put(ctx context.Context, s state, svc *corev1.Service) (*corev1.Service, error) {
 	if s.svc == nil {
 		return svc, r.Local.Create(ctx, svc)
 	}

@@ -18,10 +18,11 @@ type importer struct {
 
 // memory is what the hub has shown of the records of each name. An imported slice remembers its own record; nothing does for one that is not
 // imported: where a name is exported anew, and the hub was restored meanwhile, endpoints of the earlier export would be imported until the
-// owner's word arrives.
+// owner's word arrives. And it is how long each has waited for its VIP.
 type memory struct {
 	mu    sync.Mutex
 	shown map[types.NamespacedName]map[string]endpoints.Word
+	busy  map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
 }
 
 // behind takes in what the hub shows now, and tells which records are behind what it has shown. One that it does not show is forgotten.
@@ -50,4 +51,30 @@ func (m *memory) forget(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.shown, name)
+	delete(m.busy, name)
+}
+
+// How long an import waits before it asks for its VIP again. Most have it at the second time; thousands that wait for a range are not to
+// ask five times a second each.
+const (
+	busyAtFirst = 200 * time.Millisecond
+	busyAtMost  = 2 * time.Second
+)
+
+// wait is how long this name waits now: twice as long as before.
+func (m *memory) wait(name types.NamespacedName) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy == nil {
+		m.busy = map[types.NamespacedName]time.Duration{}
+	}
+	m.busy[name] = min(max(busyAtFirst, 2*m.busy[name]), busyAtMost)
+	return m.busy[name]
+}
+
+// answered ends the waiting of a name.
+func (m *memory) answered(name types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.busy, name)
 }

@@ -62,3 +62,50 @@ func TestS2WhatIsBehindIsNotImported(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsRememberedGoesWithItsNamespace: the memory of names that come and go is bounded.
+func TestWhatIsRememberedGoesWithItsNamespace(t *testing.T) {
+	var m memory
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	m.behind(name, []*hubv1alpha1.EndpointRecord{{ObjectMeta: metav1.ObjectMeta{Name: "u.c"}}}, time.Unix(1, 0))
+	if len(m.shown) != 1 {
+		t.Fatalf("%v is remembered", m.shown)
+	}
+	if m.forget(name); len(m.shown) != 0 {
+		t.Errorf("%v is remembered still", m.shown)
+	}
+}
+
+// TestS2ARelabelledSliceLeavesItsService: its owner shows the record as another Service's, which is its word; what a backup shows is not.
+func TestS2ARelabelledSliceLeavesItsService(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		created int64
+		want    string
+	}{{"made anew", 200, ""}, {"a backup's", 50, "a"}} {
+		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.a", CreationTimestamp: metav1.Unix(c.created, 0)}}
+		rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "a", ServiceNamespace: "shop", ServiceName: "api", Revision: 1}
+		local := plane(t, kube.Local, append(imported("a"), record("a", kube.SystemNamespace))...)
+		if got, _, _ := pass(t, local, plane(t, kube.Hub, record("a", "set"), rec), false); got != c.want {
+			t.Errorf("%s: endpoints of %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestV5ImportsThatWaitForAVIPAskLessAndLess: thousands may wait for one range. Who is answered begins anew.
+func TestV5ImportsThatWaitForAVIPAskLessAndLess(t *testing.T) {
+	var m memory
+	web, other := types.NamespacedName{Namespace: "shop", Name: "web"}, types.NamespacedName{Namespace: "shop", Name: "other"}
+	for round, end := range []func(types.NamespacedName){m.answered, m.forget, func(types.NamespacedName) {}} {
+		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 2 * time.Second, 2 * time.Second} {
+			if got := m.wait(web); got != want {
+				t.Errorf("round %d: %s, want %s", round, got, want)
+			}
+		}
+		if end(web); round < 2 {
+			if got := m.wait(other); got != busyAtFirst<<round {
+				t.Errorf("another waits %s", got)
+			}
+		}
+	}
+}

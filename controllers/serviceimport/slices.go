@@ -35,8 +35,8 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 	}
 	hold := func(slice *discoveryv1.EndpointSlice) {
 		held = true
-		if src, err := endpoints.Remembered(slice); err == nil {
-			out = append(out, &src)
+		if src, err := r.remembered(slice); err == nil {
+			out = append(out, src)
 		}
 	}
 	for _, rec := range s.records {
@@ -79,11 +79,24 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 	}
 	for _, record := range slices.Sorted(maps.Keys(imported)) { // in an order, so that a seed of the simulation replays
 		slice := imported[record]
+		if s.moved[record] {
+			continue
+		}
 		if !s.hubSeen || !r.Gone(slice.Labels[mcsv1beta1.LabelSourceCluster], record, created(slice)) {
 			hold(slice)
 		}
 	}
 	return out, held
+}
+
+// remembered is the source of a slice that is held, without the addresses that no peer may claim (S4): it may have been imported before
+// --reserved-cidrs was given, or by an agent that refused less.
+func (r *reconciler) remembered(slice *discoveryv1.EndpointSlice) (*endpoints.Source, error) {
+	src, err := endpoints.Remembered(slice)
+	src.Native = slices.DeleteFunc(slices.Clone(src.Native), func(e discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
+	})
+	return &src, err
 }
 
 // created is when the record of an imported slice was, by the hub's clock; a time that nothing precedes where the slice does not say.
@@ -145,6 +158,16 @@ func (r *reconciler) add(ctx context.Context, sources []*endpoints.Source, want 
 func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
 	_, err := r.apply(ctx, endpoints.Plan(desired(sources, want), existing))
 	return err
+}
+
+// drop deletes the slices that have no source, where others cannot be written: who is dead or has withdrawn must not stay for as long as a
+// quota refuses what is new. After a conflict the next pass sees what is there.
+func (r *reconciler) drop(ctx context.Context, failed error, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
+	if apierrors.IsConflict(failed) {
+		return failed
+	}
+	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Plan(desired(sources, want), existing).Delete})
+	return errors.Join(failed, err)
 }
 
 // apply makes creations, updates and deletions, in this order. One that fails does not stop the others.

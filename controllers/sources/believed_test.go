@@ -52,10 +52,10 @@ func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 }
 
 func (s *set) restart() {
-	s.reconciler = &reconciler{sights: map[string]liveness.Sight{}, Env: &kube.Env{
+	s.reconciler = Controller(&kube.Env{
 		Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, HubSeen: func() time.Time { return s.now }, Events: s,
 		Local: s.local, Hub: func() client.Client { return s.hub },
-	}}
+	}).Reconciler.(*reconciler)
 }
 
 func (s *set) Event(_ runtime.Object, _, reason, _ string) { s.events = append(s.events, reason) }
@@ -118,8 +118,8 @@ func TestT1MostSilentTogether(t *testing.T) {
 		if got := s.dead(all); !slices.Equal(got, want) {
 			t.Fatalf("mostSilent %q: dead are %v, want %v", most, got, want)
 		}
-		if s.doubted.Load() != hold {
-			t.Fatalf("mostSilent %q: held is %v", most, s.doubted.Load())
+		if s.Held() != hold {
+			t.Fatalf("mostSilent %q: held is %v", most, s.Held())
 		}
 		if !hold {
 			continue

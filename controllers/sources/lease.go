@@ -15,10 +15,12 @@ import (
 // A member's Lease for each of its sources keeps a Sight over restarts. renewTime is when the source's last renewal was seen here, by
 // this cluster's clock; the rest is in annotations.
 const (
-	annotationRenewal = "clusterset-dns.io/renewal" // as the source wrote it
-	annotationChecked = "clusterset-dns.io/checked" // RFC 3339: until when it was watched
-	annotationDeaths  = "clusterset-dns.io/deaths"  // RFC 3339, comma-separated
-	annotationBack    = "clusterset-dns.io/back"    // RFC 3339
+	annotationRenewal = "clusterset-dns.io/renewal"       // as the source wrote it
+	annotationLease   = "clusterset-dns.io/lease-created" // RFC 3339: when the Lease that says so was created, by the hub's clock
+	annotationChecked = "clusterset-dns.io/checked"       // RFC 3339: until when it was watched
+	annotationSeen    = "clusterset-dns.io/seen"          // RFC 3339: until when the hub was, believed or not
+	annotationDeaths  = "clusterset-dns.io/deaths"        // RFC 3339, comma-separated
+	annotationBack    = "clusterset-dns.io/back"          // RFC 3339
 )
 
 // remember reads what was kept; a Lease that was edited is as good as none.
@@ -35,7 +37,11 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if err != nil {
 		return liveness.Sight{}
 	}
-	s = liveness.Sight{Renewal: renewal, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: liveness.VerdictOf(lease).Dead}
+	s = liveness.Sight{Renewal: liveness.Renewal{At: renewal}, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: liveness.VerdictOf(lease).Dead}
+	if s.Seen, err = time.Parse(time.RFC3339Nano, a[annotationSeen]); err != nil {
+		s.Seen = checked
+	}
+	s.Renewal.Lease, _ = time.Parse(time.RFC3339Nano, a[annotationLease])
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
 			s.Deaths = append(s.Deaths, at)
@@ -59,7 +65,7 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, v liven
 		deaths = append(deaths, stamp(d))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: stamp(s.Renewal), annotationChecked: stamp(s.Checked),
+		annotationRenewal: stamp(s.Renewal.At), annotationLease: stamp(s.Renewal.Lease), annotationChecked: stamp(s.Checked), annotationSeen: stamp(s.Seen),
 		annotationDeaths: strings.Join(deaths, ","), annotationBack: stamp(s.Back),
 	}
 	v.Write(lease.Annotations)

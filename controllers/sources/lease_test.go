@@ -19,8 +19,8 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 123456000, time.UTC)
 func TestASightSurvivesARestart(t *testing.T) {
 	limits := liveness.Limits{Renew: 10 * time.Second, Dead: 50 * time.Second}
 	for _, s := range []liveness.Sight{
-		{Renewal: noon, At: noon.Add(time.Second), Checked: noon.Add(2 * time.Second)},
-		{Renewal: noon, At: noon, Checked: noon.Add(time.Hour), Dead: true, Deaths: []time.Time{noon, noon.Add(time.Minute)}, Back: noon.Add(time.Minute)},
+		{Renewal: liveness.Renewal{Lease: noon, At: noon.Add(time.Minute)}, At: noon.Add(time.Second), Checked: noon.Add(2 * time.Second), Seen: noon.Add(3 * time.Second)},
+		{Renewal: liveness.Renewal{At: noon}, At: noon, Checked: noon.Add(time.Hour), Seen: noon.Add(time.Hour), Dead: true, Deaths: []time.Time{noon, noon.Add(time.Minute)}, Back: noon.Add(time.Minute)},
 	} {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "user's"}}}
 		v := liveness.Verdict{}
@@ -41,7 +41,7 @@ func TestASightSurvivesARestart(t *testing.T) {
 func TestAnEditedLeaseIsNone(t *testing.T) {
 	for _, key := range []string{annotationRenewal, annotationChecked} {
 		lease := &coordinationv1.Lease{}
-		keep(lease, "west", liveness.Sight{Renewal: noon, At: noon, Checked: noon, Dead: true}, liveness.Verdict{Dead: true}, liveness.Limits{})
+		keep(lease, "west", liveness.Sight{Renewal: liveness.Renewal{At: noon}, At: noon, Checked: noon, Dead: true}, liveness.Verdict{Dead: true}, liveness.Limits{})
 		lease.Annotations[key] = "soon"
 		if got := remember(lease); !reflect.DeepEqual(got, liveness.Sight{}) {
 			t.Errorf("%s edited: %+v", key, got)

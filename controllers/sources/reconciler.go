@@ -108,7 +108,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	s := r.look(req.Name, kept, believed, renewal(shown), limits)
+	s := r.look(req.Name, kept, believed, until, liveness.RenewalOf(shown), limits)
 	verdict := liveness.Verdict{Dead: s.Dead}
 	if s.Dead {
 		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
@@ -134,9 +134,9 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 	if err := r.Hub().List(ctx, &shown, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return until, err
 	}
-	renewals := map[string]time.Time{}
+	renewals := map[string]liveness.Renewal{}
 	for i := range shown.Items {
-		renewals[shown.Items[i].Name] = renewal(&shown.Items[i])
+		renewals[shown.Items[i].Name] = liveness.RenewalOf(&shown.Items[i])
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,22 +162,15 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 	return at, nil
 }
 
-func renewal(lease *coordinationv1.Lease) time.Time {
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return time.Time{}
-	}
-	return lease.Spec.RenewTime.Time
-}
-
 // look goes by what this process has seen, or else by what was kept.
-func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, renewal time.Time, l liveness.Limits) liveness.Sight {
+func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, seen time.Time, renewal liveness.Renewal, l liveness.Limits) liveness.Sight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, ok := r.sights[cluster]
 	if !ok {
 		was = remember(kept)
 	}
-	s := was.Look(checked, renewal, l)
+	s := was.Look(checked, seen, renewal, l)
 	r.sights[cluster] = s
 	return s
 }
@@ -210,7 +203,7 @@ func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordina
 	if said.Dead == v.Dead {
 		return nil
 	}
-	log.FromContext(ctx).Info("a member's life", "source", cluster, "dead", v.Dead, "lastRenewal", s.Renewal, "seen", s.At.UTC())
+	log.FromContext(ctx).Info("a member's life", "source", cluster, "dead", v.Dead, "lastRenewal", s.Renewal.At, "seen", s.At.UTC())
 	if v.Dead {
 		r.Events.Event(lease, kube.Warning, "SourceExpired", fmt.Sprintf(
 			"Cluster %s has not renewed its Lease on the hub since %s: what becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry, %s. kubectl clusterset doctor there.",

@@ -13,11 +13,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
+// longest is a message's length in octets: what a peer's nonsense makes of it is not to reach an API server's limit of 32768.
+const longest = 4096
+
 // Set returns current with wanted in it, each with observedGeneration, and lastTransitionTime only where the status flips (E8), and
 // whether anything differs. Types that are not wanted are left alone; current is not changed.
 func Set(current, wanted []metav1.Condition, generation int64, now metav1.Time) (out []metav1.Condition, changed bool) {
 	out = slices.Clone(current)
 	for _, c := range wanted {
+		if len(c.Message) > longest {
+			c.Message = strings.ToValidUTF8(c.Message[:longest], "") + " …"
+		}
 		c.ObservedGeneration = generation
 		c.LastTransitionTime = now
 		changed = meta.SetStatusCondition(&out, c) || changed

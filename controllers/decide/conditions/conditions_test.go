@@ -1,8 +1,10 @@
 package conditions
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -39,5 +41,13 @@ func TestE5AllReasons(t *testing.T) {
 	}
 	if c := Conflict(nil); c.Status != metav1.ConditionFalse || c.Reason != "NoConflicts" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestALongMessageIsCut, between characters: an API server refuses a status with one of 32768 octets, and then nothing is told.
+func TestALongMessageIsCut(t *testing.T) {
+	c, _ := Set(nil, []metav1.Condition{Invalid("InvalidExport", strings.Repeat("é", 20000))}, 1, metav1.Now())
+	if m := c[0].Message; len(m) > 4200 || !utf8.ValidString(m) || !strings.HasPrefix(m, "éé") {
+		t.Errorf("%d octets: %.20s", len(m), m)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	merges = flag.Int("merges", 20_000, "random inputs of TestMergeAgreesWithTheModel")
+	merges = flag.Int("merges", 8_000, "random inputs of TestMergeAgreesWithTheModel")
 	seed   = flag.Uint64("seed", 0, "first seed; 0 takes the clock")
 )
 

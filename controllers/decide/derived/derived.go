@@ -29,8 +29,8 @@ const (
 )
 
 // Quarantine is how long a VIP outlives its import: longer than any answer with it may live in a cache (the plugin's ttl is at most an
-// hour), and long enough for an exporter that comes back.
-const Quarantine = time.Hour
+// hour, from an answer that it gives while it has not seen the import go), and long enough for an exporter that comes back.
+const Quarantine = time.Hour + time.Minute
 
 // Name of the derived Service (DESIGN §11).
 func Name(namespace, name string) string {

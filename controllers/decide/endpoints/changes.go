@@ -107,6 +107,9 @@ func same(d, e *discoveryv1.EndpointSlice) bool {
 			return false
 		}
 	}
+	if d.Annotations[AnnotationReadiness] != e.Annotations[AnnotationReadiness] {
+		return false
+	}
 	_, traffic := d.Labels[headless]
 	if _, was := e.Labels[headless]; was != traffic {
 		return false
@@ -147,6 +150,7 @@ func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if _, traffic := d.Labels[headless]; !traffic {
 		delete(u.Labels, headless)
 	}
+	delete(u.Annotations, AnnotationReadiness)
 	maps.Copy(u.Annotations, d.Annotations)
 	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
 	return u

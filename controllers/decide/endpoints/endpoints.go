@@ -29,6 +29,8 @@ const (
 	AnnotationRecord   = "clusterset-dns.io/record"   // the EndpointRecord's name
 	AnnotationRevision = "clusterset-dns.io/revision" // when it was created on the hub, in seconds since 1970, and its revision
 	AnnotationPorts    = "clusterset-dns.io/ports"    // its ports, by the source's own names
+	// AnnotationReadiness holds what the source says of endpoints that are not ready by this cluster's verdict: ready and serving, by address.
+	AnnotationReadiness = "clusterset-dns.io/readiness"
 )
 
 // Source is one slice of one exporting cluster.
@@ -41,6 +43,8 @@ type Source struct {
 	Silent bool
 	// Mute are its ports, by its own names, that are not to be served by it: what it says of them stays.
 	Mute map[string]bool
+	// Said is what the source says of those of its endpoints that were made not ready here, by address.
+	Said map[string]said
 	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
 	Native []discoveryv1.Endpoint
 }
@@ -89,6 +93,9 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		},
 		AddressType: src.AddressType,
 		Ports:       portsOf(src, imp),
+	}
+	if readiness := src.readiness(); readiness != "" {
+		slice.Annotations[AnnotationReadiness] = readiness
 	}
 	if imp.Merged.Type == mcsv1beta1.Headless || src.Silent {
 		// kube-proxy's watch leaves out what bears this label: a headless import has no VIP, whatever its derived Service still holds.
@@ -172,7 +179,7 @@ func (src *Source) Older(created, revision int64) bool {
 
 // Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.
 func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
-	src := Source{Record: slice.Annotations[AnnotationRecord], Native: slice.Endpoints}
+	src := Source{Record: slice.Annotations[AnnotationRecord], Native: asSaid(slice)}
 	src.ClusterID = slice.Labels[mcsv1beta1.LabelSourceCluster]
 	src.ServiceNamespace, src.ServiceName = slice.Namespace, slice.Labels[mcsv1beta1.LabelServiceName]
 	src.AddressType = slice.AddressType

@@ -27,7 +27,7 @@ func Expire(sources []*Source, verdicts map[string]liveness.Verdict, m *conflict
 		case last:
 			out = append(out, s.without(living[s.AddressType], m))
 		case v.OnExpiry == hubv1alpha1.ExpiryNotReady:
-			out = append(out, s.notReady())
+			out = append(out, s.unready(func(string) bool { return true }))
 		}
 	}
 	return out
@@ -77,16 +77,4 @@ func (src *Source) without(others map[string]bool, m *conflict.Merged) *Source {
 func (src *Source) ready() bool {
 	return slices.ContainsFunc(src.Native, func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }) ||
 		slices.ContainsFunc(src.Endpoints, func(e hubv1alpha1.Endpoint) bool { return e.Ready == nil || *e.Ready })
-}
-
-func (src *Source) notReady() *Source {
-	out, no := *src, false
-	out.Native, out.Endpoints = slices.Clone(src.Native), slices.Clone(src.Endpoints)
-	for i := range out.Native {
-		out.Native[i].Conditions.Ready, out.Native[i].Conditions.Serving = &no, &no
-	}
-	for i := range out.Endpoints {
-		out.Endpoints[i].Ready, out.Endpoints[i].Serving = &no, &no
-	}
-	return &out
 }

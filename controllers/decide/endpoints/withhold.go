@@ -46,7 +46,7 @@ func Withhold(sources []*Source, own string, withheld map[string]Withheld, m *co
 	served := map[backend]bool{}
 	for i, s := range sources {
 		if w := withheld[s.ClusterID]; s.ClusterID != own && len(w.Addresses) > 0 {
-			out[i] = s.withholding(w)
+			out[i] = s.unready(w.has)
 		}
 		if out[i].ready() {
 			for _, b := range backends(s, m) {
@@ -79,22 +79,6 @@ func backends(s *Source, m *conflict.Merged) (out []backend) {
 		out = append(out, backend{s.AddressType, ""})
 	}
 	return out
-}
-
-func (src *Source) withholding(w Withheld) *Source {
-	out, no := *src, false
-	out.Native, out.Endpoints = slices.Clone(src.Native), slices.Clone(src.Endpoints)
-	for i := range out.Native {
-		if w.has(out.Native[i].Addresses[0]) {
-			out.Native[i].Conditions.Ready, out.Native[i].Conditions.Serving = &no, &no
-		}
-	}
-	for i := range out.Endpoints {
-		if e := &out.Endpoints[i]; w.has(e.Address) {
-			e.Ready, e.Serving = &no, &no
-		}
-	}
-	return &out
 }
 
 // ReadyAddresses are the addresses of the endpoints of a record that are ready: what a probe looks at.

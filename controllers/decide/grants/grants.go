@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,6 +25,8 @@ type Facts struct {
 	Profiles []inventoryv1alpha1.ClusterProfile // all of the namespace
 	// Gone are those of Departed of whom nothing is left on the hub.
 	Gone map[string]bool
+	// Unsure tells that members may hold blocks which the ClusterSet does not show: nothing is granted.
+	Unsure bool
 }
 
 // Plan is what is to stand in the ClusterSet's status, and what is to be said.
@@ -30,6 +34,7 @@ type Plan struct {
 	Blocks            []hubv1alpha1.Block
 	Conditions        []metav1.Condition // types that are not among them are to go
 	Granted, Released []hubv1alpha1.Block
+	Waiting           bool // there would be more to grant, and the Facts are Unsure
 
 	Unreadable []Said // properties
 	Refused    []ipam.AskRefused
@@ -104,6 +109,9 @@ func Decide(f Facts) Plan {
 	}
 	carved := ipam.Carve(in)
 	plan.Refused = carved.Refused
+	if plan.Waiting = f.Unsure && len(carved.Grants) > 0; plan.Waiting {
+		carved.Grants = nil
+	}
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
 	plan.Pools = rooms(v, pools, append(in.Granted, cut(plan.Granted)...), in.Known)
@@ -164,6 +172,24 @@ func familyOf(p netip.Prefix) corev1.IPFamily {
 		return corev1.IPv4Protocol
 	}
 	return corev1.IPv6Protocol
+}
+
+// Forgotten tells whether a ClusterSet lacks blocks that were there, and whose owners have not departed: nobody releases those, so that it
+// was restored, or edited by hand.
+func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet) bool {
+	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
+		return !slices.Contains(set.Status.Blocks, b) &&
+			!slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID })
+	})
+}
+
+// Unheard tells whether an owner of a block was not heard for a minute. So it is on a hub that was just restored, where Leases are as old as
+// the backup; in a hub's ordinary life they are renewed every few seconds, whoever decides on blocks.
+func Unheard(set *hubv1alpha1.ClusterSet, leases []coordinationv1.Lease, now time.Time) bool {
+	return slices.ContainsFunc(leases, func(l coordinationv1.Lease) bool {
+		return l.Spec.RenewTime != nil && now.Sub(l.Spec.RenewTime.Time) > time.Minute &&
+			slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool { return b.ClusterID == l.Name })
+	})
 }
 
 // granted are the blocks as they stand; the CRD lets nothing in that is no CIDR.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -26,11 +27,24 @@ type Layout struct {
 	Make     []Range // to be made, after their fence where they are exclusive
 	Fence    []Range // to be fenced, or to stay so; those of Make are not among them
 	Remove   []string
+	Altered  []Range // made for VIPs by the agent, by their name, and not for that any more
 	TooLarge []Range // labelled exclusive, and never fenced for their size
-	// Emptying tells that a range is to go, or is drained, once nothing is in it: nothing else says when that is.
-	Emptying bool
+	// Emptying are the ranges that are to go, or are drained, once nothing is in them: nothing else says when that is.
+	Emptying []netip.Prefix
 	// Want is how many blocks of each family it wants in all. Another is asked for before the last one is full.
 	Want map[corev1.IPFamily]int
+}
+
+// Named is what the range of a use is called that the agent makes of a prefix: a second pass finds what the first has begun. Of one prefix
+// there may be one of each use, while VIPs of another mode keep the former.
+func Named(p netip.Prefix, use Use) Range {
+	name := "clusterset-vips-" + string(use) + "-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p.String())
+	return Range{Name: name, Prefix: p, Use: use}
+}
+
+// altered tells whether a ServiceCIDR with such a name is not what the name says, by whosever hand. There can be no other of that name.
+func altered(r Range) bool {
+	return strings.HasPrefix(r.Name, "clusterset-vips-") && r.Name != Named(r.Prefix, r.Use).Name
 }
 
 // Lay decides what ranges there are to be. What is there by hand stays. What the agent made stays while the mode has a use for it, or while
@@ -38,6 +52,9 @@ type Layout struct {
 func Lay(s Standing) Layout {
 	out := Layout{Want: map[corev1.IPFamily]int{}}
 	for _, r := range s.Ranges {
+		if altered(r) {
+			out.Altered = append(out.Altered, r)
+		}
 		switch {
 		case r.Use != Exclusive || r.State == Terminating:
 		case !Fits(r.Prefix):
@@ -51,9 +68,12 @@ func Lay(s Standing) Layout {
 			out.add(s, f)
 		}
 	}
-	var kept bool
-	out.Remove, kept = superfluous(s)
-	out.Emptying = kept || slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Use != Ordinary && (r.State == Draining || r.State == Terminating) })
+	out.Remove, out.Emptying = superfluous(s)
+	for _, r := range s.Ranges {
+		if r.Use != Ordinary && (r.State == Draining || r.State == Terminating) {
+			out.Emptying = append(out.Emptying, r.Prefix)
+		}
+	}
 	out.Fence = slices.DeleteFunc(out.Fence, func(r Range) bool { return slices.Contains(out.Remove, r.Name) })
 	return out
 }
@@ -72,8 +92,9 @@ func (l *Layout) add(s Standing, f corev1.IPFamily) {
 	made := 0
 	if s.Mode == ModePreferred {
 		for _, b := range blocks {
-			if p := whole64(b); !slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Use == Shared && covers(r.Prefix, p) }) {
-				l.Make = append(l.Make, Range{Prefix: p, Use: Shared})
+			one := Named(whole64(b), Shared)
+			if !slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Name == one.Name || r.Use == Shared && covers(r.Prefix, one.Prefix) }) {
+				l.Make = append(l.Make, one)
 				made++
 			}
 		}
@@ -81,7 +102,7 @@ func (l *Layout) add(s Standing, f corev1.IPFamily) {
 	short := Low(Room(s, f))
 	if s.Mode == ModeExclusive && short {
 		if p, ok := nextFence(s, blocks); ok {
-			l.Make = append(l.Make, Range{Prefix: p, Use: Exclusive})
+			l.Make = append(l.Make, Named(p, Exclusive))
 			made++
 		}
 	}
@@ -93,7 +114,7 @@ func (l *Layout) add(s Standing, f corev1.IPFamily) {
 
 // serves tells whether VIPs of this mode come from r, now or once it is ready.
 func serves(r Range, mode Mode) bool {
-	return mode.takes(r.Use) && (r.State == Ready || r.State == NotReady) && (mode != ModeExclusive || Fits(r.Prefix))
+	return mode.takes(r.Use) && (r.State == Ready || r.State == NotReady || r.State == Unfenced) && (mode != ModeExclusive || Fits(r.Prefix))
 }
 
 // Room is how many addresses of a family the ranges for VIPs have, and how many of them are free; neither is more than a number holds.
@@ -125,11 +146,12 @@ func Room(s Standing, f corev1.IPFamily) (free, size int) {
 // before the last one is full.
 func Low(free, size int) bool { return free*4 <= min(size, MaxFence) }
 
-// nextFence is the lowest range that can be fenced in the blocks, beside all ranges but those that the agent made for another mode.
+// nextFence is the lowest range that can be fenced in the blocks, beside all ranges but those that the agent made for another mode, as
+// they were made.
 func nextFence(s Standing, blocks []netip.Prefix) (netip.Prefix, bool) {
 	var taken []netip.Prefix
 	for _, r := range s.Ranges {
-		if r.Use == Exclusive || !s.Ours[r.Name] {
+		if r.Use == Exclusive || !s.Ours[r.Name] || altered(r) {
 			taken = append(taken, r.Prefix)
 		}
 	}
@@ -154,8 +176,8 @@ func covers(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// superfluous are the ranges that the agent made, that the mode has no use for, and that no VIP needs; kept tells whether a VIP keeps one.
-func superfluous(s Standing) (names []string, kept bool) {
+// superfluous are the ranges that the agent made, that the mode has no use for, and that no VIP needs; kept are those that a VIP keeps.
+func superfluous(s Standing) (names []string, kept []netip.Prefix) {
 	var vips []Held
 	for _, h := range s.Held {
 		if !h.Foreign {
@@ -169,7 +191,7 @@ func superfluous(s Standing) (names []string, kept bool) {
 			continue
 		}
 		if len(Holding(r, stay, vips)) > 0 {
-			kept = true
+			kept = append(kept, r.Prefix)
 			continue
 		}
 		names = append(names, r.Name)

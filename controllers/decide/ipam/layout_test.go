@@ -47,6 +47,7 @@ func TestV2Layout(t *testing.T) {
 		name                          string
 		in                            Standing
 		make, fence, tooLarge, remove string
+		altered                       string
 		want                          map[corev1.IPFamily]int
 	}{
 		{name: "shared makes nothing", in: Standing{Mode: ModeShared, Families: dual, Blocks: prefixes("10.200.0.0/22"), Ranges: []Range{cluster}}, want: map[corev1.IPFamily]int{}},
@@ -85,6 +86,15 @@ func TestV2Layout(t *testing.T) {
 		{name: "shared keeps what VIPs are in, fenced", in: Standing{Mode: ModeShared, Families: dual, Ours: map[string]bool{"a": true, "b": true}, Held: inUse("10.200.0.1", 1),
 			Ranges: []Range{cluster, ranged("a", "10.200.0.0/24", Exclusive, Ready), ranged("b", "10.200.1.0/24", Exclusive, Ready), ranged("hand", "10.7.0.0/25", Exclusive, Ready)}},
 			fence: "a 10.200.0.0/24 exclusive", remove: "b", want: map[corev1.IPFamily]int{}},
+		{name: "one whose label was taken off is not made a second time", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"),
+			Ours: map[string]bool{"clusterset-vips-exclusive-10-200-0-0-24": true}, Ranges: []Range{ranged("clusterset-vips-exclusive-10-200-0-0-24", "10.200.0.0/24", Ordinary, Ready)}},
+			make: "10.200.1.0/24 exclusive", altered: "clusterset-vips-exclusive-10-200-0-0-24 10.200.0.0/24", want: map[corev1.IPFamily]int{v4: 1}},
+		{name: "nor one whose label was changed", in: Standing{Mode: ModeExclusive, Families: dual[:1], Blocks: prefixes("10.200.0.0/24"), Held: inUse("10.200.0.1", 1),
+			Ours: map[string]bool{"clusterset-vips-exclusive-10-200-0-0-24": true}, Ranges: []Range{ranged("clusterset-vips-exclusive-10-200-0-0-24", "10.200.0.0/24", Shared, Ready)}},
+			altered: "clusterset-vips-exclusive-10-200-0-0-24 10.200.0.0/24 shared", want: map[corev1.IPFamily]int{v4: 2}},
+		{name: "nor a block", in: Standing{Mode: ModePreferred, Families: dual[:1], Blocks: prefixes("10.200.0.0/22"),
+			Ours: map[string]bool{"clusterset-vips-shared-10-200-0-0-22": true}, Ranges: []Range{ranged("clusterset-vips-shared-10-200-0-0-22", "10.200.0.0/22", Ordinary, Ready)}},
+			altered: "clusterset-vips-shared-10-200-0-0-22 10.200.0.0/22", want: map[corev1.IPFamily]int{v4: 2}},
 		{name: "ordinary Services keep nothing of ours", in: Standing{Mode: ModeShared, Families: dual, Ours: map[string]bool{"a": true},
 			Held: []Held{{Owner: Owner{Name: "plain"}, Address: netip.MustParseAddr("10.200.0.1"), Foreign: true}}, Ranges: []Range{ranged("a", "10.200.0.0/24", Shared, Ready)}},
 			remove: "a", want: map[corev1.IPFamily]int{}},
@@ -94,8 +104,14 @@ func TestV2Layout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := slices.Clone(c.in.Ranges)
 			got := Lay(c.in)
-			if names(got.Make) != c.make || names(got.Fence) != c.fence || names(got.TooLarge) != c.tooLarge || strings.Join(got.Remove, ", ") != c.remove || !reflect.DeepEqual(got.Want, c.want) {
-				t.Errorf("make %q, fence %q, too large %q, remove %q, want %v", names(got.Make), names(got.Fence), names(got.TooLarge), got.Remove, got.Want)
+			for i, r := range got.Make {
+				if r != Named(r.Prefix, r.Use) {
+					t.Errorf("%+v", r)
+				}
+				got.Make[i].Name = ""
+			}
+			if names(got.Make) != c.make || names(got.Fence) != c.fence || names(got.TooLarge) != c.tooLarge || strings.Join(got.Remove, ", ") != c.remove || names(got.Altered) != c.altered || !reflect.DeepEqual(got.Want, c.want) {
+				t.Errorf("make %q, fence %q, too large %q, remove %q, altered %q, want %v", names(got.Make), names(got.Fence), names(got.TooLarge), got.Remove, names(got.Altered), got.Want)
 			}
 			if !slices.Equal(before, c.in.Ranges) {
 				t.Error("the input was changed")

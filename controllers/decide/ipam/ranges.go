@@ -30,12 +30,14 @@ const (
 // State says what a range gives out.
 type State uint8
 
-// Everything free; nothing yet; nothing any more, and its addresses stay valid; the same, and it is being deleted.
+// Everything free; nothing yet; nothing any more, and its addresses stay valid; the same, and it is being deleted; nothing while its fence
+// does not stand, but for those who had an address of it: ready to the API server, and so no reason for a VIP to move (I6).
 const (
 	Ready State = iota
 	NotReady
 	Draining
 	Terminating
+	Unfenced
 )
 
 // Range is one prefix of a ServiceCIDR.
@@ -183,12 +185,12 @@ func newPool(f corev1.IPFamily, mode Mode, ranges []Range) *pool {
 		if !ok {
 			continue
 		}
-		if r.State != Ready {
+		if r.State != Ready && r.State != Unfenced {
 			p.unready = append(p.unready, s)
 			continue
 		}
 		p.valid = append(p.valid, s)
-		if mode.takes(r.Use) {
+		if mode.takes(r.Use) && r.State == Ready {
 			if size := s.last.minus(s.first); size.high > 0 || size.low >= maxSize {
 				s.last = s.first.plus(maxSize - 1)
 			}

@@ -1,11 +1,36 @@
 package liveness
 
-import "time"
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
 
 // Limits are a clusterset's (T1).
 type Limits struct {
 	Renew time.Duration // from one renewal to the next
 	Dead  time.Duration // a silence longer than this is a death: a Lease's duration and the grace
+}
+
+// Renewal is one of a Lease. Its zero value is none.
+type Renewal struct {
+	Lease time.Time // when the Lease was created, by the hub's clock; zero where that was not kept
+	At    time.Time // as its owner wrote it: compared with others of its own only
+}
+
+// RenewalOf is the one that a Lease shows.
+func RenewalOf(lease *coordinationv1.Lease) Renewal {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return Renewal{}
+	}
+	return Renewal{Lease: lease.CreationTimestamp.Time, At: lease.Spec.RenewTime.Time}
+}
+
+// After tells whether r shows that somebody renewed after than was: by what the owner wrote, since one that is not later may have come back
+// from a backup; of a Lease that was made anew whatever that is, as by a cluster that has taken over an id with a clock that is behind.
+func (r Renewal) After(than Renewal) bool {
+	anew := !than.Lease.IsZero() && r.Lease.After(than.Lease)
+	return anew && !r.At.IsZero() || r.At.After(than.At)
 }
 
 // Sight is what one member knows of another's heartbeat. All times are its own clock's.
@@ -14,12 +39,15 @@ type Limits struct {
 // looks that are further apart than they should be was blindness, or a clock that was set, and counts for nothing. So neither a hub that is
 // away, nor a broken link to it, nor anybody's clock makes a member look dead (DESIGN §7).
 type Sight struct {
-	Renewal time.Time // the latest renewal seen, as its owner wrote it: compared with others of its own only
+	Renewal Renewal   // the latest seen
 	At      time.Time // when it was first seen, moved on by all blindness since
 	Checked time.Time // when it was looked at last
 	Dead    bool
-	Deaths  []time.Time // the latest, oldest first
-	Back    time.Time   // since when it has been renewing again, while it is still counted as dead
+
+	// Damping goes by a clock that runs in doubt too (Crowd): by that of the rest, nobody would come back while others are silent together.
+	Seen   time.Time   // when it was looked at last
+	Deaths []time.Time // the latest, oldest first
+	Back   time.Time   // since when it has been renewing again, while it is still counted as dead
 }
 
 // How a flapping member is damped (T3): of two deaths in Memory it comes back at once; each further one makes it wait twice as long.
@@ -37,36 +65,45 @@ func (l Limits) Seen(shown, now time.Time) time.Time {
 	return now
 }
 
-// Look is the Sight at the time checked, of which the hub was seen, with the renewal that it shows then; zero where it shows none. One
-// that is older than what was seen came back from a backup.
-func (s Sight) Look(checked, renewal time.Time, l Limits) Sight {
+// Look is the Sight once the hub was seen until the time seen, and believed until checked, with the renewal that it shows then; zero where
+// it shows none. One that is older than what was seen came back from a backup.
+func (s Sight) Look(checked, seen time.Time, renewal Renewal, l Limits) Sight {
 	if s.Checked.IsZero() {
-		return Sight{Renewal: renewal, At: checked, Checked: checked}
+		return Sight{Renewal: renewal, At: checked, Checked: checked, Seen: seen}
 	}
-	if passed := checked.Sub(s.Checked); passed > 2*l.Renew || passed < 0 {
-		s.At = s.At.Add(passed)
-		if !s.Back.IsZero() {
-			s.Back = s.Back.Add(passed)
-		}
+	s.At = s.At.Add(l.blind(s.Checked, checked))
+	if !s.Back.IsZero() {
+		s.Back = s.Back.Add(l.blind(s.Seen, seen))
 	}
-	s.Checked = checked
-	if renewal.After(s.Renewal) {
+	s.Checked, s.Seen = checked, seen
+	renewed := renewal.After(s.Renewal)
+	if renewed {
 		s.Renewal, s.At = renewal, checked
 		if s.Dead && s.Back.IsZero() {
-			s.Back = checked
+			s.Back = seen
 		}
+	} else if s.Renewal.Lease.IsZero() {
+		s.Renewal.Lease = renewal.Lease // an earlier version of the agent did not keep it
 	}
 	silent := checked.Sub(s.At) > l.Dead
 	switch {
 	case silent && !s.Dead:
 		s.Dead, s.Back = true, time.Time{}
-		s.Deaths = append(recent(s.Deaths, checked), checked)
+		s.Deaths = append(recent(s.Deaths, seen), seen)
 	case silent:
 		s.Back = time.Time{}
-	case s.Dead && !s.Back.IsZero() && checked.Sub(s.Back) >= wait(len(recent(s.Deaths, checked))):
+	case s.Dead && renewed && seen.Sub(s.Back) >= wait(len(recent(s.Deaths, seen))):
 		s.Dead, s.Back = false, time.Time{}
 	}
 	return s
+}
+
+// blind is the time between two looks, where that was blindness.
+func (l Limits) blind(was, is time.Time) time.Duration {
+	if passed := is.Sub(was); passed > 2*l.Renew || passed < 0 {
+		return passed
+	}
+	return 0
 }
 
 // Worth tells whether now, seen after s was kept, is worth another write: with every turn; at every look into a silence, so that a restart
@@ -74,6 +111,9 @@ func (s Sight) Look(checked, renewal time.Time, l Limits) Sight {
 func (s Sight) Worth(now Sight, l Limits) bool {
 	if s.Dead != now.Dead || !s.Back.Equal(now.Back) {
 		return true
+	}
+	if !now.Back.IsZero() && now.Seen.Sub(s.Seen) >= 2*l.Renew {
+		return true // a restart goes on with the damping
 	}
 	passed := now.Checked.Sub(s.Checked)
 	if silence := now.Checked.Sub(now.At); !now.Dead && silence > l.Renew+l.Renew/2 {

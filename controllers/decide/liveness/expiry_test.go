@@ -16,7 +16,9 @@ type watcher struct {
 }
 
 // written is the n-th renewal, by a clock of the other one's own.
-func written(n int) time.Time { return time.Unix(int64(1000+n), 0) }
+func written(n int) Renewal {
+	return Renewal{Lease: time.Unix(100, 0), At: time.Unix(int64(1000+n), 0)}
+}
 
 func newWatcher() *watcher {
 	return &watcher{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -29,7 +31,7 @@ func (w *watcher) see(d time.Duration, lives bool) {
 		if lives {
 			w.n++
 		}
-		w.sight = w.sight.Look(w.now, written(w.n), limits)
+		w.sight = w.sight.Look(w.now, w.now, written(w.n), limits)
 	}
 }
 
@@ -161,7 +163,7 @@ func TestNeverDeadWhileItRenews(t *testing.T) {
 		w := newWatcher()
 		for i := range 300 {
 			w.now = w.now.Add(time.Duration(r.Int64N(int64(45 * time.Second))))
-			w.sight = w.sight.Look(w.now, written(i/2), limits)
+			w.sight = w.sight.Look(w.now, w.now, written(i/2), limits)
 			if w.sight.Dead {
 				t.Fatalf("seed %d, look %d: dead", seed, i)
 			}
@@ -186,8 +188,52 @@ func TestABackupRaisesNobody(t *testing.T) {
 	w.see(70*time.Second, false)
 	for _, n := range []int{w.n - 3, w.n} {
 		w.now = w.now.Add(limits.Renew)
-		if w.sight = w.sight.Look(w.now, written(n), limits); !w.sight.Dead {
+		if w.sight = w.sight.Look(w.now, w.now, written(n), limits); !w.sight.Dead {
 			t.Fatalf("renewal %d of %d raises it", n, w.n)
+		}
+	}
+}
+
+// TestT1ALeaseThatIsMadeAnewIsARenewal whatever its time, as that of a cluster that takes over an id with a clock that is behind; one that is
+// older came back from a backup, and one of which an earlier version of the agent kept no more than the time goes by that.
+func TestT1ALeaseThatIsMadeAnewIsARenewal(t *testing.T) {
+	at := func(lease, n int64) (r Renewal) {
+		if r.At = time.Unix(n, 0); lease > 0 {
+			r.Lease = time.Unix(lease, 0)
+		}
+		return r
+	}
+	for _, c := range []struct {
+		what    string
+		was, is Renewal
+		after   bool
+	}{
+		{"the same", at(100, 1000), at(100, 1000), false},
+		{"the next", at(100, 1000), at(100, 1010), true},
+		{"an earlier one of the same Lease", at(100, 1000), at(100, 990), false},
+		{"another Lease, by a clock that is behind", at(100, 1000), at(200, 300), true},
+		{"an older Lease", at(100, 1000), at(50, 990), false},
+		{"a Lease made anew by a hub whose clock is behind", at(100, 1000), at(50, 1010), true},
+		{"none", at(100, 1000), Renewal{}, false},
+		{"the first", Renewal{}, at(100, 1000), true},
+		{"the same, kept by an earlier version", at(0, 1000), at(100, 1000), false},
+		{"the next, after one that an earlier version kept", at(0, 1000), at(100, 1010), true},
+	} {
+		w := newWatcher()
+		w.sight = Sight{}.Look(w.now, w.now, c.was, limits)
+		for range 7 {
+			w.now = w.now.Add(limits.Renew)
+			w.sight = w.sight.Look(w.now, w.now, c.was, limits)
+		}
+		if !w.sight.Dead {
+			t.Fatal("it is not dead")
+		}
+		w.now = w.now.Add(limits.Renew)
+		if w.sight = w.sight.Look(w.now, w.now, c.is, limits); w.sight.Dead == c.after {
+			t.Errorf("%s: dead %v", c.what, w.sight.Dead)
+		}
+		if want := c.is.Lease; (c.after || c.was.Lease.IsZero()) && !w.sight.Renewal.Lease.Equal(want) {
+			t.Errorf("%s: of %v is kept, want %v", c.what, w.sight.Renewal.Lease, want)
 		}
 	}
 }

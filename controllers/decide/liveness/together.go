@@ -12,13 +12,16 @@ type Crowd struct {
 	heard map[string]heard
 }
 
-type heard struct{ renewal, at time.Time }
+type heard struct {
+	renewal Renewal
+	at      time.Time
+}
 
 // Believed is until when the hub is believed, which was seen until then, where it is to be doubted if most other members fall silent together
 // (ClusterSet, spec.lease.mostSilent): until more than half of those that are not dead, and two at least, have missed two renewals. Of each of
 // them sights has what was seen so far, and renewals the one that the hub shows now. Time that is not believed is blindness like any other, so
 // that whoever comes back first leaves the rest the time that they had.
-func (c *Crowd) Believed(until time.Time, sights map[string]Sight, renewals map[string]time.Time, l Limits) time.Time {
+func (c *Crowd) Believed(until time.Time, sights map[string]Sight, renewals map[string]Renewal, l Limits) time.Time {
 	blind := until.Sub(c.until)
 	if c.until.IsZero() || blind >= 0 && blind <= 2*l.Renew {
 		blind = 0

@@ -68,12 +68,12 @@ func (o *others) see(d time.Duration, live ...string) {
 
 // look is one at all, of which the hub was seen until then.
 func (o *others) look(until time.Time) {
-	renewals := map[string]time.Time{}
+	renewals := map[string]Renewal{}
 	for id, n := range o.n {
 		renewals[id] = written(n)
 	}
 	for id, s := range o.sights {
-		o.sights[id] = s.Look(o.crowd.Believed(until, o.sights, renewals, limits), renewals[id], limits)
+		o.sights[id] = s.Look(o.crowd.Believed(until, o.sights, renewals, limits), until, renewals[id], limits)
 	}
 }
 
@@ -110,6 +110,30 @@ func TestWhoFallsSilentTogetherIsHeld(t *testing.T) {
 	o = begin("a", "b")
 	o.see(time.Minute, "b")
 	dead("alone", "a")
+}
+
+// TestT3DampingEndsInDoubt: a member that flapped, and has renewed since, comes back after its time, though the others are silent together
+// meanwhile; one that does not renew stays dead.
+func TestT3DampingEndsInDoubt(t *testing.T) {
+	for _, renews := range []bool{true, false} {
+		o := begin("a", "b", "c", "d")
+		for range 5 {
+			o.see(60*time.Second, "b", "c", "d")
+			o.see(10*time.Second, "a", "b", "c", "d")
+		}
+		if !o.sights["a"].Dead {
+			t.Fatal("it is not damped")
+		}
+		o.see(10*time.Second, "a")
+		if o.see(longest+time.Minute, map[bool]string{true: "a"}[renews]); o.sights["a"].Dead == renews {
+			t.Errorf("renews %v, dead %v", renews, o.sights["a"].Dead)
+		}
+		for _, id := range []string{"b", "c", "d"} {
+			if o.sights[id].Dead {
+				t.Errorf("%s is dead, that was silent together with others", id)
+			}
+		}
+	}
 }
 
 // TestWhoReturnsIsHeldNoMore, after any time, all at once or one after the other; then one that dies is dead at its time.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -19,6 +21,36 @@ import (
 // Annotation on a member's Lease on the hub is its Vote, in JSON. It is written with a renewal, so it costs no write, it is as old as the
 // Lease, and the policy that lets only the member renew that lets only the member vote.
 const Annotation = "clusterset-dns.io/unreached"
+
+// annotationAt is the renewal that a Vote goes with. An agent of a version that does not vote leaves what the one before it said where it was,
+// and renews on.
+const annotationAt = "clusterset-dns.io/unreached-at"
+
+// Say puts a Vote's text, "" for none, into a Lease as it is renewed.
+func Say(lease *coordinationv1.Lease, text string) {
+	if text == "" {
+		delete(lease.Annotations, Annotation)
+		delete(lease.Annotations, annotationAt)
+		return
+	}
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, Annotation, text)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotationAt, renewal(lease))
+}
+
+// Said is the text of the Vote that goes with a Lease's last renewal, "" where none does.
+func Said(lease *coordinationv1.Lease) string {
+	if at := renewal(lease); at == "" || lease.Annotations[annotationAt] != at {
+		return ""
+	}
+	return lease.Annotations[Annotation]
+}
+
+func renewal(lease *coordinationv1.Lease) string {
+	if lease.Spec.RenewTime == nil {
+		return ""
+	}
+	return lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)
+}
 
 // MaxSize of a Vote in its Annotation, in octets: a Lease of that size is written every ten seconds.
 const MaxSize = 16 << 10
@@ -149,10 +181,10 @@ type Ballot struct {
 // Needed is how many must agree: more than half of the live members, and never one alone.
 func (b *Ballot) Needed() int { return max(2, len(b.Live)/2+1) }
 
-// Withheld are the addresses (or All) of a cluster's record that do not count, sorted, and who says so. A cluster says what it thinks of
+// Withheld are the addresses (or All) of a cluster's record that do not count, sorted, and who says so of some of them. A cluster says what it thinks of
 // its own endpoints by their readiness: by publishing one as ready it speaks for it.
-func (b *Ballot) Withheld(cluster, record string) (addresses, by []string) {
-	all, some := 0, map[string]int{}
+func (b *Ballot) Withheld(cluster, record string) (addresses, who []string) {
+	said, by := map[string]int{}, map[string][]string{} // by address, or All
 	for _, member := range b.Live {
 		v := b.By[member]
 		if member == cluster || len(v[cluster])+len(v[record]) == 0 {
@@ -162,27 +194,27 @@ func (b *Ballot) Withheld(cluster, record string) (addresses, by []string) {
 		if member == b.Own {
 			votes = b.Needed()
 		}
-		by = append(by, member)
-		if len(v[cluster]) > 0 || v[record][0] == All {
-			all += votes
-			continue
+		list := []string{All}
+		if len(v[cluster]) == 0 && v[record][0] != All {
+			list = slices.Compact(slices.Sorted(slices.Values(v[record])))
 		}
-		for _, address := range slices.Compact(slices.Sorted(slices.Values(v[record]))) {
-			some[address] += votes
+		for _, address := range list {
+			said[address] += votes
+			by[address] = append(by[address], member)
 		}
 	}
-	if all >= b.Needed() {
-		return []string{All}, sorted(by)
+	if said[All] >= b.Needed() {
+		return []string{All}, sorted(by[All])
 	}
-	for address, votes := range some {
-		if all+votes >= b.Needed() {
-			addresses = append(addresses, address)
+	for address, votes := range said {
+		if address != All && said[All]+votes >= b.Needed() {
+			addresses, who = append(addresses, address), append(who, by[address]...)
 		}
 	}
 	if addresses == nil {
 		return nil, nil
 	}
-	return sorted(addresses), sorted(by)
+	return sorted(addresses), slices.Compact(sorted(append(who, by[All]...)))
 }
 
 func sorted(in []string) []string {

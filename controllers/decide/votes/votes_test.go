@@ -41,6 +41,8 @@ func TestF4AMajorityOfTheLiveDecides(t *testing.T) {
 		{"another cluster", "a b c d", "a: d/*; b: d/*; c: d/*", "", "", ""},
 		{"two of four are no majority", "a b c d", "a: c/*; b: c/*", "", "", ""},
 		{"three of four are", "a b c d", "a: c/*; b: c/*; d: web.shop.c/10.0.0.1", "", "10.0.0.1", "a b d"},
+		{"who reaches what is withheld is not named", "a b c d e", "a: web.shop.c/10.0.0.1; b: web.shop.c/10.0.0.1; d: web.shop.c/10.0.0.1; e: web.shop.c/10.0.0.2", "", "10.0.0.1", "a b d"},
+		{"nor who does not reach one, where most reach none", "a b c d e", "a: c/*; b: c/*; d: c/*; e: web.shop.c/10.0.0.2", "", "*", "a b d"},
 		{"the dead do not vote", "a c", "a: c/*; b: c/*", "", "", ""},
 		{"nor do they count against", "a b c", "a: c/*; b: c/*; d: c/*; e: c/*", "", "*", "a b"},
 		{"of two members none decides alone", "a c", "a: c/*", "", "", ""},

@@ -61,6 +61,7 @@ type Origin struct {
 	// looks at a restored backup and waits until the member has published again.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=9007199254740992
 	Revision int64 `json:"revision"`
 
 	// withdrawn says that this is over. A record that is merely gone is held instead: absence is not deletion.

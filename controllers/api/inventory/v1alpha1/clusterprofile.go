@@ -34,6 +34,10 @@ const (
 // MaxPropertyValue is how many characters a property's value may have here; a ClusterProperty's may have more (ID5).
 const MaxPropertyValue = 1024
 
+// MaxProperties is how many properties a member may have here; a policy of the hub's sees to it. A ClusterProfile that is full could not be
+// written any more, not even to evict its member.
+const MaxProperties = 128
+
 // ClusterProfile is one member in the inventory; its namespace is the clusterset (P1).
 //
 // +kubebuilder:object:root=true

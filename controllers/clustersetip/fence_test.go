@@ -1,0 +1,114 @@
+package clustersetip
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// TestI6ABrokenFenceMovesNobody: a reservation is missing, and those who had an address of the range come back to it; others wait.
+func TestI6ABrokenFenceMovesNobody(t *testing.T) {
+	r := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/29"), imported("web", "10.0.0.1"), reservation("10.0.0.1", "vips"), reservation("10.0.0.2", "vips"))
+	r.view = nil
+	if got := reserved(t, r, "other"); got != "" {
+		t.Errorf("another import gets %q of a range whose fence has a hole", got)
+	}
+	if got := reserved(t, r, "web", "10.0.0.1"); got != "10.0.0.1" {
+		t.Errorf("its own import gets %q", got)
+	}
+	again, err := r.lay(t.Context())
+	if err != nil || again.RequeueAfter == settle {
+		t.Errorf("%v, again after %s", err, again.RequeueAfter)
+	}
+	if got := reserved(t, r, "other"); got == "" {
+		t.Error("another import gets nothing once the fence is whole")
+	}
+	// A reservation is lost while the ranges are judged, and is there again before anybody looks.
+	r.note(netip.MustParseAddr("10.0.0.6"), entry{})
+	r.fit(ipam.ModeExclusive, rangesOf([]*networkingv1.ServiceCIDR{exclusiveRange("vips", "10.0.0.0/29")}))
+	r.note(netip.MustParseAddr("10.0.0.6"), entry{fence: true, uid: "again"})
+	if !r.pending(ipam.Standing{}, ipam.Layout{}) {
+		t.Error("it is not judged again")
+	}
+}
+
+// TestV4AFencedAddressRestsThroughARestart: its Service went without a quarantine, and answers with it may still live in caches.
+func TestV4AFencedAddressRestsThroughARestart(t *testing.T) {
+	a, owner := netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "shop", Name: derived.Name("shop", "web")}
+	r := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30"), reservation("10.0.0.2", "vips"))
+	r.fit(ipam.ModeExclusive, nil)
+	r.note(a, entry{held: ipam.Held{Owner: owner, Address: a}, uid: "of-the-service"})
+	r.note(a, entry{})
+	if err := r.reserve(t.Context(), a, "vips"); err != nil {
+		t.Fatal(err)
+	}
+	restart := func() {
+		r.view = nil
+		clear(r.gifts)
+		clear(r.rests)
+	}
+	for i, want := range []string{"10.0.0.2", ""} {
+		restart()
+		if got := reserved(t, r, fmt.Sprint("other", i)); got != want {
+			t.Errorf("another import gets %q, want %q", got, want)
+		}
+		if i == 0 { // whoever got it has it
+			if err := r.Local.Create(t.Context(), ipam.Reference(netip.MustParseAddr("10.0.0.2"), ipam.Owner{Namespace: "shop", Name: "derived-other"})); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := reserved(t, r, "web"); got != "10.0.0.1" {
+		t.Errorf("its own import gets %q", got)
+	}
+	if err := r.reserve(t.Context(), a, "vips"); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	r.Now = func() time.Time { return time.Now().Add(derived.Quarantine) }
+	if got := reserved(t, r, "other"); got != "10.0.0.1" {
+		t.Errorf("once it has rested another import gets %q", got)
+	}
+}
+
+// TestV2WhatIsKnownOfAFenceIsWhatStands: else it counts as broken, and is looked at five times a second for ever.
+func TestV2WhatIsKnownOfAFenceIsWhatStands(t *testing.T) {
+	a := netip.MustParseAddr("10.0.0.1")
+	t.Run("a reservation that was made anew while the former was deleted", func(t *testing.T) {
+		r := roomOn(t)
+		r.fit(ipam.ModeExclusive, nil)
+		r.note(a, entry{fence: true, uid: "former"})
+		r.Local = interceptor.NewClient(r.Local.(client.WithWatch), interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			r.note(a, entry{fence: true, uid: "latter"}) // the watch
+			return apierrors.NewConflict(networkingv1.Resource("ipaddresses"), a.String(), nil)
+		}})
+		if err := r.lift(t.Context(), fences{}); err != nil || r.view.addresses[a].uid != "latter" {
+			t.Errorf("%v, %+v", err, r.view.addresses[a])
+		}
+	})
+	t.Run("an IPAddress that is there already", func(t *testing.T) {
+		r := roomOn(t, ipam.Reference(a, ipam.Owner{Namespace: "shop", Name: "db"}))
+		r.fit(ipam.ModeExclusive, nil)
+		there, want := &networkingv1.IPAddress{}, "uid-of-db"
+		if err := r.Local.Get(t.Context(), client.ObjectKey{Name: a.String()}, there); err != nil {
+			t.Fatal(err)
+		}
+		there.SetUID("uid-of-db")
+		if err := r.Local.Update(t.Context(), there); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.reserve(t.Context(), a, "vips"); err != nil || string(r.view.addresses[a].uid) != want || r.view.addresses[a].fence {
+			t.Errorf("%v, %+v", err, r.view.addresses[a])
+		}
+	})
+}

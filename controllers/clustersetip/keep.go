@@ -1,0 +1,93 @@
+package clustersetip
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// rest is why an address that no IPAddress is of goes to nobody else.
+type rest struct {
+	of    types.NamespacedName
+	until time.Time
+}
+
+// A reservation says for whom its address is kept, and until when: an agent that starts has nothing else to know that by.
+const (
+	annotationKeptFor   = "clusterset-dns.io/kept-for"
+	annotationKeptUntil = "clusterset-dns.io/kept-until"
+)
+
+func (k rest) write(reservation *networkingv1.IPAddress) {
+	metav1.SetMetaDataAnnotation(&reservation.ObjectMeta, annotationKeptFor, k.of.String())
+	metav1.SetMetaDataAnnotation(&reservation.ObjectMeta, annotationKeptUntil, k.until.UTC().Format(time.RFC3339))
+}
+
+// restOf is what write wrote; kept is false where there is nothing.
+func restOf(reservation *networkingv1.IPAddress) (k rest, kept bool) {
+	var slash bool
+	k.of.Namespace, k.of.Name, slash = strings.Cut(reservation.Annotations[annotationKeptFor], "/")
+	until, err := time.Parse(time.RFC3339, reservation.Annotations[annotationKeptUntil])
+	k.until = until
+	return k, slash && err == nil
+}
+
+// keep makes the VIPs rest that no IPAddress speaks for, as long as they are somebody's: those of derived Services, where it was lost, and
+// those of imports whose derived Service is gone and comes back with them (I6). An agent may have seen neither go. They are returned,
+// since they need their ranges as others do (V3). Under the lock.
+func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
+	if r.view.unsupported != nil {
+		return nil, nil
+	}
+	var services corev1.ServiceList
+	if err := r.Local.List(ctx, &services, client.UnsafeDisableDeepCopy, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
+		return nil, err
+	}
+	var imports mcsv1beta1.ServiceImportList
+	if err := r.Local.List(ctx, &imports, client.UnsafeDisableDeepCopy, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
+		return nil, err
+	}
+	seen := map[netip.Addr]bool{}
+	hold := func(owner types.NamespacedName, texts []string) {
+		for _, text := range texts {
+			a, err := netip.ParseAddr(text)
+			e, there := r.view.addresses[a]
+			if _, given := r.gifts[a]; err != nil || given || there && !e.fence || seen[a] {
+				continue
+			}
+			seen[a] = true
+			vips = append(vips, ipam.Held{Owner: owner, Address: a})
+		}
+	}
+	for i := range services.Items {
+		if svc := &services.Items[i]; derived.Is(svc, kube.Manager) {
+			hold(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
+		}
+	}
+	for i := range imports.Items {
+		imp := &imports.Items[i]
+		hold(types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)}, imp.Spec.IPs)
+	}
+	until := r.Now().Add(derived.Quarantine)
+	for _, h := range vips {
+		rests := func() { r.rests[h.Address] = rest{h.Owner, until} }
+		if r.view.alloc == nil { // it is made by them
+			rests()
+		} else {
+			r.change(h.Address, rests)
+		}
+	}
+	return vips, nil
+}

@@ -1,0 +1,43 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// bar is why the API server would refuse a Service that it has refused before, whatever its addresses: no fence is opened for that at each
+// retry, since ordinary Services would get in.
+func (r *Room) bar(ctx context.Context, q kube.VIPRequest) error {
+	r.mu.Lock()
+	_, barred := r.barred[q.Service]
+	r.mu.Unlock()
+	if !barred || q.Try == nil {
+		return nil
+	}
+	err := q.Try(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ofAddresses(err) {
+		delete(r.barred, q.Service)
+		return nil
+	}
+	r.barred[q.Service] = r.Now()
+	r.count.failed(err)
+	return err
+}
+
+// ofAddresses tells whether another attempt, perhaps with other addresses, may succeed though a Service was refused like this.
+func ofAddresses(err error) bool {
+	return !refused(err) || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || strings.Contains(err.Error(), "failed to allocate")
+}
+
+// refused tells whether an API server has said for good that it made nothing. No answer does not, nor does one that tells of its own trouble.
+func refused(err error) bool {
+	var told apierrors.APIStatus
+	return errors.As(err, &told) && told.Status().Code/100 == 4
+}

@@ -1,0 +1,93 @@
+package clustersetip
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestV7AGiftIsOverOnceItsServiceIsThere: where IPAddresses are not served, nothing else would end it, and the address were never another's.
+func TestV7AGiftIsOverOnceItsServiceIsThere(t *testing.T) {
+	r := roomOn(t)
+	r.view, r.Served = nil, func(client.Object) error { return errors.New("there are no IPAddresses here") }
+	for _, name := range []string{"web", "other"} {
+		q := kube.VIPRequest{Import: imported(name), Service: types.NamespacedName{Namespace: "shop", Name: name}, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Previous: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+		grant, err := r.Reserve(t.Context(), q)
+		if err != nil || len(grant.Addresses) != 1 {
+			t.Fatalf("%s: %v, %v", name, err, grant.Addresses)
+		}
+		if err := r.Settle(t.Context(), q, grant, derivedService("10.0.0.1"), nil); err != nil || len(r.gifts) > 0 {
+			t.Errorf("%s: %v, %v", name, err, r.gifts)
+		}
+	}
+}
+
+// TestV2NoFenceIsOpenedForAServiceThatCannotBe: a quota refuses it again and again, and ordinary Services would get in meanwhile.
+func TestV2NoFenceIsOpenedForAServiceThatCannotBe(t *testing.T) {
+	r := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30"), reservation("10.0.0.1", "vips"), reservation("10.0.0.2", "vips"))
+	r.view = nil
+	if _, err := r.lay(t.Context()); err != nil { // from then on what was opened is closed again
+		t.Fatal(err)
+	}
+	opened := 0
+	r.Local = interceptor.NewClient(r.Local.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		opened++
+		return c.Delete(ctx, o, opts...)
+	}})
+	var quota error = apierrors.NewForbidden(corev1.Resource("services"), "web", errors.New("exceeded quota"))
+	service := types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}
+	q := kube.VIPRequest{Import: imported("web"), Service: service, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Try: func(context.Context) error { return quota }}
+	for n := range 3 {
+		grant, err := r.Reserve(t.Context(), q)
+		if err == nil {
+			err = r.Settle(t.Context(), q, grant, nil, quota)
+		}
+		if !apierrors.IsForbidden(err) || opened != 1 {
+			t.Fatalf("attempt %d: %v; a fence was opened %d times", n, err, opened)
+		}
+	}
+	for _, passes := range []error{nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "web", field.ErrorList{field.InternalError(nil, errors.New("failed to allocate a serviceIP: range is full"))})} {
+		quota = passes // of addresses a dry run knows nothing
+		r.barred[service] = r.Now()
+		grant, err := r.Reserve(t.Context(), q)
+		if err != nil || len(grant.Addresses) != 1 {
+			t.Fatalf("the quota has room: %v", err)
+		}
+		if err := r.Settle(t.Context(), q, grant, derivedService(grant.Addresses[0].String()), nil); err != nil || len(r.barred) > 0 {
+			t.Errorf("%v: %v", err, r.barred)
+		}
+	}
+}
+
+// TestV4OnlyWhatIsRefusedWasNotMade: the addresses of a Service that may come yet are nobody else's.
+func TestV4OnlyWhatIsRefusedWasNotMade(t *testing.T) {
+	services := corev1.Resource("services")
+	for _, c := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"refused", apierrors.NewForbidden(services, "x", errors.New("no")), true},
+		{"invalid", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "x", nil), true},
+		{"no answer", context.DeadlineExceeded, false},
+		{"cut off", errors.New("EOF"), false},
+		{"too late", apierrors.NewTimeoutError("etcd", 1), false},
+		{"its etcd was late", apierrors.NewServerTimeout(services, "create", 1), false},
+		{"in trouble", apierrors.NewInternalError(errors.New("etcdserver: leader changed")), false},
+	} {
+		if got := refused(c.err); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package serviceimport
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// plane is an API server with the indexes of one side.
+func plane(t *testing.T, side kube.Side, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&mcsv1beta1.ServiceImport{})
+	for _, x := range kube.Indexes() {
+		if x.Side == side {
+			b = b.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	return b.Build()
+}
+
+// record is one of a cluster's export of shop/web, of the type that needs no VIP.
+func record(cluster, namespace string) *hubv1alpha1.ServiceExportRecord {
+	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterset.RecordName("web", "shop", cluster)}}
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &metav1.Time{Time: time.Unix(100, 0)}, []corev1.IPFamily{"IPv4"}
+	return rec
+}
+
+// imported is what b has imported of shop/web from these clusters, each with one endpoint.
+func imported(clusters ...string) (objects []client.Object) {
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "i", Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	merged := conflict.Merged{Type: mcsv1beta1.Headless, Names: map[string]map[string]string{}}
+	want := &endpoints.Import{Namespace: "shop", Name: "web", UID: "i", Derived: derived.Name("shop", "web"), Manager: kube.Manager, Merged: &merged}
+	for _, cluster := range clusters {
+		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
+		src := &endpoints.Source{Record: clusterset.EndpointRecordName("u", cluster), Created: 100}
+		src.Origin, src.AddressType = record(cluster, "").Spec.Origin, discoveryv1.AddressTypeIPv4
+		src.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.0.0.1"}}
+		objects = append(objects, endpoints.Desired(src, want))
+	}
+	return append(objects, imp, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+}
+
+// pass makes one in b, and tells what is imported then: the clusters of the slices, if the import is there.
+func pass(t *testing.T, local, hub client.Client, gone bool) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
+	t.Helper()
+	env := &kube.Env{Cluster: "b", HubNamespace: "set", Local: local, LocalNow: local, Now: func() time.Time { return time.Unix(1000, 0) },
+		Hub:      func() client.Client { return hub },
+		Gone:     func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },
+		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil }}
+	r := Controller(env).Reconciler
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	res, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := local.List(t.Context(), &list, client.InNamespace("shop")); err != nil {
+		t.Fatal(err)
+	}
+	var of []string
+	for _, s := range list.Items {
+		of = append(of, s.Labels[mcsv1beta1.LabelSourceCluster])
+	}
+	slices.Sort(of)
+	if imp, err = kube.Get[*mcsv1beta1.ServiceImport](t.Context(), local, name); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(of, " "), imp, res.RequeueAfter
+}
+
+// TestALostCopyRetiresNothing: a copy of a peer's record that a user or a restore of this cluster has taken is no word of that peer's
+// (DESIGN §2). Only the peer's word, through a hub that is seen as it is, ends what was imported.
+func TestALostCopyRetiresNothing(t *testing.T) {
+	withdrawn, nonsense := record("a", "set"), record("a", "set")
+	withdrawn.Spec.Withdrawn, nonsense.Spec.Type = true, "ExternalName"
+	hub := func(objects ...client.Object) client.Client { return plane(t, kube.Hub, objects...) }
+	for _, c := range []struct {
+		name string
+		hub  client.Client
+		gone bool
+		want string
+	}{
+		{"no hub since this agent began", nil, false, "a"},
+		{"the hub shows it", hub(record("a", "set")), false, "a"},
+		{"the hub shows nonsense", hub(nonsense), false, "a"},
+		{"the hub lost it too, or is not seen as it is", hub(), false, "a"},
+		{"it is gone by its owner's word", hub(), true, ""},
+		{"it is withdrawn", hub(withdrawn), false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, imp, again := pass(t, plane(t, kube.Local, imported("a")...), c.hub, c.gone)
+			if got != c.want || (imp != nil) != (c.want != "") {
+				t.Errorf("endpoints of %q, want %q; import: %v", got, c.want, imp)
+			}
+			if (again == recheck) != (c.want != "") {
+				t.Errorf("it is looked at again after %v", again)
+			}
+		})
+	}
+}
+
+// TestALostCopyOfWhatHasNoEndpoints keeps the import all the same.
+func TestALostCopyOfWhatHasNoEndpoints(t *testing.T) {
+	objects := slices.DeleteFunc(imported("a"), func(o client.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is })
+	if _, imp, _ := pass(t, plane(t, kube.Local, objects...), nil, false); imp == nil {
+		t.Error("the import is gone")
+	}
+}
+
+// TestALostCopyAmongOthers: nothing changes before it is written again; where it cannot be, the others' endpoints are followed, and those
+// of the lost one's cluster stay.
+func TestALostCopyAmongOthers(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		hub      client.Client
+		want     string
+		clusters int
+	}{
+		{"it is about to be written again", plane(t, kube.Hub, record("a", "set"), record("c", "set")), "a c", 2},
+		{"c has withdrawn its slice, and the hub lost the record of a", plane(t, kube.Hub, record("c", "set"), func() client.Object {
+			gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.c", CreationTimestamp: metav1.Unix(100, 0)}}
+			gone.Spec.Origin = clusterset.Withdrawn(record("c", "").Spec.Origin, time.Unix(900, 0))
+			return gone
+		}()), "a", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			local := plane(t, kube.Local, append(imported("a", "c"), record("c", kube.SystemNamespace))...)
+			got, imp, again := pass(t, local, c.hub, false)
+			if got != c.want || imp == nil || len(imp.Status.Clusters) != c.clusters || again != recheck {
+				t.Errorf("endpoints of %q, want %q; again after %v; import %+v", got, c.want, again, imp)
+			}
+		})
+	}
+}
+
+// TestALostCopyOfItsOwn stays until serviceexport has written it again, which it does where there is something to export.
+func TestALostCopyOfItsOwn(t *testing.T) {
+	export := func(valid metav1.ConditionStatus) *mcsv1beta1.ServiceExport {
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+		e.Status.Conditions = []metav1.Condition{{Type: string(mcsv1beta1.ServiceExportConditionValid), Status: valid}}
+		return e
+	}
+	for _, c := range []struct {
+		name string
+		with []client.Object
+		want string
+	}{
+		{"exported", []client.Object{export(metav1.ConditionTrue)}, "b"},
+		{"nothing to export", []client.Object{export(metav1.ConditionFalse)}, ""},
+		{"not exported", nil, ""},
+	} {
+		if got, imp, _ := pass(t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil, false); got != c.want || (imp != nil) != (c.want != "") {
+			t.Errorf("%s: endpoints of %q, want %q; import: %v", c.name, got, c.want, imp)
+		}
+	}
+}
+
+// TestALabelIsNoShare (I9): a slice that a user has made another cluster's, or an import that is a user's, keeps nothing.
+func TestALabelIsNoShare(t *testing.T) {
+	objects := imported("a")
+	objects[0].GetLabels()[mcsv1beta1.LabelSourceCluster] = "nobody"
+	objects[1].(*mcsv1beta1.ServiceImport).Labels = nil
+	objects[0].SetOwnerReferences(nil)
+	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil, false); got != "" {
+		t.Errorf("endpoints of %s stay", got)
+	}
+}

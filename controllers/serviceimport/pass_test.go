@@ -1,0 +1,190 @@
+package serviceimport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// member is cluster a, which imports shop/web, a headless Service. Its API server refuses what refuse does.
+type member struct {
+	*importer
+	t          *testing.T
+	local, hub client.WithWatch
+	refuse     error // of creations of slices
+	seesHub    bool
+	gone       bool // what the hub does not show is, by its owner's word
+}
+
+func newMember(t *testing.T) *member {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &member{t: t, seesHub: true}
+	hub, local := fake.NewClientBuilder().WithScheme(s), fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&mcsv1beta1.ServiceImport{}).
+		WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.refuse != nil {
+				return m.refuse
+			}
+			o.SetUID(types.UID(o.GetName()))
+			return c.Create(ctx, o, opts...)
+		}})
+	for _, x := range kube.Indexes() {
+		if x.Side == kube.Hub {
+			hub = hub.WithIndex(x.Object, x.Field, x.Values)
+		} else {
+			local = local.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	m.hub, m.local = hub.Build(), local.Build()
+	m.importer = &importer{reconciler: &reconciler{&kube.Env{
+		Cluster: "a", HubNamespace: "set", Now: time.Now, Events: m, Local: m.local, LocalNow: m.local,
+		Hub: func() client.Client {
+			if m.seesHub {
+				return m.hub
+			}
+			return nil
+		},
+		Gone:     func(string, string, time.Time) bool { return m.gone },
+		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
+	}}}
+	return m
+}
+
+func (m *member) Event(runtime.Object, string, string, string) {}
+
+// export has a cluster export shop/web with one endpoint.
+func (m *member) export(cluster, address string) {
+	m.t.Helper()
+	at, number := metav1.Now(), int32(8080)
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName("web", "shop", cluster)
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &at, []corev1.IPFamily{corev1.IPv4Protocol}
+	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+	eps := &hubv1alpha1.EndpointRecord{}
+	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName("u", cluster)
+	eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
+	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
+	eps.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: address}}
+	if err := errors.Join(m.local.Create(m.t.Context(), rec), m.hub.Create(m.t.Context(), eps)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *member) pass() error {
+	_, err := m.Reconcile(m.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+	return err
+}
+
+// imported are the slices, by source cluster.
+func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
+	m.t.Helper()
+	var list discoveryv1.EndpointSliceList
+	if err := m.local.List(m.t.Context(), &list); err != nil {
+		m.t.Fatal(err)
+	}
+	out := map[string]*discoveryv1.EndpointSlice{}
+	for i := range list.Items {
+		out[list.Items[i].Labels[mcsv1beta1.LabelSourceCluster]] = &list.Items[i]
+	}
+	return out
+}
+
+// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same,
+// and the refusal is told; after a conflict, the next pass sees what is there.
+func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
+	slices := discoveryv1.Resource("endpointslices")
+	for _, c := range []struct {
+		refusal error
+		stays   bool
+	}{{apierrors.NewForbidden(slices, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(slices, "x", errors.New("changed")), true}} {
+		m := newMember(t)
+		m.export("d", "10.4.0.1")
+		if err := m.pass(); err != nil || m.imported()["d"] == nil {
+			t.Fatal(err, m.imported())
+		}
+		m.export("c", "10.3.0.1")
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.d"}, rec); err != nil {
+			t.Fatal(err)
+		}
+		rec.Spec.Withdrawn = true
+		if err := m.local.Update(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		m.refuse = c.refusal
+		if err := m.pass(); !errors.Is(err, c.refusal) || (m.imported()["d"] != nil) != c.stays {
+			t.Errorf("%v: told %v, what was withdrawn stays: %v", c.refusal, err, m.imported()["d"] != nil)
+		}
+		m.refuse = nil
+		if err := m.pass(); err != nil || m.imported()["d"] != nil || m.imported()["c"] == nil {
+			t.Errorf("then: %v, %v", err, m.imported())
+		}
+	}
+}
+
+// TestS2ASliceThatForgotItsRecordStays where no hub was seen that says whose it is; one that was gives it back what it says.
+func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.export("d", "10.4.0.1")
+	if err := m.pass(); err != nil {
+		t.Fatal(err)
+	}
+	forget := func() {
+		for _, slice := range m.imported() {
+			delete(slice.Annotations, endpoints.AnnotationRecord)
+			if err := m.local.Update(t.Context(), slice); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	forget()
+	m.seesHub = false
+	if err := m.pass(); err != nil || len(m.imported()) != 2 {
+		t.Fatalf("without a hub: %v, %v", err, m.imported())
+	}
+	m.seesHub = true
+	if err := m.pass(); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"c", "d"} {
+		if slice := m.imported()[cluster]; slice == nil || slice.Annotations[endpoints.AnnotationRecord] != "u."+cluster {
+			t.Errorf("with the hub: %v", slice)
+		}
+	}
+	if err := m.hub.DeleteAllOf(t.Context(), &hubv1alpha1.EndpointRecord{}, client.InNamespace("set")); err != nil {
+		t.Fatal(err)
+	}
+	forget()
+	for _, m.gone = range []bool{false, true} {
+		if err := m.pass(); err != nil || (len(m.imported()) == 0) != m.gone {
+			t.Errorf("a hub that shows nothing, by their owners' word %v: %v, %v", m.gone, err, m.imported())
+		}
+	}
+}
