@@ -32,3 +32,15 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	}
 	return now.Sub(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
 }
+
+// leaderless is how long replicas may be without a leader: when one of them goes, another leads within half a minute.
+const leaderless = time.Minute
+
+// Leaderless tells whether a program does not run, by the Lease that its replicas elect their leader by, and for how long nobody has
+// renewed it, at now of its API server's clock. Where nobody ever has, that counts from when it could have begun.
+func Leaderless(lease *coordinationv1.Lease, began, now time.Time) (time.Duration, bool) {
+	if at, _, ok := Renewed(lease); ok {
+		began = at
+	}
+	return now.Sub(began), now.Sub(began) > leaderless
+}

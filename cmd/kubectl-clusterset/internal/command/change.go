@@ -52,12 +52,12 @@ is a member. The same command again goes on where it was interrupted; leave undo
 
 The id is one DNS label, or two joined by a dot; by default the ClusterProperty cluster.clusterset.k8s.io, or the UID of the namespace
 kube-system. With --renew only the credentials are made anew, which the agent otherwise does by itself every hour: after it was away for
-more than their lifetime.`,
+more than their lifetime, and also while it is leaving, which takes the hub.`,
 		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image registry.example/clusterset-controller:v1.0.0
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			r.options(&o.Options, dryRun)
-			if o.TokenLifetime < 10*time.Minute || o.TokenLifetime > 24*time.Hour {
+			if cmd.Flags().Changed("token-lifetime") && (o.TokenLifetime < 10*time.Minute || o.TokenLifetime > 24*time.Hour) {
 				return errors.New("--token-lifetime must be within 10m and 24h")
 			}
 			if o.Hub, err = r.hub(false); err != nil {
@@ -74,8 +74,8 @@ more than their lifetime.`,
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the agent says that it is a member")
 	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which this cluster's nodes can pull")
 	flags.StringVar(&o.ClusterID, "cluster-id", "", "this cluster's id")
-	flags.StringVar(&o.HubServer, "hub-server", "", "URL of the hub as this cluster's pods reach it; default: as it is reached from here")
-	flags.DurationVar(&o.TokenLifetime, "token-lifetime", 24*time.Hour, "lifetime of the credentials, and of those that the agent renews them by")
+	flags.StringVar(&o.HubServer, "hub-server", "", "URL of the hub as this cluster's pods reach it; default: as it is, as it is reached from here at first")
+	flags.DurationVar(&o.TokenLifetime, "token-lifetime", 0, "lifetime of the credentials, and of those that the agent renews them by; default: as it is, 24h at first")
 	flags.BoolVar(&o.Renew, "renew", false, "make the credentials of a member anew, and nothing else")
 	return cmd
 }

@@ -53,7 +53,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	r.config.AddFlags(flags)
 	flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig of the hub; default: the cluster's, with --hub-context")
 	flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-	flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset", "namespace of the clusterset on the hub, and its name")
+	flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset", "namespace of the clusterset on the hub, and its name; status and doctor: default as this cluster's credentials say")
 	cmd.AddCommand(r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor())
 	return cmd
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // source is what is looked at: the cluster at hand, and the hub where it is named.
-func (r *root) source() (s gather.Source, err error) {
-	s.HubNamespace = r.hubNamespace
+func (r *root) source(cmd *cobra.Command) (s gather.Source, err error) {
+	s.HubNamespace, s.Asked = r.hubNamespace, cmd.Flags().Changed("hub-namespace")
 	if s.Hub, err = r.namedHub(); err != nil {
 		return s, err
 	}
@@ -32,7 +32,7 @@ those that --hub-kubeconfig and --hub-context name. Nothing is written.`,
 		Example: `  kubectl clusterset status --context east
   kubectl clusterset status --hub-context hub --hub-only -o wide`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := r.source()
+			s, err := r.source(cmd)
 			if hubOnly {
 				s.Member = nil
 				s.Hub, err = r.hub(true)
@@ -101,7 +101,7 @@ clocks, the Corefile, address ranges. With --hub-kubeconfig and --hub-context th
 The exit status is 1 where an error was found.`,
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := r.source()
+			s, err := r.source(cmd)
 			if err != nil {
 				return err
 			}

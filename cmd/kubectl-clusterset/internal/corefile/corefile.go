@@ -4,6 +4,7 @@ package corefile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/coredns/caddy/caddyfile"
@@ -49,6 +50,24 @@ func (l *Line) Option(name string) *Line {
 	return nil
 }
 
+// Options are all lines of that name in the body.
+func (l *Line) Options(name string) (out []*Line) {
+	for i := range l.Body {
+		if l.Body[i].Name() == name {
+			out = append(out, &l.Body[i])
+		}
+	}
+	return out
+}
+
+// Values are the arguments of all lines of that name in the body.
+func (l *Line) Values(name string) (out []string) {
+	for _, o := range l.Options(name) {
+		out = append(out, o.Args()...)
+	}
+	return out
+}
+
 // Parse reads text.
 func Parse(text string) (*Corefile, error) {
 	lines := split(text)
@@ -59,15 +78,26 @@ func Parse(text string) (*Corefile, error) {
 	if len(rest) > 0 {
 		return nil, fmt.Errorf("Corefile line %d: a closing brace too many", rest[0].number)
 	}
-	snippets := map[string][]Line{}
 	c := &Corefile{}
+	c.blocks(tree, map[string][]Line{}, 0)
+	return c, nil
+}
+
+// blocks takes the lines outside of all braces for server blocks, snippets, and imports: of a snippet, the blocks in it.
+func (c *Corefile) blocks(tree []Line, snippets map[string][]Line, depth int) {
 	for _, l := range tree {
 		if name, ok := strings.CutPrefix(l.Name(), "("); ok && strings.HasSuffix(name, ")") {
 			snippets[strings.TrimSuffix(name, ")")] = l.Body
 			continue
 		}
 		if l.Name() == "import" {
-			c.Unknown = append(c.Unknown, l.Args()...)
+			for _, name := range l.Args() {
+				if known, ok := snippets[name]; ok && depth < deepest {
+					c.blocks(known, snippets, depth+1)
+				} else {
+					c.Unknown = append(c.Unknown, name)
+				}
+			}
 			continue
 		}
 		b := Block{Plugins: c.expand(l.Body, snippets, 0)}
@@ -78,8 +108,10 @@ func Parse(text string) (*Corefile, error) {
 		}
 		c.Blocks = append(c.Blocks, b)
 	}
-	return c, nil
 }
+
+// deepest is how often one import may lead to another: no circle is followed for ever.
+const deepest = 10
 
 // expand puts snippets in the place of their imports.
 func (c *Corefile) expand(body []Line, snippets map[string][]Line, depth int) (out []Line) {
@@ -89,7 +121,7 @@ func (c *Corefile) expand(body []Line, snippets map[string][]Line, depth int) (o
 			out = append(out, l)
 			continue
 		}
-		if known, ok := snippets[l.Words[1]]; ok && depth < 10 {
+		if known, ok := snippets[l.Words[1]]; ok && depth < deepest {
 			out = append(out, c.expand(known, snippets, depth+1)...)
 		} else {
 			c.Unknown = append(c.Unknown, l.Words[1])
@@ -128,6 +160,14 @@ func nest(lines []numbered, depth int) (out []Line, rest []numbered, err error) 
 			return out, lines, nil
 		}
 		l := Line{Words: at.words}
+		for depth == 0 && strings.HasSuffix(l.Words[len(l.Words)-1], ",") && len(lines) > 0 { // keys go on in the next line
+			l.Words = append(l.Words, lines[0].words...)
+			lines = lines[1:]
+		}
+		if l.Words[len(l.Words)-1] != "{" && len(lines) > 0 && len(lines[0].words) == 1 && lines[0].words[0] == "{" { // on a line of its own
+			l.Words = append(l.Words, "{")
+			lines = lines[1:]
+		}
 		if last := len(l.Words) - 1; last > 0 && l.Words[last] == "{" {
 			l.Words = l.Words[:last]
 			if l.Body, lines, err = nest(lines, depth+1); err != nil {
@@ -142,12 +182,19 @@ func nest(lines []numbered, depth int) (out []Line, rest []numbered, err error) 
 	return out, nil, nil
 }
 
+// ports of the schemes that have one of their own.
+var ports = map[string]string{"tls": "853", "quic": "853", "https": "443", "https3": "443", "grpc": "443"}
+
 // key takes [SCHEME://]ZONE[:PORT] apart.
 func key(s string) Key {
-	if _, after, ok := strings.Cut(s, "://"); ok {
+	k := Key{Port: "53"}
+	if scheme, after, ok := strings.Cut(s, "://"); ok {
 		s = after
+		if port, other := ports[strings.ToLower(scheme)]; other {
+			k.Port = port
+		}
 	}
-	k := Key{Zone: s, Port: "53"}
+	k.Zone = s
 	if i := strings.LastIndex(s, ":"); i >= 0 {
 		k.Zone, k.Port = s[:i], s[i+1:]
 	}
@@ -191,4 +238,14 @@ func (b *Block) All(plugin string) (out []*Line) {
 		}
 	}
 	return out
+}
+
+// Stanza is the line of a plugin that serves exactly this zone, which it does where it names none, too; nil if there is none.
+func (b *Block) Stanza(plugin, zone string) *Line {
+	for _, l := range b.All(plugin) {
+		if len(l.Args()) == 0 || slices.ContainsFunc(l.Args(), func(z string) bool { return Normal(z) == zone }) {
+			return l
+		}
+	}
+	return nil
 }

@@ -73,3 +73,29 @@ func TestBracesMustFit(t *testing.T) {
 		}
 	}
 }
+
+// TestBlocksAreReadAsCaddyReadsThem: where a brace may stand, how keys go on, what a scheme's port is, and blocks that are imported.
+func TestBlocksAreReadAsCaddyReadsThem(t *testing.T) {
+	for name, x := range map[string]struct{ text, zone, port, plugin string }{
+		"a brace on a line of its own": {".:53\n{\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
+		"keys over lines":              {"example.org,\nclusterset.local:53 {\nwhoami\n}\n. {\nerrors\n}\n", "example.org", "53", "whoami"},
+		"keys over lines, and a brace": {"example.org,\nclusterset.local,\nexample.net\n{\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
+		"an imported block":            {"(all) {\nclusterset.local {\nwhoami\n}\n}\nimport all\n. {\nerrors\n}\n", "clusterset.local", "53", "whoami"},
+		"tls is not what pods ask":     {"tls://clusterset.local {\nerrors\n}\n. {\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
+		"tls":                          {"tls://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "853", "whoami"},
+		"https":                        {"https://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443", "whoami"},
+		"grpc":                         {"grpc://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443", "whoami"},
+		"tls with a port":              {"tls://.:53 {\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
+	} {
+		c := parse(t, x.text)
+		if b := c.For(x.zone, x.port); b == nil || len(b.All(x.plugin)) != 1 || len(c.Unknown) > 0 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if l := parse(t, ". {\ncache 30\n{\nsuccess 1\n}\n}\n").Blocks[0].All("cache")[0]; l.Option("success") == nil {
+		t.Errorf("a plugin's brace on a line of its own: %+v", l)
+	}
+	if c := parse(t, "(a) {\nimport a\n}\nimport a\n"); len(c.Unknown) != 1 {
+		t.Errorf("a circle: %+v", c)
+	}
+}

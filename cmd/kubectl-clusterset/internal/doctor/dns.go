@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +24,7 @@ var dnsChecks = []Check{
 	{"corefile-stanza", []Topic{DNS}, onCorefile(stanza)},
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherAnswers)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
-	{"corefile-cache", []Topic{DNS}, onCorefile(func(_ *Facts, c *corefile.Corefile) []Finding { return cached(c, "CoreDNS", edit) })},
+	{"corefile-cache", []Topic{DNS}, onCorefile(func(_ *Facts, c *corefile.Corefile) []Finding { return cached(c, "CoreDNS", edit, nil) })},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []Finding {
 		return lacks("CoreDNS", f.DNSFacts.Lacks, "kubectl apply -k deploy/coredns; its ServiceAccount must be the one that the binding names")
@@ -33,7 +35,7 @@ var dnsChecks = []Check{
 		if f.DNSFacts.NodeLocal == "" || err != nil {
 			return nil
 		}
-		return cached(c, "NodeLocal DNS", nodeLocalEdit)
+		return cached(c, "NodeLocal DNS", nodeLocalEdit, map[string]int{"success": 5, "denial": 1})
 	}},
 }
 
@@ -55,7 +57,7 @@ func corefileReads(f *Facts) (out []Finding) {
 	switch {
 	case err != nil:
 		return wrong(edit, "%v: CoreDNS keeps the Corefile that it had, and does not start with this one", err)
-	case c.For(zone, "53") == nil:
+	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
 		return wrong(edit, "no server block of the Corefile is for %s", zone)
 	case len(c.Unknown) > 0:
 		return warn("look at what they hold", "the Corefile imports %s, which was not looked at", strings.Join(c.Unknown, ", "))
@@ -63,23 +65,42 @@ func corefileReads(f *Facts) (out []Finding) {
 	return nil
 }
 
+// without are the images of CoreDNS that others publish, none of which has our plugin. A name proves nothing: it is a hint.
+var without = regexp.MustCompile(`^(docker\.io/)?coredns/coredns[:@]|^(registry\.k8s\.io|k8s\.gcr\.io)/(coredns/)?coredns[:@]|/eks/coredns[:@]|` +
+	`^mcr\.microsoft\.com/oss/(v2/)?kubernetes/coredns[:@]|rancher/(mirrored-coredns-coredns|hardened-coredns)[:@]`)
+
+const imageRemedy = "; an image with the plugin: deploy/coredns/README.md"
+
+// corednsImage goes by whether CoreDNS runs: it does not start with a directive that it does not know.
 func corednsImage(f *Facts) []Finding {
-	image := f.DNSFacts.Image
-	name, _, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
-	stock := strings.HasSuffix(strings.Split(image, ":")[0], "coredns/coredns") || strings.HasPrefix(image, "registry.k8s.io/") || strings.HasPrefix(image, "k8s.gcr.io/")
-	if image == "" || name != "coredns" || !stock {
+	d := f.DNSFacts.Deployment
+	if d == nil {
 		return nil
 	}
-	if uses(f.DNSFacts.Corefile) {
-		return wrong("kubectl -n kube-system set image deployment/coredns coredns=REGISTRY/coredns:VERSION", "the Corefile has the plugin %s, and the image %s does not: its pods do not start with it", plugin, image)
+	hint := ""
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if without.MatchString(c.Image + ":") {
+			hint = fmt.Sprintf("the image %s is, by its name, one without the plugin %s", c.Image, plugin)
+		}
 	}
-	return wrong("deploy/coredns/README.md", "CoreDNS runs the image %s, which does not have the plugin %s", image, plugin)
-}
-
-// uses tells whether the plugin stands anywhere in a Corefile.
-func uses(text string) bool {
-	c, err := corefile.Parse(text)
-	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
+	added := ""
+	if hint != "" {
+		added = "; " + hint
+	}
+	none := d.Status.AvailableReplicas == 0 && (d.Spec.Replicas == nil || *d.Spec.Replicas > 0)
+	for i := range f.DNSFacts.Pods {
+		p := &f.DNSFacts.Pods[i]
+		if why := Waiting(p); why != "" && (none || len(p.Status.ContainerStatuses) > 0) { // for one more to be scheduled is no concern of ours
+			return wrong("kubectl -n kube-system logs --previous "+p.Name+imageRemedy, "CoreDNS does not run: %s%s", why, added)
+		}
+	}
+	switch {
+	case none:
+		return wrong("kubectl -n kube-system describe deployment "+d.Name+imageRemedy, "no replica of CoreDNS is available%s", added)
+	case hint != "":
+		return warn("CoreDNS's log: \"Unknown directive 'multicluster'\" says that it is so"+imageRemedy, "%s", hint)
+	}
+	return nil
 }
 
 // serves tells whether a plugin's line is for our zone; none means the block's own.
@@ -87,15 +108,26 @@ func serves(l *corefile.Line, zones []string) bool {
 	return slices.ContainsFunc(zones, func(z string) bool { return corefile.Covers(corefile.Normal(z), zone) })
 }
 
-func stanza(f *Facts, c *corefile.Corefile) []Finding {
+// stanza concludes nothing from what is missing where a part of the Corefile was not looked at.
+func stanza(_ *Facts, c *corefile.Corefile) []Finding {
+	out := served(c)
+	if len(out) == 0 || len(c.Unknown) == 0 {
+		return out
+	}
+	return warn("look for the line multicluster, or a server block "+zone+":53, in what it imports", "%s; unless it stands in %s, which was not looked at", out[0].What, strings.Join(c.Unknown, ", "))
+}
+
+// served tells what is wrong with the line of our plugin in the block that is asked.
+func served(c *corefile.Corefile) []Finding {
 	b := c.For(zone, "53")
-	if b == nil {
+	if b == nil && len(c.Unknown) > 0 {
+		return wrong(edit, "no server block of the Corefile is for %s", zone)
+	}
+	if b == nil { // corefileReads' finding
 		return nil
 	}
-	for _, l := range b.All(plugin) {
-		if len(l.Args()) == 0 || serves(l, l.Args()) {
-			return nil
-		}
+	if b.Stanza(plugin, zone) != nil {
+		return nil
 	}
 	for i := range c.Blocks {
 		if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
@@ -133,7 +165,12 @@ func otherAnswers(_ *Facts, c *corefile.Corefile) (out []Finding) {
 	}
 	for _, l := range b.All("kubernetes") {
 		if slices.ContainsFunc(l.Args(), func(z string) bool { return corefile.Normal(z) == zone }) && l.Option(plugin) == nil {
-			out = append(out, wrong(edit+": take "+zone+" off the line kubernetes", "the kubernetes plugin is given %s, for which it makes up names of this cluster's own Services", zone)...)
+			makesUp := "the kubernetes plugin is given %s, for which it makes up names of this cluster's own Services"
+			if b.Stanza(plugin, zone) != nil {
+				out = append(out, warn(edit+": take "+zone+" off the line kubernetes", makesUp+"; it is not asked, as long as %s stands before it", zone, plugin)...)
+			} else {
+				out = append(out, wrong(edit+": take "+zone+" off the line kubernetes", makesUp, zone)...)
+			}
 		}
 		if l.Option(plugin) != nil && len(b.All(plugin)) > 0 {
 			out = append(out, warn(edit+": take the option off", "the kubernetes plugin has the option multicluster as well; ours stands before it, so it only costs watches")...)
@@ -141,12 +178,18 @@ func otherAnswers(_ *Facts, c *corefile.Corefile) (out []Finding) {
 	}
 	for _, name := range ahead {
 		for _, l := range b.All(name) {
-			if speaks(l) {
+			if speaks(l) || name == "template" && covers(l) {
 				out = append(out, warn(edit, "%q stands before %s and speaks of %s: see that it does not answer for it", strings.Join(l.Words, " "), plugin, zone)...)
 			}
 		}
 	}
 	return out
+}
+
+// covers tells whether a template, CLASS TYPE [ZONE...], is for our zone; none means the block's own.
+func covers(l *corefile.Line) bool {
+	args := l.Args()
+	return len(args) <= 2 || serves(l, args[2:])
 }
 
 // speaks tells whether a line, or what stands in its braces, holds a name at or below our zone.
@@ -170,9 +213,9 @@ func options(f *Facts, c *corefile.Corefile) (out []Finding) {
 		if l.Option("noendpoints") != nil && headless {
 			out = append(out, wrong(edit+": take noendpoints off", "the option noendpoints is set, and there are Headless imports, which have no names then")...)
 		}
-		if only := l.Option("namespaces"); only != nil {
+		if only := l.Values("namespaces"); len(only) > 0 {
 			for i := range f.Imported {
-				if ns := f.Imported[i].Namespace; !slices.Contains(only.Args(), ns) {
+				if ns := f.Imported[i].Namespace; !slices.Contains(only, ns) {
 					out = append(out, warn(edit+": add it to the option namespaces, if it is to be seen", "namespace %s has imports, and the option namespaces leaves it out", ns)...)
 					break
 				}
@@ -187,8 +230,8 @@ func options(f *Facts, c *corefile.Corefile) (out []Finding) {
 	return out
 }
 
-// cached tells whether cache keeps answers of our zone.
-func cached(c *corefile.Corefile, who, remedy string) []Finding {
+// cached tells whether cache keeps answers of our zone, for more seconds than it may.
+func cached(c *corefile.Corefile, who, remedy string, may map[string]int) []Finding {
 	b := c.For(zone, "53")
 	if b == nil {
 		return nil
@@ -203,7 +246,7 @@ func cached(c *corefile.Corefile, who, remedy string) []Finding {
 		}
 		var kept []string
 		for _, kind := range []string{"success", "denial"} {
-			if !disabled(l, kind) {
+			if !disabled(l, kind) && longest(l, kind) > may[kind] {
 				kept = append(kept, kind)
 			}
 		}
@@ -212,6 +255,22 @@ func cached(c *corefile.Corefile, who, remedy string) []Finding {
 		}
 	}
 	return nil
+}
+
+// longest is for how many seconds a cache keeps answers of one kind: cache [TTL], in it "success CAPACITY [TTL]"; else its defaults.
+func longest(l *corefile.Line, kind string) int {
+	ttl := map[string]int{"success": 3600, "denial": 1800}[kind]
+	if args := l.Args(); len(args) > 0 {
+		if n, err := strconv.Atoi(args[0]); err == nil {
+			ttl = n
+		}
+	}
+	if o := l.Option(kind); o != nil && len(o.Args()) > 1 {
+		if n, err := strconv.Atoi(o.Args()[1]); err == nil {
+			ttl = n
+		}
+	}
+	return ttl
 }
 
 // disabled tells whether a cache leaves answers of one kind alone for our zone; no zone means all.

@@ -73,7 +73,11 @@ func sound(t *testing.T) *doctor.Facts {
 	imp.Labels = map[string]string{"app.kubernetes.io/managed-by": "clusterset-controller.clusterset-dns.io"}
 	agent := &appsv1.Deployment{}
 	agent.Status.AvailableReplicas = 2
+	leads := lease("clusterset-hub-blue", 2*time.Second, 0)
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east", "--hub-namespace=blue"}}}
+	dns := &appsv1.Deployment{}
+	dns.Status.AvailableReplicas = 2
+	dns.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example:5000/coredns/coredns:v1"}}
 	set := hubv1alpha1.ClusterSet{}
 	set.Name = "blue"
 	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "exclusive", Pools: []string{"10.200.0.0/16"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
@@ -90,12 +94,13 @@ func sound(t *testing.T) *doctor.Facts {
 		Version: "v1.36.0", Kinds: kinds(), ID: "east", Set: "blue", UID: "uid-1", Now: now, Deployment: agent,
 		Credentials: &doctor.Credentials{Server: "https://hub.example:6443", Namespace: "blue", Account: "mcs-east", Expires: now.Add(23 * time.Hour)},
 		HubFacts: doctor.HubFacts{
-			Version: "v1.32.1", Now: now, Namespace: ns, Sets: []hubv1alpha1.ClusterSet{set},
+			Asked: "blue", Version: "v1.32.1", Now: now, Namespace: ns, Sets: []hubv1alpha1.ClusterSet{set},
 			Profiles: []inventoryv1alpha1.ClusterProfile{profile("east", "uid-1"), profile("west", "uid-2")},
 			Leases:   []coordinationv1.Lease{lease("east", 5*time.Second, 0), lease("west", 9*time.Second, time.Second)},
+			Leader:   &leads,
 			Kinds:    kinds(), Controller: agent,
 		},
-		DNSFacts:      doctor.DNSFacts{Image: "registry.example/coredns:v1", Corefile: string(example), NodeLocal: nodeLocal},
+		DNSFacts:      doctor.DNSFacts{Deployment: dns, Corefile: string(example), NodeLocal: nodeLocal},
 		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.200.0.0/25")},
 		Imported:      []mcsv1beta1.ServiceImport{imp},
@@ -115,14 +120,9 @@ func TestASoundMemberHasNoFindings(t *testing.T) {
 	}
 }
 
-// edit changes the Corefile, and fails where there is nothing to change.
-func edit(old, with string) func(*doctor.Facts) {
-	return func(f *doctor.Facts) {
-		if !strings.Contains(f.DNSFacts.Corefile, old) {
-			panic("no " + old)
-		}
-		f.DNSFacts.Corefile = strings.ReplaceAll(f.DNSFacts.Corefile, old, with)
-	}
+func waiting(reason, message string) corev1.Pod {
+	return corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}}
 }
 
 type planted struct {
@@ -186,8 +186,7 @@ var inMember = []planted{
 	{"no such image", "agent-deployment", bad, func(f *doctor.Facts) {
 		f.HubFacts.Leases = nil
 		f.Deployment.Status.AvailableReplicas = 0
-		f.Pods = []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
-			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}}}}}}}
+		f.Pods = []corev1.Pod{waiting("ImagePullBackOff", "not found")}
 	}, "ImagePullBackOff"},
 	{"agent of another id", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[1] = "--cluster-id=west" }, "--cluster-id=west"},
 	{"agent of another clusterset", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[2] = "--hub-namespace=red" }, "--hub-namespace=red"},
@@ -196,12 +195,16 @@ var inMember = []planted{
 	{"no credentials", "credentials", bad, func(f *doctor.Facts) { f.Credentials = nil }, "has no credentials"},
 	{"credentials are nonsense", "credentials", bad, func(f *doctor.Facts) { f.Credentials = &doctor.Credentials{Problem: "it is no JSON Web Token"} }, "no JSON Web Token"},
 	{"another member's token", "token-account", bad, func(f *doctor.Facts) { f.Credentials.Account = "mcs-west" }, "is of mcs-west"},
+	{"another namespace of the hub is asked for", "token-account", notice, func(f *doctor.Facts) { f.HubFacts.Asked = "red" }, "of namespace blue, and --hub-namespace is red"},
 	{"token ran out", "token-lifetime", bad, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(-3 * time.Hour) }, "ran out 3h ago"},
 	{"token for a year", "token-lifetime", notice, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(365 * 24 * time.Hour) }, "lives for another 365d"},
 	{"hub on loopback", "hub-address", notice, func(f *doctor.Facts) { f.Credentials.Server = "https://127.0.0.1:6443" }, "no pod reaches"},
 	{"hub without TLS", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Server = "http://hub.example:8080" }, "no https URL"},
 	{"hub not verified", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Insecure = true }, "not verified"},
-	{"hub not reached", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "connection refused" }, "connection refused"},
+	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "401 Unauthorized" }, "401 Unauthorized"},
+	{"hub not reached", "hub-reachable", notice, func(f *doctor.Facts) {
+		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+	}, "connection refused"},
 	{"pods in the service range", "ranges-here", bad, func(f *doctor.Facts) { f.PodRanges[0] = netip.MustParsePrefix("10.96.4.0/24") }, "overlap"},
 	{"a peer in our pod range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.1.9.9") }, "own pod range 10.1.0.0/16"},
 	{"a peer in our service range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.96.0.9") }, "own service range"},
@@ -218,6 +221,12 @@ var inHub = []planted{
 	{"a kind is missing", "hub-kinds", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Have = nil }, "no kind a.example, b.example"},
 	{"a policy is not bound", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Enforced = nil }, "p, q"},
 	{"the namespace lost its label", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.Namespace.Labels = nil }, "lacks the label"},
+	{"the hub controller has stopped", "hub-leader", notice, func(f *doctor.Facts) {
+		*f.HubFacts.Leader = lease("clusterset-hub-blue", 5*time.Minute, -time.Hour) // whatever its own clock says
+		for i := range f.HubFacts.Profiles {                                         // said once
+			f.HubFacts.Profiles[i].Status.Conditions = nil
+		}
+	}, "nobody has renewed its leader's Lease for 5m"},
 	{"no hub controller", "hub-controller", notice, func(f *doctor.Facts) {
 		f.HubFacts.Controller = nil
 		for i := range f.HubFacts.Profiles {
@@ -268,39 +277,15 @@ var inPools = []planted{
 	}, "the pod range 10.100.0.0/16 of cluster west meets the service range 10.96.0.0/12 of cluster east"},
 }
 
-var inDNS = []planted{
-	{"stock image with our Corefile", "coredns-image", bad, func(f *doctor.Facts) { f.DNSFacts.Image = "registry.k8s.io/coredns/coredns:v1.12.0" }, "do not start"},
-	{"stock image", "coredns-image", bad, func(f *doctor.Facts) {
-		f.DNSFacts.Image = "docker.io/coredns/coredns:1.12.0"
-		edit("    multicluster clusterset.local\n", "")(f)
-	}, "does not have the plugin"},
-	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
-	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
-	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
-	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
-	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
-	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "stands in another"},
-	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {
-		edit("    multicluster clusterset.local\n", "")(f)
-		edit("pods insecure", "pods insecure\n       multicluster clusterset.local")(f)
-	}, "kubernetes plugin's option"},
-	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"), "as well"},
-	{"the zone on the line kubernetes", "corefile-zone", bad, edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "makes up names"},
-	{"a name in hosts", "corefile-zone", notice, edit("    ready\n", "    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},
-	{"noendpoints", "corefile-options", bad, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
-	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
-	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
-	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"), "success and denial"},
-	{"cached NXDOMAIN", "corefile-cache", notice, edit("disable denial cluster.local clusterset.local", "disable denial cluster.local"), "keeps denial"},
-	{"stale answers", "corefile-cache", bad, edit("disable success cluster.local clusterset.local", "serve_stale"), "stale"},
-	{"no reload", "corefile-reload", notice, edit("    reload\n", ""), "no reload"},
-	{"CoreDNS lacks rights", "coredns-rights", bad, func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
-	{"NodeLocal sends it upstream", "nodelocal-forward", bad, func(f *doctor.Facts) {
-		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "other.local:53 {", 1)
-	}, "__PILLAR__UPSTREAM__SERVERS__"},
-	{"NodeLocal caches", "nodelocal-cache", notice, func(f *doctor.Facts) {
-		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "clusterset.local:53 {\n    cache 30", 1)
-	}, "NodeLocal DNS's cache"},
+// TestTheHubNeedNotBeReachedFromTheAdminsMachine: a fresh heartbeat shows that the agent reaches it.
+func TestTheHubNeedNotBeReachedFromTheAdminsMachine(t *testing.T) {
+	f := sound(t)
+	f.HubFacts.Refused, f.HubFacts.Unreachable = "no such host", true
+	for _, o := range doctor.Examine(f).Outcomes {
+		if len(o.Findings) > 0 {
+			t.Errorf("%+v", o)
+		}
+	}
 }
 
 // A check that is not made is said, and is no pass.

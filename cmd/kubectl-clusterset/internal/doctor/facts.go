@@ -19,12 +19,15 @@ type Topic string
 
 // The topics.
 const (
+	CRDs       Topic = "CustomResourceDefinitions"
+	Policies   Topic = "ValidatingAdmissionPolicies"
 	Membership Topic = "this cluster's membership"
 	Agent      Topic = "the agent"
 	AgentAuth  Topic = "the agent's rights"
 	Secret     Topic = "the credentials for the hub"
 	Hub        Topic = "the hub"
 	HubAdmin   Topic = "the hub, as its admin"
+	HubLeader  Topic = "the leader of clusterset-controller hub"
 	DNS        Topic = "CoreDNS"
 	DNSAuth    Topic = "CoreDNS's rights"
 	NodeLocal  Topic = "NodeLocal DNS"
@@ -77,13 +80,16 @@ type Credentials struct {
 // HubFacts are read with the agent's credentials, or with the admin's.
 type HubFacts struct {
 	Refused     string   // what the hub said to the agent's credentials, "" if it took them
+	Unreachable bool     // it said nothing: no connection came about, from where doctor runs
 	MemberLacks []string // rights that deploy/hub grants and the agent's credentials do not have
+	Asked       string   // the namespace that was asked for, "" where none was
 	Version     string
 	Now         time.Time // by its clock
 	Namespace   *corev1.Namespace
 	Sets        []hubv1alpha1.ClusterSet
-	Profiles    []inventoryv1alpha1.ClusterProfile
+	Profiles    []inventoryv1alpha1.ClusterProfile // of ours, no other cluster manager's
 	Leases      []coordinationv1.Lease
+	Leader      *coordinationv1.Lease // that the hub's controller elects its leader by; empty where there is none
 	// With the admin's credentials only.
 	Kinds      Kinds
 	Controller *appsv1.Deployment // nil where there is none
@@ -91,8 +97,9 @@ type HubFacts struct {
 
 // DNSFacts are of kube-system.
 type DNSFacts struct {
-	Image     string
-	Corefile  string
-	Lacks     []string // rights that deploy/coredns grants and CoreDNS does not have
-	NodeLocal string   // the Corefile of NodeLocal DNS, "" where there is none
+	Deployment *appsv1.Deployment // CoreDNS's; nil where there is none
+	Pods       []corev1.Pod       // its
+	Corefile   string
+	Lacks      []string // rights that deploy/coredns grants and CoreDNS does not have
+	NodeLocal  string   // the Corefile of NodeLocal DNS, "" where there is none
 }

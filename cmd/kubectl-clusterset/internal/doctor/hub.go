@@ -26,20 +26,29 @@ var credentialChecks = []Check{
 		if c := f.Credentials; c != nil && c.Problem == "" && f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID {
 			return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account, clusterset.AccountPrefix, f.ID)
 		}
+		if c, asked := f.Credentials, f.HubFacts.Asked; c != nil && c.Problem == "" && asked != "" && asked != c.Namespace {
+			return warn("leave --hub-namespace off, or: "+renew, "the token for the hub is of namespace %s, and --hub-namespace is %s", c.Namespace, asked)
+		}
 		return nil
 	}},
 	{"token-lifetime", []Topic{Secret}, tokenLifetime},
 	{"hub-address", []Topic{Secret}, hubAddress},
-	{"hub-reachable", []Topic{Secret}, func(f *Facts) []Finding {
-		if f.HubFacts.Refused == "" {
-			return nil
-		}
-		return wrong("if the hub's address is another from here than from the pods, look at the agent's log; else mend the way there, or: "+renew+" --hub-server URL",
-			"with the agent's credentials the hub %s says, from here: %s", f.Credentials.Server, f.HubFacts.Refused)
-	}},
+	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{Hub}, func(f *Facts) []Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks, "kubectl clusterset join with the hub admin's credentials, or deploy/hub/README.md, step 3")
 	}},
+}
+
+// hubReachable: the agent's address of the hub need not lead there from the admin's machine; what the hub answers is the same for both.
+func hubReachable(f *Facts) []Finding {
+	switch {
+	case f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh():
+		return nil
+	case f.HubFacts.Unreachable:
+		return warn("if the hub has another address for this machine than for the pods: look at the agent's log, or name the hub with --hub-context; else mend the way there, or: "+renew+" --hub-server URL",
+			"from here, the hub is not reached at the agent's address of it, %s: %s", f.Credentials.Server, f.HubFacts.Refused)
+	}
+	return wrong(renew+"; if the hub has another address: "+renew+" --hub-server URL", "with the agent's credentials the hub %s says, from here: %s", f.Credentials.Server, f.HubFacts.Refused)
 }
 
 func tokenLifetime(f *Facts) []Finding {
@@ -89,6 +98,7 @@ var hubChecks = []Check{
 	{"hub-clusterset", []Topic{Hub}, hubClusterSet},
 	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding { return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init") }},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
+	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
@@ -116,6 +126,33 @@ func hubPolicies(f *Facts) []Finding {
 	return out
 }
 
+// leaderless tells whether the hub's controller does not run, and for how long, as far as that was read.
+func (f *Facts) leaderless() (time.Duration, bool) {
+	if f.HubFacts.Leader == nil || len(f.HubFacts.Sets) != 1 {
+		return 0, false
+	}
+	return clock.Leaderless(f.HubFacts.Leader, f.HubFacts.Sets[0].CreationTimestamp.Time, f.HubFacts.Now)
+}
+
+func hubLeader(f *Facts) []Finding {
+	idle, stopped := f.leaderless()
+	if !stopped {
+		return nil
+	}
+	remedy := "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub"
+	if _, unread := f.Unread[HubAdmin]; !unread {
+		switch d := f.HubFacts.Controller; {
+		case d == nil:
+			remedy = "kubectl clusterset init"
+		case d.Spec.Replicas != nil && *d.Spec.Replicas == 0:
+			remedy = "on the hub: kubectl -n clusterset-system scale deployment " + d.Name + " --replicas=2"
+		default:
+			remedy = "on the hub: kubectl -n clusterset-system describe deployment " + d.Name + "; kubectl -n clusterset-system logs deployment/" + d.Name
+		}
+	}
+	return warn(remedy, "clusterset-controller hub does not run: nobody has renewed its leader's Lease for %s; who leaves or is evicted is not cleaned up, nobody gets a block, and conditions of ClusterProfiles stand still", table.Age(idle))
+}
+
 // hubController goes by what it does: the conditions of the ClusterProfiles.
 func hubController(f *Facts) []Finding {
 	quiet := len(f.HubFacts.Profiles) > 0
@@ -123,10 +160,10 @@ func hubController(f *Facts) []Finding {
 		p := &f.HubFacts.Profiles[i]
 		quiet = quiet && len(p.Status.Conditions) == 0 && f.HubFacts.Now.Sub(p.CreationTimestamp.Time) > time.Minute
 	}
-	if !quiet {
+	if _, stopped := f.leaderless(); !quiet || stopped {
 		return nil
 	}
-	what := "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, so that nothing cleans up after members that leave"
+	what := "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, or waits, so that nothing cleans up after members that leave"
 	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
 		return warn("kubectl clusterset init", "%s; its Deployment in clusterset-system is not there", what)
 	}
@@ -149,7 +186,7 @@ func claim(f *Facts) []Finding {
 		case p.Annotations[clusterset.AnnotationLeft] != "":
 			return wrong("wait until it is gone, then kubectl clusterset join", "ClusterProfile %s on the hub is of a cluster that has left", f.ID)
 		case holder != "" && holder != f.UID:
-			return wrong("kubectl clusterset join --cluster-id ID, with an id of its own", "cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or credentials were copied", f.ID, holder, f.UID)
+			return wrong("kubectl clusterset leave --force, then join --cluster-id ID, with an id of its own", "cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or credentials were copied", f.ID, holder, f.UID)
 		}
 		return nil
 	}

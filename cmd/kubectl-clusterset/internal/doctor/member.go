@@ -17,8 +17,8 @@ const Oldest = "1.32"
 
 var memberChecks = []Check{
 	{"kubernetes-version", nil, func(f *Facts) []Finding { return tooOld("this cluster", f.Version) }},
-	{"kinds", nil, func(f *Facts) []Finding { return kinds(&f.Kinds, "this cluster", "kubectl clusterset join") }},
-	{"policies", nil, func(f *Facts) []Finding { return policies(&f.Kinds, "this cluster", "kubectl clusterset join") }},
+	{"kinds", []Topic{CRDs}, func(f *Facts) []Finding { return kinds(&f.Kinds, "this cluster", "kubectl clusterset join") }},
+	{"policies", []Topic{Policies}, func(f *Facts) []Finding { return policies(&f.Kinds, "this cluster", "kubectl clusterset join") }},
 	{"cluster-id", []Topic{Membership}, clusterID},
 	{"membership", []Topic{Membership}, membership},
 	{"agent-deployment", []Topic{Agent}, agentDeployment},

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -98,9 +97,8 @@ func blocks(f *Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) (out []Fin
 func rangesMembers(f *Facts) []Finding {
 	told := map[string]grants.Told{}
 	for i := range f.HubFacts.Profiles {
-		if p := &f.HubFacts.Profiles[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
-			told[p.Name] = grants.Read(p.Status.Properties)
-		}
+		p := &f.HubFacts.Profiles[i]
+		told[p.Name] = grants.Read(p.Status.Properties)
 	}
 	var met []string
 	for a := range told {

@@ -38,10 +38,29 @@ type Facts struct {
 	Slices         []discoveryv1.EndpointSlice       // those of the import
 	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
 	Alike          []types.NamespacedName            // imports that may have been meant
-	Corefile       string                            // of this cluster's CoreDNS, as far as it may be read
+	Corefile       string                            // of this cluster's CoreDNS
+	CorefileUnread string                            // why it is not known, "" if it is
+	Unread         []Part                            // what the user may not read; nothing is concluded from its absence
 	Ranges         []ipam.Range                      // of this cluster's ServiceCIDRs; none where they cannot be read
 	Sources        []coordinationv1.Lease            // what this cluster has seen of the others' lives
 }
+
+// Part is one kind of what is read in a cluster, as it is told.
+type Part string
+
+// The parts that a user of the cluster may not be allowed to read (deploy/member/users.yaml).
+const (
+	Membership Part = "ClusterProperties"
+	Namespace  Part = "the Namespace"
+	Services   Part = "the Service"
+	Exports    Part = "the ServiceExport"
+	Endpoints  Part = "EndpointSlices"
+	Records    Part = "ServiceExportRecords"
+	Lives      Part = "Leases"
+	Others     Part = "other ServiceImports"
+)
+
+func (f *Facts) unread(p Part) bool { return slices.Contains(f.Unread, p) }
 
 // Report is the explanation.
 type Report struct {
@@ -49,9 +68,11 @@ type Report struct {
 	Cluster    string     `json:"cluster,omitempty"`
 	ClusterSet string     `json:"clusterSet,omitempty"`
 	Outcome    Outcome    `json:"outcome"`
+	Unsure     []string   `json:"asFarAsKnown,omitempty"` // what may make the outcome another one, and was not looked at
 	Type       string     `json:"type,omitempty"`
 	Answers    []Answer   `json:"answers,omitempty"`
 	Hosts      []string   `json:"hosts,omitempty"`
+	NotRead    []Part     `json:"notRead,omitempty"`
 	Exporters  []Exporter `json:"exporters,omitempty"`
 	Properties []Property `json:"properties,omitempty"`
 	VIPs       []VIP      `json:"vips,omitempty"`
@@ -67,6 +88,7 @@ const (
 	Success   Outcome = "Success"
 	NoData    Outcome = "NoData"
 	NameError Outcome = "NameError"
+	Unknown   Outcome = "Unknown" // what decides it was not read
 )
 
 // Answer is one question below the name that is answered, and with what.
@@ -175,24 +197,33 @@ func distance(a, b string) int {
 
 // Explain makes the report.
 func Explain(f *Facts) Report {
-	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError}
+	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError, NotRead: f.Unread}
 	exports, refused := f.exports()
-	t := topology(f.Corefile)
+	d := f.dns()
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
-		r.answer(f, t)
 		r.VIPs = f.vips()
+		r.Unsure = d.unsure
+		switch {
+		case d.denied != nil:
+		case f.unread(Endpoints) && f.Import.Spec.Type == mcsv1beta1.Headless:
+			r.Outcome = Unknown
+		default:
+			r.answer(f, d.topology)
+		}
 	}
 	if len(exports) > 0 {
 		slices.SortFunc(exports, precedes)
 		merged, _ := conflict.Merge(exports)
-		r.exporters(f, exports)
-		r.Properties = properties(exports, &merged)
+		r.exporters(f, exports, &merged)
+		r.Properties = properties(exports, &merged, f.families(&merged))
 		r.Withheld = withheld(f, exports, &merged)
-		r.near(f, t)
+		if d.denied == nil {
+			r.near(f, d.topology)
+		}
 	}
 	r.Withheld = append(r.Withheld, refused...)
-	r.Problems = problems(f, exports, r.Outcome)
+	r.Problems = problems(f, exports, refused, d.denied, r.Outcome)
 	return r
 }
 
@@ -239,7 +270,7 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 }
 
 // exporters counts every exporter's endpoints as they were imported.
-func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
+func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Merged) {
 	for i := range exports {
 		e := &exports[i]
 		x := Exporter{
@@ -250,21 +281,27 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export) {
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
+		byType := map[discoveryv1.AddressType]struct{ ready, notReady int }{}
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			if _, silent := s.Labels[corev1.IsHeadlessService]; silent && e.Type == mcsv1beta1.ClusterSetIP {
+			if _, silent := s.Labels[corev1.IsHeadlessService]; silent && m.Type == mcsv1beta1.ClusterSetIP {
 				x.Silent = true
 			}
+			n := byType[s.AddressType]
 			for k := range s.Endpoints {
 				if isReady(&s.Endpoints[k]) {
-					x.Ready++
+					n.ready++
 				} else {
-					x.NotReady++
+					n.notReady++
 				}
 			}
+			byType[s.AddressType] = n
+		}
+		for _, n := range byType { // a pod of both families is in a slice of each
+			x.Ready, x.NotReady = max(x.Ready, n.ready), max(x.NotReady, n.notReady)
 		}
 		r.Exporters = append(r.Exporters, x)
 	}
@@ -280,6 +317,14 @@ func (r *Report) chosen(p hubv1alpha1.Preference) {
 			}
 		}
 	}
+}
+
+// families are in effect here: the import's, which a cluster may narrow to its own, or what the exports have in common.
+func (f *Facts) families(m *conflict.Merged) []corev1.IPFamily {
+	if f.Import != nil && len(f.Import.Spec.IPFamilies) > 0 {
+		return f.Import.Spec.IPFamilies
+	}
+	return m.Families
 }
 
 // says is the message of a condition of a cluster's record where it has this status, else "".

@@ -55,7 +55,7 @@ func member() *explain.Facts {
 	imp := &mcsv1beta1.ServiceImport{}
 	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
 	return &explain.Facts{
-		Name: web, Cluster: "west", Set: "blue", NamespaceThere: true, Import: imp,
+		Name: web, Cluster: "west", Set: "blue", NamespaceThere: true, Import: imp, Corefile: ".:53 {\n multicluster\n}\n",
 		Records: []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
 		Slices:  []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
 	}
@@ -234,6 +234,49 @@ func TestTheCauseIsNamed(t *testing.T) {
 				t.Errorf("no %q in:\n%s", c.want, got)
 			}
 		})
+	}
+}
+
+// TestAnExportThatCannotBeReadIsNoReasonToDelete: its ServiceImport is live, and another version may have written the record.
+func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
+	for name, change := range map[string]func(*explain.Facts){"with an import": func(*explain.Facts) {}, "without": gone} {
+		f := member()
+		change(f)
+		for i := range f.Records {
+			f.Records[i].Spec.Type = "Newer"
+		}
+		r := explain.Explain(f)
+		if got := text(&r); strings.Contains(got, "delete serviceimport") || strings.Contains(got, "no cluster exports it") {
+			t.Errorf("%s:\n%s", name, got)
+		}
+		for i, cluster := range []string{"west", "east"} {
+			if len(r.Problems) != 2 || !strings.Contains(r.Problems[i].What, "the export of cluster "+cluster+" cannot be read here: ") || !strings.Contains(r.Problems[i].Remedy, "same version") {
+				t.Errorf("%s: %+v", name, r.Problems)
+			}
+		}
+	}
+}
+
+// TestNothingIsConcludedFromWhatWasNotRead, and that it was not is said in one line.
+func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
+	all := []explain.Part{explain.Membership, explain.Namespace, explain.Services, explain.Exports, explain.Endpoints, explain.Records, explain.Lives, explain.Others}
+	for name, change := range map[string]func(*explain.Facts){"a VIP": func(*explain.Facts) {}, "headless": headless, "no import": gone} {
+		f := member()
+		change(f)
+		f.Cluster, f.Set, f.NamespaceThere, f.Records, f.Slices, f.Unread = "", "", false, nil, nil, all
+		r := explain.Explain(f)
+		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown, "no import": explain.NameError}[name]
+		if r.Outcome != want || len(r.Problems)+len(r.Withheld) > 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if got := text(&r); strings.Count(got, "not read: ClusterProperties, the Namespace, ") != 1 {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+	f := member()
+	f.Slices, f.Unread = nil, []explain.Part{explain.Endpoints}
+	if r := explain.Explain(f); len(r.Withheld) > 0 {
+		t.Errorf("%+v", r.Withheld)
 	}
 }
 

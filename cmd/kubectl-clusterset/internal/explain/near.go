@@ -8,37 +8,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
-
-// topology is whose endpoints stand first in a Headless name's answers, by the option prefer of this cluster's Corefile (T2).
-func topology(text string) (t catalog.Topology) {
-	c, err := corefile.Parse(text)
-	if err != nil {
-		return t // doctor's finding
-	}
-	b := c.For(Zone, "53")
-	if b == nil {
-		return t
-	}
-	for _, stanza := range b.All("multicluster") {
-		for _, option := range stanza.Body {
-			args := option.Args()
-			if option.Name() != "prefer" || len(args) < 2 {
-				continue
-			}
-			name, only := strings.ToLower(args[1]), len(args) > 2 && args[2] == "subset"
-			switch args[0] {
-			case "local":
-				t.Cluster, t.ClusterOnly = name, only
-			case "zone":
-				t.Zone, t.ZoneOnly = name, only
-			}
-		}
-	}
-	return t
-}
 
 // options are a topology's, as the Corefile has them.
 func options(t catalog.Topology) string {

@@ -21,11 +21,21 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		fmt.Fprintf(out, "   (in cluster %s)", r.Cluster)
 	}
 	fmt.Fprintln(out)
-	if len(r.Problems) > 0 {
+	if len(r.Problems)+len(r.Unsure)+len(r.NotRead) > 0 {
 		fmt.Fprintln(out)
 	}
 	for _, p := range r.Problems {
 		table.Note(out, "!", p.What, p.Remedy)
+	}
+	for _, u := range r.Unsure {
+		table.Note(out, "?", "as far as known: "+u, "")
+	}
+	if len(r.NotRead) > 0 {
+		var parts []string
+		for _, p := range r.NotRead {
+			parts = append(parts, string(p))
+		}
+		table.Note(out, "?", "not read: "+strings.Join(parts, ", ")+", since you may not", "")
 	}
 	var answers, hosts, vips, exporters, properties, withheld [][]string
 	for _, v := range r.VIPs {
@@ -44,7 +54,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for i := range r.Exporters {
 		e := &r.Exporters[i]
 		exporters = append(exporters, []string{e.Cluster, table.Age(now.Sub(e.Since)), e.Type, strings.Join(e.Ports, ", "),
-			strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e)})
+			strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e, r.Type)})
 	}
 	for _, p := range r.Properties {
 		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
@@ -85,13 +95,15 @@ func headline(r *Report) string {
 			data = append(data[:4], fmt.Sprintf("… %d in all", len(data)))
 		}
 		return r.Type + "   " + strings.Join(data, " ")
+	case Unknown:
+		return r.Type + "   whether it has addresses was not read"
 	case NoData:
 		return r.Type + "   exists, with no address (NODATA)"
 	}
 	return "does not exist (NXDOMAIN)"
 }
 
-func note(e *Exporter) string {
+func note(e *Exporter, merged string) string {
 	var out []string
 	if e.Here {
 		out = append(out, "this cluster")
@@ -108,7 +120,7 @@ func note(e *Exporter) string {
 	switch {
 	case e.Silent:
 		out = append(out, "no traffic by the VIP: the preference is for the own cluster's")
-	case e.Preferred != "" && e.Type == string(mcsv1beta1.Headless):
+	case e.Preferred != "" && merged == string(mcsv1beta1.Headless):
 		out = append(out, "answered first here ("+e.Preferred+")")
 	case e.Preferred != "":
 		out = append(out, "preferred: the VIP's traffic goes here ("+e.Preferred+")")

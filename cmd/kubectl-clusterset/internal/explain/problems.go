@@ -11,30 +11,35 @@ import (
 )
 
 // problems looks for what keeps the name from doing what a user expects, the first cause first.
-func problems(f *Facts, exports []clusterset.Export, outcome Outcome) (out []Problem) {
+func problems(f *Facts, exports []clusterset.Export, refused []Withheld, denied []Problem, outcome Outcome) (out []Problem) {
 	add := func(remedy, what string, args ...any) { out = append(out, Problem{fmt.Sprintf(what, args...), remedy}) }
 	ns, name := f.Name.Namespace, f.Name.Name
+	exported := len(exports)+len(refused) > 0
 	switch {
-	case f.Set == "":
+	case f.Set == "" && !f.unread(Membership):
 		add("kubectl clusterset join", "this cluster is a member of no clusterset")
-	case !f.NamespaceThere && len(exports) > 0:
+	case !f.NamespaceThere && !f.unread(Namespace) && exported:
 		add("kubectl create namespace "+ns, "this cluster has no namespace %s: what others export from theirs is imported only where the namespace exists (SPEC I1)", ns)
 	case f.Import == nil && len(exports) > 0:
 		add("kubectl -n clusterset-system logs deployment/clusterset-controller; kubectl clusterset doctor", "%s, and there is no ServiceImport here: the agent of this cluster has not made it", exporting(exports))
-	case f.Import == nil:
+	case f.Import == nil && !exported && !f.unread(Records):
 		f.notExported(add)
 	}
+	for _, x := range refused {
+		add("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset", "the export of cluster %s cannot be read here: %s", x.Cluster, x.Why)
+	}
+	out = append(out, denied...)
 	if f.Import != nil {
 		for _, c := range f.Import.Status.Conditions {
 			if c.Type == string(mcsv1beta1.ServiceImportConditionReady) && c.Status != metav1.ConditionTrue {
 				add("see the message; it is tried again until it is so", "the ServiceImport is not Ready (%s): %s", c.Reason, c.Message)
 			}
 		}
-		if len(exports) == 0 && f.Set != "" {
+		if !exported && f.Set != "" && !f.unread(Records) {
 			add("kubectl -n clusterset-system logs deployment/clusterset-controller; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
 				"no cluster exports it, and yet there is a ServiceImport")
 		}
-		if outcome == NameError && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
+		if outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
 			add("look at the pods in the clusters that export it", "it is Headless and no endpoint is ready: its name does not exist then (DNS rule N6)")
 		}
 	}
@@ -58,7 +63,7 @@ func (f *Facts) notExported(add func(remedy, what string, args ...any)) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	switch {
 	case f.Export != nil: // ownExport says why
-	case f.Service != nil:
+	case f.Service != nil && !f.unread(Exports):
 		add(fmt.Sprintf("kubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {namespace: %s, name: %s}}'", ns, name),
 			"no cluster exports it; this one has a Service %s/%s without a ServiceExport", ns, name)
 	default:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
@@ -45,7 +46,7 @@ var rows = []row{
 }
 
 // properties are those that have a value, or of which a cluster says something else. exports are in order of precedence.
-func properties(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
+func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []corev1.IPFamily) (out []Property) {
 	oldest := &exports[0]
 	for _, r := range rows {
 		p := Property{Name: r.name, Value: r.of(oldest), From: oldest.Cluster}
@@ -72,7 +73,7 @@ func properties(exports []clusterset.Export, m *conflict.Merged) (out []Property
 		}
 		out = append(out, p)
 	}
-	families := Property{Name: "ipFamilies", Value: familiesText(m.Families), From: oldest.Cluster}
+	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: oldest.Cluster}
 	for i := range exports {
 		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
 	}
@@ -115,37 +116,11 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 				out = append(out, Withheld{e.Cluster, "port " + portText(p), "the name is another port's in an older export: give it another name there (SPEC C4)"})
 			}
 		}
-		if !slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) }) {
+		if m.Type != mcsv1beta1.Headless && !slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) }) {
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
 				"the clusters have only " + familiesText(m.Families) + " in common (SPEC C7)"})
 		}
-		seen, notReady, unreached := 0, 0, 0
-		withheld := f.unreached(e.Cluster)
-		for j := range f.Slices {
-			s := &f.Slices[j]
-			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
-				continue
-			}
-			seen++
-			for k := range s.Endpoints {
-				switch x := &s.Endpoints[k]; {
-				case isReady(x):
-				case slices.Contains(withheld, votes.All) || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0]):
-					unreached++
-				default:
-					notReady++
-				}
-			}
-		}
-		if unreached > 0 {
-			out = append(out, Withheld{e.Cluster, table.Count(unreached, "endpoint"), f.says(e.Cluster, hubv1alpha1.ConditionReached, "False")})
-		}
-		switch {
-		case notReady > 0:
-			out = append(out, Withheld{e.Cluster, fmt.Sprintf("%d endpoints", notReady), "they are not ready in their cluster"})
-		case seen == 0 && f.Import != nil:
-			out = append(out, Withheld{e.Cluster, "all endpoints", "none has arrived: the Service there has none, or its agent cannot publish them (kubectl clusterset status)"})
-		}
+		out = append(out, f.endpointsOf(e.Cluster)...)
 	}
 	for i := range f.Slices {
 		if c := f.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
@@ -153,4 +128,50 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 		}
 	}
 	return out
+}
+
+// endpointsOf a cluster that are not served, and why. A pod of both families is in a slice of each, and counts once.
+func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
+	withheld, dead := f.unreached(cluster), f.dead(cluster)
+	notReady, unreached := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{}
+	seen := false
+	for i := range f.Slices {
+		s := &f.Slices[i]
+		if s.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
+			continue
+		}
+		seen = true
+		for k := range s.Endpoints {
+			switch x := &s.Endpoints[k]; {
+			case isReady(x):
+			case dead == "" && (slices.Contains(withheld, votes.All) || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0])):
+				unreached[s.AddressType]++
+			default:
+				notReady[s.AddressType]++
+			}
+		}
+	}
+	if n := most(unreached); n > 0 {
+		out = append(out, Withheld{cluster, table.Count(n, "endpoint"), f.says(cluster, hubv1alpha1.ConditionReached, "False")})
+	}
+	n := most(notReady)
+	switch {
+	case n > 0 && dead != "":
+		out = append(out, Withheld{cluster, fmt.Sprintf("%d endpoints", n), "its cluster counts as dead: " + dead})
+	case n > 0:
+		out = append(out, Withheld{cluster, fmt.Sprintf("%d endpoints", n), "they are not ready in their cluster"})
+	case seen || f.Import == nil || f.unread(Endpoints):
+	case dead != "":
+		out = append(out, Withheld{cluster, "all endpoints", "its cluster counts as dead: " + dead})
+	default:
+		out = append(out, Withheld{cluster, "all endpoints", "none has arrived: the Service there has none, or its agent cannot publish them (kubectl clusterset status)"})
+	}
+	return out
+}
+
+func most(of map[discoveryv1.AddressType]int) (n int) {
+	for _, v := range of {
+		n = max(n, v)
+	}
+	return n
 }

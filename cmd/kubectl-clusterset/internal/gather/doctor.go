@@ -2,10 +2,10 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,11 +34,13 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 		return nil, err
 	}
 	f := &doctor.Facts{Unread: map[doctor.Topic]string{}, Version: server.Version, Now: server.Now}
-	if f.Kinds, err = kinds(ctx, s.Member, manifest.Member); err != nil {
+	if f.Kinds, err = brought(manifest.Member); err != nil {
 		return nil, err
 	}
 	g := &gatherer{Facts: f, Source: s}
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
+		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
+		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // of 1.30: an older cluster has none
 		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentAuth: g.agentRights,
 		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
@@ -84,7 +86,7 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	g.Pods = pods.Items
-	g.Says = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-10*time.Minute))
+	g.Says = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
 	return nil
 }
 
@@ -139,27 +141,40 @@ func appendPrefixes(to []netip.Prefix, texts []string) []netip.Prefix {
 	return to
 }
 
-// kinds compares the CRDs and policies of folders with what is there.
-func kinds(ctx context.Context, c *cluster.Cluster, folders ...string) (k doctor.Kinds, err error) {
-	k.Want, k.Have = map[string][]string{}, map[string][]string{}
-	for _, folder := range folders {
-		objects, err := manifest.Render(folder, manifest.Values{Namespace: "any"})
-		if err != nil {
-			return k, err
-		}
-		for _, o := range objects {
-			switch o.GetKind() {
-			case "CustomResourceDefinition":
-				k.Want[o.GetName()] = manifest.Served(o)
-			case "ValidatingAdmissionPolicy":
-				k.Policies = append(k.Policies, o.GetName())
-			}
+// kinds compares the CRDs and policies of a folder with what is there.
+func kinds(ctx context.Context, c *cluster.Cluster, folder string) (doctor.Kinds, error) {
+	k, err := brought(folder)
+	if err == nil {
+		err = errors.Join(served(ctx, c, &k), enforced(ctx, c, &k))
+	}
+	return k, err
+}
+
+// brought are the CRDs and policies of a folder.
+func brought(folder string) (k doctor.Kinds, err error) {
+	k.Want = map[string][]string{}
+	objects, err := manifest.Render(folder, manifest.Values{Namespace: "any"})
+	if err != nil {
+		return k, err
+	}
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "CustomResourceDefinition":
+			k.Want[o.GetName()] = manifest.Served(o)
+		case "ValidatingAdmissionPolicy":
+			k.Policies = append(k.Policies, o.GetName())
 		}
 	}
+	return k, nil
+}
+
+// served are the CRDs that are established, and their versions.
+func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := c.List(ctx, &crds); err != nil {
-		return k, fmt.Errorf("%s: %w", c.Name, err)
+		return fmt.Errorf("%s: %w", c.Name, err)
 	}
+	k.Have = map[string][]string{}
 	for i := range crds.Items {
 		crd := &crds.Items[i]
 		if !slices.ContainsFunc(crd.Status.Conditions, func(s apiextensionsv1.CustomResourceDefinitionCondition) bool {
@@ -173,28 +188,27 @@ func kinds(ctx context.Context, c *cluster.Cluster, folders ...string) (k doctor
 			}
 		}
 	}
-	k.Enforced, err = enforced(ctx, c)
-	return k, err
+	return nil
 }
 
 // enforced are the policies that are there and that a binding has deny.
-func enforced(ctx context.Context, c *cluster.Cluster) (out []string, err error) {
+func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var all admissionregistrationv1.ValidatingAdmissionPolicyList
 	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
 	for _, l := range []client.ObjectList{&all, &bindings} {
 		if err := c.List(ctx, l); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	for i := range all.Items {
 		for j := range bindings.Items {
 			if b := &bindings.Items[j].Spec; b.PolicyName == all.Items[i].Name && slices.Contains(b.ValidationActions, admissionregistrationv1.Deny) {
-				out = append(out, b.PolicyName)
+				k.Enforced = append(k.Enforced, b.PolicyName)
 				break
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // granted are the rights that the Roles and ClusterRoles of a folder give to an account by their bindings.

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,13 +22,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Explain reads what concerns one name in one cluster.
+// Explain reads what concerns one name in one cluster. Users may not read everything (deploy/member/users.yaml): what they may not is told
+// in Unread, but for the ServiceImport, without which there is nothing to explain.
 func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName) (*explain.Facts, error) {
 	f := &explain.Facts{Name: name}
-	id, set, err := properties(ctx, c)
-	if err != nil {
-		return nil, err
+	var errs []error
+	unless := func(part explain.Part, err error) {
+		if apierrors.IsForbidden(err) {
+			f.Unread = append(f.Unread, part)
+			return
+		}
+		errs = append(errs, ignoreNoMatch(err))
 	}
+	id, set, err := properties(ctx, c)
+	unless(explain.Membership, err)
 	if id != nil {
 		f.Cluster = id.Spec.Value
 	}
@@ -36,48 +44,63 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
 	f.NamespaceThere = ns != nil && ns.DeletionTimestamp == nil
-	errs := []error{err}
+	unless(explain.Namespace, err)
 	f.Service, err = kube.Get[*corev1.Service](ctx, c, name)
-	errs = append(errs, err)
+	unless(explain.Services, err)
 	f.Export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
-	errs = append(errs, ignoreNoMatch(err))
+	unless(explain.Exports, err)
 	f.Import, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, c, name)
 	errs = append(errs, ignoreNoMatch(err))
 
 	var slices discoveryv1.EndpointSliceList
-	errs = append(errs, c.List(ctx, &slices, client.InNamespace(name.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
+	unless(explain.Endpoints, c.List(ctx, &slices, client.InNamespace(name.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
 	f.Slices = slices.Items
 
-	if f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless {
-		g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-		if g.dns(ctx) == nil { // who may not read it is told nothing of preference
-			f.Corefile = g.DNSFacts.Corefile
-		}
+	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
+	d, err := g.deployment(ctx)
+	if err == nil {
+		err = g.coreCorefile(ctx, d)
 	}
-	var records hubv1alpha1.ServiceExportRecordList
-	errs = append(errs, ignoreNoMatch(c.List(ctx, &records, client.InNamespace(kube.SystemNamespace))))
-	for i := range records.Items {
-		if s := &records.Items[i].Spec; s.ServiceNamespace == name.Namespace && s.ServiceName == name.Name {
-			f.Records = append(f.Records, records.Items[i])
-		}
+	if err != nil {
+		f.CorefileUnread = err.Error()
 	}
+	f.Corefile = g.DNSFacts.Corefile
 	var leases coordinationv1.LeaseList
-	errs = append(errs, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}))
+	unless(explain.Lives, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}))
 	f.Sources = leases.Items
+	unless(explain.Records, recordsOf(ctx, c, f))
 	if f.Import == nil {
-		var imports mcsv1beta1.ServiceImportList
-		errs = append(errs, ignoreNoMatch(c.List(ctx, &imports)))
-		for i := range imports.Items {
-			if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Alike(name, other) {
-				f.Alike = append(f.Alike, other)
-			}
-		}
+		unless(explain.Others, alike(ctx, c, f))
 	}
 	f.Ranges, err = serviceRanges(ctx, c)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return f, nil
+}
+
+// recordsOf reads what each cluster exports under the name.
+func recordsOf(ctx context.Context, c *cluster.Cluster, f *explain.Facts) error {
+	var records hubv1alpha1.ServiceExportRecordList
+	err := c.List(ctx, &records, client.InNamespace(kube.SystemNamespace))
+	for i := range records.Items {
+		if s := &records.Items[i].Spec; s.ServiceNamespace == f.Name.Namespace && s.ServiceName == f.Name.Name {
+			f.Records = append(f.Records, records.Items[i])
+		}
+	}
+	return err
+}
+
+// alike reads which names may have been meant.
+func alike(ctx context.Context, c *cluster.Cluster, f *explain.Facts) error {
+	var imports mcsv1beta1.ServiceImportList
+	err := c.List(ctx, &imports)
+	for i := range imports.Items {
+		if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Alike(f.Name, other) {
+			f.Alike = append(f.Alike, other)
+		}
+	}
+	return err
 }
 
 func ignoreNoMatch(err error) error {

@@ -4,7 +4,9 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// patience with a hub that may not be reachable from here.
+// patience with a hub that may not be reachable from here, for each request.
 const patience = 10 * time.Second
 
 // Source says what is read, and whence.
@@ -27,6 +29,23 @@ type Source struct {
 	Member       *cluster.Cluster // nil: none was named
 	Hub          *cluster.Cluster // the admin's view of the hub; nil: the agent's credentials are used
 	HubNamespace string
+	Asked        bool // for that namespace; else the credentials of the member name it, where it has some
+}
+
+// namespace is where the clusterset is on the hub.
+func (s *Source) namespace(creds *doctor.Credentials) string {
+	if !s.Asked && creds != nil && creds.Namespace != "" {
+		return creds.Namespace
+	}
+	return s.HubNamespace
+}
+
+// asked is the namespace that was asked for, "" where none was.
+func (s *Source) asked() string {
+	if !s.Asked {
+		return ""
+	}
+	return s.HubNamespace
 }
 
 // credentials reads the Secret that holds the agent's: nil where there is none; file where they can be used.
@@ -62,6 +81,15 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
 	user.TokenFile, user.Token = "", token
 	return c, file, nil
+}
+
+// unreachable tells whether no connection came about, so that nobody has said anything.
+func unreachable(err error) bool {
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" { // lookups too
+		return true
+	}
+	timeout := net.Error(nil)
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // asAgent is the hub as the agent's credentials show it.

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,17 +55,29 @@ func (g *gatherer) deployment(ctx context.Context) (*appsv1.Deployment, error) {
 	return &found.Items[0], nil
 }
 
-// dns reads CoreDNS's image and Corefile: kubeadm's names, unless its Deployment says others.
-func (g *gatherer) dns(ctx context.Context) error {
-	d, err := g.deployment(ctx)
-	if err != nil {
+// dns reads CoreDNS's Deployment and Corefile.
+func (g *gatherer) dns(ctx context.Context) (err error) {
+	if g.DNSFacts.Deployment, err = g.deployment(ctx); err != nil {
 		return err
 	}
+	if d := g.DNSFacts.Deployment; d != nil {
+		var pods corev1.PodList
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil {
+			err = g.Member.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector})
+		}
+		if err != nil {
+			return err
+		}
+		g.DNSFacts.Pods = pods.Items
+	}
+	return g.coreCorefile(ctx, g.DNSFacts.Deployment)
+}
+
+// coreCorefile reads CoreDNS's: by kubeadm's names, unless its Deployment says others.
+func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error {
 	name, key := "coredns", "Corefile"
 	if d != nil {
-		if containers := d.Spec.Template.Spec.Containers; len(containers) > 0 {
-			g.DNSFacts.Image = containers[0].Image
-		}
 		for _, v := range d.Spec.Template.Spec.Volumes {
 			if v.ConfigMap == nil {
 				continue
@@ -130,7 +143,9 @@ func (g *gatherer) hub(ctx context.Context) {
 		g.Unread[doctor.Secret] = err.Error()
 	}
 	g.Credentials = creds
-	hub, namespace := g.Hub, g.HubNamespace
+	hub, namespace := g.Hub, g.namespace(creds)
+	g.HubFacts.Asked = g.asked()
+	g.Unread[doctor.HubLeader] = "it takes the hub admin's credentials: --hub-kubeconfig, --hub-context"
 	if g.Hub == nil {
 		g.Unread[doctor.HubAdmin] = "it was not named: --hub-kubeconfig, --hub-context"
 	}
@@ -143,7 +158,7 @@ func (g *gatherer) hub(ctx context.Context) {
 			err = g.memberRights(ctx, agent, creds)
 		}
 		if err != nil {
-			g.HubFacts.Refused = err.Error()
+			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), unreachable(err)
 		} else if hub == nil {
 			hub, namespace = agent, creds.Namespace
 		}
@@ -192,7 +207,10 @@ func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace 
 		return err
 	}
 	h := &g.HubFacts
-	h.Version, h.Now, h.Sets, h.Profiles, h.Leases = server.Version, server.Now, read.Sets, read.Profiles, read.Leases
+	h.Version, h.Now, h.Sets, h.Profiles, h.Leases, h.Leader = server.Version, server.Now, read.Sets, read.Profiles, read.Leases, read.Leader
+	if h.Leader != nil {
+		delete(g.Unread, doctor.HubLeader)
+	}
 	if g.Hub == nil {
 		return nil
 	}

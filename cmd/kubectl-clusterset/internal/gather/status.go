@@ -9,8 +9,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -26,7 +30,7 @@ import (
 
 // Status reads the hub and, where one is named, a member. A hub that cannot be read is a fact; a member that cannot is an error.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
-	f := &status.Facts{}
+	f := &status.Facts{Asked: s.asked()}
 	hub, namespace := s.Hub, s.HubNamespace
 	if s.Member != nil {
 		m, err := member(ctx, s.Member)
@@ -43,8 +47,9 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		case creds.Problem != "":
 			f.HubError = creds.Problem
 		}
+		namespace = s.namespace(creds)
 		if creds != nil && creds.Problem == "" {
-			m.TokenExpires = &creds.Expires
+			m.TokenExpires, m.HubNamespace = &creds.Expires, creds.Namespace
 			if hub == nil {
 				namespace = creds.Namespace
 				if hub, err = asAgent(file); err != nil {
@@ -57,6 +62,9 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		return f, nil
 	}
 	read, err := readHub(ctx, hub, namespace)
+	if err == nil {
+		err = exported(ctx, hub, read)
+	}
 	switch {
 	case err != nil && s.Hub != nil:
 		return nil, err
@@ -73,27 +81,82 @@ func readHub(ctx context.Context, c *cluster.Cluster, namespace string) (*status
 	if err != nil {
 		return nil, err
 	}
+	h := &status.Hub{Now: server.Now, Namespace: namespace}
+	if err := members(ctx, c, h); err != nil {
+		return nil, err
+	}
+	h.Leader, err = leader(ctx, c, namespace)
+	return h, err
+}
+
+// members reads who is in the clusterset. ClusterProfiles of another cluster manager (P2) are none of ours.
+func members(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	var (
-		sets      hubv1alpha1.ClusterSetList
-		profiles  inventoryv1alpha1.ClusterProfileList
-		leases    coordinationv1.LeaseList
+		sets     hubv1alpha1.ClusterSetList
+		profiles inventoryv1alpha1.ClusterProfileList
+		leases   coordinationv1.LeaseList
+	)
+	err := list(ctx, c, h.Namespace, &sets, &profiles, &leases)
+	h.Sets, h.Leases = sets.Items, leases.Items
+	h.Profiles = slices.DeleteFunc(profiles.Items, func(p inventoryv1alpha1.ClusterProfile) bool {
+		return p.Spec.ClusterManager.Name != clusterset.ClusterManager
+	})
+	return err
+}
+
+// exported reads what the members export.
+func exported(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
+	var (
 		records   hubv1alpha1.ServiceExportRecordList
 		endpoints hubv1alpha1.EndpointRecordList
 	)
-	if err := list(ctx, c, namespace, &sets, &profiles, &leases, &records, &endpoints); err != nil {
-		return nil, err
+	err := list(ctx, c, h.Namespace, &records, &endpoints)
+	h.Records, h.Endpoints = records.Items, endpoints.Items
+	return err
+}
+
+// leader is the Lease by which clusterset-controller hub elects its leader, empty where there is none; nil for a member, which may not
+// read it.
+func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordinationv1.Lease, error) {
+	l, err := kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + namespace})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	case l == nil:
+		l = &coordinationv1.Lease{}
 	}
-	return &status.Hub{Now: server.Now, Namespace: namespace, Sets: sets.Items, Profiles: profiles.Items, Leases: leases.Items, Records: records.Items, Endpoints: endpoints.Items}, nil
+	return l, nil
 }
 
 // list reads kinds of one namespace, "" for all. A kind that is not there has no objects.
 func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
 	for _, l := range into {
-		if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil && !meta.IsNoMatchError(err) {
+		if err := pages(ctx, c, namespace, l); err != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
 	return nil
+}
+
+// pages reads a list page by page, each within patience: a large clusterset over a slow line takes longer than that in all.
+func pages(ctx context.Context, c client.Reader, namespace string, into client.ObjectList) error {
+	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		some := into.DeepCopyObject().(client.ObjectList)
+		return some, c.List(ctx, some, &client.ListOptions{Namespace: namespace, Limit: o.Limit, Continue: o.Continue, Raw: &o})
+	}
+	all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	items, err := meta.ExtractList(all)
+	if err != nil {
+		return err
+	}
+	return meta.SetList(into, items)
 }
 
 func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {

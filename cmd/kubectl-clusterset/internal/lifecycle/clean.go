@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // plan fills objects: what join has applied and is still there, but for what others need.
@@ -51,7 +52,8 @@ func (l *leave) plan(ctx context.Context) error {
 			return err
 		}
 		if why != "" {
-			if o.GetKind() == "CustomResourceDefinition" && (l.left || l.DryRun != nil) {
+			if o.GetKind() == "CustomResourceDefinition" && (l.left || l.DryRun != nil) && !l.stays[o.GetName()] {
+				l.stays[o.GetName()] = true
 				l.Say("%s: %s stays: %s", l.Member.Name, cluster.Title(o), why)
 			}
 			continue
@@ -90,7 +92,7 @@ func (l *leave) keep(ctx context.Context, o *unstructured.Unstructured) (string,
 		return "this cluster is a hub as well", nil
 	case kind == "Namespace":
 		return "", nil
-	case !manifest.Ours(o):
+	case !manifest.Brought(o):
 		return "others brought it", nil
 	}
 	return l.inUse(ctx, o)
@@ -133,8 +135,41 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 	return "", nil
 }
 
+// inItsStead deletes what an agent that is gone for good left: what the agent itself would, once the policies that reserve that to it are gone.
+func (l *leave) inItsStead(ctx context.Context) error {
+	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty", "Namespace")); err != nil {
+		return err
+	}
+	agent := &membership.Gate{Local: sparse{l.Member.Client}}
+	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		err := agent.Clean(ctx)
+		return err == nil, "", err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: what its agent left cannot be deleted: %w", l.Member.Name, err)
+	}
+	return nil
+}
+
+// sparse is a cluster that may not have every kind: a join, or another leave, may have been interrupted.
+type sparse struct{ client.Client }
+
+// List is client.Client's.
+func (s sparse) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := s.Client.List(ctx, list, opts...)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // it never was, or has just gone
+		return nil
+	}
+	return err
+}
+
 // clean deletes what join applied, and waits for the namespace, so that the cluster can join again at once.
 func (l *leave) clean(ctx context.Context) error {
+	if l.was == nil { // there was no agent to leave
+		if err := l.inItsStead(ctx); err != nil {
+			return err
+		}
+	}
 	l.left = true
 	if err := l.plan(ctx); err != nil {
 		return err
@@ -148,7 +183,11 @@ func (l *leave) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	// A kind that goes while a namespace is being emptied makes the namespace controller begin anew.
+	// A kind that goes while a namespace is being emptied makes the namespace controller begin anew. Meanwhile somebody may have made objects
+	// of one, or taken it for his own.
+	if err := l.plan(ctx); err != nil {
+		return err
+	}
 	last := slices.DeleteFunc(slices.Clone(l.objects), func(o *unstructured.Unstructured) bool {
 		return o.GetKind() != "CustomResourceDefinition" && o.GetKind() != "ClusterProperty"
 	})

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -34,7 +36,7 @@ const (
 
 // credentials asks the hub for a token and puts it where the agent finds it.
 func (j *join) credentials(ctx context.Context) error {
-	seconds := int64(j.TokenLifetime / time.Second)
+	seconds := int64(j.lifetime() / time.Second)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
@@ -57,15 +59,8 @@ func (j *join) secret(token string) (*unstructured.Unstructured, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.Hub.Name, err)
 	}
-	server := j.HubServer
-	if server == "" {
-		server = cfg.Host
-		if u, err := url.Parse(server); err == nil && doctor.Loopback(u.Hostname()) {
-			j.Say("the hub's address %s is this machine's own: unless the agents run here too, give --hub-server, the address that the member's pods reach", server)
-		}
-	}
 	file := clientcmdapi.NewConfig()
-	file.Clusters["hub"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+	file.Clusters["hub"] = j.way(cfg)
 	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: tokenKey}
 	file.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "member"}
 	file.CurrentContext = "hub"
@@ -85,6 +80,62 @@ func (j *join) secret(token string) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: object}, nil
 }
 
+// way is how the member reaches the hub: as it does, unless another address is asked for, or the hub is another one.
+func (j *join) way(cfg *rest.Config) *clientcmdapi.Cluster {
+	way := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+	if j.HubServer != "" {
+		way.Server = j.HubServer
+		return way
+	}
+	if was := j.keptWay(); was != nil && was.Server != way.Server {
+		if bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData)) {
+			j.Say("the hub's address stays %s, and not %s as from here; to change it: --hub-server", was.Server, way.Server)
+			way.Server, way.TLSServerName = was.Server, was.TLSServerName
+		} else {
+			j.Say("the hub's certificate authority is another than before, and so its address is %s, as from here, and %s no more; where the member's pods do not reach it: --hub-server", way.Server, was.Server)
+		}
+	}
+	if u, err := url.Parse(way.Server); err == nil && doctor.Loopback(u.Hostname()) {
+		j.Say("the hub's address %s is this machine's own: unless the agents run here too, give --hub-server, the address that the member's pods reach", way.Server)
+	}
+	return way
+}
+
+// read takes note of the credentials that the member has.
+func (j *join) read(ctx context.Context) (err error) {
+	if j.kept, err = kube.Get[*corev1.Secret](ctx, j.Member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}); err != nil {
+		return fmt.Errorf("%s: %w", j.Member.Name, err)
+	}
+	return nil
+}
+
+// keptWay is the hub in the credentials that the member has; nil where they do not tell.
+func (j *join) keptWay() *clientcmdapi.Cluster {
+	if j.kept == nil {
+		return nil
+	}
+	file, err := clientcmd.Load(j.kept.Data[kubeconfigKey])
+	if err != nil || file.Contexts[file.CurrentContext] == nil {
+		return nil
+	}
+	return file.Clusters[file.Contexts[file.CurrentContext].Cluster]
+}
+
+// What a token's lifetime may be; the hub's policy refuses more.
+const shortest, longest = 10 * time.Minute, 24 * time.Hour
+
+// lifetime is the token's: as asked for, or as that of the one that the member has.
+func (j *join) lifetime() time.Duration {
+	if j.TokenLifetime != 0 || j.kept == nil {
+		return cmp.Or(j.TokenLifetime, longest)
+	}
+	token, err := clusterset.ParseToken(string(j.kept.Data[tokenKey]))
+	if err != nil {
+		return longest
+	}
+	return min(max(token.Lifetime(), shortest), longest)
+}
+
 // await waits until the agent says that it holds the claim, and lives: clusterset.k8s.io here, and its Lease renewed on the hub.
 func (j *join) await(ctx context.Context) error {
 	say := j.waiter("the agent")
@@ -101,7 +152,7 @@ func (j *join) await(ctx context.Context) error {
 		if set != nil && lease != nil && lease.ResourceVersion != j.lastRenew {
 			return true, "", nil
 		}
-		why := agentSays(ctx, j.Member, began)
+		why := agentSays(ctx, j.Member, began.Add(-Recent))
 		if set != nil {
 			why = "it is a member, and has not renewed its Lease on the hub yet"
 		}
@@ -127,6 +178,9 @@ func agentSays(ctx context.Context, c *cluster.Cluster, since time.Time) string 
 	}
 	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
 }
+
+// Recent is within how long what the agent said holds: while it waits, it says so every four minutes.
+const Recent = 10 * time.Minute
 
 // AgentWord is the agent's last word since then on why it is not a member; "" where it has said nothing.
 func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word string) {

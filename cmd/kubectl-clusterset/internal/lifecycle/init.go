@@ -192,7 +192,7 @@ func forgeries(namespace string) []forgery {
 // awaitHub waits until a replica of the hub's controller leads.
 func (o *Options) awaitHub(ctx context.Context) error {
 	say := o.waiter("clusterset-controller hub")
-	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: "clusterset-hub-" + o.HubNamespace}
+	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}
 	began, was := time.Now(), ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		lease := &coordinationv1.Lease{}

@@ -27,9 +27,9 @@ import (
 type JoinOptions struct {
 	Options
 	Member        *cluster.Cluster
-	ClusterID     string // "": the ClusterProperty, or the UID of kube-system
-	HubServer     string // the hub's address as the member's pods reach it; "": as it is reached from here
-	TokenLifetime time.Duration
+	ClusterID     string        // "": the ClusterProperty, or the UID of kube-system
+	HubServer     string        // the hub's address as the member's pods reach it; "": as it is, as it is reached from here at first
+	TokenLifetime time.Duration // 0: as it is, a day at first
 	Renew         bool
 }
 
@@ -40,7 +40,8 @@ const maxSkew = time.Minute
 type join struct {
 	*JoinOptions
 	state
-	set       string // the clusterset's name
+	set       string         // the clusterset's name
+	kept      *corev1.Secret // the credentials that the member has
 	hubSide   []*unstructured.Unstructured
 	here      []*unstructured.Unstructured
 	lastRenew string // of the Lease, before this run
@@ -69,6 +70,10 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%w\nto go on: the same command again; to undo: kubectl clusterset leave", err)
 		}
+	}
+	if j.leaving() {
+		o.Say("%s: its agent goes on leaving clusterset %s with them; to wait for it and to clean up: kubectl clusterset leave", o.Member.Name, j.set)
+		return nil
 	}
 	if !o.Wait {
 		o.Say("%s: %s is prepared; it is a member once its agent has said so: kubectl clusterset status", o.Member.Name, o.ClusterID)
@@ -107,6 +112,9 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		if err := j.checkRights(ctx); err != nil {
 			return err
 		}
+	}
+	if err := j.read(ctx); err != nil {
+		return err
 	}
 	_, err = j.claimable(ctx)
 	return err
@@ -176,17 +184,24 @@ func (j *join) hubReady(ctx context.Context) error {
 	return nil
 }
 
-// membership checks against the one that the cluster may have already.
+// leaving tells whether the member has been told to leave.
+func (j *join) leaving() bool {
+	return j.was != nil && j.was.Annotations[clusterset.AnnotationLeaving] != ""
+}
+
+// membership checks against the one that the cluster may have already. One that is leaving takes the hub, and so a token that lives.
 func (j *join) membership() error {
 	switch {
 	case j.was == nil && j.Renew:
 		return fmt.Errorf("%s is a member of no clusterset, so there is nothing to renew: kubectl clusterset join, without --renew", j.Member.Name)
 	case j.was == nil:
 		return nil
-	case j.was.Annotations[clusterset.AnnotationLeaving] != "":
-		return fmt.Errorf("%s is leaving clusterset %s: let that end first (kubectl clusterset leave)", j.Member.Name, j.was.Spec.Value)
 	case j.was.Spec.Value != j.set:
 		return fmt.Errorf("%s is a member of clusterset %s, and of one at a time only: kubectl clusterset leave, then join %s", j.Member.Name, j.was.Spec.Value, j.set)
+	case j.was.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
+		return fmt.Errorf("%s is leaving clusterset %s without its hub, which takes no credentials: let that end first (kubectl clusterset leave --force)", j.Member.Name, j.set)
+	case j.leaving() && !j.Renew:
+		return fmt.Errorf("%s is leaving clusterset %s: let that end first (kubectl clusterset leave); if its token for the hub ran out: kubectl clusterset join --renew, with which it goes on leaving", j.Member.Name, j.set)
 	}
 	return nil
 }
@@ -214,6 +229,7 @@ func (j *join) checkRights(ctx context.Context) error {
 		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
 	member := append(cluster.RightsToApply(j.here, write...),
 		cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
+		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "create", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "patch", Resource: "secrets", Namespace: kube.SystemNamespace})
 	return errors.Join(allowed(ctx, j.Hub, hub), allowed(ctx, j.Member, member))
@@ -229,11 +245,11 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	if lease, err := kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err == nil && lease != nil {
 		j.lastRenew = lease.ResourceVersion
 	}
-	others, err := claims(ctx, &j.Options, j.uid)
+	_, begun, err := claims(ctx, &j.Options, j.uid) // one that is held may be that of the cluster of which this one is a clone
 	if err != nil {
 		return false, err
 	}
-	for _, id := range others {
+	for _, id := range begun {
 		if id != j.ClusterID {
 			return false, fmt.Errorf("%s has begun to join as %s: join with --cluster-id %s, or give that up first (kubectl clusterset leave)", j.Member.Name, id, id)
 		}

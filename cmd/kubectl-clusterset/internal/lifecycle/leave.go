@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -35,11 +37,12 @@ type leave struct {
 	objects []*unstructured.Unstructured // what join applied and is to go
 	claims  []string                     // on the hub
 	left    bool                         // the agent has
+	stays   map[string]bool              // kinds of which that was said
 }
 
 // Leave takes a cluster out of its clusterset and leaves it as it was before it joined. A join that was not finished is undone.
 func Leave(ctx context.Context, o *LeaveOptions) error {
-	l := &leave{LeaveOptions: o}
+	l := &leave{LeaveOptions: o, stays: map[string]bool{}}
 	if _, err := ask(ctx, o.Member, o.Say); err != nil {
 		return err
 	}
@@ -50,9 +53,11 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
-	if l.claims, err = claims(ctx, &o.Options, l.uid); err != nil {
+	held, begun, err := claims(ctx, &o.Options, l.uid)
+	if err != nil {
 		return err
 	}
+	l.claims = append(held, begun...)
 	if l.was == nil && len(l.objects)+len(l.claims) == 0 {
 		return fmt.Errorf("%s is a member of no clusterset, and nothing of one is left in it", o.Member.Name)
 	}
@@ -89,7 +94,11 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if l.Force {
 		value = clusterset.LeavingForced
 	}
-	if was := l.was.Annotations[clusterset.AnnotationLeaving]; was == "" || l.Force && was != value {
+	began := time.Now()
+	since := began
+	if was := l.was.Annotations[clusterset.AnnotationLeaving]; was != "" && (!l.Force || was == value) {
+		since = began.Add(-Recent) // it is leaving already
+	} else {
 		leaving := l.was.DeepCopy()
 		if leaving.Annotations == nil {
 			leaving.Annotations = map[string]string{}
@@ -103,20 +112,20 @@ func (l *leave) withdraw(ctx context.Context) error {
 		}
 	}
 	l.Say("%s: is leaving clusterset %s; its agent withdraws its exports and deletes its imports", l.Member.Name, l.was.Spec.Value)
-	say, began := l.waiter("the agent"), time.Now()
+	say := l.waiter("the agent")
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member, types.NamespacedName{Name: clusterset.PropertySet})
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
-		why := agentSays(ctx, l.Member, began)
+		why := agentSays(ctx, l.Member, since)
 		if time.Since(began) > 5*time.Second {
 			say(why)
 		}
 		return false, why, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the agent of %s has not left yet: %w\nif this cluster was evicted: the same command with --hub-context; if the hub is gone for good: with --force; if the agent does not run: kubectl clusterset doctor", l.Member.Name, err)
+		return fmt.Errorf("the agent of %s has not left yet: %w\nif its token for the hub ran out: kubectl clusterset join --renew, then the same command; if this cluster was evicted: the same command with --hub-context; if the hub is gone for good: with --force; if the agent does not run: kubectl clusterset doctor", l.Member.Name, err)
 	}
 	return nil
 }
@@ -160,27 +169,57 @@ func (l *leave) release(ctx context.Context) error {
 	return nil
 }
 
-// claims are the ids that a cluster holds, or has begun to join with: one, unless somebody was interrupted and then chose another.
-func claims(ctx context.Context, o *Options, uid string) (ids []string, err error) {
+// claims are the ids that a cluster of this UID holds, and those that it has begun to join with: one, unless somebody was interrupted and
+// then chose another, or the cluster is a clone.
+func claims(ctx context.Context, o *Options, uid string) (held, begun []string, err error) {
 	if o.Hub == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var all inventoryv1alpha1.ClusterProfileList
 	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("%s: %w", o.Hub.Name, err)
+		return nil, nil, fmt.Errorf("%s: %w", o.Hub.Name, err)
 	}
 	for i := range all.Items {
-		if of(&all.Items[i], uid) {
-			ids = append(ids, all.Items[i].Name)
+		switch p := &all.Items[i]; {
+		case !of(p, uid):
+		case p.Annotations[clusterset.AnnotationClusterUID] == uid:
+			held = append(held, p.Name)
+		default:
+			begun = append(begun, p.Name)
 		}
 	}
-	return ids, nil
+	return held, begun, nil
 }
 
 // of tells whether a claim is that of the cluster uid.
 func of(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 	holder := p.Annotations[clusterset.AnnotationClusterUID]
 	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
+}
+
+// inUse tells whether a claim is that of a member, which has not said that it left.
+func inUse(p *inventoryv1alpha1.ClusterProfile) bool {
+	return p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationClusterUID] != "" && p.Annotations[clusterset.AnnotationLeft] == ""
+}
+
+// pulse is what is seen of a member's life.
+type pulse struct {
+	lease  *coordinationv1.Lease // at first
+	since  time.Time
+	goesOn bool // somebody has renewed it since
+}
+
+// ended tells whether nobody has renewed the Lease for as long as it lives, by this clock.
+func (p *pulse) ended(ctx context.Context, hub *cluster.Cluster, name types.NamespacedName) (bool, error) {
+	lease, err := kube.Get[*coordinationv1.Lease](ctx, hub, name)
+	if err != nil || lease == nil {
+		return err == nil, err
+	}
+	if p.lease == nil {
+		p.lease, p.since = lease, time.Now()
+	}
+	p.goesOn = kube.Version(lease) != kube.Version(p.lease)
+	return time.Since(p.since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 40))*time.Second, nil
 }
 
 // Evict takes a member out from the hub's side: it may be gone for good.
@@ -195,12 +234,8 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil {
 		return fmt.Errorf("%s: %w", o.Hub.Name, err)
 	}
-	var ids []string
-	for i := range all.Items {
-		ids = append(ids, all.Items[i].Name)
-	}
-	if !slices.Contains(ids, id) {
-		return fmt.Errorf("%s has no member %s in clusterset %s; its members are: %s", o.Hub.Name, id, o.HubNamespace, strings.Join(ids, ", "))
+	if err := evictable(all.Items, id); err != nil {
+		return fmt.Errorf("%s, clusterset %s: %w", o.Hub.Name, o.HubNamespace, err)
 	}
 	if o.DryRun != nil {
 		_, err := fmt.Fprintf(o.DryRun, "# On %s would be deleted, and by clusterset-controller hub all else of that member:\nClusterProfile %s/%s\n", o.Hub.Name, o.HubNamespace, id)
@@ -213,11 +248,29 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	return nil
 }
 
+// evictable tells why id cannot be evicted: it is no member, or another cluster manager's (P2), whose ClusterProfile is not ours to delete.
+func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
+	var ids []string
+	for i := range all {
+		manager := all[i].Spec.ClusterManager.Name
+		switch {
+		case manager == clusterset.ClusterManager && all[i].Name == id:
+			return nil
+		case manager == clusterset.ClusterManager:
+			ids = append(ids, all[i].Name)
+		case all[i].Name == id:
+			return fmt.Errorf("ClusterProfile %s is of the cluster manager %s, and no member", id, manager)
+		}
+	}
+	return fmt.Errorf("there is no member %s; its members are: %s", id, strings.Join(ids, ", "))
+}
+
 // giveUp deletes a member's ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid, only that
-// cluster's.
+// cluster's; and a claim that is in use only once nobody has renewed its Lease for as long as that lives, since a clone has the same UID.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline, deleted := time.Now().Add(patience), false
+	var life pulse
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		if err != nil && !meta.IsNoMatchError(err) {
@@ -226,15 +279,26 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		if p == nil || uid != "" && !of(p, uid) {
 			return true, "", nil
 		}
+		if uid != "" && inUse(p) {
+			if ended, err := life.ended(ctx, o.Hub, name); err != nil || life.goesOn || !ended {
+				return life.goesOn, "its Lease on the hub has not run out yet", err
+			}
+		}
 		if p.DeletionTimestamp == nil && !deleted && time.Now().After(deadline) {
+			if err := kube.Gone(o.Hub.Delete(ctx, p, client.Preconditions{UID: &p.UID})); err != nil {
+				return false, "", err
+			}
 			deleted = true
 			o.Say("the hub: deleting ClusterProfile %s", id)
-			err = o.Hub.Delete(ctx, p, client.Preconditions{UID: &p.UID})
 		}
-		return false, "its ClusterProfile " + id + " is still there", client.IgnoreNotFound(err)
+		return false, "its ClusterProfile " + id + " is still there", nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %s has not been cleaned up: %w\nclusterset-controller hub does that: kubectl -n %s logs -l app.kubernetes.io/name=clusterset-hub", o.Hub.Name, id, err, kube.SystemNamespace)
+	}
+	if life.goesOn {
+		o.Say("the hub: %s stays: an agent goes on renewing its Lease, so it is of another cluster, of which this one is a clone", id)
+		return nil
 	}
 	o.Say("the hub: %s is a member no more; its credentials, records and Lease are gone", id)
 	return nil

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -56,6 +57,22 @@ func Ours(o *unstructured.Unstructured) bool {
 		}
 	}
 	return false
+}
+
+// Brought tells whether kubectl-clusterset brought a kind, and nobody else did, before or since: who applied it owns fields of its spec,
+// too, since server-side apply takes over what differs and shares what does not; and whoever left no word of it is written down then as the
+// manager before-first-apply.
+func Brought(crd *unstructured.Unstructured) bool {
+	for _, f := range crd.GetManagedFields() {
+		var fields map[string]any
+		if f.Manager == FieldManager || f.FieldsV1 == nil {
+			continue
+		}
+		if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil || fields["f:spec"] != nil {
+			return false
+		}
+	}
+	return Ours(crd)
 }
 
 // Served are the versions that a CRD serves.

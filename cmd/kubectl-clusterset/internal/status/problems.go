@@ -26,7 +26,7 @@ const unfinished = 10 * time.Minute
 type adder func(about, remedy, what string, args ...any)
 
 // problems are ordered: the clusterset, its members, this cluster, names.
-func problems(f *Facts, r *Report) (out []Problem) {
+func problems(f *Facts, r *Report, unread map[string]unreadable) (out []Problem) {
 	add := func(about, remedy, what string, args ...any) {
 		out = append(out, Problem{about, fmt.Sprintf(what, args...), remedy})
 	}
@@ -35,8 +35,14 @@ func problems(f *Facts, r *Report) (out []Problem) {
 	} else if f.HubError != "" {
 		add("hub", "kubectl clusterset doctor; or name the hub: --hub-kubeconfig, --hub-context", "the hub was not read, so members are not shown: %s", f.HubError)
 	}
+	if f.Member != nil && f.Member.HubNamespace != "" && f.Asked != "" && f.Asked != f.Member.HubNamespace {
+		add("this cluster", "leave --hub-namespace off, or name a member of that clusterset with --context", "--hub-namespace is %s, and its credentials for the hub are for %s", f.Asked, f.Member.HubNamespace)
+	}
 	if f.Member != nil {
 		memberProblems(f.Member, f.Hub, add)
+	}
+	for _, id := range slices.Sorted(maps.Keys(unread)) {
+		add(id, "use the same version of clusterset-controller in all clusters, and of kubectl clusterset", "%s of cluster %s cannot be read here, and NAMES leaves them out: %s", table.Count(unread[id].count, "export"), id, unread[id].first)
 	}
 	for _, n := range r.Names {
 		for _, message := range n.Conflicts {
@@ -61,8 +67,13 @@ func hubProblems(h *Hub, add adder) {
 		quiet = quiet && len(profiles[i].Status.Conditions) == 0 && h.Now.Sub(profiles[i].CreationTimestamp.Time) > time.Minute
 		profileProblems(h, &profiles[i], add)
 	}
-	if quiet {
-		add("hub", "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub", "no member has a condition: clusterset-controller hub does not run")
+	pods := "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
+	if idle, stopped := h.leaderless(); stopped {
+		add("hub", pods+"; where there are none: kubectl clusterset init",
+			"clusterset-controller hub does not run: nobody has renewed its Lease %s%s in clusterset-system for %s. Who leaves or is evicted is not cleaned up, nobody gets a block, and JOINED and HEALTHY stand still",
+			clusterset.LeaseHubPrefix, h.Namespace, table.Age(idle))
+	} else if quiet {
+		add("hub", pods, "no member has a condition: clusterset-controller hub does not run, or waits")
 	}
 	silentProblem(h, add)
 	for i := range h.Leases {
@@ -70,6 +81,14 @@ func hubProblems(h *Hub, add adder) {
 			add(h.Leases[i].Name, "set that cluster's clock: the age of its exports decides conflicts", "its clock is %v %s the hub's", ahead.Abs(), direction(ahead))
 		}
 	}
+}
+
+// leaderless tells whether clusterset-controller hub does not run, and for how long, as far as that can be seen from here.
+func (h *Hub) leaderless() (time.Duration, bool) {
+	if h.Leader == nil || len(h.Sets) != 1 {
+		return 0, false
+	}
+	return clock.Leaderless(h.Leader, h.Sets[0].CreationTimestamp.Time, h.Now)
 }
 
 // silentProblem tells what those that live make of it that most members are silent, if they fell silent together (decision 0013).
@@ -125,8 +144,8 @@ func profileProblems(h *Hub, p *inventoryv1alpha1.ClusterProfile, add adder) {
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		add(p.Name, "in that cluster: kubectl clusterset doctor", "%s: %s", c.Reason, c.Message)
-	case lease.Annotations[votes.Annotation] != "":
-		v, err := votes.Parse(lease.Annotations[votes.Annotation])
+	case votes.Said(lease) != "":
+		v, err := votes.Parse(votes.Said(lease))
 		if err != nil {
 			add(p.Name, "upgrade or look at that cluster", "what it says it does not reach is nonsense, and does not count: %v", err)
 			break

@@ -4,7 +4,9 @@ package status
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +28,7 @@ import (
 type Facts struct {
 	Hub      *Hub    // nil where it was not read
 	HubError string  // why not
+	Asked    string  // the namespace on the hub that was asked for, "" where none was
 	Member   *Member // nil where only a hub was named
 }
 
@@ -34,8 +37,10 @@ type Hub struct {
 	Now       time.Time // by its clock
 	Namespace string
 	Sets      []hubv1alpha1.ClusterSet
-	Profiles  []inventoryv1alpha1.ClusterProfile
+	Profiles  []inventoryv1alpha1.ClusterProfile // of ours, no other cluster manager's
 	Leases    []coordinationv1.Lease
+	// Leader is the Lease that clusterset-controller hub elects its leader by, empty where there is none; nil where it may not be read.
+	Leader    *coordinationv1.Lease
 	Records   []hubv1alpha1.ServiceExportRecord
 	Endpoints []hubv1alpha1.EndpointRecord
 }
@@ -47,6 +52,7 @@ type Member struct {
 	Leaving      bool
 	Agent        *appsv1.Deployment
 	TokenExpires *time.Time // of the credentials for the hub
+	HubNamespace string     // theirs
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
@@ -146,8 +152,9 @@ func Tell(f *Facts) Report {
 	case f.Member != nil:
 		records = f.Member.Records
 	}
-	r.Names = names(records, f.Member)
-	r.Problems = problems(f, &r)
+	exports, unread := read(records)
+	r.Names = names(exports, f.Member)
+	r.Problems = problems(f, &r, unread)
 	return r
 }
 
@@ -197,7 +204,7 @@ func members(f *Facts) (out []MemberRow) {
 			if at, _, ok := clock.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
-			row.Unreached, _ = votes.Parse(lease.Annotations[votes.Annotation]) // nonsense does not count
+			row.Unreached, _ = votes.Parse(votes.Said(lease)) // nonsense does not count
 		}
 		out = append(out, row)
 	}
@@ -221,19 +228,39 @@ func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {
 	return "-"
 }
 
-// names are what the records come to, by the same Merge that every agent computes.
-func names(records []hubv1alpha1.ServiceExportRecord, m *Member) (out []NameRow) {
-	type key struct{ namespace, name string }
-	exports := map[key][]clusterset.Export{}
+type key struct{ namespace, name string }
+
+// unreadable are a cluster's records that this program cannot read.
+type unreadable struct {
+	count int
+	first string // name and what is wrong with it
+}
+
+// read sorts what is exported by name, and what cannot be read by cluster.
+func read(records []hubv1alpha1.ServiceExportRecord) (exports map[key][]clusterset.Export, unread map[string]unreadable) {
+	exports, unread = map[key][]clusterset.Export{}, map[string]unreadable{}
 	for i := range records {
-		if records[i].Spec.Withdrawn {
+		s := &records[i].Spec
+		if s.Withdrawn {
 			continue
 		}
-		if e, err := clusterset.ParseExport(&records[i]); err == nil {
+		e, err := clusterset.ParseExport(&records[i])
+		if err == nil {
 			k := key{e.Namespace, e.Name}
 			exports[k] = append(exports[k], e)
+			continue
 		}
+		u := unread[s.ClusterID]
+		if u.count++; u.count == 1 {
+			u.first = fmt.Sprintf("%s.%s: %s", s.ServiceName, s.ServiceNamespace, strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+		unread[s.ClusterID] = u
 	}
+	return exports, unread
+}
+
+// names are what the exports come to, by the same Merge that every agent computes.
+func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
 	for k, of := range exports {
 		merged, conflicts := conflict.Merge(of)
 		row := NameRow{Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters}

@@ -17,6 +17,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -59,20 +60,22 @@ func sound() *status.Facts {
 	imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
 	export.Namespace, export.Name = "shop", "web"
 	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True"}, {Type: "Ready", Status: "True"}}
+	leads := lease("clusterset-hub-blue", 2*time.Second, 0)
 	agent := &appsv1.Deployment{}
 	agent.Status.AvailableReplicas = 2
 	tomorrow := now.Add(20 * time.Hour)
 	return &status.Facts{
-		Hub: &status.Hub{
+		Asked: "blue", Hub: &status.Hub{
 			Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
 			Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
 			Leases:   []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("west", 8*time.Second, time.Second)},
+			Leader:   &leads,
 			Records:  []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
 				Origin: hubv1alpha1.Origin{ClusterID: "west"}, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
 		},
 		Member: &status.Member{
-			Now: now, Cluster: "east", Set: "blue", Agent: agent, TokenExpires: &tomorrow,
+			Now: now, Cluster: "east", Set: "blue", Agent: agent, TokenExpires: &tomorrow, HubNamespace: "blue",
 			Exports: []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 		},
@@ -92,6 +95,23 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	}
 	if r.Here.HubSeen == nil || now.Sub(*r.Here.HubSeen) != 3*time.Second {
 		t.Errorf("%+v", r.Here)
+	}
+}
+
+// TestAHubControllerThatMayRunIsNoProblem: replicas hand over, a hub that was just made, and what a member may not read.
+func TestAHubControllerThatMayRunIsNoProblem(t *testing.T) {
+	for name, change := range map[string]func(*status.Hub){
+		"handed over": func(h *status.Hub) { *h.Leader = lease("clusterset-hub-blue", 50*time.Second, time.Hour) },
+		"just made": func(h *status.Hub) {
+			h.Leader, h.Sets[0].CreationTimestamp = &coordinationv1.Lease{}, metav1.NewTime(now.Add(-50*time.Second))
+		},
+		"not to be read": func(h *status.Hub) { h.Leader = nil },
+	} {
+		f := sound()
+		change(f.Hub)
+		if r := status.Tell(f); len(r.Problems) > 0 {
+			t.Errorf("%s: %+v", name, r.Problems)
+		}
 	}
 }
 
@@ -168,7 +188,14 @@ func TestProblemsComeFirst(t *testing.T) {
 			for i := range f.Hub.Profiles {
 				f.Hub.Profiles[i].Status.Conditions = nil
 			}
-		}, "does not run"},
+		}, "does not run, or waits"},
+		{"the hub controller has stopped", "hub", func(f *status.Facts) {
+			*f.Hub.Leader = lease("clusterset-hub-blue", 5*time.Minute, -time.Hour) // whatever its own clock says
+		}, "nobody has renewed its Lease clusterset-hub-blue in clusterset-system for 5m"},
+		{"the hub controller never ran", "hub", func(f *status.Facts) {
+			f.Hub.Sets[0].CreationTimestamp = metav1.NewTime(now.Add(-3 * time.Hour))
+			f.Hub.Leader = &coordinationv1.Lease{}
+		}, "for 3h"},
 		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) }, "not seen for 90s"},
 		{"a member never came", "west", func(f *status.Facts) { f.Hub.Leases = f.Hub.Leases[:1] }, "never renewed"},
 		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil }, "begun 2d ago"},
@@ -185,10 +212,10 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"agent down", "this cluster", func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "ran out 120m ago"},
 		{"a member does not reach another", "west", func(f *status.Facts) {
-			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreached": `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`}
+			votes.Say(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
 		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
 		{"a vote is nonsense", "west", func(f *status.Facts) {
-			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreached": `{"EAST":["*"]}`}
+			votes.Say(&f.Hub.Leases[1], `{"EAST":["*"]}`)
 		}, "is nonsense"},
 		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
 			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
@@ -227,6 +254,14 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"a ClusterProfile was lost", "north", func(f *status.Facts) {
 			f.Hub.Sets[0].Status.Blocks = []hubv1alpha1.Block{{ClusterID: "north", CIDR: "10.200.9.0/24"}}
 		}, "owns blocks"},
+		{"exports that cannot be read", "west", func(f *status.Facts) {
+			for _, name := range []string{"db", "api"} {
+				f.Hub.Records = append(f.Hub.Records, record("west"))
+				last := &f.Hub.Records[len(f.Hub.Records)-1].Spec
+				last.ServiceName, last.Type = name, "Newer"
+			}
+		}, "2 exports of cluster west cannot be read here, and NAMES leaves them out: db.shop: "},
+		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" }, "--hub-namespace is red, and its credentials for the hub are for blue"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless }, "Conflicting type"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {

@@ -1,0 +1,126 @@
+package doctor_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+)
+
+// edit changes the Corefile, and fails where there is nothing to change.
+func edit(old, with string) func(*doctor.Facts) {
+	return func(f *doctor.Facts) {
+		if !strings.Contains(f.DNSFacts.Corefile, old) {
+			panic("no " + old)
+		}
+		f.DNSFacts.Corefile = strings.ReplaceAll(f.DNSFacts.Corefile, old, with)
+	}
+}
+
+// image has CoreDNS run one.
+func image(name string) func(*doctor.Facts) {
+	return func(f *doctor.Facts) { f.DNSFacts.Deployment.Spec.Template.Spec.Containers[0].Image = name }
+}
+
+var inDNS = []planted{
+	{"CoreDNS does not start", "coredns-image", bad, func(f *doctor.Facts) {
+		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
+		f.DNSFacts.Pods = []corev1.Pod{waiting("CrashLoopBackOff", "back-off")}
+	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; the image registry.k8s.io/coredns/coredns:v1.12.0 is, by its name, one without"},
+	{"CoreDNS is not available", "coredns-image", bad, func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 }, "no replica of CoreDNS is available"},
+	{"stock image", "coredns-image", notice, image("registry.k8s.io/coredns/coredns:v1.12.0"), "by its name, one without the plugin"},
+	{"Docker's stock image", "coredns-image", notice, image("coredns/coredns@sha256:0"), "by its name, one without the plugin"},
+	{"EKS's image", "coredns-image", notice, image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2"), "by its name, one without the plugin"},
+	{"AKS's image", "coredns-image", notice, image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4"), "by its name, one without the plugin"},
+	{"k3s's image", "coredns-image", notice, image("rancher/mirrored-coredns-coredns:1.12.0"), "by its name, one without the plugin"},
+	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
+	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
+	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
+	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
+	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
+	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "stands in another"},
+	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {
+		edit("    multicluster clusterset.local\n", "")(f)
+		edit("pods insecure", "pods insecure\n       multicluster clusterset.local")(f)
+	}, "kubernetes plugin's option"},
+	{"no stanza, and a part is elsewhere", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), "nothing in the server block .:53 of the Corefile answers clusterset.local"},
+	{"another block, and a part is elsewhere", "corefile-stanza", notice, edit("    loadbalance\n}", "}\nimport custom/*.server\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "unless it stands in custom/*.server"},
+	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {", "import custom/*.server\ncluster.local:53 {"), "no server block of the Corefile is for clusterset.local; unless"},
+	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"), "as well"},
+	{"the zone on the line kubernetes, beside ours", "corefile-zone", notice, edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "it is not asked"},
+	{"the zone on the line kubernetes", "corefile-zone", bad, func(f *doctor.Facts) {
+		edit("    multicluster clusterset.local\n", "")(f)
+		edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local")(f)
+	}, "makes up names"},
+	{"a template for all", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY"},
+	{"a template for a zone above", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY local {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY local"},
+	{"a name in hosts", "corefile-zone", notice, edit("    ready\n", "    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},
+	{"noendpoints", "corefile-options", bad, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
+	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
+	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
+	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"), "success and denial"},
+	{"cached NXDOMAIN", "corefile-cache", notice, edit("disable denial cluster.local clusterset.local", "disable denial cluster.local"), "keeps denial"},
+	{"stale answers", "corefile-cache", bad, edit("disable success cluster.local clusterset.local", "serve_stale"), "stale"},
+	{"no reload", "corefile-reload", notice, edit("    reload\n", ""), "no reload"},
+	{"CoreDNS lacks rights", "coredns-rights", bad, func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
+	{"NodeLocal sends it upstream", "nodelocal-forward", bad, func(f *doctor.Facts) {
+		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "other.local:53 {", 1)
+	}, "__PILLAR__UPSTREAM__SERVERS__"},
+	{"NodeLocal caches", "nodelocal-cache", notice, func(f *doctor.Facts) {
+		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "clusterset.local:53 {\n    cache 30", 1)
+	}, "NodeLocal DNS's cache"},
+}
+
+// TestNodeLocalMayCacheAsTheDocumentSays: docs/corefile.md, 5 s and 1 s; not more.
+func TestNodeLocalMayCacheAsTheDocumentSays(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/corefile.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "~~~ txt\nclusterset.local:53 {")
+	block, _, found := strings.Cut(block, "~~~")
+	if !found {
+		t.Fatal("docs/corefile.md has no block for NodeLocal DNS")
+	}
+	rest, _, _ := strings.Cut(nodeLocal, "clusterset.local:53 {")
+	for name, c := range map[string]struct{ old, with, kept string }{
+		"as it is":    {"", "", ""},
+		"longer":      {"success 9984 5", "success 9984 6", "keeps success of"},
+		"longer none": {"denial 9984 1", "denial 9984 2", "keeps denial of"},
+		"defaults":    {"success 9984 5", "", "keeps success of"},
+		"of cache":    {"cache {\n        success 9984 5", "cache 5 {\n", ""},
+	} {
+		f := sound(t)
+		f.DNSFacts.NodeLocal = rest + "clusterset.local:53 {" + strings.Replace(block, c.old, c.with, 1)
+		for _, o := range doctor.Examine(f).Outcomes {
+			switch {
+			case o.Check == "nodelocal-cache" && c.kept != "":
+				if len(o.Findings) != 1 || !strings.Contains(o.Findings[0].What, c.kept) {
+					t.Errorf("%s: %+v", name, o)
+				}
+			case len(o.Findings) > 0:
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+	}
+}
+
+// TestWhatTheCorefileMayHave is no finding.
+func TestWhatTheCorefileMayHave(t *testing.T) {
+	for name, change := range map[string]func(*doctor.Facts){
+		"namespaces in two lines":     edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n        namespaces shop\n    }\n"),
+		"a template for another zone": edit("    ready\n", "    ready\n    template ANY ANY example.org {\n        rcode NXDOMAIN\n    }\n"),
+		"a brace of its own":          edit(".:53 {", ".:53\n{"),
+	} {
+		f := sound(t)
+		change(f)
+		for _, o := range doctor.Examine(f).Outcomes {
+			if len(o.Findings) > 0 {
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+)
+
+// TestANameThatTheCorefileHidesDoesNotExist: an import is no answer where CoreDNS is not told to serve it.
+func TestANameThatTheCorefileHidesDoesNotExist(t *testing.T) {
+	for name, c := range map[string]struct {
+		corefile string
+		headless bool
+		problem  string // "": it answers
+		unsure   string // "": it is known
+	}{
+		"served":                  {".:53 {\n multicluster\n}", false, "", ""},
+		"served by name":          {".:53 {\n multicluster other.zone Clusterset.Local.\n}", false, "", ""},
+		"no stanza":               {".:53 {\n kubernetes cluster.local\n}", false, "no line multicluster", ""},
+		"no stanza, no block":     {"cluster.local:53 {\n multicluster\n}", false, "no line multicluster", ""},
+		"another zone":            {".:53 {\n multicluster local\n}", false, "no line multicluster", ""},
+		"in a block unasked":      {".:53 {\n multicluster\n}\nclusterset.local:53 {\n forward . 10.0.0.1\n}", false, "no line multicluster", ""},
+		"no stanza, import":       {".:53 {\n import custom/*.override\n}", false, "", "custom/*.override, which was not looked at"},
+		"the in-tree option":      {".:53 {\n kubernetes cluster.local {\n multicluster clusterset.local\n}\n}", false, "", "only in part"},
+		"namespaces":              {".:53 {\n multicluster {\n namespaces other\n}\n}", false, "option namespaces leaves shop out: it has other", ""},
+		"namespaces, two lines":   {".:53 {\n multicluster {\n namespaces other\n namespaces shop\n}\n}", false, "", ""},
+		"noendpoints":             {".:53 {\n multicluster {\n noendpoints\n}\n}", true, "noendpoints", ""},
+		"noendpoints, with a VIP": {".:53 {\n multicluster {\n noendpoints\n}\n}", false, "", ""},
+		"labels":                  {".:53 {\n multicluster {\n labels a=b\n}\n}", false, "", "the Corefile has labels a=b"},
+		"namespace_labels":        {".:53 {\n multicluster {\n namespace_labels a=b\n}\n}", false, "", "the Corefile has namespace_labels a=b"},
+		"max_endpoints":           {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", true, "", "the Corefile has max_endpoints 2"},
+		"max_endpoints and a VIP": {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", false, "", ""},
+		"not to be parsed":        {".:53 {\n multicluster\n", false, "", "closing brace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := member()
+			if c.headless {
+				headless(f)
+			}
+			f.Corefile = c.corefile + "\n"
+			r := explain.Explain(f)
+			if answers := r.Outcome == explain.Success && len(r.Answers) > 0; answers != (c.problem == "") {
+				t.Errorf("outcome %s, answers %v", r.Outcome, r.Answers)
+			}
+			if problem := len(r.Problems) == 1 && strings.Contains(r.Problems[0].What, c.problem); problem != (c.problem != "") || len(r.Problems) > 1 {
+				t.Errorf("problems %+v, want %q", r.Problems, c.problem)
+			}
+			if got := strings.Join(r.Unsure, "\n"); (got == "") != (c.unsure == "") || !strings.Contains(got, c.unsure) {
+				t.Errorf("unsure: %q, want %q", got, c.unsure)
+			}
+			if said := strings.Contains(text(&r), "? as far as known: "); said != (c.unsure != "") {
+				t.Errorf("printed:\n%s", text(&r))
+			}
+		})
+	}
+}
+
+// TestACorefileThatIsNotReadIsSaid: who may not read it is told what the import says, and that this is all.
+func TestACorefileThatIsNotReadIsSaid(t *testing.T) {
+	f := member()
+	f.Corefile, f.CorefileUnread = "", "configmaps is forbidden"
+	r := explain.Explain(f)
+	if r.Outcome != explain.Success || len(r.Problems) > 0 || !strings.Contains(text(&r), "? as far as known: this cluster's Corefile was not read: configmaps is forbidden") {
+		t.Errorf("%s", text(&r))
+	}
+	gone(f)
+	if r := explain.Explain(f); len(r.Unsure) > 0 {
+		t.Errorf("without an import it does not exist, whatever the Corefile says: %v", r.Unsure)
+	}
+}

@@ -1,0 +1,47 @@
+package gather
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+)
+
+// TestAUserIsToldAsMuchAsHeMayRead: serviceexports and serviceimports of his namespace alone (deploy/member/users.yaml).
+func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
+	no := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", nil)
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}}}
+	funcs := interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			switch o.(type) {
+			case *mcsv1beta1.ServiceImport, *mcsv1beta1.ServiceExport:
+				return c.Get(ctx, key, o, opts...)
+			}
+			return no
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return no },
+	}
+	c := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(imp).WithInterceptorFuncs(funcs).Build()}
+	for name, outcome := range map[string]explain.Outcome{"web": explain.Success, "api": explain.NameError} {
+		f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := explain.Explain(f)
+		if r.Outcome != outcome || len(r.Problems) > 0 || !slices.Contains(r.NotRead, explain.Records) || !slices.Contains(r.NotRead, explain.Membership) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package lifecycle
+
+import (
+	"context"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestLeavingAfterAnAgentThatIsGoneForGood: nobody else deletes what it made, which answers and takes VIPs still; a range of the user's is
+// let go, and what is the user's stays. An API server forgets the policy that reserves derived Services to the agent a moment later.
+func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
+	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager, networkingv1.LabelManagedBy: kube.Manager}
+	in := func(ns, name string, labels map[string]string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}
+	}
+	service := &corev1.Service{ObjectMeta: in("shop", derived.Name("shop", "web"), ours)}
+	service.Annotations = map[string]string{derived.AnnotationImport: "shop/web"}
+	made := []client.Object{
+		service,
+		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web", ours)},
+		&discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x", ours)},
+		&networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1", ours)},
+		&appsv1.Deployment{ObjectMeta: in(kube.SystemNamespace, "clusterset-controller", nil)},
+		&corev1.Namespace{ObjectMeta: in("", kube.SystemNamespace, nil)},
+	}
+	theirs := &networkingv1.ServiceCIDR{ObjectMeta: in("", "users", nil)}
+	theirs.Finalizers = []string{clusterset.FinalizerVIPs}
+	refusals := 0
+	member := inMemory(interceptor.Funcs{
+		Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, is := o.(*corev1.Service); is && refusals < 2 {
+				refusals++
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, o.GetName(), nil)
+			}
+			return api.Delete(ctx, o, opts...)
+		},
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			switch list.(type) {
+			case *hubv1alpha1.ServiceExportRecordList:
+				return &meta.NoKindMatchError{}
+			case *aboutv1beta1.ClusterPropertyList:
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "clusterproperties"}, "")
+			}
+			return api.List(ctx, list, opts...)
+		},
+	}, append(made, theirs, &corev1.Service{ObjectMeta: in("shop", "web", nil)})...)
+	o, said := options(nil)
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}, stays: map[string]bool{}}
+	if err := l.plan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.clean(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for _, o := range made {
+		if err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s is left: %v", o, o.GetName(), err)
+		}
+	}
+	for _, o := range []client.Object{theirs, &corev1.Service{ObjectMeta: in("shop", "web", nil)}} {
+		if err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || len(o.GetFinalizers()) > 0 {
+			t.Errorf("the user's %T %s: %v, %v", o, o.GetName(), err, o.GetFinalizers())
+		}
+	}
+}

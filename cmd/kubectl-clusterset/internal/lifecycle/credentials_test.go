@@ -1,0 +1,68 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// TestRenewingKeepsTheWayToTheHub: address, name and lifetime stay as they were first asked for, unless others are, or the hub is another;
+// and what changes is said.
+func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
+	const first, here = "https://hub.internal:6443", "https://10.0.0.1:6443"
+	for what, c := range map[string]struct {
+		ca, server string // of this run
+		lifetime   time.Duration
+		address    string
+		name       string // of the hub's certificate
+		lives      time.Duration
+		says       string
+	}{
+		"as it was":     {"ca", "", 0, first, "hub", time.Hour, "stays " + first},
+		"asked for":     {"ca\n", "https://new", 2 * time.Hour, "https://new", "here", 2 * time.Hour, ""},
+		"another hub's": {"ca of another", "", 0, here, "here", time.Hour, first + " no more"},
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			member := inMemory(interceptor.Funcs{}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+			run := func(ca, address, name, server string, lifetime time.Duration) (*clientcmdapi.Cluster, time.Duration, string) {
+				var asked time.Duration
+				hub := inMemory(interceptor.Funcs{SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, sub client.Object, _ ...client.SubResourceCreateOption) error {
+					request := sub.(*authenticationv1.TokenRequest)
+					asked = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
+					request.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"iat":1,"exp":%d}`, 1+*request.Spec.ExpirationSeconds)) + ".sig"
+					return nil
+				}})
+				hub.Config = &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca), ServerName: name}}
+				o, said := options(hub)
+				j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", HubServer: server, TokenLifetime: lifetime}}
+				if err := errors.Join(j.read(t.Context()), j.credentials(t.Context()), j.read(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+				return j.keptWay(), asked, said.String()
+			}
+			if _, lives, _ := run("ca", "https://there", "hub", "", 0); lives != 24*time.Hour {
+				t.Errorf("a token at first lives for %v", lives)
+			}
+			run("ca", "https://there", "hub", first, time.Hour)
+			way, lives, said := run(c.ca, here, "here", c.server, c.lifetime)
+			if way.Server != c.address || way.TLSServerName != c.name || string(way.CertificateAuthorityData) != c.ca || lives != c.lives {
+				t.Errorf("%+v, for %v", way, lives)
+			}
+			if !strings.Contains(said, c.says) {
+				t.Errorf("it says %q, and not %q", said, c.says)
+			}
+		})
+	}
+}
