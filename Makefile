@@ -45,13 +45,17 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -run 'TestB' -timeout 80m ./test/vips/...
 
 .PHONY: soak
-soak: build ## scenarios, then random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md
+soak: build ## scenarios beside random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md
 	$(GO) build -o bin/soak ./test/soak
 	bin/soak -duration $(or $(DURATION),60m) -seed $(or $(SEED),0) -log bin/soak.log -out docs/reliability.md
 
 .PHONY: model
 model: ## a million random inputs of Merge beside its model
 	$(GO) test -count=1 -timeout 60m ./controllers/decide/conflict -merges 1000000
+
+.PHONY: sim
+sim: ## SEEDS (default 1000) of the simulation that nobody has played, beside the sixty of make test
+	$(GO) test -count=1 -timeout 120m ./test/sim -first "$$(date +%s)" -seeds $(or $(SEEDS),1000)
 
 .PHONY: sabotage
 sabotage: ## break a copy of the product in known ways: every one must turn a test red
@@ -85,7 +89,7 @@ image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/i
 	COREDNS_BINARY='$(CURDIR)/bin/image/coredns.extracted' $(GO) test -count=1 -run 'TestCases' ./test/integration/
 
 .PHONY: verify
-verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch ## everything that is checked without running the product
+verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch verify-sabotage ## everything that is checked without running the product
 
 .PHONY: verify-fmt
 verify-fmt: ## gofmt; make fmt mends it
@@ -135,6 +139,10 @@ verify-static: ## staticcheck
 .PHONY: verify-arch
 verify-arch: ## the shape of the repository, and what the documents promise
 	$(GO) test ./test/arch/
+
+.PHONY: verify-sabotage
+verify-sabotage: ## the patches of make sabotage apply
+	@for p in test/sabotage/*.patch; do git apply --check $$p || { echo "$$p does not apply: make it anew"; exit 1; }; done
 
 .PHONY: help
 help: ## this list

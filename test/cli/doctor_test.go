@@ -60,7 +60,7 @@ func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 	if got := e.outcomes(t, all...); len(got) != 1 || !strings.Contains(got["hub-address"], "no pod reaches") {
 		t.Fatalf("in a sound member it finds %v", got)
 	}
-	if got := e.outcomes(t, "--context", "east"); len(got) != 3 || !strings.HasPrefix(got["hub-kinds"], "not made") || !strings.HasPrefix(got["hub-policies"], "not made") {
+	if got := e.outcomes(t, "--context", "east"); len(got) != 4 || !strings.HasPrefix(got["hub-leader"], "not made") || !strings.HasPrefix(got["hub-kinds"], "not made") || !strings.HasPrefix(got["hub-policies"], "not made") {
 		t.Errorf("without the hub admin's credentials it finds %v", got)
 	}
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,10 @@ func start(ctx context.Context, names ...string) (*environment, error) {
 	var err error
 	if e.root, err = lab.Root(); err != nil {
 		return nil, err
+	}
+	// That go's cache of test results knows when make has built another.
+	if _, err := os.Stat(filepath.Join(e.root, "bin", "kubectl-clusterset")); err != nil {
+		return nil, fmt.Errorf("%w: make build makes it", err)
 	}
 	if e.dir, err = os.MkdirTemp("", "clusterset-lab-cli-"); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	join := []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false"}
 	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
 
-	step := stride(5)
+	step := stride(8)
 	for n := 1; ; n += step {
 		if killed := e.killAfter(t, w, n, join...); !killed {
 			if n < 20 {
@@ -71,7 +71,7 @@ func TestAnInitKilledAfterAnyWriteGoesOn(t *testing.T) {
 	e.nodes(t, "hub", "south")
 	before := e.snapshot(t, "south")
 	w := e.through(t, "south")
-	for n := 1; e.killAfter(t, w, n, "init", "--context", "south"); n++ {
+	for n := 1; e.killAfter(t, w, n, "init", "--context", "south"); n += stride(3) {
 		if n > 100 {
 			t.Fatal("it does not end")
 		}

@@ -115,7 +115,8 @@ func TestReportsAreForProgramsToo(t *testing.T) {
 	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web")
 }
 
-// TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer.
+// TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer; or older, and then join brings them up to date,
+// and leave does not take them away. Whoever brought one may have left no word of it.
 func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub")
@@ -126,8 +127,10 @@ func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	name := "serviceimports.multicluster.x-k8s.io"
+	name, older := "serviceimports.multicluster.x-k8s.io", "serviceexports.multicluster.x-k8s.io"
 	kubectl("", "apply", "-k", filepath.Join(e.root, "deploy/crds"))
+	kubectl("", "label", "crd", older, "multicluster.x-k8s.io/release-version-")
+	kubectl("", "patch", "crd", older, "--type=merge", "-p", `{"metadata": {"managedFields": [{}]}}`)
 	kubectl("", "label", "crd", name, "multicluster.x-k8s.io/release-version=v9.0.0", "--overwrite")
 	version := func() string {
 		t.Helper()
@@ -142,7 +145,14 @@ func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 	if !strings.Contains(r.stderr, name+" is left as it is: it is of release v9.0.0, newer than") {
 		t.Errorf("it does not say so:\n%s", r.stderr)
 	}
-	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := e.admin["east"].Get(t.Context(), client.ObjectKey{Name: older}, crd); err != nil || crd.Labels["multicluster.x-k8s.io/release-version"] == "" {
+		t.Errorf("%s was not brought up to date: %v, labels %v", older, err, crd.Labels)
+	}
+	r = e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	if !strings.Contains(r.stderr, older+" stays: others brought it") {
+		t.Errorf("it does not say so:\n%s", r.stderr)
+	}
 	if version() != before {
 		t.Error("it was changed")
 	}

@@ -93,6 +93,10 @@ func (e *environment) start(ctx context.Context) (err error) {
 	if e.root, err = lab.Root(); err != nil {
 		return err
 	}
+	// That go's cache of test results knows when make has built another.
+	if _, err := os.Stat(filepath.Join(e.root, "bin", "kubectl-clusterset")); err != nil {
+		return fmt.Errorf("%w: make build makes it", err)
+	}
 	e.planes, err = lab.StartPlanes(ctx, func(name string) lab.Options { return lab.Options{Audit: name == "hub"} }, "hub", "east", "west")
 	if err != nil {
 		return err
@@ -118,7 +122,7 @@ func (e *environment) start(ctx context.Context) (err error) {
 	}
 	commands := []string{"init --context=hub"}
 	for _, c := range []string{"east", "west"} {
-		commands = append(commands, fmt.Sprintf("join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v", c, lifetime))
+		commands = append(commands, joins(c))
 	}
 	for _, line := range commands {
 		if out, err := e.plugin(ctx, line); err != nil {
@@ -131,6 +135,11 @@ func (e *environment) start(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// joins is the command that makes a cluster a member.
+func joins(cluster string) string {
+	return fmt.Sprintf("join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v", cluster, lifetime)
 }
 
 // plugin is a kubectl clusterset command, and all that it prints.

@@ -122,7 +122,7 @@ func TestAServiceAccountDeletedIsOutAtOnce(t *testing.T) {
 // TestAMemberThatMayNotRenewIsOutWithinItsTokensLife, and says so as long as something can be done about it.
 func TestAMemberThatMayNotRenewIsOutWithinItsTokensLife(t *testing.T) {
 	e := setUp(t)
-	if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset", "delete", "rolebinding", "mcs-west-token"); err != nil {
+	if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset", "delete", "rolebinding", "mcs-west:token"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent says that it cannot renew", func(ctx context.Context) error {

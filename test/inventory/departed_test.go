@@ -252,7 +252,7 @@ func (e *environment) gone(t *testing.T, ns, id string) {
 		t.Errorf("%d of its records are left: %.200v", len(left), left)
 	}
 	for name, o := range map[string]client.Object{
-		id: &coordinationv1.Lease{}, "mcs-" + id: &corev1.ServiceAccount{}, "mcs-" + id + "-token": &rbacv1.Role{},
+		id: &coordinationv1.Lease{}, "mcs-" + id: &corev1.ServiceAccount{}, "mcs-" + id + ":token": &rbacv1.Role{},
 	} {
 		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, o); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s is left: %v", o, name, err)

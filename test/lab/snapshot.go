@@ -25,7 +25,10 @@ func (c *ControlPlane) Snapshot() (dir string, err error) {
 // back.
 func (c *ControlPlane) Restore(ctx context.Context, snapshot string) error {
 	c.api.kill()
-	c.etcd.kill() // and its data is gone
+	c.etcd.kill()
+	if err := os.RemoveAll(c.data); err != nil {
+		return err
+	}
 	data, err := os.MkdirTemp(filepath.Dir(c.data), "clusterset-lab-etcd-")
 	if err != nil {
 		return err

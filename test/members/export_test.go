@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -187,4 +188,25 @@ func TestADerivedServiceIsNeverExported(t *testing.T) {
 	s.members["b"].create(t, export(ns, derived))
 	s.members["b"].wantCondition(t, ns, derived, valid, metav1.ConditionFalse, "InvalidServiceType")
 	s.members["b"].wantCondition(t, ns, derived, exported, metav1.ConditionFalse, "Pending")
+}
+
+// TestS1ARelabelledSlice goes from one exported Service to another, and back, in every member: its record cannot change whose it is.
+func TestS1ARelabelledSlice(t *testing.T) {
+	s := three(t)
+	a, b := s.members["a"], s.members["b"]
+	ns := s.namespace(t, "a", "b")
+	a.exported(t, service(ns, "web"), "10.1.0.1")
+	a.exported(t, service(ns, "api"), "10.1.0.2")
+	moved := slice(service(ns, "web"), "moved", "10.1.0.3")
+	a.create(t, moved)
+	web, api := "a/http/10.1.0.1:8080", "a/http/10.1.0.2:8080"
+	b.wantEndpoints(t, ns, "web", web, "a/http/10.1.0.3:8080")
+	for _, to := range []string{"api", "web"} {
+		change(t, a, moved, func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = to })
+		want := map[string][]string{"web": {web}, "api": {api}}
+		want[to] = append(want[to], "a/http/10.1.0.3:8080")
+		for name, endpoints := range want {
+			b.wantEndpoints(t, ns, name, endpoints...)
+		}
+	}
 }

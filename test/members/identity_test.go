@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -74,8 +75,16 @@ func (j *joining) clone(t *testing.T, ns string) *member {
 	return clone
 }
 
+// leaves says that the cluster is to.
+func (m *member) leaves(t *testing.T, how string) {
+	t.Helper()
+	change(t, m, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
+		p.Annotations = map[string]string{clusterset.AnnotationLeaving: how}
+	})
+}
+
 // TestAClone: a cluster with the same UID and the same credentials, and other endpoints. The one that began later keeps still and says so,
-// also after the elder one's agent was restarted; at no moment is what the elder exports gone elsewhere, or what the clone has there.
+// also after the elder one's agent was restarted, or the clone left; at no moment is what the elder exports gone elsewhere, or what the clone has there.
 func TestAClone(t *testing.T) {
 	t.Parallel()
 	j := joiningSet(t)
@@ -114,8 +123,24 @@ func TestAClone(t *testing.T) {
 	}
 	r.create(t, slice(svc, "web-4", "10.3.0.4"))
 	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	clone.leaves(t, "true")
 	time.Sleep(25 * time.Second) // nothing to wait for: nothing may happen
-	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080")...)
+	if clone.property(t, clusterset.PropertySet) == nil {
+		t.Error("the clone left, though r renews their Lease")
+	}
+	clone.leaves(t, clusterset.LeavingForced)
+	eventually(t, "the clone's membership ends", func() error {
+		if got := clone.property(t, clusterset.PropertySet); got != nil {
+			return fmt.Errorf("%+v", got.ObjectMeta)
+		}
+		return nil
+	})
+	profile := &inventoryv1alpha1.ClusterProfile{}
+	if err := j.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"}, profile); err != nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
+		t.Errorf("the clone took r out: %v, %v", err, profile.Annotations)
+	}
+	r.create(t, slice(svc, "web-5", "10.3.0.5"))
+	p.wantEndpoints(t, ns, "web", append(both, "r/http/10.3.0.4:8080", "r/http/10.3.0.5:8080")...)
 	if bad := wrong(); len(bad) > 0 {
 		t.Errorf("p saw another set %d times: %v", len(bad), bad[:min(len(bad), 5)])
 	}
@@ -168,9 +193,7 @@ func TestForcedLeavingSticks(t *testing.T) {
 	r.Agent = j.agent(t, "r", "r", lab.HubNamespace)
 	r.wantImport(t, ns, "web", ready("p"))
 	j.Hub.KillAPIServer()
-	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
-		p.Annotations = map[string]string{clusterset.AnnotationLeaving: clusterset.LeavingForced}
-	})
+	r.leaves(t, clusterset.LeavingForced)
 	r.wantNoImport(t, ns, "web")
 	eventually(t, "the membership ends", func() error {
 		if got := r.property(t, clusterset.PropertySet); got != nil {

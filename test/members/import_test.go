@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -195,10 +196,12 @@ func TestI9EditsArePutRight(t *testing.T) {
 	})
 	imp = b.wantImport(t, ns, "web", ready("a"))
 	derived := b.derivedOf(t, imp)
-	change(t, b, derived, func(svc *corev1.Service) {
-		svc.Spec.Ports[0].Port, svc.Labels, svc.Annotations = 99, nil, nil
-		svc.Spec.Selector = map[string]string{"app": "x"}
-	})
+	// The policy refuses that to others. Where it is not applied:
+	if _, err := b.Cluster.Kubectl(t.Context(), "", "-n", ns, "patch", "service", derived.Name, "--type=merge",
+		"--as=system:serviceaccount:clusterset-system:clusterset-controller", "--as-group=system:masters",
+		"-p", `{"metadata":{"labels":null,"annotations":null},"spec":{"selector":{"app":"x"},"ports":[{"name":"x","port":99}]}}`); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "derived Service is put right", func() error {
 		svc := b.derivedOf(t, imp)
 		if svc.Spec.Ports[0].Port != 80 || svc.Labels["app.kubernetes.io/managed-by"] != kube.Manager || len(svc.Spec.Selector) > 0 {
@@ -218,22 +221,45 @@ func TestI9EditsArePutRight(t *testing.T) {
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
 }
 
+// TestI9ASelectorLeavesNothing: what Kubernetes' controller made while a derived Service had one goes with it.
+func TestI9ASelectorLeavesNothing(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	b := s.members["b"]
+	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
+	svc := b.derivedOf(t, b.wantImport(t, ns, "web", ready("a")))
+	stray := slice(svc, "stray", "10.9.9.9")
+	stray.Labels = map[string]string{discoveryv1.LabelServiceName: svc.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	b.create(t, stray)
+	eventually(t, "a stray slice goes", func() error {
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(stray), stray); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+}
+
 // TestS1S2Slices: one source cluster each, our labels, an owner that is no controller; conditions, host names and zones as at home;
 // nothing of the source's nodes; gone with the slice at home.
 func TestS1S2Slices(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	svc := headless(ns, "web")
-	home := slice(svc, "web.with.dots-"+strings.Repeat("x", 200), "10.1.0.1", "10.1.0.2", "10.1.0.3")
-	no, yes, host, zone, node := false, true, "web-0", "z1", "node-1"
+	home := slice(svc, "web.with.dots-"+strings.Repeat("x", 253-len("web.with.dots-")), "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4")
+	no, yes, host, zone, node, protocol := false, true, "web-0", "z1", "node-1", "kubernetes.io/h2c"
+	home.Ports[0].AppProtocol = &protocol
 	home.Endpoints[0].Hostname, home.Endpoints[0].Zone, home.Endpoints[0].NodeName = &host, &zone, &node
 	home.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "web-0", Namespace: ns}
+	home.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no}
 	home.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
 	home.Endpoints[2].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	// What publishNotReadyAddresses makes of a pod that is being terminated and does not serve: ready all the same.
+	home.Endpoints[3].Conditions = discoveryv1.EndpointConditions{Ready: &yes, Serving: &no, Terminating: &yes}
 	s.members["a"].create(t, svc, home, export(ns, "web"))
 	for _, id := range []string{"a", "b"} {
 		imp := s.members[id].wantImport(t, ns, "web", ready("a"))
-		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "a/http/10.1.0.4:8080")
 		var list discoveryv1.EndpointSliceList
 		if err := s.members[id].List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil || len(list.Items) != 1 {
 			t.Fatalf("%v, %v", list.Items, err)
@@ -244,8 +270,22 @@ func TestS1S2Slices(t *testing.T) {
 			t.Errorf("%s: metadata %+v", id, got.ObjectMeta)
 		}
 		e := got.Endpoints
-		if *e[0].Hostname != host || *e[0].Zone != zone || !*e[1].Conditions.Serving || !*e[1].Conditions.Terminating || *e[2].Conditions.Ready {
-			t.Errorf("%s: endpoints %+v", id, e)
+		if len(e) != len(home.Endpoints) {
+			t.Fatalf("%s: endpoints %+v", id, e)
+		}
+		if *e[0].Hostname != host || *e[0].Zone != zone {
+			t.Errorf("%s: endpoint %+v", id, e[0])
+		}
+		for i := range e {
+			if is, want := e[i].Conditions, home.Endpoints[i].Conditions; e[i].Addresses[0] != home.Endpoints[i].Addresses[0] ||
+				holds(is.Ready) != holds(want.Ready) || holds(is.Serving) != holds(want.Serving) || holds(is.Terminating) != holds(want.Terminating) {
+				t.Errorf("%s: endpoint %d is %+v, and at home %+v", id, i, e[i], home.Endpoints[i])
+			}
+		}
+		for _, p := range got.Ports {
+			if p.AppProtocol == nil || *p.AppProtocol != protocol {
+				t.Errorf("%s: port %+v, want appProtocol %s as at home", id, p, protocol)
+			}
 		}
 		if remote := id == "b"; (e[0].NodeName == nil) != remote || (e[0].TargetRef == nil) != remote {
 			t.Errorf("%s: node %v, target %v", id, e[0].NodeName, e[0].TargetRef)
@@ -267,7 +307,21 @@ func TestNamesThatLookAlike(t *testing.T) {
 	s.members["a"].exported(t, service(two, "b-c"), "10.1.0.2")
 	s.members["b"].wantEndpoints(t, one, "c", "a/http/10.1.0.1:8080")
 	s.members["b"].wantEndpoints(t, two, "b-c", "a/http/10.1.0.2:8080")
+
+	ns, node := s.namespace(t, "a", "b", "c"), "node-1"
+	for id, address := range map[string]string{"a": "10.1.0.1", "b": "10.2.0.1"} {
+		svc := headless(ns, "web")
+		home := slice(svc, "web-1", address)
+		home.Endpoints[0].NodeName = &node
+		s.members[id].create(t, svc, home, export(ns, "web"))
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
+	}
 }
+
+// holds tells whether a condition is there and true.
+func holds(condition *bool) bool { return condition != nil && *condition }
 
 // TestASliceOfAThousandEndpoints comes through whole, in two members.
 func TestASliceOfAThousandEndpoints(t *testing.T) {

@@ -1,11 +1,14 @@
 package members
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
@@ -74,5 +77,45 @@ func TestARecordThatIsNonsense(t *testing.T) {
 	s.members["a"].wantEvent(t, "clusterset-system", record.Name, "RecordRefused")
 	if _, err := s.members["a"].imported(t.Context(), ns, "web"); err == nil {
 		t.Error("it is imported")
+	}
+}
+
+// TestALostCopyRetiresNothing: who deletes this cluster's copies of its peers' records, or of its own, deletes nothing that is imported.
+// The copies are made anew.
+func TestALostCopyRetiresNothing(t *testing.T) {
+	s := three(t)
+	a, b := s.members["a"], s.members["b"]
+	ns := s.namespace(t, "a", "b")
+	a.exported(t, service(ns, "web"), "10.1.0.1")
+	b.exported(t, service(ns, "mine"), "10.2.0.1")
+	endpoints := map[string]string{"web": "a/http/10.1.0.1:8080", "mine": "b/http/10.2.0.1:8080"}
+	for name, cluster := range map[string]string{"web": "a", "mine": "b"} {
+		was := b.wantImport(t, ns, name, ready(cluster))
+		b.wantEndpoints(t, ns, name, endpoints[name])
+		stop := b.throughout(t, ns, name, func(got map[string]bool) bool { return !got[endpoints[name]] })
+		for range 5 {
+			rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: objectMeta(name + "." + ns + "." + cluster)}
+			rec.Namespace = "clusterset-system"
+			deleted := types.UID("")
+			eventually(t, "the copy is made anew", func() error {
+				if err := b.Get(t.Context(), client.ObjectKeyFromObject(rec), rec); err != nil {
+					return err
+				}
+				if deleted == "" {
+					deleted = rec.UID
+					b.remove(t, rec)
+				}
+				if rec.UID == deleted {
+					return errors.New("it is the old one")
+				}
+				return nil
+			})
+		}
+		if bad := stop(); len(bad) > 0 {
+			t.Errorf("%s: without its endpoints: %v", name, bad)
+		}
+		if is := b.wantImport(t, ns, name, ready(cluster)); is.UID != was.UID {
+			t.Errorf("%s: the import was %s, and is %s", name, was.UID, is.UID)
+		}
 	}
 }

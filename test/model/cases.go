@@ -21,6 +21,7 @@ import (
 // Case is one line of test/cases/dns.json; test/cases/README.md says what the fields mean.
 type Case struct {
 	ID    int      `json:"id"`
+	Rule  string   `json:"rule"`
 	Name  string   `json:"q"`
 	Type  string   `json:"t"`
 	Want  string   `json:"r"`
@@ -29,6 +30,11 @@ type Case struct {
 	Proto string   `json:"proto"`
 	EDNS  int      `json:"edns"`
 	Back  string   `json:"back"`
+}
+
+// Title names the case in tests, by the rules of docs/spec/DNS.md that it is of.
+func (c Case) Title() string {
+	return fmt.Sprintf("%s_case_%d_%s_%s", strings.ReplaceAll(c.Rule, " ", "_"), c.ID, c.Name, c.Type)
 }
 
 // Question is the case's question with its full name.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -31,7 +30,7 @@ func load(t *testing.T) (*Model, []Case) {
 func TestModelAnswersEveryCase(t *testing.T) {
 	m, cases := load(t)
 	for _, c := range cases {
-		t.Run(fmt.Sprint(c.ID), func(t *testing.T) {
+		t.Run(c.Title(), func(t *testing.T) {
 			q := c.Question()
 			reply := m.Answer(q.Name, q.Type)
 			msg := reply.Message(q)

@@ -14,28 +14,42 @@ import (
 // an attempt last that long.
 const answerLimit = 20 * time.Second
 
-// serve answers every line of a TCP connection, and every UDP datagram, to a port of the pod with "NAME:PORT", until the pod is closed.
-func (p *pod) serve(port int) error {
-	said := fmt.Appendf(nil, "%s:%d\n", p.name, port)
+// listen makes the pod's TCP listener on a port anew, after hangUp.
+func (p *pod) listen(port int) error {
 	return p.do(func() error {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 		if err != nil {
 			return err
 		}
-		u, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
-		if err != nil {
-			return err
-		}
-		p.servers = append(p.servers, l, u)
+		p.listeners[port] = l
 		go func() {
 			for {
 				c, err := l.Accept()
 				if err != nil {
 					return
 				}
-				go answer(c, said)
+				go answer(c, fmt.Appendf(nil, "%s:%d\n", p.name, port))
 			}
 		}()
+		return nil
+	})
+}
+
+// hangUp closes the listener, as when the program has ended: from now on connections are refused.
+func (p *pod) hangUp(port int) error { return p.listeners[port].Close() }
+
+// serve answers every line of a TCP connection, and every UDP datagram, to a port of the pod with "NAME:PORT", until the pod is closed.
+func (p *pod) serve(port int) error {
+	said := fmt.Appendf(nil, "%s:%d\n", p.name, port)
+	if err := p.listen(port); err != nil {
+		return err
+	}
+	return p.do(func() error {
+		u, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
+		if err != nil {
+			return err
+		}
+		p.servers = append(p.servers, u)
 		go func() {
 			asked := make([]byte, 64)
 			for {

@@ -40,7 +40,11 @@ func TestMain(m *testing.M) {
 		beParent()
 	}
 	log.SetLogger(logr.Discard()) // else controller-runtime asks for one
-	obstacle = possible()
+	var err error
+	if obstacle, err = possible(); err != nil {
+		fmt.Println("packets:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared.world != nil {
 		shared.world.stop()
@@ -70,25 +74,26 @@ func report() error {
 	return errors.Join(err, f.Close())
 }
 
-// possible tells whether this machine lets us make network namespaces and nftables rules. Where it does, whatever fails is a failure.
-func possible() error {
+// possible tells whether this machine lets us make network namespaces and nftables rules. Where it does, whatever fails is a failure, and
+// so is for root a program that is missing and cannot be installed.
+func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
-		return errors.New("not root")
+		return errors.New("not root"), nil
 	}
 	if err := lab.Require("ip", "nft"); err != nil {
-		return err
+		return nil, err
 	}
-	n, err := newNamespace()
+	n, obstacle := newNamespace()
 	defer n.close()
-	if err != nil {
-		return err
+	if obstacle != nil {
+		return obstacle, nil
 	}
 	return n.do(func() error {
 		if out, err := exec.Command("nft", "add", "table", "inet", "probe").CombinedOutput(); err != nil {
 			return fmt.Errorf("nft: %w %s", err, bytes.TrimSpace(out))
 		}
 		return nil
-	})
+	}), nil
 }
 
 // world is the clusterset and its network.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 )
 
@@ -26,10 +27,11 @@ type node struct {
 // pod is a namespace with one address of each family, a client or a backend.
 type pod struct {
 	*namespace
-	name    string
-	v4, v6  netip.Addr
-	number  [2]int // of its node, of itself
-	servers []io.Closer
+	name      string
+	v4, v6    netip.Addr
+	number    [2]int // of its node, of itself
+	servers   []io.Closer
+	listeners map[int]net.Listener // of TCP, by port
 }
 
 func newNetwork(nodes int) (*network, error) {
@@ -70,7 +72,7 @@ func newNetwork(nodes int) (*network, error) {
 // rules both ways.
 func (nd *node) pod(name string) (*pod, error) {
 	n, p := nd.number, len(nd.pods)+2 // .1 is the gateway's
-	out := &pod{name: name, number: [2]int{n, p},
+	out := &pod{name: name, listeners: map[int]net.Listener{}, number: [2]int{n, p},
 		v4: netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", 200+n, p)), v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p))}
 	var err error
 	if out.namespace, err = newNamespace(); err != nil {
@@ -109,6 +111,9 @@ func (w *network) close() {
 		for _, p := range nd.pods {
 			for _, s := range p.servers {
 				s.Close()
+			}
+			for _, l := range p.listeners {
+				l.Close()
 			}
 			p.close()
 		}

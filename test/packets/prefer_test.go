@@ -1,13 +1,15 @@
 package packets
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -36,12 +38,11 @@ func (c *cluster) ready(t *testing.T, namespace string, ready bool) {
 // atOnce is what a hand-over may take on a machine that has others to do.
 const atOnce = 10 * time.Second
 
-// TestPreferLocalHandsOverAndBack (T2): a cluster with ready backends of its own uses those alone; when the last of them goes unready the
-// others take over at once, and hand back, without a question that fails; a cluster without any uses everybody's. With local-only nobody takes over. How long a hand-over
-// takes is logged.
-func TestPreferLocalHandsOverAndBack(t *testing.T) {
+// preferring exports a Service of a and b with prefer-local, and returns its VIP in each cluster.
+func preferring(t *testing.T) (w *world, svc *corev1.Service, vip map[*cluster]netip.AddrPort) {
+	t.Helper()
 	w, ns := clusters(t)
-	svc := service(ns, tcp("http", 80))
+	svc = service(ns, tcp("http", 80))
 	prefers := func(c *cluster, what string, backends ...string) {
 		t.Helper()
 		c.create(t, svc.DeepCopy())
@@ -53,7 +54,7 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	prefers(w.a, "prefer-local", "a1", "a2")
 	w.a.imported(t, ns, "a")
 	prefers(w.b, "prefer-local", "b1")
-	vip := map[*cluster]netip.AddrPort{}
+	vip = map[*cluster]netip.AddrPort{}
 	for _, c := range w.clusters {
 		v4, v6 := c.vips(t, ns, "a", "b")
 		vip[c] = netip.AddrPortFrom(v4, 80)
@@ -61,8 +62,82 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 			vip[c] = netip.AddrPortFrom(v6, 80)
 		}
 	}
-	own, others := []string{"a1:8080", "a2:8080"}, []string{"b1:8080"}
 	w.a.wantAnswers(t, "tcp", vip[w.a], own...)
+	return w, svc, vip
+}
+
+// own are the backends of a, and others those that take over.
+var own, others = []string{"a1:8080", "a2:8080"}, []string{"b1:8080"}
+
+// handOver makes a's backends ready or not, and waits until those answer that are to; it returns how long the first right answer took.
+func (c *cluster) handOver(t *testing.T, namespace string, to netip.AddrPort, ready bool) time.Duration {
+	t.Helper()
+	want := others
+	if ready {
+		want = own
+	}
+	began := time.Now()
+	c.ready(t, namespace, ready)
+	for {
+		answer, err := c.pod.ask("tcp", netip.Addr{}, to)
+		took := time.Since(began)
+		if err == nil && slices.Contains(want, answer) {
+			c.wantAnswers(t, "tcp", to, want...)
+			return took
+		}
+		if took > atOnce {
+			t.Fatalf("ready %v: after %v %q, %v", ready, atOnce, answer, err)
+		}
+	}
+}
+
+// TestT2HandOverFromListenersThatClose: as when the programs end before their kubelet says so. Only questions fail that were begun before
+// the others took over, and those are refused, not lost: for no longer than a hand-over may take, and nothing fails on the way back.
+func TestT2HandOverFromListenersThatClose(t *testing.T) {
+	w, svc, vip := preferring(t)
+	asking := newRecord(t)
+	asking.renewed(w.a, "tcp", vip[w.a])
+	type span struct{ from, to time.Time }
+	var down []span
+	each := func(do func(*pod, int) error) {
+		t.Helper()
+		for _, name := range []string{"a1", "a2"} {
+			if err := do(w.a.backends[name], 8080); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		closed := time.Now()
+		each((*pod).hangUp)
+		asking.more(3) // kubelet takes a moment to notice
+		wrote := time.Now()
+		took := w.a.handOver(t, svc.Namespace, vip[w.a], false)
+		down = append(down, span{closed, wrote.Add(took)})
+		t.Logf("handed over %v after the slices were written, %v after the listeners closed", took.Round(time.Millisecond), wrote.Add(took).Sub(closed).Round(time.Millisecond))
+		asking.more(20)
+		each((*pod).listen)
+		w.a.handOver(t, svc.Namespace, vip[w.a], true)
+		asking.more(20)
+	}
+	bad := asking.stop()
+	for _, a := range bad {
+		within := func(s span) bool { return !a.began.Add(a.took).Before(s.from) && a.began.Before(s.to) }
+		if lost := !refused(a.err) && !errors.Is(a.err, syscall.ECONNRESET); lost || !slices.ContainsFunc(down, within) {
+			t.Errorf("it failed while somebody could answer: %v", a)
+		}
+	}
+	if len(bad) == 0 {
+		t.Error("no question failed: were the listeners closed?")
+	}
+}
+
+// TestPreferLocalHandsOverAndBack (T2): a cluster with ready backends of its own uses those alone; when the last of them goes unready the
+// others take over at once, and hand back, without a question that fails; a cluster without any uses everybody's. With local-only nobody
+// takes over. How long a hand-over takes is logged.
+func TestPreferLocalHandsOverAndBack(t *testing.T) {
+	w, svc, vip := preferring(t)
+	ns := svc.Namespace
 	w.b.wantAnswers(t, "tcp", vip[w.b], others...)
 	w.c.wantAnswers(t, "tcp", vip[w.c], "a1:8080", "a2:8080", "b1:8080")
 
@@ -72,21 +147,7 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	var took []time.Duration
 	for range 10 {
 		for _, ready := range []bool{false, true} {
-			began := time.Now()
-			w.a.ready(t, ns, ready)
-			for want := map[bool]string{false: "b", true: "a"}[ready]; ; {
-				if answer, err := w.a.pod.ask("tcp", netip.Addr{}, vip[w.a]); err == nil && strings.HasPrefix(answer, want) {
-					break
-				} else if time.Since(began) > atOnce {
-					t.Fatalf("ready %v: after %v %q, %v", ready, atOnce, answer, err)
-				}
-			}
-			took = append(took, time.Since(began))
-			if ready {
-				w.a.wantAnswers(t, "tcp", vip[w.a], own...)
-			} else {
-				w.a.wantAnswers(t, "tcp", vip[w.a], others...)
-			}
+			took = append(took, w.a.handOver(t, ns, vip[w.a], ready))
 		}
 	}
 	asking.more(20)

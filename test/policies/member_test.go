@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
@@ -41,6 +42,49 @@ func TestDerivedServiceIsDeletedByTheAgentOnly(t *testing.T) {
 	must(t, e.agent.Delete(ctx, unnamed))
 }
 
+// I9: nor is it given away by two steps instead of one, nor its traffic turned elsewhere. What others have a use for on a Service stays theirs.
+func TestI9DerivedServiceIsChangedByTheAgentOnly(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	svc := derivedService(ns, derived.Name(ns, "web"))
+	must(t, e.agent.Create(ctx, svc))
+	patch := func(as client.Client, text string) error {
+		return as.Patch(ctx, svc.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)))
+	}
+	for _, text := range []string{
+		`{"metadata":{"labels":null}}`,
+		`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"me"}}}`,
+		`{"metadata":{"annotations":null}}`,
+		`{"metadata":{"annotations":{"clusterset-dns.io/import":"a/b"}}}`,
+		`{"metadata":{"annotations":{"clusterset-dns.io/unused-since":"2000-01-01T00:00:00Z"}}}`,
+		`{"spec":{"selector":{"app":"mine"}}}`,
+		`{"spec":{"type":"ExternalName","externalName":"evil.example","clusterIP":null,"clusterIPs":null}}`,
+		`{"spec":{"externalIPs":["10.9.9.9"]}}`,
+		`{"spec":{"type":"NodePort"}}`,
+		`{"spec":{"ports":[{"port":81}]}}`,
+	} {
+		refused(t, patch(e.admin, text), "clusterset-controller alone changes its spec")
+	}
+	unlabelled := derivedService(ns, derived.Name(ns, "mine"))
+	unlabelled.Labels = nil
+	must(t, e.admin.Create(ctx, unlabelled))
+	refused(t, e.admin.Patch(ctx, unlabelled, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"`+kube.Manager+`"}}}`))),
+		"holds the VIP of ServiceImport")
+	must(t, e.admin.Delete(ctx, unlabelled))
+	for _, text := range []string{
+		`{"metadata":{"labels":{"team":"blue"},"annotations":{"example.org/note":"x"},"finalizers":["example.org/stay"]}}`,
+		`{"metadata":{"labels":{"team":null},"annotations":{"example.org/note":null},"finalizers":null}}`,
+	} {
+		must(t, patch(e.admin, text))
+	}
+	must(t, e.admin.Status().Patch(ctx, svc.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"X","status":"True","reason":"R","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`))))
+	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(svc), svc))
+	svc.Annotations["clusterset-dns.io/unused-since"], svc.Spec.Ports[0].Port = "2026-01-01T00:00:00Z", 82
+	must(t, e.agent.Update(ctx, svc))
+	must(t, e.agent.Delete(ctx, svc))
+}
+
 func TestOtherServicesAreDeletedByTheirUsers(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)
@@ -52,6 +96,8 @@ func TestOtherServicesAreDeletedByTheirUsers(t *testing.T) {
 		svc := derivedService(ns, name)
 		svc.Labels = labels
 		must(t, e.admin.Create(ctx, svc))
+		svc.Spec.Selector = map[string]string{"app": "mine"}
+		must(t, e.admin.Update(ctx, svc))
 		must(t, e.admin.Delete(ctx, svc))
 	}
 }

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,27 @@ func TestMembersDoNotWriteWhatIsTheAdmins(t *testing.T) {
 			refused(t, e.mighty["m"].Status().Update(t.Context(), p), "writes version and properties only")
 		})
 	}
+}
+
+// P3: a member that fills its ClusterProfile could not be evicted, since that writes it.
+func TestP3MembersPartOfItsProfileIsBounded(t *testing.T) {
+	e := setUp(t)
+	ctx, p := t.Context(), e.fresh(t, "m")
+	for i := range inventoryv1alpha1.MaxProperties {
+		p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{
+			Name: fmt.Sprintf("%s.%03d", strings.Repeat("p", 60), i), Value: strings.Repeat("<", inventoryv1alpha1.MaxPropertyValue), // which JSON may make six of
+		})
+	}
+	p.Status.Version.Kubernetes = strings.Repeat("v", 256)
+	must(t, e.mighty["m"].Status().Update(ctx, p))
+	was := p.DeepCopy()
+	p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{Name: "one-more", Value: "1"})
+	refused(t, e.mighty["m"].Status().Update(ctx, p), "may have 128 properties")
+	p = was
+	p.Status.Version.Kubernetes += "v"
+	refused(t, e.mighty["m"].Status().Update(ctx, p), "a version of 256 characters")
+	must(t, e.admin.Delete(ctx, profile("m")))
+	must(t, e.admin.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))) // as the hub's controller
 }
 
 // ID3: of two clusters with one id, or with copied credentials, the first keeps it.

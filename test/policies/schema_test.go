@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // wrong is a value at a path of an otherwise valid object, and what the refusal says. nil removes the field.
@@ -75,6 +76,7 @@ var originRules = []wrong{
 	{"spec.serviceName", "a.b", "spec.serviceName in body should match"},
 	{"spec.revision", nil, "spec.revision: Required value"},
 	{"spec.revision", int64(0), "spec.revision in body should be greater than or equal to 1"},
+	{"spec.revision", int64(clusterset.MaxRevision + 1), "spec.revision in body should be less than or equal to"},
 	{"spec.withdrawnAt", "yesterday", "spec.withdrawnAt in body must be of type date-time"},
 }
 
@@ -192,7 +194,7 @@ func TestSchemasLetThrough(t *testing.T) {
 	e := setUp(t)
 	label := strings.Repeat("l", 63)
 	long := exportRecord("a", "web")
-	long.Spec.Origin = hubv1alpha1.Origin{ClusterID: label[:31] + "." + label[:31], ServiceNamespace: label, ServiceName: label, Revision: 1 << 62}
+	long.Spec.Origin = hubv1alpha1.Origin{ClusterID: label[:31] + "." + label[:31], ServiceNamespace: label, ServiceName: label, Revision: clusterset.MaxRevision}
 	long.Name = label + "." + label + "." + long.Spec.ClusterID
 	long.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	withdrawn := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "web.shop.a"}}

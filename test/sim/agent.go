@@ -87,7 +87,7 @@ func (w *World) startAgent(m *member) {
 		},
 		HubNow:      func() client.Reader { return past },
 		Connections: func() int64 { return a.dials },
-		Watching:    func(string) bool { return true },
+		Position:    func(kind client.Object) string { return a.linked.Cache.Position(api.KindOf(kind)) },
 		Relist:      a.mustRelist,
 		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Answered:    func(error) {},

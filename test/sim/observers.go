@@ -86,10 +86,7 @@ func (l *liar) votes() {
 		text = `{"everybody":["everything"]}`
 	}
 	lease.Name = l.member.id
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
-	}
-	lease.Annotations[votes.Annotation] = text
+	votes.Say(lease, text)
 	l.publish(lease)
 	l.history.Events["(a lie about what is reached)"]++
 }

@@ -55,7 +55,7 @@ func (w *World) settle() {
 	if w.liar != nil {
 		w.liar.repents(w.frozen)
 	}
-	w.calmDown(calm + w.behind())
+	w.calmDown(calm)
 	w.check()
 	w.still = true
 	w.note("== once more")
@@ -76,14 +76,6 @@ func (w *World) settle() {
 	w.still, w.quiet = false, false
 	w.guard.settled()
 	w.history.Settled++
-}
-
-// behind is how far the clock of a member has gone back: until it is where it was, its renewals are not told from a backup's.
-func (w *World) behind() (most time.Duration) {
-	for _, m := range w.honest() {
-		most = max(most, m.ahead-m.skew)
-	}
-	return most
 }
 
 // calmDown runs until nothing but Leases was written for a while.

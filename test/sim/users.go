@@ -36,6 +36,7 @@ func init() { // they reach each other
 		{"slice", 6, (*World).createSlice},
 		{"edit slice", 8, (*World).editSlice},
 		{"delete slice", 2, (*World).deleteSlice},
+		{"relabel slice", 1, (*World).relabelSlice},
 		{"namespace", 2, (*World).createNamespace},
 		{"delete namespace", 1, (*World).deleteNamespace},
 		{"tamper", 5, (*World).tamper},
@@ -341,6 +342,18 @@ func (w *World) followService(m *member, n types.NamespacedName) {
 			w.update(m, s)
 		}
 	}
+}
+
+// relabelSlice gives a slice to another Service, of which there may be none.
+func (w *World) relabelSlice(m *member, n types.NamespacedName) {
+	to := pick(w, names)
+	own := m.slicesOf(n)
+	if len(own) == 0 || to == n || to.Namespace != n.Namespace || w.frozen[to] {
+		return
+	}
+	s := pick(w, own).DeepCopy()
+	s.Labels[discoveryv1.LabelServiceName] = to.Name
+	w.update(m, s)
 }
 
 func (w *World) deleteSlice(m *member, n types.NamespacedName) {

@@ -86,7 +86,6 @@ type member struct {
 	blocks map[corev1.IPFamily]int // that it was granted so far
 	skew   time.Duration           // of its clocks
 	blind  bool                    // reaches no endpoint of another
-	ahead  time.Duration           // the most that it ever was
 	agents []*agent                // that run; two where a leader does not know yet that it is none
 }
 
@@ -148,7 +147,6 @@ func newWorld(o Options) *World {
 
 func (w *World) addMember(id string) {
 	m := &member{id: id, blocks: map[corev1.IPFamily]int{}, skew: time.Duration(w.rng.IntN(7)-3) * 100 * time.Second}
-	m.ahead = m.skew
 	m.server = api.NewServer(id, func() time.Time { return w.now.Add(m.skew) }, pick(w, families), kube.SystemNamespace)
 	if w.ranges {
 		m.server.WithRanges()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -142,6 +143,20 @@ func TestForbiddenWrites(t *testing.T) {
 	} {
 		if forbidden(w) == "" {
 			t.Errorf("%v is not forbidden", w)
+		}
+	}
+}
+
+// TestT1TheLongRunIsJudgedByWhatItsPageSays: the bounds of docs/reliability.md are T1's and ours, without what TestSoak adds for shared machines.
+func TestT1TheLongRunIsJudgedByWhatItsPageSays(t *testing.T) {
+	b := bounds(byDefault, false)
+	if b.Gone != 65*time.Second || b.Converge != 15*time.Second {
+		t.Errorf("dead members' endpoints have to be gone after %v, and all has to follow in %v", b.Gone, b.Converge)
+	}
+	r := &results{tape: &tape{reel: &reel{}}, gone: []time.Duration{50 * time.Second, 66 * time.Second}}
+	for _, want := range []string{"65.0 s after its last renewal (T1)", "15.0 s after", "within 30.0 s", "beside other trouble: 1 of 2"} {
+		if text := r.text(); !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q:\n%s", want, text)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (w *world) between(r *rand.Rand, from, to float64) time.Duration {
 
 // death is longer than anybody may be silent and live, but not much.
 func (w *world) death(r *rand.Rand) time.Duration {
-	return bounds(w.lease).Gone + w.between(r, 5, 15)
+	return bounds(w.lease, w.hurried).Gone + w.between(r, 5, 15)
 }
 
 func agentKilled(w *world, r *rand.Rand, m *member) *fault {

@@ -74,6 +74,9 @@ func named(list string) (acts []scenario, err error) {
 	return acts, nil
 }
 
+// patient is how long all may take to be right again after a fault of the long run was mended.
+const patient = 30 * time.Second
+
 func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {
 		return err
@@ -89,7 +92,7 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	var failed [2]error
 	both.Go(func() {
 		failed[0] = stand(ctx, seed, tape.of("faults"), r, func(w *world, _ *asker) (err error) {
-			p := plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: 3 * time.Minute}
+			p := plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: patient}
 			p.told = func(t *tally) { r.shook(w, t); r.write(out) }
 			_, err = w.shake(ctx, p)
 			return err
@@ -116,7 +119,7 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 
 // stand does something in a clusterset in which every name is asked all the time.
 func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*world, *asker) error) error {
-	w, err := begin(ctx, byDefault, seed, tape)
+	w, err := begin(ctx, byDefault, false, seed, tape)
 	if err != nil {
 		return err
 	}

@@ -125,10 +125,13 @@ func quantiles(s *spread) string {
 
 // shaken is the random phase.
 func (r *results) shaken(p func(string, ...any)) {
-	t := &r.tally
+	t, gone := &r.tally, bounds(byDefault, false).Gone
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
 	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
-		"all is right again when every name has the right answer everywhere.\n\n| fault | times |\n| --- | --- |")
+		"all is right again when every name has the right answer everywhere.\n")
+	p("An answer is wrong where it lacks, %s after, what was published and was in nobody's way; or where it has endpoints of a member that died, %s after its "+
+		"last renewal (T1). Where what answers, or the hub, was in trouble itself, both count from when that was mended. All must be right again within %s.\n\n"+
+		"| fault | times |\n| --- | --- |", seconds(converge), seconds(gone), seconds(patient))
 	sum := 0
 	for _, f := range slices.Sorted(maps.Keys(t.faults)) {
 		p("| %s | %d |", f, t.faults[f])
@@ -149,7 +152,9 @@ func (r *results) shaken(p func(string, ...any)) {
 		}
 		p("| %s | %s | %s | %s | %d |", of.what, seconds(percentile(of.took, 50)), seconds(percentile(of.took, 99)), seconds(slices.Max(of.took)), len(of.took))
 	}
-	p("\nThe slowest to be right again was: %s. ", t.slowest)
+	late := slices.DeleteFunc(slices.Clone(r.gone), func(d time.Duration) bool { return d <= gone })
+	p("\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. ",
+		t.slowest, seconds(gone), len(late), len(r.gone))
 	p("%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
 		"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
 		"their own.", t.quiets, t.checked, t.writes)

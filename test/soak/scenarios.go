@@ -71,9 +71,7 @@ func (s *stage) found(section, what, bound string, holds bool, seen string, args
 }
 
 // within is T1's: 65 s of the default's duration, grace and renewal of 60.
-func (s *stage) within() time.Duration {
-	return bounds(s.lease).Dead + time.Duration(s.lease.RenewSeconds)*time.Second + 5*time.Second
-}
+func (s *stage) within() time.Duration { return bounds(s.lease, false).Gone }
 
 // soon is how long a returned member's endpoints may take (issue: 10 s).
 const soon = 10 * time.Second

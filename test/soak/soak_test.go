@@ -36,7 +36,7 @@ func TestSoak(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w, err := begin(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}, seed, tape)
+	w, err := begin(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}, true, seed, tape)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,6 @@ func TestSoak(t *testing.T) {
 	if err := w.heard(ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.hurried = true
 	if err := w.play(ctx, asker, func(finding) {}, memberDies); err != nil {
 		t.Error(err)
 	}

@@ -59,7 +59,7 @@ type world struct {
 	seed       uint64
 	chance     *rand.Rand // of faults; users have their own
 
-	hurried bool             // figures are no failures
+	hurried bool             // figures are no failures, and answers have more time: for a machine that is shared, and short Leases
 	audited map[string]int64 // how far the audit logs were read
 
 	mu        sync.Mutex // of what follows
@@ -81,9 +81,9 @@ type member struct {
 }
 
 // begin starts a hub with its controller and three members with agent and CoreDNS, and exports everything everywhere.
-func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, seed uint64, t *tape) (w *world, err error) {
+func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, hurried bool, seed uint64, t *tape) (w *world, err error) {
 	w = &world{
-		tape: t, lease: lease, seed: seed, chance: rand.New(rand.NewPCG(seed, 1)), affinity: map[string]corev1.ServiceAffinity{},
+		tape: t, lease: lease, hurried: hurried, seed: seed, chance: rand.New(rand.NewPCG(seed, 1)), affinity: map[string]corev1.ServiceAffinity{},
 		exported: map[pair]bool{}, addresses: map[string]int{}, audited: map[string]int64{}, unserved: map[string]bool{},
 	}
 	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
@@ -110,7 +110,7 @@ func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, seed uint64, t *tap
 		}
 		w.members, ids = append(w.members, &member{m, c, i + 1}), append(ids, m.ID)
 	}
-	w.oracle = oracle.New(bounds(lease), ids...)
+	w.oracle = oracle.New(bounds(lease, hurried), ids...)
 	if err := w.setLease(ctx, lease); err != nil {
 		return nil, err
 	}
@@ -135,17 +135,23 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
-// bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are T1's; another 10 are
-// for a machine that is shared. The same holds of a minute for all to follow.
-func bounds(l hubv1alpha1.LeaseSpec) oracle.Bounds {
+// converge is how long everything may take to follow, once all is in order.
+const converge = 15 * time.Second
+
+// bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are T1's: 65 s by default.
+func bounds(l hubv1alpha1.LeaseSpec, hurried bool) oracle.Bounds {
 	second := func(n int32) time.Duration { return time.Duration(n) * time.Second }
 	dead := second(l.DurationSeconds + l.GraceSeconds)
-	return oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 15*time.Second, Converge: time.Minute, Hold: l.MostSilent != hubv1alpha1.MostSilentExpire}
+	b := oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 5*time.Second, Converge: converge, Hold: l.MostSilent != hubv1alpha1.MostSilentExpire}
+	if hurried {
+		b.Gone, b.Converge = b.Gone+10*time.Second, time.Minute
+	}
+	return b
 }
 
 func (w *world) setLease(ctx context.Context, l hubv1alpha1.LeaseSpec) error {
 	w.lease = l
-	w.oracle.Bound(bounds(l))
+	w.oracle.Bound(bounds(l, w.hurried))
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: lab.HubNamespace}}
 	return insist(ctx, func() error {
 		if err := w.hub.Get(ctx, client.ObjectKeyFromObject(set), set); err != nil {

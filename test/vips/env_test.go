@@ -202,11 +202,14 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 		if err := e.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 			return err
 		}
+		set.Status.Blocks = nil // first: else an agent may see the new mode with the old blocks, and make ranges of them
+		if err := e.hub.Status().Update(t.Context(), set); err != nil {
+			return err
+		}
 		set.Spec.VIPs.Mode, set.Spec.VIPs.Pools = hubv1alpha1.VIPMode(mode), blocks
 		if err := e.hub.Update(t.Context(), set); err != nil {
 			return err
 		}
-		set.Status.Blocks = nil
 		for _, b := range blocks {
 			set.Status.Blocks = append(set.Status.Blocks, hubv1alpha1.Block{ClusterID: e.ID, CIDR: b})
 		}

@@ -118,7 +118,7 @@ func TestV4TheFenceIsMended(t *testing.T) {
 	}
 	e.wantReservation(t, "10.212.0.4")
 	e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
-	e.wantEvent(t, "default", "clusterset-vips-10-212-0-0-29", "VIPSwapLost", other+"/fast")
+	e.wantEvent(t, "default", "clusterset-vips-exclusive-10-212-0-0-29", "VIPSwapLost", other+"/fast")
 	for i := range 4 { // .1 to .6 without .5 and the one that rests
 		name := fmt.Sprint("web-", i)
 		e.export(t, other, name, v4)
@@ -197,7 +197,7 @@ func (e *env) ordinaryIn(t *testing.T, prefixes ...string) (found []string) {
 // wantFencedFirst fails unless every address of the range was reserved before its ServiceCIDR was made, as the audit log tells.
 func (e *env) wantFencedFirst(t *testing.T, prefix string) {
 	t.Helper()
-	name := "clusterset-vips-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(prefix)
+	name := "clusterset-vips-exclusive-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(prefix)
 	missing := map[string]bool{}
 	for a := range ipam.Addresses(netip.MustParsePrefix(prefix)) {
 		missing[a.String()] = true

@@ -59,7 +59,7 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 	e.wantRange(t, "10.210.0.8/29")
 	export("again")
 	wantIn(t, e.wantVIPs(t, ns, "again", v4), "10.210.0.8/29")
-	e.wantProperty(t, clusterset.PropertyServiceRanges, "10.96.0.0/16 fd00:96::/112")
+	e.wantProperty(t, clusterset.PropertyServiceRanges, "10.96.0.0/16 10.210.0.0/29 10.210.0.8/29 fd00:96::/112 fd00:210::/120")
 }
 
 // wantProperty waits until this cluster says this of itself.

@@ -15,12 +15,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// Try calls merge with a copy of the exports, and with one in the reverse order, and says all that is wrong with either result or was
-// done to the input (what an informer hands out is read-only).
+// Try calls merge with a copy of the exports in many orders: beginning with each of them, and backwards. It says all that is wrong with the
+// first wrong result or was done to the input (what an informer hands out is read-only).
 func Try(exports []clusterset.Export, merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict)) error {
 	backwards := slices.Clone(exports)
 	slices.Reverse(backwards)
-	return errors.Join(try(exports, merge), try(backwards, merge))
+	if err := try(backwards, merge); err != nil {
+		return err
+	}
+	for i := range max(1, len(exports)) {
+		if err := try(slices.Concat(exports[i:], exports[:i]), merge); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func try(exports []clusterset.Export, merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict)) error {

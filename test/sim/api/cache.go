@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -72,6 +73,15 @@ func (c *Cache) Behind(kind string) bool {
 func (c *Cache) Dead(kind string) bool {
 	v := c.views[kind]
 	return !v.listed || v.broken
+}
+
+// Position is how far the watch of a kind has come, as a resourceVersion. Where nothing is left to show, a bookmark says how far that is.
+func (c *Cache) Position(kind string) string {
+	at := c.views[kind].at
+	if !c.Dead(kind) && c.next(kind) == nil {
+		at = max(at, c.server.version)
+	}
+	return strconv.FormatInt(at, 10)
 }
 
 // next is the event that a watch from where the view is would show.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,7 +61,7 @@ func (c *Client) List(_ context.Context, list client.ObjectList, opts ...client.
 	} else {
 		kind = KindOf(list)
 	}
-	all := c.Server.List(kind)
+	all, version := c.Server.List(kind), c.Server.version
 	if c.Cache != nil {
 		c.Cache.view(kind)
 		all = slices.Clone(c.Cache.All(kind))
@@ -81,6 +82,7 @@ func (c *Client) List(_ context.Context, list client.ObjectList, opts ...client.
 			m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration()}}
 			partial.Items = append(partial.Items, m)
 		}
+		partial.ResourceVersion = strconv.FormatInt(version, 10)
 		return nil
 	}
 	if err := meta.SetList(list, found); err != nil {

@@ -57,7 +57,8 @@ func MembersWriteTheirOwn(w *Write) error {
 	return nil
 }
 
-// DerivedServicesStay is deploy/member's policy: only the agent, or the end of its namespace, deletes a derived Service.
+// DerivedServicesStay is deploy/member's policy: only the agent, or the end of its namespace, deletes a derived Service. Edits, which that
+// policy refuses as well, pass here: where it is not applied they are put right (I9).
 func DerivedServicesStay(manager string) func(*Write) error {
 	return func(w *Write) error {
 		if w.New != nil || w.Key.Kind != Service || !strings.HasPrefix(w.Key.Name, "derived-") || w.Old.GetLabels()["app.kubernetes.io/managed-by"] != manager {
@@ -122,8 +123,8 @@ func origin(s *Server, k Key, o, old *hubv1alpha1.Origin) error {
 			return s.invalid(k, field.Invalid(path.Child(f.name), f.value, "must match "+f.form.String()))
 		}
 	}
-	if o.Revision < 1 {
-		return s.invalid(k, field.Invalid(path.Child("revision"), o.Revision, "should be greater than or equal to 1"))
+	if o.Revision < 1 || o.Revision > 1<<53 {
+		return s.invalid(k, field.Invalid(path.Child("revision"), o.Revision, "should be greater than or equal to 1, and less than or equal to 9007199254740992"))
 	}
 	if old != nil && (o.ClusterID != old.ClusterID || o.ServiceNamespace != old.ServiceNamespace || o.ServiceName != old.ServiceName) {
 		return s.invalid(k, field.Invalid(path, o.ClusterID, "clusterID, serviceNamespace and serviceName are immutable"))

@@ -45,11 +45,12 @@ type Server struct {
 	Policies []func(*Write) error // admission beyond what the kinds demand
 	Changed  func(*Write)         // is told of every change once it is made
 
-	objects map[string]table
-	feeds   map[string][]Event
-	version int64
-	uids    int
-	ips     *addresses
+	objects  map[string]table
+	feeds    map[string][]Event
+	version  int64
+	restored int64 // times
+	uids     int
+	ips      *addresses
 
 	ranges bool // cluster IPs are of ServiceCIDRs, and turn and freed go with that
 	dry    bool // what is created now is not to be kept

@@ -1,0 +1,57 @@
+package credentials
+
+import (
+	"context"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+)
+
+// TestID3AMemberWhoseTokenRanOutLeaves: leaving takes the hub; it says what to do, and that is enough.
+func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
+	e := setUp(t)
+	e.exported(t, "parting", "10.1.0.6")
+	eventually(t, "west has parting", func(ctx context.Context) error { return e.seen(ctx, "parting", "10.1.0.6") })
+	e.nodes["east"].Stop()
+	if _, err := e.age(t.Context(), "east", -grace); err != nil {
+		t.Fatal(err)
+	}
+	e.restart(t, "east")
+	const leave = "leave --context=east --hub-context=hub"
+	out, err := e.plugin(t.Context(), leave+" --timeout=20s")
+	if err == nil {
+		t.Fatalf("it left without a token:\n%s", out)
+	}
+	if err := said(out, "the hub does not take this member's credentials", "kubectl clusterset join --renew, then the same command"); err != nil {
+		t.Error(err)
+	}
+	if err := e.seen(t.Context(), "parting", "10.1.0.6"); err != nil {
+		t.Errorf("nothing is withdrawn yet: %v", err)
+	}
+	out, err = e.plugin(t.Context(), "join --context=east --hub-context=hub --renew")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := said(out, "goes on leaving clusterset clusterset", "kubectl clusterset leave"); err != nil {
+		t.Error(err)
+	}
+	if out, err := e.plugin(t.Context(), leave); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "west has it no more", func(ctx context.Context) error { return e.seen(ctx, "parting", "") })
+	profile := &inventoryv1alpha1.ClusterProfile{}
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "east"}, profile); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("its claim is still on the hub: %v", err)
+	}
+	e.join(t, "east")
+}
+
+// join makes a cluster a member again.
+func (e *environment) join(t *testing.T, cluster string) {
+	t.Helper()
+	if out, err := e.plugin(t.Context(), joins(cluster)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
