@@ -173,7 +173,8 @@ func TestFoldersToApplyExist(t *testing.T) {
 	}
 }
 
-// Each block marked corefile is read as CoreDNS does, and its multicluster stanzas know the options that they use.
+// Each block marked corefile is read as CoreDNS does, and its multicluster stanzas know the options that they use. Where the zone has
+// a server block of its own, ready is in it: it asks the plugins of its own block only (L2).
 func TestCorefilesCanBeRead(t *testing.T) {
 	directives := append(slices.Clone(dnsserver.Directives), "multicluster")
 	options := load(t, "plugin").corefileOptions()
@@ -186,6 +187,9 @@ func TestCorefilesCanBeRead(t *testing.T) {
 				t.Error(err)
 			}
 			for _, server := range servers {
+				if server.Tokens["multicluster"] != nil && server.Tokens["ready"] == nil && !strings.HasPrefix(server.Keys[0], ".") {
+					t.Errorf("%s: %s has multicluster and not ready", page, server.Keys[0])
+				}
 				d := caddyfile.NewDispenserTokens(page, server.Tokens["multicluster"])
 				for d.Next() {
 					for d.NextBlock() {
