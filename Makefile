@@ -25,7 +25,7 @@ lab-down: ## end what KEEP=1 make demo left running
 	bin/clusterset-lab down
 
 .PHONY: test
-test: build ## unit tests, laboratory, integration tests, with -race; the first failure stands last
+test: build ## unit tests, laboratory, integration tests, with -race; what failed stands last
 	test/run
 
 .PHONY: test-slow

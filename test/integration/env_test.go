@@ -267,7 +267,7 @@ func (s *server) logLines(part string) int { return strings.Count(s.Log(), part)
 func (s *server) ready(testing.TB) bool { return s.Ready() }
 
 // metric is the value of a metric, summed over its series; 0 if there is none.
-func (s *server) metric(t testing.TB, name string) float64 {
+func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	text, err := s.Metrics()
 	if err != nil {
@@ -275,7 +275,8 @@ func (s *server) metric(t testing.TB, name string) float64 {
 	}
 	sum := 0.0
 	for _, line := range strings.Split(text, "\n") {
-		if rest, ok := strings.CutPrefix(line, name); ok && rest != "" && (rest[0] == ' ' || rest[0] == '{') {
+		if rest, ok := strings.CutPrefix(line, name); ok && rest != "" && (rest[0] == ' ' || rest[0] == '{') &&
+			!slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(rest, label) }) {
 			v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
 			if err != nil {
 				t.Fatalf("metric %s: %v", line, err)

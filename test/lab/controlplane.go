@@ -40,7 +40,7 @@ type ControlPlane struct {
 	data    string // of etcd, in memory where the machine has such a file system
 
 	etcdPort, peerPort, apiPort, managerPort *Port
-	folder, etcd, api, manager               *process
+	folders, etcd, api, manager              *process
 	mu                                       sync.Mutex
 	forwarders                               []*Forwarder // under mu
 }
@@ -107,8 +107,8 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.writeSecrets(); err != nil {
 		return err
 	}
-	// It outlives every other program, and its watchdog deletes the folder of logs and kubeconfigs.
-	if c.folder, err = spawn(c.bin, "folder", filepath.Join(c.dir, "folder.log"), []string{c.dir}, nil, "sleep", "infinity"); err != nil {
+	// It outlives every other program, and its watchdog deletes the folders of logs and kubeconfigs, and of etcd's data.
+	if c.folders, err = spawn(c.bin, "folders", filepath.Join(c.dir, "folders.log"), []string{c.dir, c.data}, nil, "sleep", "infinity"); err != nil {
 		return err
 	}
 	if err := c.startEtcd(); err != nil {
@@ -123,10 +123,10 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	return c.startManager(ctx)
 }
 
-// startEtcd runs it on c.data, which goes with it.
+// startEtcd runs it on c.data, which outlives it.
 func (c *ControlPlane) startEtcd() (err error) {
 	url, peer := "http://"+c.etcdPort.Addr(), "http://"+c.peerPort.Addr()
-	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), []string{c.data}, nil, c.bin.Etcd,
+	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), nil, nil, c.bin.Etcd,
 		"--name=lab", "--data-dir="+c.data, "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
@@ -233,7 +233,7 @@ func (c *ControlPlane) Stop() {
 	c.manager.kill()
 	c.api.kill()
 	c.etcd.kill()
-	c.folder.kill()
+	c.folders.kill()
 	for _, p := range []*Port{c.etcdPort, c.peerPort, c.apiPort, c.managerPort} {
 		p.Release()
 	}

@@ -29,15 +29,10 @@ func (c *ControlPlane) Restore(ctx context.Context, snapshot string) error {
 	if err := os.RemoveAll(c.data); err != nil {
 		return err
 	}
-	data, err := os.MkdirTemp(filepath.Dir(c.data), "clusterset-lab-etcd-")
-	if err != nil {
+	if err := os.CopyFS(c.data, os.DirFS(filepath.Join(snapshot, "data"))); err != nil {
 		return err
 	}
-	c.data = data
-	if err := os.CopyFS(data, os.DirFS(filepath.Join(snapshot, "data"))); err != nil {
-		return err
-	}
-	if err := os.Chmod(data, 0o700); err != nil {
+	if err := os.Chmod(c.data, 0o700); err != nil {
 		return err
 	}
 	if err := c.startEtcd(); err != nil {
