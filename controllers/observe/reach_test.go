@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,26 @@ func listen(t *testing.T, serve func(net.Listener)) target {
 	at := netip.MustParseAddrPort(l.Addr().String())
 	out := target{port: int32(at.Port())}
 	out.Address = at.Addr().String()
+	return out
+}
+
+// held is a port of loopback that nobody listens on, nor anybody else can take.
+func held(t *testing.T) target {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := target{port: int32(at.(*syscall.SockaddrInet4).Port)}
+	out.Address = "127.0.0.1"
 	return out
 }
 
@@ -63,10 +84,7 @@ func TestF4Probes(t *testing.T) {
 	}
 	brief, long, wordy := answers(1<<10, 1<<10), answers(0, 64<<10), answers(64<<10, 0)
 	silent := listen(t, func(net.Listener) {}) // the kernel takes connections, and nobody answers
-	gone := listen(t, func(l net.Listener) { l.Close() })
-	if c, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(gone.Address), uint16(gone.port)).String()); err == nil {
-		c.Close()
-	}
+	gone := held(t)
 
 	dial := (&net.Dialer{}).DialContext
 	for _, c := range []struct {

@@ -13,6 +13,8 @@ import (
 type generation struct {
 	stanzas int
 	opened  []opened
+	done    int       // stanzas that have been opened, waiting included: it answers when that is all of them
+	waits   time.Time // since when it waits for new lists; zero if it never did
 }
 
 type opened struct {
@@ -38,15 +40,16 @@ func generationOf(c *caddy.Controller) *generation {
 	return g
 }
 
-// open takes a reference on a watch. Where the Corefile is loaded again it gives a new one time to list, since until it returns
-// the generation before answers (L1); what is refused will not come.
+// open takes a reference on a watch. Where the Corefile is loaded again it gives a new one time to list, since until the last stanza is
+// open the generation before answers (L1); what is refused will not come. The stanzas' times run together.
 func (g *generation) open(config kube.Config, timeout time.Duration) (*kube.Watch, error) {
-	w, reload, err := g.take(config, timeout)
-	if err != nil || !reload {
-		return w, err
+	w, wait, err := g.take(config, timeout)
+	if err != nil {
+		return nil, err
 	}
-	over := time.After(timeout)
-	for w.Refused() == nil {
+	defer g.finished()
+	over := time.After(time.Until(wait))
+	for !wait.IsZero() && w.Refused() == nil {
 		select {
 		case <-w.Wait():
 			return w, nil
@@ -58,16 +61,31 @@ func (g *generation) open(config kube.Config, timeout time.Duration) (*kube.Watc
 	return w, nil
 }
 
-func (g *generation) take(config kube.Config, timeout time.Duration) (w *kube.Watch, reload bool, err error) {
+// take tells until when the watch may be waited for: not at all if nobody answers meanwhile, or if it is not new.
+func (g *generation) take(config kube.Config, timeout time.Duration) (w *kube.Watch, wait time.Time, err error) {
 	generations.Lock()
 	defer generations.Unlock()
 	sweep()
+	now := time.Now()
 	if w, err = kube.Open(config); err != nil {
-		return nil, false, err
+		return nil, time.Time{}, err
 	}
 	g.opened = append(g.opened, opened{w, timeout})
 	generations.all[g] = true
-	return w, len(generations.all) > 1, nil
+	if len(generations.all) == 1 || w.Started().Before(now) {
+		return w, time.Time{}, nil
+	}
+	if g.waits.IsZero() {
+		g.waits = now
+	}
+	return w, g.waits.Add(timeout), nil
+}
+
+// finished takes note that one more stanza is open.
+func (g *generation) finished() {
+	generations.Lock()
+	defer generations.Unlock()
+	g.done++
 }
 
 // shutdown gives back what g holds.
@@ -111,14 +129,25 @@ func (g *generation) close() {
 	delete(generations.all, g)
 }
 
-// ready tells whether every watch of the Corefile has been built completely, or cannot be because a CRD or a permission is
-// missing and its startup_timeout is over: that of the watch, not of the Corefile, so that a reload does not go back on it (L2).
+// ready tells whether whoever answers is ready. While a reload waits, that is the generation before, though the ready plugin asks the
+// new one already.
 func (g *generation) ready(now time.Time) bool {
 	generations.Lock()
 	defer generations.Unlock()
-	if len(g.opened) < g.stanzas {
-		return false
+	if g.done == g.stanzas {
+		return g.complete(now)
 	}
+	for before := range generations.all {
+		if before.done == before.stanzas {
+			return before.complete(now)
+		}
+	}
+	return false
+}
+
+// complete tells whether every watch of the Corefile has been built completely, or cannot be because a CRD or a permission is
+// missing and its startup_timeout is over: that of the watch, not of the Corefile, so that a reload does not go back on it (L2).
+func (g *generation) complete(now time.Time) bool {
 	for _, o := range g.opened {
 		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(o.watch.Started()) < o.timeout) {
 			return false

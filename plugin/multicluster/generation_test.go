@@ -3,8 +3,10 @@ package multicluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,13 +94,17 @@ func (c *control) corefile(label, timeout string, lines ...string) caddy.Input {
 	return input(fmt.Sprintf(`clusterset.local:0 {
 		bind 127.0.0.1
 		%s
-		multicluster {
+		%s
+	}`, strings.Join(lines, "\n"), c.stanza(label, timeout)))
+}
+
+func (c *control) stanza(label, timeout string) string {
+	return fmt.Sprintf(`multicluster {
 			endpoint %s
 			noendpoints
 			labels watch=%s
 			startup_timeout %s
-		}
-	}`, strings.Join(lines, "\n"), c.URL, label, timeout))
+		}`, c.URL, label, timeout)
 }
 
 func input(text string) caddy.Input {
@@ -183,6 +189,12 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if got := s.rcode(); got != dns.RcodeNameError {
 		t.Errorf("rcode %d during the reload", got)
 	}
+	generations.Lock()
+	both := slices.Collect(maps.Keys(generations.all))
+	generations.Unlock()
+	if len(both) != 2 || !both[0].ready(time.Now()) || !both[1].ready(time.Now()) {
+		t.Errorf("of %d generations not both are ready, though the first still answers", len(both))
+	}
 	c.status.Store(http.StatusOK)
 	s.Instance = <-done
 	if got := s.rcode(); got != dns.RcodeNameError {
@@ -193,6 +205,12 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if took := s.reload(c.corefile("c", "300ms")); took < 300*time.Millisecond {
 		t.Errorf("a reload without a list took %v, want startup_timeout", took)
 	}
+	if took := s.reload(c.corefile("c", "1h")); took > time.Minute {
+		t.Errorf("a reload that alters nothing took %v", took)
+	}
+	if took := s.reload(c.corefile("e", "2s", "}\nf.local:0 {\n bind 127.0.0.1\n"+c.stanza("f", "2s"), "}\ng.local:0 {\n bind 127.0.0.1\n"+c.stanza("g", "2s"))); took > 5*time.Second {
+		t.Errorf("a reload of three stanzas took %v, want startup_timeout once", took)
+	}
 	c.status.Store(http.StatusForbidden)
 	s.reload(c.corefile("d", "1h")) // what is refused is not waited for
 }
@@ -201,7 +219,7 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 func TestL2NotReadyBeforeAllStanzasAreOpen(t *testing.T) {
 	g := &generation{stanzas: 1}
 	if g.ready(time.Now()) {
-		t.Error("ready without a watch")
+		t.Error("ready before it is open")
 	}
 }
 

@@ -198,7 +198,11 @@ func (a *asked) success(svc *catalog.Service, q query.Query, addrs string) *dns.
 	if addrs != "" {
 		return a.zone.Addresses(a.memory, a.r, a.r.Question[0].Qtype, addrs, a.limit)
 	}
-	return a.zone.SRV(a.memory, a.r, svc.Key(), svc.Targets(q.Below, q.Proto, a.window), a.limit)
+	m := a.zone.SRV(a.memory, a.r, svc.Key(), svc.Targets(q.Below, q.Proto, a.window), a.limit)
+	if len(m.Answer) == 0 && !m.Truncated {
+		return a.noData(false) // no target's name fits into a name
+	}
+	return m
 }
 
 func (a *asked) noData(pending bool) *dns.Msg {

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -75,5 +79,23 @@ func TestM5AFailedWriteIsAnError(t *testing.T) {
 				t.Errorf("%s, %s: %s, %v", name, way, dns.RcodeToString[rcode], err)
 			}
 		}
+	}
+}
+
+// M2: an SRV reply without any target, since none of their names fits into a name of DNS, is NODATA with its SOA.
+func TestM2NoTargetFits(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	imp := &catalog.Import{Namespace: label, Name: label, Type: catalog.Headless, Version: 1, Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
+	eps := []catalog.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Host: label}}
+	x := catalog.NewIndex()
+	x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps, 1)}), 1)
+	m := &Multicluster{
+		origins: []string{defaultZone},
+		zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
+		source:  &fixed{index: x},
+	}
+	got, _ := ask(t, m, question("_http._tcp."+label+"."+label+".svc.clusterset.local.", dns.TypeSRV, 0), false)
+	if got.Rcode != dns.RcodeSuccess || len(got.Answer) != 0 || len(got.Ns) != 1 || got.Ns[0].Header().Rrtype != dns.TypeSOA {
+		t.Errorf("want NODATA with a SOA:\n%v", got)
 	}
 }

@@ -83,8 +83,8 @@ func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadClos
 	return nil, errors.New("a resource without a version")
 }
 
-// asked takes note of what a request came to, unless that is part of the protocol or the request was given up. A list has come when
-// it was read, not when its body began.
+// asked takes note of what a request came to, unless that is part of the protocol or the request was given up. A streamed list has come
+// when it was read, not when its body began. Of any other only a failure is noted: the watch that follows it may be refused.
 func (s *source) asked(ctx context.Context, streamed bool, err error) {
 	if !expected(err, streamed) && !errors.Is(ctx.Err(), context.Canceled) {
 		s.health.asked(&s.resource, err)
@@ -99,6 +99,9 @@ const longest = time.Minute
 func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest+graceful)
 	defer cancel()
+	if opts.Continue == "" {
+		opts.ResourceVersion = s.feed.notBefore(opts.ResourceVersion)
+	}
 	body, err := s.open(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -113,8 +116,8 @@ func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		}
 		return err
 	})
-	s.asked(ctx, false, err)
 	if err != nil {
+		s.asked(ctx, false, err)
 		return nil, fmt.Errorf("cannot read the list of %s: %w", s.kind, err)
 	}
 	page.Items = []runtime.Object{l}
@@ -127,6 +130,9 @@ const graceful = 30 * time.Second
 
 func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
+	if opts.SendInitialEvents != nil {
+		opts.ResourceVersion = s.feed.notBefore(opts.ResourceVersion)
+	}
 	var cancel context.CancelFunc
 	if opts.TimeoutSeconds != nil {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second+graceful)

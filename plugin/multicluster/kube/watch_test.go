@@ -127,6 +127,7 @@ func TestMissingCRDIsFoundWhenItComes(t *testing.T) {
 		t.Errorf("synced %v after the CRD came, want 5 s", d)
 	}
 	answers(t, w, "web.test", "10.42.0.1")
+	eventually(t, "api_up", w.health.up)
 	if n := strings.Count(out.String(), "not served"); n != 1 || strings.Count(out.String(), "\n") != 2 {
 		t.Errorf("want one line about the CRD and one when it is there:\n%s", out)
 	}
