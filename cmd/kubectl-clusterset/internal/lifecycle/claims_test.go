@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -172,5 +173,23 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	}
 	if evicted, err := l.evicted(t.Context()); err != nil || !evicted {
 		t.Errorf("evicted: %v, %v", evicted, err)
+	}
+}
+
+// TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how.
+func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("connection refused")
+		}})
+		o, said := options(gone)
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: force}, state: state{uid: "uid"}}
+		err := l.claimed(t.Context())
+		if !force && (err == nil || !strings.Contains(err.Error(), "connection refused\nif it is gone for good: --force, without --hub-context")) {
+			t.Errorf("without force: %v", err)
+		}
+		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(), "connection refused; it is left as it is")) {
+			t.Errorf("by force: %v, %v, %s", err, l.Hub, said)
+		}
 	}
 }

@@ -75,11 +75,17 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	return nil
 }
 
-// claimed fills claims, and says which others stay.
+// claimed fills claims, and says which others stay. By force a hub that does not answer is left as it is.
 func (l *leave) claimed(ctx context.Context) error {
 	held, begun, err := claims(ctx, &l.Options, l.uid)
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+	case l.Force && ctx.Err() == nil:
+		l.Say("%v; it is left as it is", err)
+		l.Hub = nil
+		return nil
+	default:
+		return fmt.Errorf("%w\nif it is gone for good: --force, without --hub-context", err)
 	}
 	own, others := l.own(held)
 	for _, id := range others {
@@ -157,7 +163,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 
 // evicted tells whether the named hub says that this cluster departed. A hub that knows nothing of it may be the wrong one.
 func (l *leave) evicted(ctx context.Context) (bool, error) {
-	if l.Hub == nil || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
+	if l.Hub == nil || l.Force || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
 		return false, nil
 	}
 	var sets hubv1alpha1.ClusterSetList
@@ -170,16 +176,13 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	if l.Force {
-		return false, nil
-	}
 	return false, fmt.Errorf("namespace %s of %s knows no member %s: name the hub of clusterset %s; if that one has lost its memory, or is gone for good: --force", l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.was.Spec.Value)
 }
 
 // release gives up on the hub what is not given up by the agent's and the hub's own doing.
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
-		l.Say("the hub was not named: of a member that has left, clusterset-controller hub cleans up there; of a join that was not finished: kubectl clusterset leave CLUSTER --evict --hub-context …")
+		l.Say("the hub was not asked: of a member that has left, clusterset-controller hub cleans up there; of one that left by force, or of a join that was not finished: kubectl clusterset leave CLUSTER --evict --hub-context …")
 		return nil
 	}
 	patience := 10 * time.Second
