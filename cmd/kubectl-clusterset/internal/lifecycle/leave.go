@@ -62,8 +62,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if o.DryRun != nil {
 		return l.print()
 	}
-	rights := append(cluster.RightsToApply(l.objects, remove...), cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
-	if err := allowed(ctx, o.Member, rights); err != nil {
+	if err := allowed(ctx, o.Member, l.rights()); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{l.withdraw, l.release, l.clean} {
@@ -73,6 +72,15 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	}
 	o.Say("%s: has left; its ServiceExports are as they were", o.Member.Name)
 	return nil
+}
+
+// rights are those that leaving takes in this cluster: where there is no agent, its own as well.
+func (l *leave) rights() []cluster.Right {
+	out := append(cluster.RightsToApply(l.objects, remove...), cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
+	if l.was == nil {
+		out = append(out, cleaning()...)
+	}
+	return out
 }
 
 // claimed fills claims, and says which others stay. By force a hub that does not answer is left as it is.
