@@ -243,11 +243,34 @@ func (l *leave) namespaceGone(ctx context.Context) error {
 	return nil
 }
 
+// print is --dry-run.
 func (l *leave) print() error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "# On %s would be deleted, once its agent has withdrawn its exports:\n", l.Member.Name)
+	when := ", once its agent has withdrawn its exports"
+	if l.was == nil {
+		when = ""
+	}
+	fmt.Fprintf(&out, "# On %s would be deleted%s:\n", l.Member.Name, when)
 	for i := len(l.objects) - 1; i >= 0; i-- {
 		fmt.Fprintln(&out, cluster.Title(l.objects[i]))
+	}
+	if l.was == nil {
+		fmt.Fprintln(&out, "# and, of these kinds, what its agent has made:")
+		for _, r := range cleaning() {
+			if r.Verb == "delete" {
+				fmt.Fprintln(&out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+			}
+		}
+	}
+	if len(l.claims) > 0 {
+		unless := ""
+		if l.Force {
+			unless = ", unless it is in use"
+		}
+		fmt.Fprintf(&out, "# On %s would be deleted%s, and by clusterset-controller hub all else of that member:\n", l.Hub.Name, unless)
+		for _, id := range l.claims {
+			fmt.Fprintf(&out, "ClusterProfile %s/%s\n", l.HubNamespace, id)
+		}
 	}
 	_, err := fmt.Fprint(l.DryRun, out.String())
 	return err

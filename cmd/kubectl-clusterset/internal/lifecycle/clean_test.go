@@ -155,3 +155,25 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 		t.Errorf("cleaning uses\n%v\nand the rights that are checked are\n%v", used, checked)
 	}
 }
+
+// TestADryRunOfLeaveTellsAllThatGoes: the claim on the hub as well, and what nobody but this program deletes where there is no agent.
+func TestADryRunOfLeaveTellsAllThatGoes(t *testing.T) {
+	const claim = "# On the hub would be deleted, and by clusterset-controller hub all else of that member:\nClusterProfile blue/east\n"
+	for what, c := range map[string]struct {
+		was          *aboutv1beta1.ClusterProperty
+		force        bool
+		says, silent string
+	}{
+		"a member":          {&aboutv1beta1.ClusterProperty{}, false, "once its agent has withdrawn its exports:\n" + claim, "serviceimports"},
+		"by force":          {&aboutv1beta1.ClusterProperty{}, true, "# On the hub would be deleted, unless it is in use, and", "serviceimports"},
+		"the agent is gone": {nil, false, "\nserviceimports.multicluster.x-k8s.io\nendpointslices.discovery.k8s.io\nservices\n", "its agent has withdrawn"},
+	} {
+		var out strings.Builder
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		o.DryRun = &out
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, Force: c.force}, state: state{was: c.was}, claims: []string{"east"}}
+		if err := l.print(); err != nil || !strings.Contains(out.String(), c.says) || strings.Contains(out.String(), c.silent) || !strings.HasSuffix(out.String(), "ClusterProfile blue/east\n") {
+			t.Errorf("%s: %v\n%s", what, err, out.String())
+		}
+	}
+}
