@@ -161,11 +161,11 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestAnEvictedClusterLeavesThoughItsCloneIsAMember: by its own id, and not by that of another cluster of its UID.
+// TestAnEvictedClusterLeavesThoughItsCloneIsAMember, or joins: by its own id, and not by that of another cluster of its UID.
 func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
 	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
-	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid")))
+	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"), profile("third", clusterset.AnnotationJoiningUID, "uid")))
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{uid: "uid",
 		id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}, was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
 	if err := l.claimed(t.Context()); err != nil {
