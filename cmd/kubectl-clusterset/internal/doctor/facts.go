@@ -25,6 +25,7 @@ const (
 	Agent      Topic = "the agent"
 	AgentAuth  Topic = "the agent's rights"
 	Secret     Topic = "the credentials for the hub"
+	HubAuth    Topic = "this member's rights on the hub"
 	Hub        Topic = "the hub"
 	HubAdmin   Topic = "the hub, as its admin"
 	HubLeader  Topic = "the leader of clusterset-controller hub"

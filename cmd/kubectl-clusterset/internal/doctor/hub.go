@@ -34,7 +34,7 @@ var credentialChecks = []Check{
 	{"token-lifetime", []Topic{Secret}, tokenLifetime},
 	{"hub-address", []Topic{Secret}, hubAddress},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
-	{"hub-rights", []Topic{Hub}, func(f *Facts) []Finding {
+	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks, "kubectl clusterset join with the hub admin's credentials, or deploy/hub/README.md, step 3")
 	}},
 }
