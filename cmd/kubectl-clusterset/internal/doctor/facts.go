@@ -23,6 +23,7 @@ const (
 	Policies   Topic = "ValidatingAdmissionPolicies"
 	Membership Topic = "this cluster's membership"
 	Agent      Topic = "the agent"
+	AgentWord  Topic = "the agent's Events"
 	AgentAuth  Topic = "the agent's rights"
 	Secret     Topic = "the credentials for the hub"
 	HubAuth    Topic = "this member's rights on the hub"

@@ -41,7 +41,7 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
 		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // of 1.30: an older cluster has none
-		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentAuth: g.agentRights,
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentWord: g.agentWord, doctor.AgentAuth: g.agentRights,
 		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
 	} {
@@ -86,8 +86,12 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	g.Pods = pods.Items
-	g.Says = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
 	return nil
+}
+
+func (g *gatherer) agentWord(ctx context.Context) (err error) {
+	g.Says, err = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
+	return err
 }
 
 // agentRights asks for every right that deploy/member grants to the agent.
