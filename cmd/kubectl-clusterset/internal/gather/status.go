@@ -66,7 +66,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		err = exported(ctx, hub, read)
 	}
 	switch {
-	case err != nil && s.Hub != nil:
+	case err != nil && s.Member == nil:
 		return nil, err
 	case err != nil:
 		f.HubError = err.Error()
