@@ -49,11 +49,12 @@ type Facts struct {
 	UID     string // of kube-system
 	Now     time.Time
 
-	Deployment  *appsv1.Deployment // the agent's; nil where there is none
-	Pods        []corev1.Pod       // the agent's
-	Says        string             // the agent's last word on why it is not a member
-	AgentLacks  []string           // rights that deploy/member grants and the agent does not have
-	Credentials *Credentials       // nil where there is no Secret
+	Deployment  *appsv1.Deployment     // the agent's; nil where there is none
+	Pods        []corev1.Pod           // the agent's
+	Says        string                 // the agent's last word on why it is not a member
+	Leases      []coordinationv1.Lease // of clusterset-system: what the agent keeps
+	AgentLacks  []string               // rights that deploy/member grants and the agent does not have
+	Credentials *Credentials           // nil where there is no Secret
 
 	HubFacts HubFacts
 	DNSFacts DNSFacts

@@ -44,6 +44,16 @@ func hubReachable(f *Facts) []Finding {
 	switch {
 	case f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh():
 		return nil
+	}
+	at, old, known := clock.Seen(f.Leases, f.Now)
+	ago := table.Age(f.Now.Sub(at))
+	switch {
+	case f.HubFacts.Unreachable && old:
+		return wrong("kubectl -n clusterset-system logs deployment/clusterset-controller; mend the way to the hub, or: "+renew+" --hub-server URL",
+			"the hub is not reached at %s: the agent last renewed its Lease there %s ago, and from here: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
+	case f.HubFacts.Unreachable && known:
+		return warn("if the hub has another address for this machine than for the pods: name the hub with --hub-context",
+			"from here, the hub is not reached at the agent's address of it, %s, where the agent renewed its Lease %s ago: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
 	case f.HubFacts.Unreachable:
 		return warn("if the hub has another address for this machine than for the pods: look at the agent's log, or name the hub with --hub-context; else mend the way there, or: "+renew+" --hub-server URL",
 			"from here, the hub is not reached at the agent's address of it, %s: %s", f.Credentials.Server, f.HubFacts.Refused)

@@ -9,6 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -86,7 +87,10 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	g.Pods = pods.Items
-	return nil
+	var leases coordinationv1.LeaseList
+	err = g.Member.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
+	g.Leases = leases.Items
+	return err
 }
 
 func (g *gatherer) agentWord(ctx context.Context) (err error) {
