@@ -41,8 +41,7 @@ var credentialChecks = []Check{
 
 // hubReachable: the agent's address of the hub need not lead there from the admin's machine; what the hub answers is the same for both.
 func hubReachable(f *Facts) []Finding {
-	switch {
-	case f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh():
+	if f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh() {
 		return nil
 	}
 	at, old, known := clock.Seen(f.Leases, f.Now)
