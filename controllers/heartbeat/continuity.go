@@ -93,7 +93,7 @@ func (h *Heartbeat) leave(ctx context.Context, there *coordinationv1.Lease) erro
 		lease = kept.DeepCopy()
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, kube.Version(there))
-	lease.Spec.HolderIdentity, lease.Spec.RenewTime = there.Spec.HolderIdentity, there.Spec.RenewTime
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = there.Spec.HolderIdentity, there.Spec.LeaseDurationSeconds, there.Spec.RenewTime
 	if kept == nil {
 		return h.Local.Create(ctx, lease)
 	}

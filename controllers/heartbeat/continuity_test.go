@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -76,6 +77,9 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 		if err := local.Get(t.Context(), name, &kept); err != nil {
 			t.Fatal(err)
+		}
+		if ptr.Deref(kept.Spec.LeaseDurationSeconds, 0) == 0 {
+			t.Errorf("%+v does not tell for how long it holds", kept.Spec)
 		}
 		_ = copied.Delete(t.Context(), kept.DeepCopy()) // the one before it, if there is one
 		kept.ResourceVersion = ""

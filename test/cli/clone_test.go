@@ -39,11 +39,14 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little
 	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", "--timeout=20s")...)
 	r := e.ok(t, in("leave", "--force")...)
-	if !strings.Contains(r.stderr, "east stays: an agent goes on renewing its Lease, so it is of another cluster, of which this one is a clone") {
+	if !strings.Contains(r.stderr, "east stays: it has not left there, and --force gives up nothing that is in use") {
 		t.Errorf("leave --force does not say so:\n%s", r.stderr)
 	}
 	e.ok(t, in("join", "--cluster-id", "copy")...)
-	e.ok(t, in("leave")...)
+	r = e.ok(t, in("leave")...)
+	if !strings.Contains(r.stderr, "east stays: it has this cluster's kube-system UID, and not its id") {
+		t.Errorf("leave of the clone that is a member does not say so:\n%s", r.stderr)
+	}
 	if after := e.standing(t, "east"); after != before {
 		t.Errorf("what east has on the hub was\n%+v\nand is\n%+v", before, after)
 	}

@@ -2,9 +2,13 @@
 package clock
 
 import (
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 // Renewed is when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead of that one, to the
@@ -31,6 +35,18 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 		return true
 	}
 	return now.Sub(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
+}
+
+// Seen is when a member's agent last renewed its Lease on the hub, by what each renewal leaves in that member (clusterset.LeaseRenewed,
+// among its leases), and whether that has run out, at now of the member's API server's clock. ok is false where it is not known.
+func Seen(leases []coordinationv1.Lease, now time.Time) (at time.Time, old, ok bool) {
+	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })
+	if i < 0 {
+		return at, false, false
+	}
+	at, _, ok = Renewed(&leases[i])
+	lives := time.Duration(ptr.Deref(leases[i].Spec.LeaseDurationSeconds, 40)) * time.Second // an older agent does not say
+	return at, ok && now.Sub(at) > lives, ok
 }
 
 // leaderless is how long replicas may be without a leader: when one of them goes, another leads within half a minute.

@@ -205,6 +205,14 @@ var inMember = []planted{
 	{"hub not reached", "hub-reachable", notice, func(f *doctor.Facts) {
 		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 	}, "connection refused"},
+	{"hub not reached by the agent", "hub-reachable", bad, func(f *doctor.Facts) {
+		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 41*time.Second, 0)}
+	}, "the agent last renewed its Lease there 41s ago, and from here: connection refused"},
+	{"hub not reached from here", "hub-reachable", notice, func(f *doctor.Facts) {
+		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 39*time.Second, 0)}
+	}, "where the agent renewed its Lease 39s ago"},
 	{"pods in the service range", "ranges-here", bad, func(f *doctor.Facts) { f.PodRanges[0] = netip.MustParsePrefix("10.96.4.0/24") }, "overlap"},
 	{"a peer in our pod range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.1.9.9") }, "own pod range 10.1.0.0/16"},
 	{"a peer in our service range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.96.0.9") }, "own service range"},

@@ -23,8 +23,10 @@ const (
 	Policies   Topic = "ValidatingAdmissionPolicies"
 	Membership Topic = "this cluster's membership"
 	Agent      Topic = "the agent"
+	AgentWord  Topic = "the agent's Events"
 	AgentAuth  Topic = "the agent's rights"
 	Secret     Topic = "the credentials for the hub"
+	HubAuth    Topic = "this member's rights on the hub"
 	Hub        Topic = "the hub"
 	HubAdmin   Topic = "the hub, as its admin"
 	HubLeader  Topic = "the leader of clusterset-controller hub"
@@ -47,11 +49,12 @@ type Facts struct {
 	UID     string // of kube-system
 	Now     time.Time
 
-	Deployment  *appsv1.Deployment // the agent's; nil where there is none
-	Pods        []corev1.Pod       // the agent's
-	Says        string             // the agent's last word on why it is not a member
-	AgentLacks  []string           // rights that deploy/member grants and the agent does not have
-	Credentials *Credentials       // nil where there is no Secret
+	Deployment  *appsv1.Deployment     // the agent's; nil where there is none
+	Pods        []corev1.Pod           // the agent's
+	Says        string                 // the agent's last word on why it is not a member
+	Leases      []coordinationv1.Lease // of clusterset-system: what the agent keeps
+	AgentLacks  []string               // rights that deploy/member grants and the agent does not have
+	Credentials *Credentials           // nil where there is no Secret
 
 	HubFacts HubFacts
 	DNSFacts DNSFacts

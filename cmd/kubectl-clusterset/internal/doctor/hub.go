@@ -34,16 +34,25 @@ var credentialChecks = []Check{
 	{"token-lifetime", []Topic{Secret}, tokenLifetime},
 	{"hub-address", []Topic{Secret}, hubAddress},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
-	{"hub-rights", []Topic{Hub}, func(f *Facts) []Finding {
+	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks, "kubectl clusterset join with the hub admin's credentials, or deploy/hub/README.md, step 3")
 	}},
 }
 
 // hubReachable: the agent's address of the hub need not lead there from the admin's machine; what the hub answers is the same for both.
 func hubReachable(f *Facts) []Finding {
-	switch {
-	case f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh():
+	if f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh() {
 		return nil
+	}
+	at, old, known := clock.Seen(f.Leases, f.Now)
+	ago := table.Age(f.Now.Sub(at))
+	switch {
+	case f.HubFacts.Unreachable && old:
+		return wrong("kubectl -n clusterset-system logs deployment/clusterset-controller; mend the way to the hub, or: "+renew+" --hub-server URL",
+			"the hub is not reached at %s: the agent last renewed its Lease there %s ago, and from here: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
+	case f.HubFacts.Unreachable && known:
+		return warn("if the hub has another address for this machine than for the pods: name the hub with --hub-context",
+			"from here, the hub is not reached at the agent's address of it, %s, where the agent renewed its Lease %s ago: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
 	case f.HubFacts.Unreachable:
 		return warn("if the hub has another address for this machine than for the pods: look at the agent's log, or name the hub with --hub-context; else mend the way there, or: "+renew+" --hub-server URL",
 			"from here, the hub is not reached at the agent's address of it, %s: %s", f.Credentials.Server, f.HubFacts.Refused)

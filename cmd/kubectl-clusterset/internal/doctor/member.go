@@ -26,7 +26,7 @@ var memberChecks = []Check{
 	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []Finding {
 		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, "kubectl clusterset join, or kubectl apply -k deploy/member")
 	}},
-	{"agent-word", []Topic{Agent, Membership}, func(f *Facts) []Finding {
+	{"agent-word", []Topic{AgentWord, Membership}, func(f *Facts) []Finding {
 		if f.Says == "" || f.Set != "" && !f.Leaving {
 			return nil
 		}

@@ -30,7 +30,9 @@ const Zone = "clusterset.local"
 // Facts are read in one cluster.
 type Facts struct {
 	Name           types.NamespacedName
-	Cluster, Set   string // by its ClusterProperties; Set is "" where it is no member
+	Now            time.Time // by the cluster's clock
+	Cluster, Set   string    // by its ClusterProperties; Set is "" where it is no member
+	Leaving        bool      // it is taken out of its clusterset
 	NamespaceThere bool
 	Service        *corev1.Service                   // this cluster's own of that name
 	Export         *mcsv1beta1.ServiceExport         // of that Service
@@ -42,7 +44,7 @@ type Facts struct {
 	CorefileUnread string                            // why it is not known, "" if it is
 	Unread         []Part                            // what the user may not read; nothing is concluded from its absence
 	Ranges         []ipam.Range                      // of this cluster's ServiceCIDRs; none where they cannot be read
-	Sources        []coordinationv1.Lease            // what this cluster has seen of the others' lives
+	Leases         []coordinationv1.Lease            // of its system namespace: what it has seen of the others' lives, and of the hub
 }
 
 // Part is one kind of what is read in a cluster, as it is told.
@@ -354,8 +356,8 @@ func (f *Facts) unreached(cluster string) (addresses []string) {
 
 // dead says since when a cluster counts as dead here, and what becomes of its endpoints; "" while it lives.
 func (f *Facts) dead(cluster string) string {
-	for i := range f.Sources {
-		lease := &f.Sources[i]
+	for i := range f.Leases {
+		lease := &f.Leases[i]
 		v := liveness.VerdictOf(lease)
 		if lease.Labels[liveness.LabelSource] != cluster || !v.Dead {
 			continue

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -140,6 +141,14 @@ func condition(kind, status, reason, message string) metav1.Condition {
 
 func gone(f *explain.Facts) { f.Import, f.Slices = nil, nil }
 
+// seen has the agent have renewed its Lease on the hub so many seconds ago.
+func seen(f *explain.Facts, seconds int) {
+	at, renewed := metav1.NewTime(start), metav1.NewMicroTime(start)
+	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
+	kept.Spec.RenewTime = &renewed
+	f.Leases, f.Now = []coordinationv1.Lease{kept}, start.Add(time.Duration(seconds)*time.Second)
+}
+
 // causes are planted one at a time.
 var causes = []struct {
 	name   string
@@ -155,6 +164,18 @@ var causes = []struct {
 		gone(f)
 		f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
 	}, "kubectl clusterset explain web.store"},
+	{"the hub is not seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 41) },
+		"! as far as this cluster's agent saw the hub, last at 2026-01-02T03:04:05Z, no cluster exports it\n  → kubectl clusterset doctor; then: create"},
+	{"the hub is not seen, and it has the Service", func(f *explain.Facts) { gone(f); f.Records, f.Service = nil, &corev1.Service{}; seen(f, 41) },
+		"last at 2026-01-02T03:04:05Z, no cluster exports it; this one has a Service"},
+	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
+		"last at 2026-01-02T03:04:05Z, no cluster exports it, and yet"},
+	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) }, "! no cluster exports it\n  → create"},
+	{"leaving", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
+	},
+		"(in cluster west)\n\n! this cluster is leaving clusterset blue: its agent deletes what is imported here, and imports nothing more\n  → kubectl clusterset leave goes on with it\n"},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)
 		for i := range f.Records {
@@ -196,7 +217,7 @@ var causes = []struct {
 		dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
 		dead.Spec.RenewTime = &noon
 		liveness.Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
-		f.Sources = []coordinationv1.Lease{dead}
+		f.Leases = []coordinationv1.Lease{dead}
 	}, "counts as dead: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints here: onExpiry Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {
 		no := false
@@ -234,6 +255,18 @@ func TestTheCauseIsNamed(t *testing.T) {
 				t.Errorf("no %q in:\n%s", c.want, got)
 			}
 		})
+	}
+}
+
+// TestOfAMemberThatIsLeavingNothingElseIsWrong: no import is one, nor is one that is not gone yet, nor an export of which nothing is said.
+func TestOfAMemberThatIsLeavingNothingElseIsWrong(t *testing.T) {
+	for name, change := range map[string]func(*explain.Facts){"an import": func(*explain.Facts) {}, "no import": gone} {
+		f := member()
+		change(f)
+		f.Records, f.Leaving, f.Export, f.Service = nil, true, &mcsv1beta1.ServiceExport{}, &corev1.Service{}
+		if r := explain.Explain(f); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].What, "is leaving clusterset blue") {
+			t.Errorf("%s: %+v", name, r.Problems)
+		}
 	}
 }
 

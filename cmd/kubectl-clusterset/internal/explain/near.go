@@ -40,7 +40,7 @@ func (r *Report) near(f *Facts, t catalog.Topology) {
 	}
 	for i := range r.Exporters {
 		x := &r.Exporters[i]
-		inZone, left := 0, 0
+		inZone, left := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{} // a pod of both families counts once
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != x.Cluster || s.AddressType == discoveryv1.AddressTypeFQDN {
@@ -52,16 +52,16 @@ func (r *Report) near(f *Facts, t catalog.Topology) {
 					continue
 				}
 				if t.Zone != "" && zone(e) == t.Zone {
-					inZone++
+					inZone[s.AddressType]++
 				}
 				if len(e.Addresses) > 0 && !answered[written(e.Addresses[0])] {
-					left++
+					left[s.AddressType]++
 				}
 			}
 		}
-		x.Preferred = preferred(x.Cluster, t, inZone)
-		if left > 0 {
-			r.Withheld = append(r.Withheld, Withheld{x.Cluster, fmt.Sprintf("%d ready endpoints", left),
+		x.Preferred = preferred(x.Cluster, t, most(inZone))
+		if n := most(left); n > 0 {
+			r.Withheld = append(r.Withheld, Withheld{x.Cluster, fmt.Sprintf("%d ready endpoints", n),
 				"left out here as long as a preferred one is ready: this cluster's Corefile has " + options(t)})
 		}
 	}

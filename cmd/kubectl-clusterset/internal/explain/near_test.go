@@ -1,10 +1,13 @@
 package explain_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -57,6 +60,34 @@ func TestPreferenceOfTheCorefileIsTold(t *testing.T) {
 				t.Errorf("withheld is %s, want %s", got, c.withheld)
 			}
 		})
+	}
+}
+
+// TestAPodOfBothFamiliesIsOneEndpoint, although it is in a slice of each.
+func TestAPodOfBothFamiliesIsOneEndpoint(t *testing.T) {
+	f := member()
+	headless(f)
+	zone := "z2"
+	six := slice("east", 2, 0)
+	six.AddressType = discoveryv1.AddressTypeIPv6
+	for i := range six.Endpoints {
+		six.Endpoints[i].Addresses = []string{fmt.Sprintf("fd00::%d", i+1)}
+		six.Endpoints[i].Zone, f.Slices[1].Endpoints[i].Zone = &zone, &zone
+	}
+	f.Slices = append(f.Slices, six)
+	for options, want := range map[string]string{"prefer local west subset": "east: 2 ready endpoints", "prefer zone z2": "east: prefer zone z2: 2"} {
+		f.Corefile = ".:53 {\n multicluster clusterset.local {\n" + options + "\n}\n}\n"
+		r := explain.Explain(f)
+		var got []string
+		for _, w := range r.Withheld {
+			got = append(got, w.Cluster+": "+w.What)
+		}
+		for _, x := range r.Exporters {
+			got = append(got, x.Cluster+": "+x.Preferred)
+		}
+		if !slices.Contains(got, want) {
+			t.Errorf("%s: %q, want %s", options, got, want)
+		}
 	}
 }
 

@@ -3,10 +3,12 @@ package explain
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -18,6 +20,8 @@ func problems(f *Facts, exports []clusterset.Export, refused []Withheld, denied 
 	switch {
 	case f.Set == "" && !f.unread(Membership):
 		add("kubectl clusterset join", "this cluster is a member of no clusterset")
+	case f.Leaving:
+		add("kubectl clusterset leave goes on with it", "this cluster is leaving clusterset %s: its agent deletes what is imported here, and imports nothing more", f.Set)
 	case !f.NamespaceThere && !f.unread(Namespace) && exported:
 		add("kubectl create namespace "+ns, "this cluster has no namespace %s: what others export from theirs is imported only where the namespace exists (SPEC I1)", ns)
 	case f.Import == nil && len(exports) > 0:
@@ -35,9 +39,10 @@ func problems(f *Facts, exports []clusterset.Export, refused []Withheld, denied 
 				add("see the message; it is tried again until it is so", "the ServiceImport is not Ready (%s): %s", c.Reason, c.Message)
 			}
 		}
-		if !exported && f.Set != "" && !f.unread(Records) {
-			add("kubectl -n clusterset-system logs deployment/clusterset-controller; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
-				"no cluster exports it, and yet there is a ServiceImport")
+		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
+			first, seen := f.asSeen()
+			add(first+"kubectl -n clusterset-system logs deployment/clusterset-controller; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
+				"%sno cluster exports it, and yet there is a ServiceImport", seen)
 		}
 		if outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
 			add("look at the pods in the clusters that export it", "it is Headless and no endpoint is ready: its name does not exist then (DNS rule N6)")
@@ -58,16 +63,27 @@ func exporting(exports []clusterset.Export) string {
 	return "clusters " + strings.Join(ids, ", ") + " export it"
 }
 
+// asSeen limits what is concluded from this cluster's copies, and says what to do first, where its agent does not see the hub: what was
+// exported since is not among them.
+func (f *Facts) asSeen() (first, seen string) {
+	at, old, _ := clock.Seen(f.Leases, f.Now)
+	if !old {
+		return "", ""
+	}
+	return "kubectl clusterset doctor; then: ", "as far as this cluster's agent saw the hub, last at " + at.UTC().Format(time.RFC3339) + ", "
+}
+
 // notExported tells what is missing where no cluster exports the name.
 func (f *Facts) notExported(add func(remedy, what string, args ...any)) {
 	ns, name := f.Name.Namespace, f.Name.Name
+	first, seen := f.asSeen()
 	switch {
 	case f.Export != nil: // ownExport says why
 	case f.Service != nil && !f.unread(Exports):
-		add(fmt.Sprintf("kubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {namespace: %s, name: %s}}'", ns, name),
-			"no cluster exports it; this one has a Service %s/%s without a ServiceExport", ns, name)
+		add(first+fmt.Sprintf("kubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {namespace: %s, name: %s}}'", ns, name),
+			"%sno cluster exports it; this one has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
-		add("create a ServiceExport beside the Service, in the cluster where that is", "no cluster exports it")
+		add(first+"create a ServiceExport beside the Service, in the cluster where that is", "%sno cluster exports it", seen)
 	}
 	for _, other := range f.Alike {
 		add("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a %s.%s.svc.%s: is that meant?", other.Name, other.Namespace, Zone)
@@ -80,7 +96,7 @@ func (f *Facts) ownExport(add func(remedy, what string, args ...any)) {
 		return
 	}
 	ns, name := f.Name.Namespace, f.Name.Name
-	if len(f.Export.Status.Conditions) == 0 && f.Set != "" {
+	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
 		add("kubectl -n clusterset-system logs deployment/clusterset-controller", "the agent has said nothing of this cluster's ServiceExport")
 	}
 	for _, c := range f.Export.Status.Conditions {

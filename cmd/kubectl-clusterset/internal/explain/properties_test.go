@@ -29,7 +29,7 @@ func dead(cluster string) coordinationv1.Lease {
 func TestADeadClusterIsTheReason(t *testing.T) {
 	for name, endpoints := range map[string][]discoveryv1.EndpointSlice{"removed": nil, "not ready": {slice("west", 0, 2)}} {
 		f := member()
-		f.Sources = []coordinationv1.Lease{dead("west")}
+		f.Leases = []coordinationv1.Lease{dead("west")}
 		f.Records[0].Status.Withheld = []string{"*"}
 		f.Slices = append(endpoints, f.Slices[1])
 		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why, "its cluster counts as dead: ") {

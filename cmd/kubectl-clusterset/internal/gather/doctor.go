@@ -9,6 +9,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -41,7 +42,7 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
 		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // of 1.30: an older cluster has none
-		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentAuth: g.agentRights,
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentWord: g.agentWord, doctor.AgentAuth: g.agentRights,
 		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
 	} {
@@ -86,8 +87,15 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	g.Pods = pods.Items
-	g.Says = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
-	return nil
+	var leases coordinationv1.LeaseList
+	err = g.Member.List(ctx, &leases, client.InNamespace(kube.SystemNamespace))
+	g.Leases = leases.Items
+	return err
+}
+
+func (g *gatherer) agentWord(ctx context.Context) (err error) {
+	g.Says, err = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
+	return err
 }
 
 // agentRights asks for every right that deploy/member grants to the agent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,14 +19,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Explain reads what concerns one name in one cluster. Users may not read everything (deploy/member/users.yaml): what they may not is told
 // in Unread, but for the ServiceImport, without which there is nothing to explain.
 func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName) (*explain.Facts, error) {
-	f := &explain.Facts{Name: name}
+	f := &explain.Facts{Name: name, Now: time.Now()}
+	if server, err := c.Ask(ctx); err == nil {
+		f.Now = server.Now
+	}
 	var errs []error
 	unless := func(part explain.Part, err error) {
 		if apierrors.IsForbidden(err) {
@@ -40,7 +44,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 		f.Cluster = id.Spec.Value
 	}
 	if set != nil {
-		f.Set = set.Spec.Value
+		f.Set, f.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
 	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
 	f.NamespaceThere = ns != nil && ns.DeletionTimestamp == nil
@@ -66,8 +70,8 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	}
 	f.Corefile = g.DNSFacts.Corefile
 	var leases coordinationv1.LeaseList
-	unless(explain.Lives, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}))
-	f.Sources = leases.Items
+	unless(explain.Lives, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)))
+	f.Leases = leases.Items
 	unless(explain.Records, recordsOf(ctx, c, f))
 	if f.Import == nil {
 		unless(explain.Others, alike(ctx, c, f))

@@ -5,10 +5,12 @@ import (
 	"slices"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -16,6 +18,9 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestAUserIsToldAsMuchAsHeMayRead: serviceexports and serviceimports of his namespace alone (deploy/member/users.yaml).
@@ -33,7 +38,7 @@ func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
 		},
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return no },
 	}
-	c := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(imp).WithInterceptorFuncs(funcs).Build()}
+	c := &cluster.Cluster{Name: "this cluster", Config: &rest.Config{Host: refusing(t, true)}, Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(imp).WithInterceptorFuncs(funcs).Build()}
 	for name, outcome := range map[string]explain.Outcome{"web": explain.Success, "api": explain.NameError} {
 		f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: name})
 		if err != nil {
@@ -43,5 +48,15 @@ func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
 		if r.Outcome != outcome || len(r.Problems) > 0 || !slices.Contains(r.NotRead, explain.Records) || !slices.Contains(r.NotRead, explain.Membership) {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+}
+
+// TestExplainReadsHowFarTheMemberIsOne: whether it leaves, and when its agent last saw the hub.
+func TestExplainReadsHowFarTheMemberIsOne(t *testing.T) {
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet, Annotations: map[string]string{clusterset.AnnotationLeaving: "true"}}}
+	kept := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}}
+	f, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), set, kept), types.NamespacedName{Namespace: "shop", Name: "web"})
+	if err != nil || !f.Leaving || f.Now.IsZero() || len(f.Leases) != 1 {
+		t.Errorf("%+v, %v", f, err)
 	}
 }

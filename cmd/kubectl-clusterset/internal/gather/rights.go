@@ -149,6 +149,7 @@ func (g *gatherer) hub(ctx context.Context) {
 	if g.Hub == nil {
 		g.Unread[doctor.HubAdmin] = "it was not named: --hub-kubeconfig, --hub-context"
 	}
+	g.Unread[doctor.HubAuth] = "there are no credentials that could be tried"
 	if file != nil {
 		agent, err := asAgent(file)
 		if err == nil {
@@ -159,7 +160,11 @@ func (g *gatherer) hub(ctx context.Context) {
 		}
 		if err != nil {
 			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), unreachable(err)
-		} else if hub == nil {
+			g.Unread[doctor.HubAuth] = err.Error()
+		} else {
+			delete(g.Unread, doctor.HubAuth)
+		}
+		if err == nil && hub == nil {
 			hub, namespace = agent, creds.Namespace
 		}
 	}
@@ -169,6 +174,9 @@ func (g *gatherer) hub(ctx context.Context) {
 	}
 	if err := g.readHub(ctx, hub, namespace); err != nil {
 		g.Unread[doctor.Hub] = err.Error()
+		if g.Hub != nil {
+			g.Unread[doctor.HubAdmin] = err.Error() // that comes last
+		}
 	}
 }
 

@@ -28,7 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Status reads the hub and, where one is named, a member. A hub that cannot be read is a fact; a member that cannot is an error.
+// Status reads the hub and, where one is named, a member. A hub that cannot be read is a fact, unless it is all
+// that was named; a member that cannot is an error.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	f := &status.Facts{Asked: s.asked()}
 	hub, namespace := s.Hub, s.HubNamespace
@@ -66,7 +67,7 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 		err = exported(ctx, hub, read)
 	}
 	switch {
-	case err != nil && s.Hub != nil:
+	case err != nil && s.Member == nil:
 		return nil, err
 	case err != nil:
 		f.HubError = err.Error()

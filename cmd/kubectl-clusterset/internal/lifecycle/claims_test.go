@@ -2,7 +2,9 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
@@ -108,5 +112,84 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	}
 	if n := strings.Count(said.String(), "deleting"); n != 1 {
 		t.Errorf("it says so %d times:\n%s", n, said)
+	}
+}
+
+// TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be silent because its own way
+// to the hub is cut. What is said of it is how to evict it, should that be wanted.
+func TestID4LeavingEvictsNobodyElse(t *testing.T) {
+	uid := clusterset.AnnotationClusterUID
+	id := func(value string) *aboutv1beta1.ClusterProperty {
+		return &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	}
+	for what, c := range map[string]struct {
+		id    *aboutv1beta1.ClusterProperty
+		force bool
+		goes  []string
+	}{
+		"the original":       {id("east"), false, []string{"begun", "east"}},
+		"the clone":          {id("copy"), false, []string{"begun", "copy"}},
+		"the clone by force": {id("east"), true, []string{"begun"}}, // before it has an id of its own
+		"without an id":      {nil, false, []string{"begun"}},
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			objects := []client.Object{profile("begun", clusterset.AnnotationJoiningUID, "uid")}
+			for _, id := range []string{"copy", "east"} {
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: id}}
+				lease.Spec.LeaseDurationSeconds = new(int32)
+				objects = append(objects, profile(id, uid, "uid"), lease)
+			}
+			hub := inMemory(interceptor.Funcs{}, objects...)
+			o, said := options(hub)
+			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: c.force}, state: state{uid: "uid", id: c.id}}
+			if err := l.claimed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.release(t.Context()); err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			for _, id := range []string{"begun", "copy", "east"} {
+				err := hub.Get(t.Context(), types.NamespacedName{Namespace: "blue", Name: id}, &inventoryv1alpha1.ClusterProfile{})
+				if goes := slices.Contains(c.goes, id); client.IgnoreNotFound(err) != nil || goes == (err == nil) {
+					t.Errorf("%s must go: %v, and %v\n%s", id, goes, err, said)
+				} else if tells := strings.Contains(said.String(), id+" stays: ") && strings.Contains(said.String(), "leave "+id+" --evict"); tells == goes {
+					t.Errorf("of %s, which goes: %v, it says\n%s", id, goes, said)
+				}
+			}
+		})
+	}
+}
+
+// TestAnEvictedClusterLeavesThoughItsCloneIsAMember, or joins: by its own id, and not by that of another cluster of its UID.
+func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
+	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
+	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"), profile("third", clusterset.AnnotationJoiningUID, "uid")))
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{uid: "uid",
+		id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}, was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
+	if err := l.claimed(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if evicted, err := l.evicted(t.Context()); err != nil || !evicted {
+		t.Errorf("evicted: %v, %v", evicted, err)
+	}
+}
+
+// TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how.
+func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("connection refused")
+		}})
+		o, said := options(gone)
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: force}, state: state{uid: "uid"}}
+		err := l.claimed(t.Context())
+		if !force && (err == nil || !strings.Contains(err.Error(), "connection refused\nif it is gone for good: --force, without --hub-context")) {
+			t.Errorf("without force: %v", err)
+		}
+		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(), "connection refused; it is left as it is")) {
+			t.Errorf("by force: %v, %v, %s", err, l.Hub, said)
+		}
 	}
 }

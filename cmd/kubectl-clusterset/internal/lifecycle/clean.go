@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -135,6 +140,31 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 	return "", nil
 }
 
+// cleaning are the rights to what membership.Gate.Clean does. Where ranges are refused to it, it takes it that the agent could make none (V7):
+// that holds of the agent, and not of who runs this.
+func cleaning() (out []cluster.Right) {
+	for _, of := range []struct {
+		group, resource, namespace string
+		verbs                      []string
+	}{
+		{mcsv1beta1.GroupName, "serviceimports", "", []string{"list", "delete"}},
+		{discoveryv1.GroupName, "endpointslices", "", []string{"list", "delete"}},
+		{corev1.GroupName, "services", "", []string{"list", "delete"}},
+		{aboutv1beta1.GroupVersion.Group, "clusterproperties", "", []string{"list", "delete"}},
+		{hubv1alpha1.GroupVersion.Group, "serviceexportrecords", kube.SystemNamespace, []string{"list", "delete"}},
+		{coordinationv1.GroupName, "leases", kube.SystemNamespace, []string{"list", "delete"}},
+		{networkingv1.GroupName, "servicecidrs", "", []string{"list", "update", "delete"}},
+		{networkingv1.GroupName, "ipaddresses", "", []string{"list", "delete"}},
+		{mcsv1beta1.GroupName, "serviceexports", "", []string{"list"}},
+		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"update"}},
+	} {
+		for _, verb := range of.verbs {
+			out = append(out, cluster.Right{Verb: verb, Group: of.group, Resource: of.resource, Namespace: of.namespace})
+		}
+	}
+	return out
+}
+
 // inItsStead deletes what an agent that is gone for good left: what the agent itself would, once the policies that reserve that to it are gone.
 func (l *leave) inItsStead(ctx context.Context) error {
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty", "Namespace")); err != nil {
@@ -213,11 +243,34 @@ func (l *leave) namespaceGone(ctx context.Context) error {
 	return nil
 }
 
+// print is --dry-run.
 func (l *leave) print() error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "# On %s would be deleted, once its agent has withdrawn its exports:\n", l.Member.Name)
+	when := ", once its agent has withdrawn its exports"
+	if l.was == nil {
+		when = ""
+	}
+	fmt.Fprintf(&out, "# On %s would be deleted%s:\n", l.Member.Name, when)
 	for i := len(l.objects) - 1; i >= 0; i-- {
 		fmt.Fprintln(&out, cluster.Title(l.objects[i]))
+	}
+	if l.was == nil {
+		fmt.Fprintln(&out, "# and, of these kinds, what its agent has made:")
+		for _, r := range cleaning() {
+			if r.Verb == "delete" {
+				fmt.Fprintln(&out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+			}
+		}
+	}
+	if len(l.claims) > 0 {
+		unless := ""
+		if l.Force {
+			unless = ", unless it is in use"
+		}
+		fmt.Fprintf(&out, "# On %s would be deleted%s, and by clusterset-controller hub all else of that member:\n", l.Hub.Name, unless)
+		for _, id := range l.claims {
+			fmt.Fprintf(&out, "ClusterProfile %s/%s\n", l.HubNamespace, id)
+		}
 	}
 	_, err := fmt.Fprint(l.DryRun, out.String())
 	return err

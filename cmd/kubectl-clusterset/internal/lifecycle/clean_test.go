@@ -2,25 +2,31 @@ package lifecycle
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
 // TestLeavingAfterAnAgentThatIsGoneForGood: nobody else deletes what it made, which answers and takes VIPs still; a range of the user's is
@@ -77,6 +83,97 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 	for _, o := range []client.Object{theirs, &corev1.Service{ObjectMeta: in("shop", "web", nil)}} {
 		if err := member.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || len(o.GetFinalizers()) > 0 {
 			t.Errorf("the user's %T %s: %v, %v", o, o.GetName(), err, o.GetFinalizers())
+		}
+	}
+}
+
+// TestWhoCleansInTheAgentsSteadMayDoAllThatTakes: the rights that are checked before anything is written are those that cleaning uses.
+func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
+	used := map[cluster.Right]bool{}
+	use := func(api client.Client, verb string, o runtime.Object, sub, namespace string) {
+		gvk, err := api.GroupVersionKindFor(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		used[cluster.Right{Verb: verb, Group: gvk.Group, Resource: plural.Resource + sub, Namespace: namespace}] = true
+	}
+	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager, networkingv1.LabelManagedBy: kube.Manager}
+	in := func(ns, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: ours}
+	}
+	service := &corev1.Service{ObjectMeta: in("shop", derived.Name("shop", "web"))}
+	service.Annotations = map[string]string{derived.AnnotationImport: "shop/web"}
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: in("", "vips")}
+	cidr.Finalizers = []string{clusterset.FinalizerVIPs, "another"}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: in("shop", "web")}
+	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionTrue}}
+	system := kube.SystemNamespace
+	member := inMemory(interceptor.Funcs{
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			var o client.ListOptions
+			use(api, "list", list, "", o.ApplyOptions(opts).Namespace)
+			return api.List(ctx, list, opts...)
+		},
+		Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			namespace := ""
+			if o.GetNamespace() == system {
+				namespace = system
+			}
+			use(api, "delete", o, "", namespace)
+			return api.Delete(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			use(api, "update", o, "", "")
+			return api.Update(ctx, o, opts...)
+		},
+		SubResourceUpdate: func(_ context.Context, api client.Client, sub string, o client.Object, _ ...client.SubResourceUpdateOption) error {
+			use(api, "update", o, "/"+sub, "")
+			return nil
+		},
+	}, service, cidr, export,
+		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web")}, &discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x")},
+		&aboutv1beta1.ClusterProperty{ObjectMeta: in("", "ours")}, &hubv1alpha1.ServiceExportRecord{ObjectMeta: in(system, "web.shop.west")},
+		&coordinationv1.Lease{ObjectMeta: in(system, clusterset.LeaseRenewed)}, &networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1")})
+	if err := (&membership.Gate{Local: member.Client}).Clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checked := map[cluster.Right]bool{}
+	l := &leave{state: state{was: &aboutv1beta1.ClusterProperty{}}}
+	for _, r := range l.rights() {
+		checked[r] = false // of an agent that is there, nobody does the work
+	}
+	l.was = nil
+	for _, r := range l.rights() {
+		if _, always := checked[r]; !always {
+			checked[r] = true
+		}
+	}
+	maps.DeleteFunc(checked, func(_ cluster.Right, cleans bool) bool { return !cleans })
+	if !maps.Equal(used, checked) {
+		t.Errorf("cleaning uses\n%v\nand the rights that are checked are\n%v", used, checked)
+	}
+}
+
+// TestADryRunOfLeaveTellsAllThatGoes: the claim on the hub as well, and what nobody but this program deletes where there is no agent.
+func TestADryRunOfLeaveTellsAllThatGoes(t *testing.T) {
+	const claim = "# On the hub would be deleted, and by clusterset-controller hub all else of that member:\nClusterProfile blue/east\n"
+	for what, c := range map[string]struct {
+		was          *aboutv1beta1.ClusterProperty
+		force        bool
+		says, silent string
+	}{
+		"a member":          {&aboutv1beta1.ClusterProperty{}, false, "once its agent has withdrawn its exports:\n" + claim, "serviceimports"},
+		"by force":          {&aboutv1beta1.ClusterProperty{}, true, "# On the hub would be deleted, unless it is in use, and", "serviceimports"},
+		"the agent is gone": {nil, false, "\nserviceimports.multicluster.x-k8s.io\nendpointslices.discovery.k8s.io\nservices\n", "its agent has withdrawn"},
+	} {
+		var out strings.Builder
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		o.DryRun = &out
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, Force: c.force}, state: state{was: c.was}, claims: []string{"east"}}
+		if err := l.print(); err != nil || !strings.Contains(out.String(), c.says) || strings.Contains(out.String(), c.silent) || !strings.HasSuffix(out.String(), "ClusterProfile blue/east\n") {
+			t.Errorf("%s: %v\n%s", what, err, out.String())
 		}
 	}
 }

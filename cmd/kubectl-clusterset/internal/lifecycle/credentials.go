@@ -173,7 +173,11 @@ func (j *join) await(ctx context.Context) error {
 
 // agentSays is the agent's last word, or what keeps its pods from running.
 func agentSays(ctx context.Context, c *cluster.Cluster, since time.Time) string {
-	if word := AgentWord(ctx, c, since); word != "" {
+	word, err := AgentWord(ctx, c, since)
+	if err != nil {
+		return err.Error()
+	}
+	if word != "" {
 		return word
 	}
 	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
@@ -183,10 +187,10 @@ func agentSays(ctx context.Context, c *cluster.Cluster, since time.Time) string 
 const Recent = 10 * time.Minute
 
 // AgentWord is the agent's last word since then on why it is not a member; "" where it has said nothing.
-func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word string) {
+func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word string, err error) {
 	var events eventsv1.EventList
 	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return err.Error()
+		return "", err
 	}
 	last := since.Add(-time.Second)
 	for i := range events.Items {
@@ -199,5 +203,5 @@ func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word s
 			last, word = at, e.Note
 		}
 	}
-	return word
+	return word, nil
 }

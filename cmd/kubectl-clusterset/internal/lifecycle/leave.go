@@ -35,7 +35,7 @@ type leave struct {
 	*LeaveOptions
 	state
 	objects []*unstructured.Unstructured // what join applied and is to go
-	claims  []string                     // on the hub
+	claims  []string                     // on the hub, this cluster's own
 	left    bool                         // the agent has
 	stays   map[string]bool              // kinds of which that was said
 }
@@ -53,19 +53,16 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
-	held, begun, err := claims(ctx, &o.Options, l.uid)
-	if err != nil {
+	if err := l.claimed(ctx); err != nil {
 		return err
 	}
-	l.claims = append(held, begun...)
 	if l.was == nil && len(l.objects)+len(l.claims) == 0 {
 		return fmt.Errorf("%s is a member of no clusterset, and nothing of one is left in it", o.Member.Name)
 	}
 	if o.DryRun != nil {
 		return l.print()
 	}
-	rights := append(cluster.RightsToApply(l.objects, remove...), cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
-	if err := allowed(ctx, o.Member, rights); err != nil {
+	if err := allowed(ctx, o.Member, l.rights()); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{l.withdraw, l.release, l.clean} {
@@ -75,6 +72,48 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	}
 	o.Say("%s: has left; its ServiceExports are as they were", o.Member.Name)
 	return nil
+}
+
+// rights are those that leaving takes in this cluster: where there is no agent, its own as well.
+func (l *leave) rights() []cluster.Right {
+	out := append(cluster.RightsToApply(l.objects, remove...), cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
+	if l.was == nil {
+		out = append(out, cleaning()...)
+	}
+	return out
+}
+
+// claimed fills claims, and says which others stay. By force a hub that does not answer is left as it is.
+func (l *leave) claimed(ctx context.Context) error {
+	held, begun, err := claims(ctx, &l.Options, l.uid)
+	switch {
+	case err == nil:
+	case l.Force && ctx.Err() == nil:
+		l.Say("%v; it is left as it is", err)
+		l.Hub = nil
+		return nil
+	default:
+		return fmt.Errorf("%w\nif it is gone for good: --force, without --hub-context", err)
+	}
+	own, others := l.own(held)
+	for _, id := range others {
+		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its id, so it may be of a clone; if nobody needs it: kubectl clusterset leave %s --evict --hub-context …", id, id)
+	}
+	l.claims = append(own, begun...)
+	return nil
+}
+
+// own are those of held, the claims of clusters with this UID, that are by this cluster's id. Any other may be of a clone, or of the cluster
+// of which this one is a clone: to give it up is an eviction, which nobody has asked for (decision 0010).
+func (s *state) own(held []string) (own, others []string) {
+	for _, id := range held {
+		if s.id != nil && s.id.Spec.Value == id {
+			own = append(own, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return own, others
 }
 
 // withdraw has the agent leave, and waits for it.
@@ -132,7 +171,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 
 // evicted tells whether the named hub says that this cluster departed. A hub that knows nothing of it may be the wrong one.
 func (l *leave) evicted(ctx context.Context) (bool, error) {
-	if l.Hub == nil || len(l.claims) > 0 || l.id == nil {
+	if l.Hub == nil || l.Force || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
 		return false, nil
 	}
 	var sets hubv1alpha1.ClusterSetList
@@ -145,16 +184,13 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	if l.Force {
-		return false, nil
-	}
 	return false, fmt.Errorf("namespace %s of %s knows no member %s: name the hub of clusterset %s; if that one has lost its memory, or is gone for good: --force", l.HubNamespace, l.Hub.Name, l.id.Spec.Value, l.was.Spec.Value)
 }
 
 // release gives up on the hub what is not given up by the agent's and the hub's own doing.
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
-		l.Say("the hub was not named: of a member that has left, clusterset-controller hub cleans up there; of a join that was not finished: kubectl clusterset leave CLUSTER --evict --hub-context …")
+		l.Say("the hub was not asked: of a member that has left, clusterset-controller hub cleans up there; of one that left by force, or of a join that was not finished: kubectl clusterset leave CLUSTER --evict --hub-context …")
 		return nil
 	}
 	patience := 10 * time.Second
@@ -162,11 +198,31 @@ func (l *leave) release(ctx context.Context) error {
 		patience = 0
 	}
 	for _, id := range l.claims {
+		spared, err := l.spared(ctx, id)
+		if err != nil {
+			return err
+		}
+		if spared {
+			l.Say("the hub: %s stays: it has not left there, and --force gives up nothing that is in use; if this cluster is no clone: kubectl clusterset leave %s --evict --hub-context …", id, id)
+			continue
+		}
 		if err := giveUp(ctx, &l.Options, id, patience, l.uid); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// spared tells whether --force leaves a claim: one that is in use may be of the cluster of which this one is a clone, however silent that is.
+func (l *leave) spared(ctx context.Context, id string) (bool, error) {
+	if !l.Force {
+		return false, nil
+	}
+	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, l.Hub, types.NamespacedName{Namespace: l.HubNamespace, Name: id})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", l.Hub.Name, err)
+	}
+	return p != nil && of(p, l.uid) && inUse(p), nil
 }
 
 // claims are the ids that a cluster of this UID holds, and those that it has begun to join with: one, unless somebody was interrupted and

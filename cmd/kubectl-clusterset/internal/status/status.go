@@ -151,6 +151,9 @@ func Tell(f *Facts) Report {
 		}
 	case f.Member != nil:
 		records = f.Member.Records
+		if at, _, ok := clock.Seen(f.Member.Leases, f.Member.Now); ok {
+			r.Here.HubSeen = &at
+		}
 	}
 	exports, unread := read(records)
 	r.Names = names(exports, f.Member)

@@ -96,6 +96,16 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	if r.Here.HubSeen == nil || now.Sub(*r.Here.HubSeen) != 3*time.Second {
 		t.Errorf("%+v", r.Here)
 	}
+
+	// The member knows it as well, where the hub is not to be read.
+	f := sound()
+	f.Hub, f.Member.Leases = nil, []coordinationv1.Lease{lease("hub-renewed", 5*time.Minute, 0)}
+	r = status.Tell(f)
+	var out strings.Builder
+	status.Print(&out, &r, false, now)
+	if !strings.Contains(out.String(), "; its agent last saw the hub 5m ago") {
+		t.Error(out.String())
+	}
 }
 
 // TestAHubControllerThatMayRunIsNoProblem: replicas hand over, a hub that was just made, and what a member may not read.

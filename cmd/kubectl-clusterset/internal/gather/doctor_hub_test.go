@@ -1,0 +1,144 @@
+package gather
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// refusing is an API server that tells its version, and that whoever asks may do nothing; or that it does not know who asks.
+func refusing(t *testing.T, known bool) string {
+	t.Helper()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case !known:
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/version":
+			fmt.Fprint(w, `{"gitVersion": "v1.36.0"}`)
+		case r.URL.Path == "/api":
+			fmt.Fprint(w, `{"kind": "APIVersions", "versions": ["v1"]}`)
+		case r.URL.Path == "/apis":
+			fmt.Fprint(w, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "authorization.k8s.io",
+				"versions": [{"groupVersion": "authorization.k8s.io/v1", "version": "v1"}]}]}`)
+		case r.URL.Path == "/apis/authorization.k8s.io/v1":
+			fmt.Fprint(w, `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "authorization.k8s.io/v1",
+				"resources": [{"name": "selfsubjectaccessreviews", "kind": "SelfSubjectAccessReview", "namespaced": false, "verbs": ["create"]}]}`)
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {}, "status": {"allowed": false}}`)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "not to be read"}`)
+		}
+	}))
+	t.Cleanup(api.Close)
+	return api.URL
+}
+
+// inMemory is a cluster of these objects, whose API server tells its version at host.
+func inMemory(name, host string, objects ...client.Object) *cluster.Cluster {
+	return &cluster.Cluster{Name: name, Config: &rest.Config{Host: host}, Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).Build()}
+}
+
+// secret holds credentials for the hub at host.
+func secret(host string) *corev1.Secret {
+	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iat": 1, "exp": 4102444800, "sub": "system:serviceaccount:blue:mcs-east"}`))
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}, Data: map[string][]byte{
+		"token": []byte("a." + claims + ".c"),
+		"kubeconfig": []byte(`{apiVersion: v1, kind: Config, current-context: hub, clusters: [{name: hub, cluster: {server: "` + host + `"}}],
+			users: [{name: member, user: {tokenFile: token}}], contexts: [{name: hub, context: {cluster: hub, user: member}}]}`),
+	}}
+}
+
+// TestWhatWasNotAskedOfTheHubIsNotOk: each topic of the hub is read in its own way, and one may fail where another does not.
+func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
+	const ok, notMade = "ok", "not made"
+	for what, c := range map[string]struct {
+		agent   bool // whether the hub knows the agent's credentials
+		hub     bool // named
+		answers bool // to its admin
+		want    map[string]string
+	}{
+		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": notMade, "hub-policies": notMade, "hub-rights": notMade, "hub-version": notMade}},
+		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": notMade, "hub-rights": "this member on the hub may not ", "hub-version": notMade}},
+		"credentials that are refused":     {false, true, true, map[string]string{"hub-rights": notMade, "hub-version": ok, "hub-kinds": "the hub has no kind "}},
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			here := refusing(t, true)
+			s := Source{Member: inMemory("this cluster", here, secret(refusing(t, c.agent))), HubNamespace: "blue"}
+			if c.hub {
+				s.Hub = inMemory("the hub", refusing(t, c.answers))
+			}
+			f, err := Doctor(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range doctor.Examine(f).Outcomes {
+				want, asked := c.want[o.Check]
+				got := ok
+				switch {
+				case o.NotMade != "":
+					got = notMade
+				case len(o.Findings) > 0:
+					got = o.Findings[0].What
+				}
+				if asked && !strings.HasPrefix(got, want) {
+					t.Errorf("%s: %q, want %q: %+v", o.Check, got, want, o)
+				}
+			}
+		})
+	}
+}
+
+// TestStatusOfAMemberWhoseNamedHubIsDown tells of the member what it knows, and of the hub why it was not read.
+func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
+	here, down := refusing(t, true), refusing(t, false)
+	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here), Hub: inMemory("the hub", down), HubNamespace: "blue"})
+	if err != nil || f.Member == nil || f.Hub != nil || !strings.Contains(f.HubError, "401") {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := Status(t.Context(), Source{Hub: inMemory("the hub", down), HubNamespace: "blue"}); err == nil {
+		t.Error("of a hub alone there is nothing to tell, and no error")
+	}
+}
+
+// TestEventsThatDoctorMayNotReadAreNotTheAgentsWord: the error is doctor's own.
+func TestEventsThatDoctorMayNotReadAreNotTheAgentsWord(t *testing.T) {
+	member := inMemory("this cluster", refusing(t, true))
+	member.Client = interceptor.NewClient(member.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, events := list.(*eventsv1.EventList); events {
+				return apierrors.NewForbidden(eventsv1.Resource("events"), "", nil)
+			}
+			return api.List(ctx, list, opts...)
+		},
+	})
+	f, err := Doctor(t.Context(), Source{Member: member, HubNamespace: "blue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range doctor.Examine(f).Outcomes {
+		if notMade := strings.Contains(o.NotMade, "the agent's Events could not be read"); notMade != (o.Check == "agent-word") {
+			t.Errorf("%+v", o)
+		}
+	}
+}
