@@ -35,6 +35,7 @@ type state struct {
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
 	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread, and those that forgot
+	strays    []*discoveryv1.EndpointSlice  // those of the derived Service that are not the import's by their labels, or another cluster's
 	forgot    bool                          // there is an imported slice that no longer says of which record it is
 	native    []*discoveryv1.EndpointSlice  // those of this cluster's own Service of the name
 	records   []*hubv1alpha1.EndpointRecord // of its peers, on the hub; nil where no hub has been seen
@@ -62,7 +63,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if s.svc, err = kube.Get[*corev1.Service](ctx, r.Local, types.NamespacedName{Namespace: name.Namespace, Name: s.derivedName()}); err != nil {
 		return s, err
 	}
-	if s.slices, err = r.list(ctx, name, kube.ByImport); err != nil {
+	if err := r.gatherSlices(ctx, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherLost(ctx, &s, copies); err != nil {
@@ -88,6 +89,25 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		}
 	}
 	return s, r.gatherMoved(ctx, &s)
+}
+
+// gatherSlices lists the imported slices, and those that expel looks at.
+func (r *reconciler) gatherSlices(ctx context.Context, s *state) (err error) {
+	if s.slices, err = r.list(ctx, s.name, kube.ByImport); err != nil {
+		return err
+	}
+	if s.strays, err = r.list(ctx, types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}, kube.ByService); err != nil {
+		return err
+	}
+	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool {
+		owner := s.owner(e)
+		stray := owner != "" && owner != e.Labels[mcsv1beta1.LabelSourceCluster]
+		if stray {
+			s.strays = append(s.strays, e)
+		}
+		return stray
+	})
+	return nil
 }
 
 // gatherMoved looks for records that their owner has made another Service's, which it says by the same names: a slice that is relabelled

@@ -182,10 +182,11 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestALabelIsNoShare (I9): a slice that a user has made another cluster's, or an import that is a user's, keeps nothing.
+// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a user's, keeps nothing.
 func TestALabelIsNoShare(t *testing.T) {
 	objects := imported("a")
 	objects[0].GetLabels()[mcsv1beta1.LabelSourceCluster] = "nobody"
+	objects[0].SetName("mine")
 	objects[1].(*mcsv1beta1.ServiceImport).Labels = nil
 	objects[0].SetOwnerReferences(nil)
 	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil, false); got != "" {

@@ -61,7 +61,7 @@ func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		r.forget(s.name)
 		return reconcile.Result{}, nil
 	}
-	if err := r.expel(ctx, s); err != nil {
+	if err := r.expel(ctx, &s); err != nil {
 		return reconcile.Result{}, err
 	}
 	if s.hubSeen {
