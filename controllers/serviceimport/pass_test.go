@@ -31,6 +31,7 @@ type member struct {
 	t          *testing.T
 	local, hub client.WithWatch
 	refuse     error // of creations of slices
+	keep       error // of deletions of slices
 	seesHub    bool
 	gone       bool // what the hub does not show is, by its owner's word
 }
@@ -52,6 +53,11 @@ func newMember(t *testing.T) *member {
 			}
 			o.SetUID(types.UID(o.GetName()))
 			return c.Create(ctx, o, opts...)
+		}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
+				return m.keep
+			}
+			return c.Delete(ctx, o, opts...)
 		}})
 	for _, x := range kube.Indexes() {
 		if x.Side == kube.Hub {

@@ -61,28 +61,34 @@ func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		r.forget(s.name)
 		return reconcile.Result{}, nil
 	}
-	if err := r.expel(ctx, &s); err != nil {
+	err = r.expel(ctx, &s) // what cannot be written stops nothing else
+	again, failed := r.resolve(ctx, s)
+	if err = errors.Join(err, failed); err != nil {
 		return reconcile.Result{}, err
 	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// resolve makes of a name what is known of it, and tells when to look again.
+func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, err error) {
 	if s.hubSeen {
 		s.behind = r.behind(s.name, s.records, r.Now())
 	}
 	switch {
 	case s.awaited:
-		return reconcile.Result{RequeueAfter: recheck}, nil
+		return recheck, nil
 	case len(s.exports) == 0 && len(s.unread) == 0:
 		r.answered(s.name)
 		return r.retire(ctx, s)
 	case len(s.exports) > 0:
-		again, err := r.follow(ctx, s)
-		if again > 0 || err != nil {
-			return reconcile.Result{RequeueAfter: again}, err
+		if again, err = r.follow(ctx, s); again > 0 || err != nil {
+			return again, err
 		}
 	}
 	if s.lost {
-		return reconcile.Result{RequeueAfter: recheck}, nil
+		return recheck, nil
 	}
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
 // follow makes import, derived Service and slices what the copies say, and tells when to look again.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -108,5 +109,20 @@ func TestI9AnImportedSliceThatLostLabels(t *testing.T) {
 		if is := m.imported()["c"]; is == nil || !maps.Equal(is.Labels, was) || len(is.Endpoints) != 1 {
 			t.Errorf("without %b of its labels: %+v", lost, is)
 		}
+	}
+}
+
+// TestI9AStrayThatStaysStopsNothing: what an API server does not delete is told, and the name is imported all the same.
+func TestI9AStrayThatStaysStopsNothing(t *testing.T) {
+	m := newMember(t)
+	stray := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray",
+		Labels: map[string]string{discoveryv1.LabelServiceName: derived.Name("shop", "web")}}, AddressType: discoveryv1.AddressTypeIPv4}
+	if err := m.local.Create(t.Context(), stray); err != nil {
+		t.Fatal(err)
+	}
+	m.export("c", "10.3.0.1")
+	m.keep = apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "stray", errors.New("denied"))
+	if err := m.pass(); !errors.Is(err, m.keep) || m.imported()["c"] == nil {
+		t.Errorf("told %v, imported %v", err, m.imported())
 	}
 }
