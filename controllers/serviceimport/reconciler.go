@@ -113,8 +113,11 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 		Merged: &merged,
 	}
 	existing, err := r.add(ctx, sources, want, s.slices)
+	if apierrors.IsConflict(err) {
+		return 0, err // the next pass sees what is there
+	}
 	if err != nil {
-		return 0, r.drop(ctx, err, sources, want, existing)
+		return 0, errors.Join(err, r.drop(ctx, sources, want, existing))
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {

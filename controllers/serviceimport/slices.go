@@ -160,14 +160,11 @@ func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, wa
 	return err
 }
 
-// drop deletes the slices that have no source, where others cannot be written: who is dead or has withdrawn must not stay for as long as a
-// quota refuses what is new. After a conflict the next pass sees what is there.
-func (r *reconciler) drop(ctx context.Context, failed error, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
-	if apierrors.IsConflict(failed) {
-		return failed
-	}
-	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Plan(desired(sources, want), existing).Delete})
-	return errors.Join(failed, err)
+// drop deletes slices that have no source, where others cannot be written: who is dead or has withdrawn must not stay for as long as a
+// quota refuses what is new. Endpoints that have moved to a slice that could not be written stay.
+func (r *reconciler) drop(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
+	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Dispensable(desired(sources, want), existing)})
+	return err
 }
 
 // apply makes creations, updates and deletions, in this order. One that fails does not stop the others.
