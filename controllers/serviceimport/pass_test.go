@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,8 +31,9 @@ type member struct {
 	*importer
 	t          *testing.T
 	local, hub client.WithWatch
-	refuse     error // of creations of slices
-	keep       error // of deletions of slices
+	refuse     error    // of creations of slices
+	keep       error    // of deletions of slices
+	told       []string // reasons of Events
 	seesHub    bool
 	gone       bool // what the hub does not show is, by its owner's word
 }
@@ -81,7 +83,7 @@ func newMember(t *testing.T) *member {
 	return m
 }
 
-func (m *member) Event(runtime.Object, string, string, string) {}
+func (m *member) Event(_ runtime.Object, _, reason, _ string) { m.told = append(m.told, reason) }
 
 // export has a cluster export shop/web with one endpoint.
 func (m *member) export(cluster, address string) {
@@ -98,6 +100,19 @@ func (m *member) export(cluster, address string) {
 	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
 	eps.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: address}}
 	if err := errors.Join(m.local.Create(m.t.Context(), rec), m.hub.Create(m.t.Context(), eps)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// edit changes the copy of a cluster's record.
+func (m *member) edit(cluster string, do func(*hubv1alpha1.ServiceExportRecord)) {
+	m.t.Helper()
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	if err := m.local.Get(m.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}, rec); err != nil {
+		m.t.Fatal(err)
+	}
+	do(rec)
+	if err := m.local.Update(m.t.Context(), rec); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -121,31 +136,35 @@ func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
 	return out
 }
 
-// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same,
-// and the refusal is told; after a conflict, the next pass sees what is there.
+// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same, the
+// import says what is exported, and the refusal is told; after a conflict, the next pass sees what is there.
 func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
-	slices := discoveryv1.Resource("endpointslices")
+	resource := discoveryv1.Resource("endpointslices")
 	for _, c := range []struct {
 		refusal error
 		stays   bool
-	}{{apierrors.NewForbidden(slices, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(slices, "x", errors.New("changed")), true}} {
+	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(resource, "x", errors.New("changed")), true}} {
 		m := newMember(t)
 		m.export("d", "10.4.0.1")
 		if err := m.pass(); err != nil || m.imported()["d"] == nil {
 			t.Fatal(err, m.imported())
 		}
 		m.export("c", "10.3.0.1")
-		rec := &hubv1alpha1.ServiceExportRecord{}
-		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.d"}, rec); err != nil {
-			t.Fatal(err)
-		}
-		rec.Spec.Withdrawn = true
-		if err := m.local.Update(t.Context(), rec); err != nil {
-			t.Fatal(err)
-		}
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "a", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "b", Protocol: corev1.ProtocolTCP, Port: 81}}
+		})
+		m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
 		m.refuse = c.refusal
+		m.told = nil
 		if err := m.pass(); !errors.Is(err, c.refusal) || (m.imported()["d"] != nil) != c.stays {
 			t.Errorf("%v: told %v, what was withdrawn stays: %v", c.refusal, err, m.imported()["d"] != nil)
+		}
+		imp := &mcsv1beta1.ServiceImport{}
+		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
+			t.Fatal(err)
+		}
+		if told := slices.Contains(m.told, "SliceRefused"); told == c.stays || (imp.Status.Clusters[0].Cluster == "d") != c.stays || (len(imp.Spec.Ports) == 1) != c.stays {
+			t.Errorf("%v: a user is told %v, and sees %+v", c.refusal, m.told, imp)
 		}
 		m.refuse = nil
 		if err := m.pass(); err != nil || m.imported()["d"] != nil || m.imported()["c"] == nil {

@@ -112,24 +112,25 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
 		Merged: &merged,
 	}
-	existing, err := r.add(ctx, sources, want, s.slices)
-	if apierrors.IsConflict(err) {
-		return 0, err // the next pass sees what is there
-	}
-	if err != nil {
-		return 0, errors.Join(err, r.drop(ctx, sources, want, existing))
+	existing, refused := r.add(ctx, sources, want, s.slices)
+	if apierrors.IsConflict(refused) {
+		return 0, refused // the next pass sees what is there
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
-		return 0, failed // no news to a user: the next pass sees what is there
+		return 0, errors.Join(refused, failed) // no news to a user: the next pass sees what is there
 	}
 	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same
-		return r.wait(s.name), r.remove(ctx, sources, want, existing)
+		return r.wait(s.name), errors.Join(refused, r.remove(ctx, sources, want, existing))
 	}
 	r.answered(s.name)
-	err = errors.Join(failed,
+	remove := r.remove
+	if refused != nil {
+		remove = r.drop
+	}
+	err = errors.Join(refused, failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
-		r.remove(ctx, sources, want, existing))
+		remove(ctx, sources, want, existing))
 	if (held || s.forgot) && err == nil {
 		return recheck, nil
 	}

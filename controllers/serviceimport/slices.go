@@ -167,7 +167,8 @@ func (r *reconciler) drop(ctx context.Context, sources []*endpoints.Source, want
 	return err
 }
 
-// apply makes creations, updates and deletions, in this order. One that fails does not stop the others.
+// apply makes creations, updates and deletions, in this order. One that fails does not stop the others: one member's slice must not keep those
+// of the others as they are.
 func (r *reconciler) apply(ctx context.Context, c endpoints.Changes) (written []*discoveryv1.EndpointSlice, err error) {
 	logger := log.FromContext(ctx)
 	var errs []error
@@ -197,15 +198,18 @@ func (r *reconciler) apply(ctx context.Context, c endpoints.Changes) (written []
 	return written, errors.Join(errs...)
 }
 
-// refused reports a slice that this cluster's API server will never take, and lets the pass go on: one member's slice must not keep those
-// of the others as they are.
+// refused reports a slice that this cluster's API server does not take. One that it will never take is no error: the pass is as done as it
+// can be.
 func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error {
-	if !apierrors.IsInvalid(err) {
-		return err
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+		return err // no news to a user: the next pass sees what is there
 	}
-	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf("Endpoints of cluster %s are not imported, since this API server refuses them: %v.",
+	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf("Endpoints of cluster %s are not imported as they are now: %v.",
 		slice.Labels[mcsv1beta1.LabelSourceCluster], err))
-	return nil
+	if apierrors.IsInvalid(err) {
+		return nil
+	}
+	return err
 }
 
 // adopt takes over a slice that bears our name but lost our labels, which no list shows.
