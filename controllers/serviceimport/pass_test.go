@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -209,6 +210,54 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 		if slice.Annotations[endpoints.AnnotationRecord] != clusterset.EndpointRecordName("v", cluster) {
 			t.Errorf("then: %s is there", slice.Annotations[endpoints.AnnotationRecord])
 		}
+	}
+}
+
+// ranges gives the API server's, or nothing while it is busy.
+type ranges struct{ busy bool }
+
+func (v *ranges) Reserve(_ context.Context, req kube.VIPRequest) (kube.VIPGrant, error) {
+	if v.busy {
+		return kube.VIPGrant{}, kube.ErrVIPBusy
+	}
+	return kube.VIPGrant{Families: req.Families, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.9")}}, nil
+}
+
+func (v *ranges) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+	return err
+}
+
+// TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has withdrawn goes at once (I2).
+func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
+	m, v := newMember(t), &ranges{}
+	m.VIPs = v
+	m.export("c", "10.3.0.1")
+	m.export("d", "10.4.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { // the oldest
+		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.Ports[0].Name = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(100, 0)}, "http"
+	})
+	names := func() (out []string) {
+		for _, p := range m.imported()["c"].Ports {
+			out = append(out, *p.Name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"http", "tcp-80"}) {
+		t.Fatal(err, names())
+	}
+	if err := m.local.DeleteAllOf(t.Context(), &corev1.Service{}, client.InNamespace("shop")); err != nil {
+		t.Fatal(err)
+	}
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	v.busy = true
+	if err := m.pass(); err != nil || m.imported()["d"] != nil || !slices.Equal(names(), []string{"", "http", "tcp-80"}) {
+		t.Errorf("busy: %v, %q, %v", err, names(), m.imported()["d"])
+	}
+	v.busy = false
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"", "tcp-80"}) {
+		t.Errorf("then: %v, %q", err, names())
 	}
 }
 

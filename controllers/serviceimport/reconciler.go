@@ -120,8 +120,8 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(refused, failed) // no news to a user: the next pass sees what is there
 	}
-	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same
-		return r.wait(s.name), errors.Join(refused, r.remove(ctx, sources, want, existing))
+	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same, but nothing that the Service is to be without first
+		return r.wait(s.name), errors.Join(refused, r.drop(ctx, sources, want, existing))
 	}
 	r.answered(s.name)
 	remove := r.remove
