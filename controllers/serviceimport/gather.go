@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -28,6 +30,7 @@ type state struct {
 	namespace bool // there, and not going
 	exports   []clusterset.Export
 	unread    map[string]bool               // clusters whose records here do not parse, or are lost: what is imported of them stays
+	standIns  []clusterset.Export           // what the import says, for those of them that it is of
 	lost      bool                          // some of them are: their owners' word comes with a Lease
 	awaited   bool                          // some record is about to be written here again
 	verdicts  map[string]liveness.Verdict   // on exporting clusters that count as dead
@@ -69,6 +72,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if err := r.gatherLost(ctx, &s, copies); err != nil {
 		return s, err
 	}
+	s.standIn()
 	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return s.unread[e.Labels[mcsv1beta1.LabelSourceCluster]] })
 	if s.native, err = r.list(ctx, name, kube.ByService); err != nil {
 		return s, err
@@ -171,7 +175,7 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) (copies map[st
 		e, err := clusterset.ParseExport(rec)
 		if err != nil {
 			r.Events.Event(rec, kube.Warning, "RecordUnreadable", fmt.Sprintf(
-				"It is not used: %v. What was imported of cluster %s stays as it is. If a newer agent wrote it, run that one again. If it was edited, delete this copy: it is made anew, and what was imported with it.", err, rec.Spec.ClusterID))
+				"It is not used: %v. What was imported of cluster %s stays as it is, and so does what the oldest export decides. If a newer agent wrote it, run that one again. If it was edited, delete this copy: it is made anew, and what was imported with it.", err, rec.Spec.ClusterID))
 			s.stays(rec.Spec.ClusterID)
 			continue
 		}
@@ -192,6 +196,23 @@ func (s *state) stays(cluster string) {
 		s.unread = map[string]bool{}
 	}
 	s.unread[cluster] = true
+}
+
+// standIn has the import speak for clusters whose records cannot be read, if it was made with theirs: a peer that joins a name with a record that
+// cannot be read holds nothing there.
+func (s *state) standIn() {
+	if s.imp == nil || !imports.Ours(s.imp, kube.Manager, s.svc, s.slices) {
+		return
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(s.unread)) {
+		if !slices.ContainsFunc(s.imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == cluster }) &&
+			!slices.ContainsFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return e.Labels[mcsv1beta1.LabelSourceCluster] == cluster }) {
+			continue
+		}
+		if e, ok := imports.StandIn(s.imp, cluster); ok {
+			s.standIns = append(s.standIns, e)
+		}
+	}
 }
 
 // gatherVerdicts reads what sources has written of the exporting clusters.

@@ -6,6 +6,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -80,7 +81,7 @@ func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, e
 	case len(s.exports) == 0 && len(s.unread) == 0:
 		r.answered(s.name)
 		return r.retire(ctx, s)
-	case len(s.exports) > 0:
+	case len(s.exports)+len(s.standIns) > 0:
 		if again, err = r.follow(ctx, s); again > 0 || err != nil {
 			return again, err
 		}
@@ -93,7 +94,10 @@ func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, e
 
 // follow makes import, derived Service and slices what the copies say, and tells when to look again.
 func (r *importer) follow(ctx context.Context, s state) (again time.Duration, err error) {
-	merged, _ := conflict.Merge(s.exports) // conflicts are reported on ServiceExports, by their exporters
+	merged, _ := conflict.Merge(slices.Concat(s.standIns, s.exports)) // conflicts are reported on ServiceExports, by their exporters
+	for _, e := range s.standIns {
+		delete(merged.Names, e.Cluster) // its slices stay as they are
+	}
 	supported, err := r.Families(ctx)
 	if err != nil {
 		return 0, err
