@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
 // The fields that caches index. Values are namespace/name of the Service, or a cluster id.
@@ -50,13 +52,27 @@ func keyOf(n types.NamespacedName) []string {
 	return []string{Key(n)}
 }
 
-// SourceOf names the Service of a slice that somebody else made; imported slices have none, and are never exported again.
+// SourceOf names the Service of a slice that somebody else made; imported slices have none, and are never exported again. One that the agent
+// made and that lost labels is the derived Service's, by its name: no label tells where it belongs.
 func SourceOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
+	if of := madeFor(o); of != "" && ImportOf(o).Name == "" {
+		return types.NamespacedName{Namespace: o.GetNamespace(), Name: of}
+	}
 	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" || l[discoveryv1.LabelManagedBy] == Manager {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}
+}
+
+// madeFor is the derived Service in the name of a slice that remembers a record; "" where the slice has another manager, or another name.
+func madeFor(o client.Object) string {
+	by, name := o.GetLabels()[discoveryv1.LabelManagedBy], o.GetName()
+	at := strings.LastIndexByte(name, '-')
+	if by != "" && by != Manager || o.GetAnnotations()[endpoints.AnnotationRecord] == "" || !strings.HasPrefix(name, "derived-") || at < len("derived-") {
+		return ""
+	}
+	return name[:at]
 }
 
 // ImportOf names the ServiceImport of a slice that the agent made.

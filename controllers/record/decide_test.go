@@ -43,6 +43,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 		{"an older revision of one created before, as after a restore", at(7, rec(4, false)), at(8, rec(5, false)), false, hold, "OlderRevision"},
 		{"an older revision of the same", at(8, rec(4, false)), at(8, rec(5, false)), false, hold, "OlderRevision"},
 		{"an older revision of one created since", at(9, rec(4, false)), at(8, rec(1<<53, false)), false, follow, ""},
+		{"an older revision of one created since, by an owner that lost its memory and whose clock went back", at(9, rec(4, false)), at(8, rec(5, false)), false, follow, ""},
 		{"an older one of what was withdrawn", rec(4, false), rec(5, true), false, hold, "OlderRevision"},
 		{"withdrawn", rec(6, true), rec(5, false), false, follow, ""},
 		{"withdrawn before it was seen", rec(6, true), nil, false, keep, ""},

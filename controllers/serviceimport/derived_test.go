@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,9 +67,11 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 }
 
 // TestI6AnOlderAPIServerMakesTheServiceAllTheSame: one that does not know what the oldest exporter asks for in trafficDistribution refuses that
-// value, and is asked without it.
+// value, and is asked without it; for an hour, not again.
 func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
+	asked := 0
 	refuse := func(o client.Object) error {
+		asked++
 		d := o.(*corev1.Service).Spec.TrafficDistribution
 		if d == nil {
 			return nil
@@ -94,15 +97,25 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 			return c.Update(ctx, o, opts...)
 		},
 	}).Build()
-	r := &reconciler{&kube.Env{Local: local}}
+	now := time.Unix(1000, 0)
+	r := &importer{reconciler: &reconciler{&kube.Env{Local: local, Now: func() time.Time { return now }}}}
 	s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	m := &conflict.Merged{TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode, Type: mcsv1beta1.ClusterSetIP}
-	for range 2 { // made, and changed
+	for i, want := range []int{2, 1, 2} { // made, changed, and changed after an hour
+		if asked = 0; i == 2 {
+			now = now.Add(time.Hour)
+		}
 		m.Ports = append(m.Ports, clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))})
-		svc, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
+		svc, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
 		if err != nil || svc == nil || len(svc.Spec.Ports) != len(m.Ports) || svc.Spec.TrafficDistribution != nil {
 			t.Fatalf("%v: %+v", err, svc)
 		}
-		s.svc = svc
+		if s.svc = svc; asked != want {
+			t.Errorf("the API server was asked %d times, want %d", asked, want)
+		}
+		asked = 0
+		if _, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil || asked > 0 {
+			t.Errorf("a settled pass asks it %d times: %v", asked, err)
+		}
 	}
 }

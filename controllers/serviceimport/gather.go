@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -28,6 +30,7 @@ type state struct {
 	namespace bool // there, and not going
 	exports   []clusterset.Export
 	unread    map[string]bool               // clusters whose records here do not parse, or are lost: what is imported of them stays
+	standIns  []clusterset.Export           // what the import says, for those of them that it is of
 	lost      bool                          // some of them are: their owners' word comes with a Lease
 	awaited   bool                          // some record is about to be written here again
 	verdicts  map[string]liveness.Verdict   // on exporting clusters that count as dead
@@ -35,6 +38,7 @@ type state struct {
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
 	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread, and those that forgot
+	strays    []*discoveryv1.EndpointSlice  // those of the derived Service that are not the import's by their labels, or another cluster's
 	forgot    bool                          // there is an imported slice that no longer says of which record it is
 	native    []*discoveryv1.EndpointSlice  // those of this cluster's own Service of the name
 	records   []*hubv1alpha1.EndpointRecord // of its peers, on the hub; nil where no hub has been seen
@@ -62,12 +66,13 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if s.svc, err = kube.Get[*corev1.Service](ctx, r.Local, types.NamespacedName{Namespace: name.Namespace, Name: s.derivedName()}); err != nil {
 		return s, err
 	}
-	if s.slices, err = r.list(ctx, name, kube.ByImport); err != nil {
+	if err := r.gatherSlices(ctx, &s); err != nil {
 		return s, err
 	}
 	if err := r.gatherLost(ctx, &s, copies); err != nil {
 		return s, err
 	}
+	s.standIn()
 	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return s.unread[e.Labels[mcsv1beta1.LabelSourceCluster]] })
 	if s.native, err = r.list(ctx, name, kube.ByService); err != nil {
 		return s, err
@@ -88,6 +93,25 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		}
 	}
 	return s, r.gatherMoved(ctx, &s)
+}
+
+// gatherSlices lists the imported slices, and those that expel looks at.
+func (r *reconciler) gatherSlices(ctx context.Context, s *state) (err error) {
+	if s.slices, err = r.list(ctx, s.name, kube.ByImport); err != nil {
+		return err
+	}
+	if s.strays, err = r.list(ctx, types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}, kube.ByService); err != nil {
+		return err
+	}
+	s.slices = slices.DeleteFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool {
+		owner := s.owner(e)
+		stray := owner != "" && owner != e.Labels[mcsv1beta1.LabelSourceCluster]
+		if stray {
+			s.strays = append(s.strays, e)
+		}
+		return stray
+	})
+	return nil
 }
 
 // gatherMoved looks for records that their owner has made another Service's, which it says by the same names: a slice that is relabelled
@@ -151,7 +175,7 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) (copies map[st
 		e, err := clusterset.ParseExport(rec)
 		if err != nil {
 			r.Events.Event(rec, kube.Warning, "RecordUnreadable", fmt.Sprintf(
-				"It is not used: %v. What was imported of cluster %s stays as it is. If a newer agent wrote it, run that one again. If it was edited, delete this copy: it is made anew, and what was imported with it.", err, rec.Spec.ClusterID))
+				"It is not used: %v. What was imported of cluster %s stays as it is, and so does what the oldest export decides. If a newer agent wrote it, run that one again. If it was edited, delete this copy: it is made anew, and what was imported with it.", err, rec.Spec.ClusterID))
 			s.stays(rec.Spec.ClusterID)
 			continue
 		}
@@ -172,6 +196,23 @@ func (s *state) stays(cluster string) {
 		s.unread = map[string]bool{}
 	}
 	s.unread[cluster] = true
+}
+
+// standIn has the import speak for clusters whose records cannot be read, if it was made with theirs: a peer that joins a name with a record that
+// cannot be read holds nothing there.
+func (s *state) standIn() {
+	if s.imp == nil || !imports.Ours(s.imp, kube.Manager, s.svc, s.slices) {
+		return
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(s.unread)) {
+		if !slices.ContainsFunc(s.imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == cluster }) &&
+			!slices.ContainsFunc(s.slices, func(e *discoveryv1.EndpointSlice) bool { return e.Labels[mcsv1beta1.LabelSourceCluster] == cluster }) {
+			continue
+		}
+		if e, ok := imports.StandIn(s.imp, cluster); ok {
+			s.standIns = append(s.standIns, e)
+		}
+	}
 }
 
 // gatherVerdicts reads what sources has written of the exporting clusters.

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
@@ -90,35 +89,35 @@ func vips(was *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.I
 }
 
 // retire takes down what nobody exports any more (I2). The derived Service stays for the quarantine, so that an exporter that comes back
-// finds its VIP (DESIGN §5).
-func (r *reconciler) retire(ctx context.Context, s state) (reconcile.Result, error) {
+// finds its VIP (DESIGN §5); again is what is left of that.
+func (r *reconciler) retire(ctx context.Context, s state) (again time.Duration, err error) {
 	if s.imp != nil && s.imp.DeletionTimestamp == nil && imports.Ours(s.imp, kube.Manager, s.svc, s.slices) {
 		log.FromContext(ctx).Info("nobody exports this any more", "clusters", s.imp.Status.Clusters)
 		if err := kube.Gone(r.Local.Delete(ctx, s.imp, client.Preconditions{UID: &s.imp.UID})); err != nil {
-			return reconcile.Result{}, err
+			return 0, err
 		}
 	}
 	for _, slice := range s.slices {
 		if err := kube.Gone(r.Local.Delete(ctx, slice, client.Preconditions{UID: &slice.UID})); err != nil {
-			return reconcile.Result{}, err
+			return 0, err
 		}
 	}
 	if s.svc == nil || !derived.Is(s.svc, kube.Manager) || s.svc.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	left, dated := derived.Expired(s.svc, r.Now())
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		return reconcile.Result{RequeueAfter: left}, r.Local.Update(ctx, svc)
+		return left, r.Local.Update(ctx, svc)
 	}
 	if left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+		return left, nil
 	}
 	log.FromContext(ctx).Info("giving up the VIP", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
-	err := r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
+	err = r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
 	if apierrors.IsConflict(err) { // somebody uses it again
-		return reconcile.Result{RequeueAfter: time.Second}, nil
+		return time.Second, nil
 	}
-	return reconcile.Result{}, kube.Gone(err)
+	return 0, kube.Gone(err)
 }

@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -33,6 +34,10 @@ func (r *reconciler) gatherLost(ctx context.Context, s *state, copies map[string
 		case !over:
 			s.stays(cluster)
 			s.lost = true
+			if s.imp != nil && r.Hub() != nil {
+				r.Events.Event(s.imp, kube.Warning, "RecordLost", fmt.Sprintf(
+					"This cluster lost its copy of what cluster %s exports, and the hub shows none that could take its place. What was imported of it stays as it is, and so does what the oldest export decides, until it publishes again, or is evicted.", cluster))
+			}
 		}
 	}
 	return nil

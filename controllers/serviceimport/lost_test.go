@@ -2,6 +2,8 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +57,7 @@ func record(cluster, namespace string) *hubv1alpha1.ServiceExportRecord {
 // imported is what b has imported of shop/web from these clusters, each with one endpoint.
 func imported(clusters ...string) (objects []client.Object) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "i", Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	imp.Spec.Type, imp.Spec.IPFamilies = mcsv1beta1.Headless, []corev1.IPFamily{"IPv4"}
 	merged := conflict.Merged{Type: mcsv1beta1.Headless, Names: map[string]map[string]string{}}
 	want := &endpoints.Import{Namespace: "shop", Name: "web", UID: "i", Derived: derived.Name("shop", "web"), Manager: kube.Manager, Merged: &merged}
 	for _, cluster := range clusters {
@@ -70,7 +73,7 @@ func imported(clusters ...string) (objects []client.Object) {
 // pass makes one in b, and tells what is imported then: the clusters of the slices, if the import is there.
 func pass(t *testing.T, local, hub client.Client, gone bool) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
-	env := &kube.Env{Cluster: "b", HubNamespace: "set", Local: local, LocalNow: local, Now: func() time.Time { return time.Unix(1000, 0) },
+	env := &kube.Env{Events: &member{}, Cluster: "b", HubNamespace: "set", Local: local, LocalNow: local, Now: func() time.Time { return time.Unix(1000, 0) },
 		Hub:      func() client.Client { return hub },
 		Gone:     func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },
 		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil }}
@@ -148,7 +151,7 @@ func TestALostCopyAmongOthers(t *testing.T) {
 			gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.c", CreationTimestamp: metav1.Unix(100, 0)}}
 			gone.Spec.Origin = clusterset.Withdrawn(record("c", "").Spec.Origin, time.Unix(900, 0))
 			return gone
-		}()), "a", 1},
+		}()), "a", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			local := plane(t, kube.Local, append(imported("a", "c"), record("c", kube.SystemNamespace))...)
@@ -158,6 +161,70 @@ func TestALostCopyAmongOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACopyThatCannotBeReadTakesNothingFromTheImport: what its cluster may have given stays, whatever it is; the others add to it and leave it
+// as ever. Who joins with such a record holds nothing.
+func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
+	m := newMember(t)
+	m.VIPs = &ranges{}
+	port := func(name string, number int32) hubv1alpha1.ServicePort {
+		return hubv1alpha1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: number}
+	}
+	m.export("c", "10.3.0.1")
+	m.export("d", "10.4.0.1")
+	readable := func(rec *hubv1alpha1.ServiceExportRecord) { // the oldest
+		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.ExportedLabels = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(100, 0)}, map[string]string{"team": "shop"}
+		rec.Spec.Ports = []hubv1alpha1.ServicePort{port("http", 80), port("admin", 8080)}
+	}
+	m.edit("d", readable)
+	sees := func(what, clusters, endpoints string, ports ...int32) {
+		t.Helper()
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		imp, svc := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
+		if err := errors.Join(m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp),
+			m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}, svc)); err != nil {
+			t.Fatal(err)
+		}
+		var in, vip []int32
+		for _, p := range imp.Spec.Ports {
+			in = append(in, p.Port)
+		}
+		for _, p := range svc.Spec.Ports {
+			vip = append(vip, p.Port)
+		}
+		of := ""
+		for _, c := range imp.Status.Clusters {
+			of += c.Cluster
+		}
+		if of != clusters || imp.Spec.Type != mcsv1beta1.ClusterSetIP || len(imp.Spec.IPs) != 1 || imp.Labels["team"] != "shop" || !slices.Equal(in, ports) || !slices.Equal(vip, ports) {
+			t.Errorf("%s: the Service has ports %v, and the import is %+v of %q", what, vip, imp.Spec, of)
+		}
+		if got := strings.Join(slices.Sorted(maps.Keys(m.imported())), ""); got != endpoints {
+			t.Errorf("%s: endpoints of %q, want %q", what, got, endpoints)
+		}
+	}
+	sees("at first", "cd", "cd", 80, 8080)
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = "Newer" })
+	sees("unreadable", "cd", "cd", 80, 8080)
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Ports = append(rec.Spec.Ports, port("more", 90))
+		rec.Spec.Ports[0].Name = "web"
+	})
+	sees("another adds a port", "cd", "cd", 80, 8080, 90)
+	m.export("e", "10.5.0.1")
+	m.edit("e", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = "Newer" })
+	sees("another joins with nonsense", "cd", "cd", 80, 8080, 90)
+	m.export("b", "10.2.0.1")
+	sees("another joins", "bcd", "bcd", 80, 8080, 90)
+	for _, cluster := range []string{"b", "c"} {
+		m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	}
+	sees("all others withdraw", "d", "d", 80, 8080, 90)
+	m.edit("d", readable)
+	sees("it is read again", "d", "d", 80, 8080)
 }
 
 // TestALostCopyOfItsOwn stays until serviceexport has written it again, which it does where there is something to export.
@@ -182,10 +249,11 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestALabelIsNoShare (I9): a slice that a user has made another cluster's, or an import that is a user's, keeps nothing.
+// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a user's, keeps nothing.
 func TestALabelIsNoShare(t *testing.T) {
 	objects := imported("a")
 	objects[0].GetLabels()[mcsv1beta1.LabelSourceCluster] = "nobody"
+	objects[0].SetName("mine")
 	objects[1].(*mcsv1beta1.ServiceImport).Labels = nil
 	objects[0].SetOwnerReferences(nil)
 	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil, false); got != "" {

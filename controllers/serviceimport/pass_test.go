@@ -3,6 +3,8 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,7 +32,9 @@ type member struct {
 	*importer
 	t          *testing.T
 	local, hub client.WithWatch
-	refuse     error // of creations of slices
+	refuse     error    // of creations of slices
+	keep       error    // of deletions of slices
+	told       []string // reasons of Events
 	seesHub    bool
 	gone       bool // what the hub does not show is, by its owner's word
 }
@@ -52,6 +56,11 @@ func newMember(t *testing.T) *member {
 			}
 			o.SetUID(types.UID(o.GetName()))
 			return c.Create(ctx, o, opts...)
+		}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
+				return m.keep
+			}
+			return c.Delete(ctx, o, opts...)
 		}})
 	for _, x := range kube.Indexes() {
 		if x.Side == kube.Hub {
@@ -75,7 +84,7 @@ func newMember(t *testing.T) *member {
 	return m
 }
 
-func (m *member) Event(runtime.Object, string, string, string) {}
+func (m *member) Event(_ runtime.Object, _, reason, _ string) { m.told = append(m.told, reason) }
 
 // export has a cluster export shop/web with one endpoint.
 func (m *member) export(cluster, address string) {
@@ -92,6 +101,19 @@ func (m *member) export(cluster, address string) {
 	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
 	eps.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: address}}
 	if err := errors.Join(m.local.Create(m.t.Context(), rec), m.hub.Create(m.t.Context(), eps)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// edit changes the copy of a cluster's record.
+func (m *member) edit(cluster string, do func(*hubv1alpha1.ServiceExportRecord)) {
+	m.t.Helper()
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	if err := m.local.Get(m.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}, rec); err != nil {
+		m.t.Fatal(err)
+	}
+	do(rec)
+	if err := m.local.Update(m.t.Context(), rec); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -115,36 +137,127 @@ func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
 	return out
 }
 
-// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same,
-// and the refusal is told; after a conflict, the next pass sees what is there.
+// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same, the
+// import says what is exported, and the refusal is told; after a conflict, the next pass sees what is there.
 func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
-	slices := discoveryv1.Resource("endpointslices")
+	resource := discoveryv1.Resource("endpointslices")
 	for _, c := range []struct {
 		refusal error
 		stays   bool
-	}{{apierrors.NewForbidden(slices, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(slices, "x", errors.New("changed")), true}} {
+	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(resource, "x", errors.New("changed")), true}} {
 		m := newMember(t)
 		m.export("d", "10.4.0.1")
 		if err := m.pass(); err != nil || m.imported()["d"] == nil {
 			t.Fatal(err, m.imported())
 		}
 		m.export("c", "10.3.0.1")
-		rec := &hubv1alpha1.ServiceExportRecord{}
-		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.d"}, rec); err != nil {
-			t.Fatal(err)
-		}
-		rec.Spec.Withdrawn = true
-		if err := m.local.Update(t.Context(), rec); err != nil {
-			t.Fatal(err)
-		}
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "a", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "b", Protocol: corev1.ProtocolTCP, Port: 81}}
+		})
+		m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
 		m.refuse = c.refusal
+		m.told = nil
 		if err := m.pass(); !errors.Is(err, c.refusal) || (m.imported()["d"] != nil) != c.stays {
 			t.Errorf("%v: told %v, what was withdrawn stays: %v", c.refusal, err, m.imported()["d"] != nil)
+		}
+		imp := &mcsv1beta1.ServiceImport{}
+		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
+			t.Fatal(err)
+		}
+		if told := slices.Contains(m.told, "SliceRefused"); told == c.stays || (imp.Status.Clusters[0].Cluster == "d") != c.stays || (len(imp.Spec.Ports) == 1) != c.stays {
+			t.Errorf("%v: a user is told %v, and sees %+v", c.refusal, m.told, imp)
 		}
 		m.refuse = nil
 		if err := m.pass(); err != nil || m.imported()["d"] != nil || m.imported()["c"] == nil {
 			t.Errorf("then: %v, %v", err, m.imported())
 		}
+	}
+}
+
+// TestC9EndpointsThatMoveStayUntilTheyAreWritten: a peer's endpoints move to another slice, which is refused here. The first goes once that is
+// there; one that nothing takes the place of goes at once.
+func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
+	m := newMember(t)
+	m.export("c", "10.3.0.1")
+	m.export("d", "10.4.0.1")
+	if err := m.pass(); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"c", "d"} {
+		eps := &hubv1alpha1.EndpointRecord{}
+		if err := m.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}, eps); err != nil {
+			t.Fatal(err)
+		}
+		moved := eps.DeepCopy()
+		moved.Name, moved.ResourceVersion = clusterset.EndpointRecordName("v", cluster), ""
+		if cluster == "d" {
+			moved.Spec.Endpoints[0].Address = "10.4.0.2"
+		}
+		eps.Spec.Withdrawn, eps.Spec.Revision = true, 2
+		if err := errors.Join(m.hub.Create(t.Context(), moved), m.hub.Update(t.Context(), eps)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.refuse = apierrors.NewTimeoutError("the server did not answer", 1)
+	if err := m.pass(); !errors.Is(err, m.refuse) || m.imported()["c"] == nil || m.imported()["d"] != nil {
+		t.Errorf("told %v; imported: %v", err, m.imported())
+	}
+	m.refuse = nil
+	if err := m.pass(); err != nil || len(m.imported()) != 2 {
+		t.Errorf("then: %v, %v", err, m.imported())
+	}
+	for cluster, slice := range m.imported() {
+		if slice.Annotations[endpoints.AnnotationRecord] != clusterset.EndpointRecordName("v", cluster) {
+			t.Errorf("then: %s is there", slice.Annotations[endpoints.AnnotationRecord])
+		}
+	}
+}
+
+// ranges gives the API server's, or nothing while it is busy.
+type ranges struct{ busy bool }
+
+func (v *ranges) Reserve(_ context.Context, req kube.VIPRequest) (kube.VIPGrant, error) {
+	if v.busy {
+		return kube.VIPGrant{}, kube.ErrVIPBusy
+	}
+	return kube.VIPGrant{Families: req.Families, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.9")}}, nil
+}
+
+func (v *ranges) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+	return err
+}
+
+// TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has withdrawn goes at once (I2).
+func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
+	m, v := newMember(t), &ranges{}
+	m.VIPs = v
+	m.export("c", "10.3.0.1")
+	m.export("d", "10.4.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { // the oldest
+		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.Ports[0].Name = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(100, 0)}, "http"
+	})
+	names := func() (out []string) {
+		for _, p := range m.imported()["c"].Ports {
+			out = append(out, *p.Name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"http", "tcp-80"}) {
+		t.Fatal(err, names())
+	}
+	if err := m.local.DeleteAllOf(t.Context(), &corev1.Service{}, client.InNamespace("shop")); err != nil {
+		t.Fatal(err)
+	}
+	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
+	v.busy = true
+	if err := m.pass(); err != nil || m.imported()["d"] != nil || !slices.Equal(names(), []string{"", "http", "tcp-80"}) {
+		t.Errorf("busy: %v, %q, %v", err, names(), m.imported()["d"])
+	}
+	v.busy = false
+	if err := m.pass(); err != nil || !slices.Equal(names(), []string{"", "tcp-80"}) {
+		t.Errorf("then: %v, %q", err, names())
 	}
 }
 

@@ -6,6 +6,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -61,33 +62,42 @@ func (r *importer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		r.forget(s.name)
 		return reconcile.Result{}, nil
 	}
-	if err := r.expel(ctx, s); err != nil {
+	err = r.expel(ctx, &s) // what cannot be written stops nothing else
+	again, failed := r.resolve(ctx, s)
+	if err = errors.Join(err, failed); err != nil {
 		return reconcile.Result{}, err
 	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// resolve makes of a name what is known of it, and tells when to look again.
+func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, err error) {
 	if s.hubSeen {
 		s.behind = r.behind(s.name, s.records, r.Now())
 	}
 	switch {
 	case s.awaited:
-		return reconcile.Result{RequeueAfter: recheck}, nil
+		return recheck, nil
 	case len(s.exports) == 0 && len(s.unread) == 0:
 		r.answered(s.name)
 		return r.retire(ctx, s)
-	case len(s.exports) > 0:
-		again, err := r.follow(ctx, s)
-		if again > 0 || err != nil {
-			return reconcile.Result{RequeueAfter: again}, err
+	case len(s.exports)+len(s.standIns) > 0:
+		if again, err = r.follow(ctx, s); again > 0 || err != nil {
+			return again, err
 		}
 	}
 	if s.lost {
-		return reconcile.Result{RequeueAfter: recheck}, nil
+		return recheck, nil
 	}
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
 // follow makes import, derived Service and slices what the copies say, and tells when to look again.
 func (r *importer) follow(ctx context.Context, s state) (again time.Duration, err error) {
-	merged, _ := conflict.Merge(s.exports) // conflicts are reported on ServiceExports, by their exporters
+	merged, _ := conflict.Merge(slices.Concat(s.standIns, s.exports)) // conflicts are reported on ServiceExports, by their exporters
+	for _, e := range s.standIns {
+		delete(merged.Names, e.Cluster) // its slices stay as they are
+	}
 	supported, err := r.Families(ctx)
 	if err != nil {
 		return 0, err
@@ -106,21 +116,25 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 		Namespace: s.name.Namespace, Name: s.name.Name, UID: imp.UID, Derived: s.derivedName(), Manager: kube.Manager,
 		Merged: &merged,
 	}
-	existing, err := r.add(ctx, sources, want, s.slices)
-	if err != nil {
-		return 0, r.drop(ctx, err, sources, want, existing)
+	existing, refused := r.add(ctx, sources, want, s.slices)
+	if apierrors.IsConflict(refused) {
+		return 0, refused // the next pass sees what is there
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
-		return 0, failed // no news to a user: the next pass sees what is there
+		return 0, errors.Join(refused, failed) // no news to a user: the next pass sees what is there
 	}
-	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same
-		return r.wait(s.name), r.remove(ctx, sources, want, existing)
+	if errors.Is(failed, kube.ErrVIPBusy) { // what is dead goes all the same, but nothing that the Service is to be without first
+		return r.wait(s.name), errors.Join(refused, r.drop(ctx, sources, want, existing))
 	}
 	r.answered(s.name)
-	err = errors.Join(failed,
+	remove := r.remove
+	if refused != nil {
+		remove = r.drop
+	}
+	err = errors.Join(refused, failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
-		r.remove(ctx, sources, want, existing))
+		remove(ctx, sources, want, existing))
 	if (held || s.forgot) && err == nil {
 		return recheck, nil
 	}

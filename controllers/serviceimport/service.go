@@ -21,7 +21,7 @@ import (
 
 // service makes the derived Service what the import needs, and returns it as it is then; nil where there is none. A Headless import has
 // no use for one, and leaves it, so that the VIP is there when the import becomes a ClusterSetIP again (I6).
-func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily) (*corev1.Service, error) {
+func (r *importer) service(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily) (*corev1.Service, error) {
 	if m.Type == mcsv1beta1.Headless || len(families) == 0 || len(m.Ports) == 0 {
 		return s.svc, r.keep(ctx, s.svc)
 	}
@@ -35,18 +35,16 @@ func (r *reconciler) service(ctx context.Context, s state, imp *mcsv1beta1.Servi
 	if len(held) < len(families) {
 		return r.address(ctx, s, imp, m, held, families)
 	}
-	return r.write(ctx, s, m, families, nil)
+	return r.write(ctx, r.Local, s, m, families, nil)
 }
 
 // address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for room take no other
 // down with them (V).
-func (r *reconciler) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
+func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
 	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
 	if s.svc == nil {
 		request.Try = func(ctx context.Context) error {
-			dry := *r.Env
-			dry.Local = client.NewDryRunClient(r.Local)
-			_, err := (&reconciler{&dry}).write(ctx, s, m, families, nil)
+			_, err := r.write(ctx, client.NewDryRunClient(r.Local), s, m, families, nil)
 			return err
 		}
 	}
@@ -67,10 +65,10 @@ func (r *reconciler) address(ctx context.Context, s state, imp *mcsv1beta1.Servi
 		if len(held) == 0 || errors.Is(err, kube.ErrVIPBusy) {
 			return s.svc, err
 		}
-		svc, failed := r.write(ctx, s, m, held, nil)
+		svc, failed := r.write(ctx, r.Local, s, m, held, nil)
 		return svc, errors.Join(failed, err)
 	}
-	svc, err := r.write(ctx, s, m, append(held, grant.Families...), grant.Addresses)
+	svc, err := r.write(ctx, r.Local, s, m, append(held, grant.Families...), grant.Addresses)
 	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
 		return s.svc, err
 	}
@@ -78,32 +76,37 @@ func (r *reconciler) address(ctx context.Context, s state, imp *mcsv1beta1.Servi
 	return svc, grant.Refused
 }
 
-// write makes the derived Service one of these families, with these addresses beside those that it has.
-func (r *reconciler) write(ctx context.Context, s state, m *conflict.Merged, families []corev1.IPFamily, asked []netip.Addr) (*corev1.Service, error) {
+// write makes the derived Service one of these families, with these addresses beside those that it has. A trafficDistribution that the API
+// server is too old to know is left out.
+func (r *importer) write(ctx context.Context, local client.Client, s state, m *conflict.Merged, families []corev1.IPFamily, asked []netip.Addr) (*corev1.Service, error) {
 	var texts []string
 	for _, a := range asked {
 		texts = append(texts, a.String())
 	}
 	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
-	done, err := r.put(ctx, s, svc)
+	if r.unknown(m.TrafficDistribution, r.Now()) {
+		svc.Spec.TrafficDistribution = nil
+	}
+	done, err := r.put(ctx, local, s, svc)
 	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) && strings.Contains(err.Error(), "spec.trafficDistribution") {
 		log.FromContext(ctx).Info("this cluster's API server does not know the exporter's trafficDistribution", "service", svc.Name, "trafficDistribution", *d)
+		r.unknownTo(*d, r.Now())
 		svc.Spec.TrafficDistribution = nil
-		return r.put(ctx, s, svc)
+		return r.put(ctx, local, s, svc)
 	}
 	return done, err
 }
 
 // put writes the derived Service, if it differs, and returns the one that is there.
-func (r *reconciler) put(ctx context.Context, s state, svc *corev1.Service) (*corev1.Service, error) {
+func (r *importer) put(ctx context.Context, local client.Client, s state, svc *corev1.Service) (*corev1.Service, error) {
 	if s.svc == nil {
-		return svc, r.Local.Create(ctx, svc)
+		return svc, local.Create(ctx, svc)
 	}
 	if derived.Same(svc, s.svc) {
 		return s.svc, nil
 	}
 	log.FromContext(ctx).Info("changing the derived Service", "service", svc.Name)
-	if err := r.Local.Update(ctx, svc); err != nil {
+	if err := local.Update(ctx, svc); err != nil {
 		return s.svc, err
 	}
 	return svc, nil

@@ -18,11 +18,12 @@ type importer struct {
 
 // memory is what the hub has shown of the records of each name. An imported slice remembers its own record; nothing does for one that is not
 // imported: where a name is exported anew, and the hub was restored meanwhile, endpoints of the earlier export would be imported until the
-// owner's word arrives. And it is how long each has waited for its VIP.
+// owner's word arrives. And it is how long each has waited for its VIP, and what the API server does not know.
 type memory struct {
 	mu    sync.Mutex
 	shown map[types.NamespacedName]map[string]endpoints.Word
 	busy  map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
+	older map[string]time.Time                   // values of trafficDistribution that the API server refused, and when
 }
 
 // behind takes in what the hub shows now, and tells which records are behind what it has shown. One that it does not show is forgotten.
@@ -77,4 +78,26 @@ func (m *memory) answered(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.busy, name)
+}
+
+// upgrade is how long a value that the API server did not know is not asked for again: a settled pass writes nothing (DESIGN §7), and an API
+// server may be upgraded.
+const upgrade = time.Hour
+
+// unknown tells whether the API server has refused this trafficDistribution of late.
+func (m *memory) unknown(distribution string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, refused := m.older[distribution]
+	return refused && now.Sub(at) < upgrade
+}
+
+// unknownTo takes note that the API server does not know this trafficDistribution; there are only a few.
+func (m *memory) unknownTo(distribution string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.older == nil {
+		m.older = map[string]time.Time{}
+	}
+	m.older[distribution] = now
 }

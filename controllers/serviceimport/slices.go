@@ -160,17 +160,15 @@ func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, wa
 	return err
 }
 
-// drop deletes the slices that have no source, where others cannot be written: who is dead or has withdrawn must not stay for as long as a
-// quota refuses what is new. After a conflict the next pass sees what is there.
-func (r *reconciler) drop(ctx context.Context, failed error, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
-	if apierrors.IsConflict(failed) {
-		return failed
-	}
-	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Plan(desired(sources, want), existing).Delete})
-	return errors.Join(failed, err)
+// drop deletes slices that have no source, where others cannot be written, or the Service: who is dead or has withdrawn must not stay for as
+// long as a quota refuses what is new. Endpoints that have moved to a slice that could not be written stay.
+func (r *reconciler) drop(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
+	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Dispensable(desired(sources, want), existing)})
+	return err
 }
 
-// apply makes creations, updates and deletions, in this order. One that fails does not stop the others.
+// apply makes creations, updates and deletions, in this order. One that fails does not stop the others: one member's slice must not keep those
+// of the others as they are.
 func (r *reconciler) apply(ctx context.Context, c endpoints.Changes) (written []*discoveryv1.EndpointSlice, err error) {
 	logger := log.FromContext(ctx)
 	var errs []error
@@ -200,15 +198,18 @@ func (r *reconciler) apply(ctx context.Context, c endpoints.Changes) (written []
 	return written, errors.Join(errs...)
 }
 
-// refused reports a slice that this cluster's API server will never take, and lets the pass go on: one member's slice must not keep those
-// of the others as they are.
+// refused reports a slice that this cluster's API server does not take. One that it will never take is no error: the pass is as done as it
+// can be.
 func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error {
-	if !apierrors.IsInvalid(err) {
-		return err
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+		return err // no news to a user: the next pass sees what is there
 	}
-	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf("Endpoints of cluster %s are not imported, since this API server refuses them: %v.",
+	r.Events.Event(slice, kube.Warning, "SliceRefused", fmt.Sprintf("Endpoints of cluster %s are not imported as they are now: %v.",
 		slice.Labels[mcsv1beta1.LabelSourceCluster], err))
-	return nil
+	if apierrors.IsInvalid(err) {
+		return nil
+	}
+	return err
 }
 
 // adopt takes over a slice that bears our name but lost our labels, which no list shows.

@@ -1,12 +1,15 @@
 package serviceimport
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,7 +62,8 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 		if asked := fmt.Sprint(r.ofSource(t.Context(), all[1])); asked != fmt.Sprintf("[shop/%s shop/web]", service) {
 			t.Errorf("a stray asks for %s", asked)
 		}
-		if err := r.expel(t.Context(), state{name: web, svc: svc}); err != nil {
+		s := state{name: web, svc: svc}
+		if err := errors.Join(r.gatherSlices(t.Context(), &s), r.expel(t.Context(), &s)); err != nil {
 			t.Fatal(err)
 		}
 		var there discoveryv1.EndpointSliceList
@@ -73,5 +77,52 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 		if slices.Sort(names); !slices.Equal(names, c.want) {
 			t.Errorf("selector %v: %v are left, want %v", c.selector, names, c.want)
 		}
+	}
+}
+
+// TestI9AnImportedSliceThatLostLabels keeps its endpoints, also where no hub tells of them any more, and gets its labels back: it is known by
+// its name.
+func TestI9AnImportedSliceThatLostLabels(t *testing.T) {
+	all := []string{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy}
+	for lost := 1; lost < 1<<len(all); lost++ {
+		m := newMember(t)
+		m.export("c", "10.3.0.1")
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		slice := m.imported()["c"].DeepCopy()
+		was := maps.Clone(slice.Labels)
+		for i, label := range all {
+			if lost>>i&1 == 1 {
+				delete(slice.Labels, label)
+			}
+		}
+		if err := m.local.Update(t.Context(), slice); err != nil {
+			t.Fatal(err)
+		}
+		m.seesHub = false
+		for range 2 {
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is := m.imported()["c"]; is == nil || !maps.Equal(is.Labels, was) || len(is.Endpoints) != 1 {
+			t.Errorf("without %b of its labels: %+v", lost, is)
+		}
+	}
+}
+
+// TestI9AStrayThatStaysStopsNothing: what an API server does not delete is told, and the name is imported all the same.
+func TestI9AStrayThatStaysStopsNothing(t *testing.T) {
+	m := newMember(t)
+	stray := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray",
+		Labels: map[string]string{discoveryv1.LabelServiceName: derived.Name("shop", "web")}}, AddressType: discoveryv1.AddressTypeIPv4}
+	if err := m.local.Create(t.Context(), stray); err != nil {
+		t.Fatal(err)
+	}
+	m.export("c", "10.3.0.1")
+	m.keep = apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "stray", errors.New("denied"))
+	if err := m.pass(); !errors.Is(err, m.keep) || m.imported()["c"] == nil {
+		t.Errorf("told %v, imported %v", err, m.imported())
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,12 +83,12 @@ func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
 }
 
 func (w *World) tamperSlice(m *member, n types.NamespacedName) {
-	slices := m.imported(n)
-	if len(slices) == 0 {
+	imported := m.imported(n)
+	if len(imported) == 0 {
 		return
 	}
-	s := pick(w, slices).DeepCopy()
-	switch w.rng.IntN(5) {
+	s := pick(w, imported).DeepCopy()
+	switch w.rng.IntN(6) {
 	case 0:
 		s.Endpoints = w.endpoints(m, s.AddressType)
 		w.update(m, s)
@@ -102,6 +103,13 @@ func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 		w.update(m, s)
 	case 4:
 		w.remove(m, s)
+	case 5: // some labels, which other clients still go by
+		for _, label := range slices.Sorted(maps.Keys(s.Labels)) {
+			if w.chance(0.5) {
+				delete(s.Labels, label)
+			}
+		}
+		w.update(m, s)
 	}
 }
 

@@ -49,21 +49,44 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	return c
 }
 
+// Dispensable are the slices without a source that may go though others could not be written: whose ready endpoints are not to be ready in
+// one that does not have them yet (C9).
+func Dispensable(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	have := make(map[string]map[string]bool, len(existing))
+	for _, e := range existing {
+		have[e.Name] = readyIn(e)
+	}
+	missing := map[string]bool{}
+	for _, d := range desired {
+		for address := range readyIn(d) {
+			if !have[d.Name][address] {
+				missing[address] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(Plan(desired, existing).Delete, func(e *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return ready(&ep) && missing[ep.Addresses[0]] })
+	})
+}
+
+// readyIn are the addresses of the endpoints that are ready.
+func readyIn(e *discoveryv1.EndpointSlice) map[string]bool {
+	out := make(map[string]bool, len(e.Endpoints))
+	for i := range e.Endpoints {
+		if ready(&e.Endpoints[i]) {
+			out[e.Endpoints[i].Addresses[0]] = true
+		}
+	}
+	return out
+}
+
+// ready tells whether an endpoint is; one that does not say is.
+func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
 // losesReady tells whether an endpoint that is ready in e is not in d.
 func losesReady(e, d *discoveryv1.EndpointSlice) bool {
-	ready := func(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
-	still := make(map[string]bool, len(d.Endpoints))
-	for i := range d.Endpoints {
-		if ready(&d.Endpoints[i]) {
-			still[d.Endpoints[i].Addresses[0]] = true
-		}
-	}
-	for i := range e.Endpoints {
-		if ready(&e.Endpoints[i]) && !still[e.Endpoints[i].Addresses[0]] {
-			return true
-		}
-	}
-	return false
+	still := readyIn(d)
+	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return ready(&ep) && !still[ep.Addresses[0]] })
 }
 
 // Additive is desired with the port names that the existing slices have kept, and with the traffic that they have, so that writing it

@@ -68,6 +68,16 @@ func SliceName(derived, record string, family discoveryv1.AddressType) string {
 	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
 }
 
+// Labels are what says of which import, derived Service and cluster an imported slice is.
+func Labels(name, derived, cluster, manager string) map[string]string {
+	return map[string]string{
+		mcsv1beta1.LabelServiceName:   name,
+		mcsv1beta1.LabelSourceCluster: cluster,
+		discoveryv1.LabelServiceName:  derived,
+		discoveryv1.LabelManagedBy:    manager,
+	}
+}
+
 // Desired is the imported slice for src.
 func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	ports, _ := json.Marshal(src.Ports) // cannot fail: strings and numbers
@@ -75,12 +85,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: imp.Namespace,
 			Name:      SliceName(imp.Derived, src.Record, src.AddressType),
-			Labels: map[string]string{
-				mcsv1beta1.LabelServiceName:   imp.Name,
-				mcsv1beta1.LabelSourceCluster: src.ClusterID,
-				discoveryv1.LabelServiceName:  imp.Derived,
-				discoveryv1.LabelManagedBy:    imp.Manager,
-			},
+			Labels:    Labels(imp.Name, imp.Derived, src.ClusterID, imp.Manager),
 			Annotations: map[string]string{
 				AnnotationRecord:   src.Record,
 				AnnotationRevision: strconv.FormatInt(src.Created, 10) + " " + strconv.FormatInt(src.Revision, 10),

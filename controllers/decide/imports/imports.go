@@ -3,6 +3,7 @@
 package imports
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -132,6 +133,49 @@ func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
 		status.Clusters = append(status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
 	return status
+}
+
+// StandIn is the export that imp, which was made with one of this cluster's, gives it while that cannot be read: all that the import says, as the
+// oldest's. So nothing is taken away that this cluster may have given: type, ports, families and VIP, affinity, labels; and others
+// may add to it. What only the oldest decides waits. ok tells whether imp says enough.
+func StandIn(imp *mcsv1beta1.ServiceImport, cluster string) (e clusterset.Export, ok bool) {
+	spec := &imp.Spec
+	if len(spec.IPFamilies) == 0 {
+		return e, false // it was never of use, and nothing is lost with it
+	}
+	e = clusterset.Export{
+		Cluster: cluster, Namespace: imp.Namespace, Name: imp.Name, Type: spec.Type,
+		SessionAffinity: cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone), SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster, Preference: hubv1alpha1.PreferNone, Families: slices.Clone(spec.IPFamilies),
+		Probe: hubv1alpha1.Probe(imp.Annotations[clusterset.AnnotationProbe]),
+	}
+	for _, p := range spec.Ports {
+		port := clusterset.Port{Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Number: p.Port}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		e.Ports = append(e.Ports, port)
+	}
+	if p := spec.InternalTrafficPolicy; p != nil {
+		e.InternalTrafficPolicy = *p
+	}
+	if d := spec.TrafficDistribution; d != nil {
+		e.TrafficDistribution = *d
+	}
+	if p := imp.Annotations[clusterset.AnnotationPreference]; p != "" {
+		e.Preference = hubv1alpha1.Preference(p)
+	}
+	labels, annotations, _ := strings.Cut(imp.Annotations[AnnotationExported], ";")
+	e.Labels, e.Annotations = listed(imp.Labels, labels), listed(imp.Annotations, annotations)
+	return e, true
+}
+
+// listed are those of in whose keys list has.
+func listed(in map[string]string, list string) map[string]string {
+	keys := strings.Split(list, ",")
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(k, _ string) bool { return !slices.Contains(keys, k) })
+	return out
 }
 
 // ReasonFull is why Ready is False while the ranges that VIPs come from have no room (V).
