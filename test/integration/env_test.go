@@ -270,10 +270,12 @@ func (s *server) ready(testing.TB) bool { return s.Ready() }
 // metric is the value of a metric, summed over its series; 0 if there is none.
 func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	text, err := s.Metrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var text string
+	eventually(t, time.Minute, "metrics are shown", func() bool { // a server under load may take longer than one request waits
+		var err error
+		text, err = s.Metrics()
+		return err == nil
+	})
 	sum := 0.0
 	for _, line := range strings.Split(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, name); ok && rest != "" && (rest[0] == ' ' || rest[0] == '{') &&
