@@ -58,6 +58,7 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 	golden("explain-nothing", "explain", "wbe.shop.svc.clusterset.local", "--context", "south")
 	golden("doctor", "doctor", "--context", "east", "--hub-context", "hub")
 	e.coredns(t, "east")
+	e.finds(t, "CoreDNS has its rights", addressOnly, "--context", "east", "--hub-context", "hub")
 	golden("doctor-wide", "doctor", "--context", "east", "--hub-context", "hub", "-o", "wide")
 
 	golden("leave", "leave", "--context", "west", "--hub-context", "hub")
