@@ -43,9 +43,12 @@ func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
 	if err := e.admin.Create(ctx, second); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("a second claim: %v", err)
 	}
-	if got := e.running(home).shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
-		t.Errorf("the metric shows %s healthy members", got)
-	}
+	must(t, until(ctx, func() error { // the cache follows
+		if got := e.running(home).shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
+			return fmt.Errorf("the metric shows %s healthy members", got)
+		}
+		return nil
+	}))
 }
 
 func TestP2MarksAreKeptAndOthersProfilesLeftAlone(t *testing.T) {
