@@ -425,14 +425,16 @@ func TestTwoAtOnce(t *testing.T) {
 	s.settled(t)
 }
 
-// TestUnexportInQuietTimes is immediate.
+// TestUnexportInQuietTimes goes by events: what waits for a look at what was missed, or for an owner's word, takes half a minute and more.
 func TestUnexportInQuietTimes(t *testing.T) {
 	s := steady(t)
 	began := time.Now()
 	s.members["a"].remove(t, export(s.ns, "moving"))
 	s.members["b"].wantNoImport(t, s.ns, "moving")
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("it took %v", took)
 	}
 	s.stop()
 	s.askers.Wait()
