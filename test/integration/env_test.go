@@ -321,6 +321,9 @@ func (s *server) waitForLog(t testing.TB, part string) {
 	eventually(t, time.Minute, "the log has "+part, func() bool { return strings.Contains(s.Log(), part) })
 }
 
+// answerLimit is far more than an answer takes. A question that was dropped is never answered.
+const answerLimit = 20 * time.Second
+
 // sample is what a set of questions is answered, for comparing.
 type sample map[string]string
 
@@ -331,7 +334,7 @@ func (s *server) sample(t testing.TB) sample {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &dns.Client{Net: "tcp", Timeout: 5 * time.Second}
+	client := &dns.Client{Net: "tcp", Timeout: answerLimit}
 	for _, c := range cases {
 		q := c.Question()
 		r := new(dns.Msg)
@@ -359,7 +362,7 @@ func (s *server) transfer(t testing.TB, zone string) []dns.RR {
 	t.Helper()
 	r := new(dns.Msg)
 	r.SetAxfr(zone)
-	ch, err := new(dns.Transfer).In(r, s.addr)
+	ch, err := (&dns.Transfer{DialTimeout: answerLimit, ReadTimeout: answerLimit}).In(r, s.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -243,7 +243,7 @@ func TestL6Transfer(t *testing.T) {
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
 	r := new(dns.Msg)
 	r.SetAxfr("clusterset.local.")
-	if m, _, err := new(dns.Client).Exchange(r, s.addr); err != nil || m.Rcode != dns.RcodeRefused {
+	if m, _, err := (&dns.Client{Timeout: answerLimit}).Exchange(r, s.addr); err != nil || m.Rcode != dns.RcodeRefused {
 		t.Errorf("AXFR over UDP: %v %v, want REFUSED", m, err)
 	}
 	all := s.transfer(t, "clusterset.local.")
@@ -255,7 +255,7 @@ func TestL6Transfer(t *testing.T) {
 		t.Errorf("serial %d in the transfer, %v in the query (M4)", serial, m.Answer)
 	}
 	r.SetIxfr("clusterset.local.", serial, "ns.dns.clusterset.local.", "hostmaster.clusterset.local.")
-	m, _, err := (&dns.Client{Net: "tcp"}).Exchange(r, s.addr)
+	m, _, err := (&dns.Client{Net: "tcp", Timeout: answerLimit}).Exchange(r, s.addr)
 	if err != nil || len(m.Answer) != 1 || m.Answer[0].Header().Rrtype != dns.TypeSOA {
 		t.Errorf("IXFR with the current serial: %v %v, want one SOA", m, err)
 	}
@@ -293,7 +293,7 @@ type gaps struct {
 func (s *server) watchForGaps(t *testing.T, name string) *gaps {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &gaps{cancel: cancel}
-	client := &dns.Client{Timeout: 3 * time.Second}
+	client := &dns.Client{Timeout: answerLimit}
 	g.done.Add(1)
 	go func() {
 		defer g.done.Done()

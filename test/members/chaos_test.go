@@ -128,7 +128,7 @@ func (s *steadyState) keepAsking(ctx context.Context, id string) {
 func (s *steadyState) ask(id, name string, want []string) error {
 	m := new(dns.Msg)
 	m.SetQuestion(fmt.Sprintf("%s.%s.svc.clusterset.local.", name, s.ns), dns.TypeA)
-	c := dns.Client{Timeout: 5 * time.Second}
+	c := dns.Client{Timeout: 20 * time.Second} // far more than an answer takes; a question that was dropped is never answered
 	reply, _, err := c.Exchange(m, s.members[id].DNS.Addr())
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", name, id, err)
