@@ -35,9 +35,10 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	in := func(command ...string) []string {
 		return append(command, "--context", "clone", "--hub-context", "hub")
 	}
-	e.refused(t, []string{"is it a clone of the one that did? Then: kubectl clusterset leave --force"}, in("leave", "--timeout=20s")...)
+	const patience = "--timeout=60s" // in it an agent starts, comes to lead, and sees its rival renew
+	e.refused(t, []string{"is it a clone of the one that did? Then: kubectl clusterset leave --force"}, in("leave", patience)...)
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little
-	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", "--timeout=20s")...)
+	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", patience)...)
 	r := e.ok(t, in("leave", "--force")...)
 	if !strings.Contains(r.stderr, "east stays: it has not left there, and --force gives up nothing that is in use") {
 		t.Errorf("leave --force does not say so:\n%s", r.stderr)

@@ -20,7 +20,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	}
 	e.restart(t, "east")
 	const leave = "leave --context=east --hub-context=hub"
-	out, err := e.plugin(t.Context(), leave+" --timeout=20s")
+	out, err := e.plugin(t.Context(), leave+" --timeout=60s") // in which its agent starts, and is refused
 	if err == nil {
 		t.Fatalf("it left without a token:\n%s", out)
 	}

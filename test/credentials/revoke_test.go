@@ -18,9 +18,10 @@ import (
 )
 
 // An API server believes a token that it has checked for a while, and one that has ended for a minute, since clocks differ (RFC 7519
-// §4.1.4).
+// §4.1.4). Of a ServiceAccount that was deleted it hears by its own watch.
 const (
-	cached = 10*time.Second + time.Second
+	notice = 10 * time.Second
+	cached = 10*time.Second + notice
 	grace  = time.Minute + cached
 )
 

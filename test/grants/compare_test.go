@@ -165,8 +165,8 @@ func refused(grants []grant, requests []request) (out []string) {
 // absence is the time in which a ServiceAccount's RoleBinding was gone; to is zero while it lasts.
 type absence struct{ from, to time.Time }
 
-// notice is how long an API server may take to know of a new RoleBinding, by its own watch.
-const notice = time.Second
+// notice is how long an API server may take to know of a new RoleBinding, by its own watch, since it was asked to write it.
+const notice = 10 * time.Second
 
 func (a absence) holds(t time.Time) bool {
 	return t.After(a.from) && (a.to.IsZero() || t.Before(a.to.Add(notice)))

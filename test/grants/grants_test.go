@@ -27,10 +27,6 @@ var elsewhere = map[string]string{
 // TestRightsAreThoseUsed: in a clusterset's whole life no program is refused what it asks for, and none has a right that it does not use.
 func TestRightsAreThoseUsed(t *testing.T) {
 	s := start(t)
-	ctx := t.Context()
-	_, err := s.Hub.Kubectl(ctx, "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace, "--type=merge",
-		"-p", `{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`)
-	must(t, err)
 	defer s.wantNothingRefused(t) // also where a step fails of it
 	release, renewed := s.lingering(t), s.renewal(t)
 	for _, step := range []struct {

@@ -168,8 +168,11 @@ func (s *set) inventory(t *testing.T) {
 	})
 }
 
-// silence is b's agent's death and return.
+// silence is b's agent's death and return. From here on Leases are short: with those, who is slow is dead, and what came before needs both.
 func (s *set) silence(t *testing.T) {
+	_, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace, "--type=merge",
+		"-p", `{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`)
+	must(t, err)
 	s.b.Agent.Kill()
 	s.a.endpoints(t, "a/10.1.0.1")
 	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "source-b", 1)

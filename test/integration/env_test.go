@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,10 +270,12 @@ func (s *server) ready(testing.TB) bool { return s.Ready() }
 // metric is the value of a metric, summed over its series; 0 if there is none.
 func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
-	text, err := s.Metrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var text string
+	eventually(t, time.Minute, "metrics are shown", func() bool { // a server under load may take longer than one request waits
+		var err error
+		text, err = s.Metrics()
+		return err == nil
+	})
 	sum := 0.0
 	for _, line := range strings.Split(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, name); ok && rest != "" && (rest[0] == ' ' || rest[0] == '{') &&
@@ -318,6 +321,9 @@ func (s *server) waitForLog(t testing.TB, part string) {
 	eventually(t, time.Minute, "the log has "+part, func() bool { return strings.Contains(s.Log(), part) })
 }
 
+// answerLimit is far more than an answer takes. A question that was dropped is never answered.
+const answerLimit = 20 * time.Second
+
 // sample is what a set of questions is answered, for comparing.
 type sample map[string]string
 
@@ -328,7 +334,7 @@ func (s *server) sample(t testing.TB) sample {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &dns.Client{Net: "tcp", Timeout: 5 * time.Second}
+	client := &dns.Client{Net: "tcp", Timeout: answerLimit}
 	for _, c := range cases {
 		q := c.Question()
 		r := new(dns.Msg)
@@ -356,7 +362,7 @@ func (s *server) transfer(t testing.TB, zone string) []dns.RR {
 	t.Helper()
 	r := new(dns.Msg)
 	r.SetAxfr(zone)
-	ch, err := new(dns.Transfer).In(r, s.addr)
+	ch, err := (&dns.Transfer{DialTimeout: answerLimit, ReadTimeout: answerLimit}).In(r, s.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

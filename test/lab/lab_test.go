@@ -229,31 +229,32 @@ func TestClientBehindAForwarderIsCutOffAloneAndReturns(t *testing.T) {
 	must(t, err)
 	via, err := c.ServiceAccountKubeconfig(t.Context(), ns, "far", f)
 	must(t, err)
-	reach := func(kubeconfig string) error {
-		code, err := status(t, kubeconfig, http.MethodGet, "/version", 2*time.Second)
+	reach := func(kubeconfig string, limit time.Duration) error {
+		code, err := status(t, kubeconfig, http.MethodGet, "/version", limit)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("status %d", code)
 		}
 		return err
 	}
-	must(t, reach(via))
+	must(t, reach(via, ordinary))
 	for _, cut := range []struct {
-		how  string
-		do   func()
-		want func(error) bool
+		how   string
+		do    func()
+		limit time.Duration
+		want  func(error) bool
 	}{
-		{"cut", f.Cut, func(err error) bool { return err != nil && !timedOut(err) }},
-		{"hanging", f.Hang, timedOut},
+		{"cut", f.Cut, ordinary, func(err error) bool { return err != nil && !timedOut(err) }},
+		{"hanging", f.Hang, 2 * time.Second, timedOut},
 	} {
 		cut.do()
-		if err := reach(via); !cut.want(err) {
+		if err := reach(via, cut.limit); !cut.want(err) {
 			t.Errorf("%s: the client behind the forwarder gets %v", cut.how, err)
 		}
-		if err := reach(c.Kubeconfig()); err != nil {
+		if err := reach(c.Kubeconfig(), ordinary); err != nil {
 			t.Errorf("%s: the client beside the forwarder gets %v", cut.how, err)
 		}
 		f.Restore()
-		if err := reach(via); err != nil {
+		if err := reach(via, ordinary); err != nil {
 			t.Errorf("restored after %s: %v", cut.how, err)
 		}
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -41,7 +42,8 @@ type Proxy struct {
 }
 
 // StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount. in calls a function on a thread
-// that is in the network namespace where it is to run; loopback must be up there, and is its way to the API server.
+// that is in the network namespace where it is to run; loopback must be up there, and is its way to the API server. It returns when
+// kube-proxy is healthy, and whatever changes of its Node from then on is not lost to it.
 func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func() error) error) (*Proxy, error) {
 	if err := c.Apply(ctx, proxyAccount); err != nil {
 		return nil, err
@@ -72,6 +74,9 @@ func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func(
 		if p.proc, err = spawn(c.bin, "kube-proxy", log, []string{p.dir}, nil, c.bin.KubeProxy, "--config="+config); err != nil {
 			return err
 		}
+		if err := p.proc.until(ctx, "following its Node", startLimit, p.followsNode); err != nil {
+			return err
+		}
 		return p.proc.until(ctx, "healthy", startLimit, healthy)
 	})
 	if err != nil {
@@ -79,6 +84,12 @@ func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func(
 		return nil, err
 	}
 	return p, nil
+}
+
+// followsNode tells whether it has said what it says once all that is to hear of its Node is registered.
+func (p *Proxy) followsNode() bool {
+	said, err := os.ReadFile(p.proc.log)
+	return err == nil && bytes.Contains(said, []byte("Starting node config controller"))
 }
 
 // healthy asks the kube-proxy of the calling thread's network namespace. http.Client would ask from another thread.

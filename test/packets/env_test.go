@@ -193,7 +193,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelTopologyZone: c.zone, corev1.LabelHostname: nodeName}},
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.77.%d.1", c.node.number)},
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd77:%d::1", c.node.number)},
@@ -217,8 +217,14 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.do)
-	return err
+	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.do); err != nil {
+		return err
+	}
+	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show the Node to
+	// NewNodeTopologyConfig before the proxier is registered there; what has not changed since is not told again. So the label comes later.
+	before := node.DeepCopy()
+	node.Labels[corev1.LabelTopologyZone] = c.zone
+	return c.Patch(ctx, node, client.MergeFrom(before))
 }
 
 // tell logs what a failure may come from.

@@ -35,9 +35,6 @@ func (c *cluster) ready(t *testing.T, namespace string, ready bool) {
 	}
 }
 
-// atOnce is what a hand-over may take on a machine that has others to do.
-const atOnce = 10 * time.Second
-
 // preferring exports a Service of a and b with prefer-local, and returns its VIP in each cluster.
 func preferring(t *testing.T) (w *world, svc *corev1.Service, vip map[*cluster]netip.AddrPort) {
 	t.Helper()
@@ -85,14 +82,15 @@ func (c *cluster) handOver(t *testing.T, namespace string, to netip.AddrPort, re
 			c.wantAnswers(t, "tcp", to, want...)
 			return took
 		}
-		if took > atOnce {
-			t.Fatalf("ready %v: after %v %q, %v", ready, atOnce, answer, err)
+		if took > limit {
+			t.Fatalf("ready %v: after %v %q, %v", ready, limit, answer, err)
 		}
+		time.Sleep(5 * time.Millisecond) // asking takes the time of those who hand over
 	}
 }
 
 // TestT2HandOverFromListenersThatClose: as when the programs end before their kubelet says so. Only questions fail that were begun before
-// the others took over, and those are refused, not lost: for no longer than a hand-over may take, and nothing fails on the way back.
+// the others took over, and those are refused, not lost; nothing fails on the way back. How long a hand-over takes is logged.
 func TestT2HandOverFromListenersThatClose(t *testing.T) {
 	w, svc, vip := preferring(t)
 	asking := newRecord(t)

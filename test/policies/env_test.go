@@ -234,6 +234,7 @@ func (e *environment) untilIdentityHolds(ctx context.Context) error {
 		}, true},
 		{"the end of membership", func() error { return e.admin.Delete(ctx, set) }, true},
 		{"the end of the id", func() error { return e.admin.Delete(ctx, id) }, true},
+		{"membership without an id again", func() error { return e.admin.Create(ctx, property(clusterset.PropertySet, home), client.DryRunAll) }, false},
 	}
 	for _, s := range steps {
 		if err := until(ctx, func() error {

@@ -33,7 +33,7 @@ func (e *environment) member(t *testing.T, id, set string) (idProperty, setPrope
 	return idProperty, setProperty
 }
 
-// leave takes both properties away, as an admin whose agent is gone.
+// leave takes both properties away, as an admin whose agent is gone, and returns when the policies know.
 func (e *environment) leave(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -42,7 +42,16 @@ func (e *environment) leave(t *testing.T) {
 	must(t, client.IgnoreNotFound(e.admin.Patch(ctx, set, say)))
 	must(t, client.IgnoreNotFound(e.admin.Delete(ctx, set)))
 	must(t, until(ctx, func() error { return client.IgnoreNotFound(e.admin.Delete(ctx, property(clusterset.PropertyID, ""))) }))
+	must(t, until(ctx, func() error { // by events, as of its creation
+		if err := e.admin.Create(ctx, property(clusterset.PropertySet, home), client.DryRunAll); err == nil || !strings.Contains(err.Error(), idFirst) {
+			return fmt.Errorf("the API server still knows the id: %v", err)
+		}
+		return nil
+	}))
 }
+
+// idFirst is what the refusal of a membership without an id names.
+const idFirst = "create-clusterproperty-cluster.clusterset.k8s.io-first"
 
 // ID1, ID3: what is no cluster id is refused, and says what is one.
 func TestID3BadIDIsRefused(t *testing.T) {
@@ -121,7 +130,7 @@ func TestID3NoMembershipWithoutAnID(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
 	for _, c := range []client.Client{e.admin, e.asAgent(t)} {
-		refused(t, c.Create(ctx, property(clusterset.PropertySet, home)), "create-clusterproperty-cluster.clusterset.k8s.io-first")
+		refused(t, c.Create(ctx, property(clusterset.PropertySet, home)), idFirst)
 	}
 }
 

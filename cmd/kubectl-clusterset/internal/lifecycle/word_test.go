@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +20,10 @@ import (
 
 // TestAnotherRunTellsWhatTheAgentWaitsFor, which it said before this run began; but not what it said before it was to leave.
 func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
-	joins := func(o Options, c *cluster.Cluster) error {
+	joins := func(t *testing.T, o Options, c *cluster.Cluster) error {
 		return (&join{JoinOptions: &JoinOptions{Options: o, Member: c, ClusterID: "east"}}).await(t.Context())
 	}
-	leaves := func(o Options, c *cluster.Cluster) error {
+	leaves := func(t *testing.T, o Options, c *cluster.Cluster) error {
 		state, err := read(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -30,7 +31,7 @@ func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 		return (&leave{LeaveOptions: &LeaveOptions{Options: o, Member: c}, state: state}).withdraw(t.Context())
 	}
 	for what, c := range map[string]struct {
-		run     func(Options, *cluster.Cluster) error
+		run     func(*testing.T, Options, *cluster.Cluster) error
 		age     time.Duration // of its word
 		leaving string        // before this run
 		told    bool
@@ -41,26 +42,28 @@ func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 		"leave, the first": {leaves, 9 * time.Minute, "", false},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
-			said := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "e"}, Reason: "NotAMember", Note: "For 4m0s: no route"}
-			said.EventTime = metav1.NewMicroTime(time.Now().Add(-c.age))
-			system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}
-			objects := []client.Object{said, system}
-			if strings.HasPrefix(what, "leave") {
-				set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
-				if c.leaving != "" {
-					set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
+			synctest.Test(t, func(t *testing.T) {
+				said := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "e"}, Reason: "NotAMember", Note: "For 4m0s: no route"}
+				said.EventTime = metav1.NewMicroTime(time.Now().Add(-c.age))
+				system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}
+				objects := []client.Object{said, system}
+				if strings.HasPrefix(what, "leave") {
+					set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+					if c.leaving != "" {
+						set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
+					}
+					objects = append(objects, set)
 				}
-				objects = append(objects, set)
-			}
-			o, _ := options(nil)
-			if strings.HasPrefix(what, "join") {
-				o.Hub = inMemory(interceptor.Funcs{})
-			}
-			o.Timeout = time.Second
-			err := c.run(*o, inMemory(interceptor.Funcs{}, objects...))
-			if err == nil || strings.Contains(err.Error(), said.Note) != c.told {
-				t.Errorf("told must be %v: %v", c.told, err)
-			}
+				o, _ := options(nil)
+				if strings.HasPrefix(what, "join") {
+					o.Hub = inMemory(interceptor.Funcs{})
+				}
+				o.Timeout = time.Minute
+				err := c.run(t, *o, inMemory(interceptor.Funcs{}, objects...))
+				if err == nil || strings.Contains(err.Error(), said.Note) != c.told {
+					t.Errorf("told must be %v: %v", c.told, err)
+				}
+			})
 		})
 	}
 }
