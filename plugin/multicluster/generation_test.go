@@ -208,11 +208,12 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if took := s.reload(c.corefile("c", "1h")); took > time.Minute {
 		t.Errorf("a reload that alters nothing took %v", took)
 	}
-	most := "2s"
-	other := func(zone string) string {
-		return "}\n" + zone + ":0 {\n bind 127.0.0.1\n" + strings.Replace(c.stanza(zone, most), "multicluster", "multicluster "+zone, 1)
+	var three strings.Builder
+	for _, zone := range []string{"e.local", "f.local", "g.local"} {
+		stanza := strings.Replace(c.stanza(zone, "2s"), "multicluster", "multicluster "+zone, 1)
+		fmt.Fprintf(&three, "%s:0 {\n bind 127.0.0.1\n %s\n}\n", zone, stanza)
 	}
-	if took := s.reload(c.corefile("e", most, other("f.local"), other("g.local"))); took > 5*time.Second {
+	if took := s.reload(input(three.String())); took > 5*time.Second {
 		t.Errorf("a reload of three stanzas took %v, want startup_timeout once", took)
 	}
 	c.status.Store(http.StatusForbidden)
