@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,6 +41,9 @@ type Plan struct {
 	Unusable   []string // pools, and why
 	Meets      []Meeting
 }
+
+// ReasonWaiting is BlocksGranted's while the Facts are Unsure.
+const ReasonWaiting = "Waiting"
 
 // Said is about one member.
 type Said struct{ Member, Message string }
@@ -180,15 +181,6 @@ func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet) bool {
 	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
 		return !slices.Contains(set.Status.Blocks, b) &&
 			!slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID })
-	})
-}
-
-// Unheard tells whether an owner of a block was not heard for a minute. So it is on a hub that was just restored, where Leases are as old as
-// the backup; in a hub's ordinary life they are renewed every few seconds, whoever decides on blocks.
-func Unheard(set *hubv1alpha1.ClusterSet, leases []coordinationv1.Lease, now time.Time) bool {
-	return slices.ContainsFunc(leases, func(l coordinationv1.Lease) bool {
-		return l.Spec.RenewTime != nil && now.Sub(l.Spec.RenewTime.Time) > time.Minute &&
-			slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool { return b.ClusterID == l.Name })
 	})
 }
 
