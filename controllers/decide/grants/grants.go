@@ -85,7 +85,7 @@ func without(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterPr
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
-	in := ipam.Carving{Pools: pools, Granted: granted(f.Set)}
+	in := ipam.Carving{Pools: pools, Granted: granted(f.Set), Own: map[string][]netip.Prefix{}}
 	in.BitsV4, in.BitsV6 = size(v)
 	plan := Plan{Unusable: unusable}
 	all := map[string]Told{}
@@ -95,7 +95,7 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		told := Read(p.Status.Properties)
-		all[p.Name] = told
+		all[p.Name], in.Own[p.Name] = told, told.Services
 		for _, why := range told.Unreadable {
 			plan.Unreadable = append(plan.Unreadable, Said{p.Name, why})
 		}
@@ -115,8 +115,9 @@ func Decide(f Facts) Plan {
 	}
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
-	plan.Pools = rooms(v, pools, append(in.Granted, cut(plan.Granted)...), in.Known)
-	plan.Meets = meets(pools, in.Known, in.Granted)
+	blocks := slices.Concat(in.Granted, cut(plan.Granted))
+	plan.Pools = rooms(v, pools, blocks, in.Known)
+	plan.Meets = meets(pools, in.Known, blocks)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }
