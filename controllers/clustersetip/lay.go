@@ -293,6 +293,11 @@ func (r *Room) refit(s ipam.Standing) error {
 			delete(r.barred, name)
 		}
 	}
+	for name := range r.over {
+		if !r.rested(name) {
+			delete(r.over, name)
+		}
+	}
 	for a, rest := range r.rests {
 		if !r.Now().Before(rest.until) {
 			r.change(a, func() { delete(r.rests, a) })

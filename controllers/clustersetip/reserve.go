@@ -75,6 +75,7 @@ func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, e
 
 // choose decides, and notes what it gives; fences are the reservations of ours that are in the way.
 func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.Addr]types.UID, grant kube.VIPGrant, err error) {
+	delete(r.over, q.Service)
 	if err := r.load(ctx); err != nil {
 		return nil, grant, err
 	}

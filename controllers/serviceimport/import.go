@@ -116,6 +116,7 @@ func (r *reconciler) retire(ctx context.Context, s state) (reconcile.Result, err
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	log.FromContext(ctx).Info("giving up the VIP", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
+	r.VIPs.GiveUp(client.ObjectKeyFromObject(s.svc))
 	err := r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
 	if apierrors.IsConflict(err) { // somebody uses it again
 		return reconcile.Result{RequeueAfter: time.Second}, nil
