@@ -47,9 +47,9 @@ type Room struct {
 	barred map[types.NamespacedName]time.Time
 	// last is what the hub said last.
 	last hubView
-	// refused is why this cluster takes no range of ours; nil if it does.
-	refused error
-	growing bool // a range is being made
+	// refused is why this cluster takes no range of ours of a family; nothing if it does.
+	refused map[corev1.IPFamily]error
+	growing map[corev1.IPFamily]bool // a range is being made
 	// emptying are the ranges that are looked at for their end, and attention is how soon they were to be looked at again last.
 	emptying  []netip.Prefix
 	attention time.Duration
