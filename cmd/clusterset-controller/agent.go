@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +86,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	local, err := config(f.kubeconfig)
+	local, err := config(f.kubeconfig, nil)
 	if err != nil {
 		return fmt.Errorf("this cluster: %w", err)
 	}
@@ -123,7 +124,7 @@ func agentCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	a, err = agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig) }, agent.Options{
+	a, err = agent.New(mgr, func() (*rest.Config, error) { return config(f.hubKubeconfig, nil) }, agent.Options{
 		Cluster: f.cluster, Given: given, HubNamespace: f.hubNamespace, Holder: host + "_" + string(uuid.NewUUID()), Reserved: reserved,
 	})
 	if err != nil {
@@ -157,8 +158,8 @@ func managerOptions(f agentFlags) ctrl.Options {
 	}
 }
 
-// config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client.
-func config(path string) (*rest.Config, error) {
+// config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client. tried is patient's.
+func config(path string, tried *sync.Map) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func config(path string) (*rest.Config, error) {
 	cfg.QPS = -1
 	cfg.UserAgent = "clusterset-controller/" + version
 	away := &atomic.Bool{}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patient{next, ctrl.Log, away} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patient{next, ctrl.Log, away, tried} })
 	return cfg, nil
 }
 

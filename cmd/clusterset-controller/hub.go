@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -54,7 +55,7 @@ func hubCommand(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	cfg, err := config(f.kubeconfig)
+	cfg, err := config(f.kubeconfig, &sync.Map{}) // nothing compares its caches with the hub, and to list them again costs little
 	if err != nil {
 		return fmt.Errorf("the hub: %w", err)
 	}

@@ -2,13 +2,23 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestAWatchWaitsForAnAPIServerThatIsAway, and says so once; all else fails at once, and nothing outlives its context.
@@ -20,7 +30,7 @@ func TestAWatchWaitsForAnAPIServerThatIsAway(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	said := make(chan string, 100)
-	p := patient{http.DefaultTransport, funcr.New(func(_, args string) { said <- args }, funcr.Options{}), &atomic.Bool{}}
+	p := patient{http.DefaultTransport, funcr.New(func(_, args string) { said <- args }, funcr.Options{}), &atomic.Bool{}, nil}
 	send := func(ctx context.Context, query string) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/"+query, nil)
 		if err != nil {
@@ -65,5 +75,108 @@ func TestAWatchWaitsForAnAPIServerThatIsAway(t *testing.T) {
 	<-said // that it answers again
 	if n := len(said); n > 0 {
 		t.Errorf("%d lines more than one when it went and one when it came", n)
+	}
+}
+
+// TestV2WatchesOfTheHubProgramOutliveNoRestore: a watch ends, the hub is restored, and answers again. What the backup does not know is gone
+// from the cache, though nobody was told, and what it has otherwise is there.
+func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
+	const before = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"95"},"items":[{"metadata":{"namespace":"set","name":"kept","uid":"1","resourceVersion":"90"}}]}`
+	const lost = `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"set","name":"lost","uid":"2","resourceVersion":"100"}}}`
+	const after = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"60"},"items":[{"metadata":{"namespace":"set","name":"kept","uid":"1","resourceVersion":"50"}}]}`
+	var state atomic.Value
+	state.Store(before)
+	watching, restore := make(chan bool), make(chan bool)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch q := req.URL.Query(); {
+		case q.Get("sendInitialEvents") != "":
+			http.Error(w, "it is an old one", http.StatusUnprocessableEntity)
+		case q.Get("watch") == "":
+			_, _ = io.WriteString(w, state.Load().(string))
+		case state.Load() == before:
+			_, _ = io.WriteString(w, lost)
+			w.(http.Flusher).Flush()
+			watching <- true
+			<-restore
+			state.Store(after)
+		default: // it has nothing to tell below 100
+			w.(http.Flusher).Flush()
+			<-req.Context().Done()
+		}
+	}))
+	defer server.Close()
+	cfg := &rest.Config{Host: server.URL}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return patient{next, logr.Discard(), &atomic.Bool{}, &sync.Map{}}
+	})
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(clients.CoreV1().RESTClient(), "configmaps", "set", fields.Everything()),
+		ObjectType:    &corev1.ConfigMap{}, Handler: cache.ResourceEventHandlerFuncs{},
+	})
+	ctx, end := context.WithCancel(t.Context())
+	defer end() // before the server closes
+	go informer.RunWithContext(ctx)
+	<-watching
+	restore <- true
+	shows := func() string {
+		var versions []string
+		for _, o := range store.List() {
+			versions = append(versions, o.(*corev1.ConfigMap).Name+" "+o.(*corev1.ConfigMap).ResourceVersion)
+		}
+		return strings.Join(versions, ", ")
+	}
+	for until := time.Now().Add(20 * time.Second); shows() != "kept 50"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("the cache shows %s", shows())
+		}
+	}
+}
+
+// answers is a transport that fails as often as this before it answers.
+type answers int
+
+func (n *answers) RoundTrip(*http.Request) (*http.Response, error) {
+	if *n--; *n >= 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// TestV2AWatchOfTheHubProgramFollowsAList: it is refused where it goes on from an earlier one, or from a list of before an outage. Of an
+// agent none is, whose verifier looks.
+func TestV2AWatchOfTheHubProgramFollowsAList(t *testing.T) {
+	const watch, list = "/sets?watch=true&resourceVersion=7", "/sets?watch=true&sendInitialEvents=true"
+	for _, c := range []struct {
+		name  string
+		tried *sync.Map
+		fails answers
+		sends []string
+		want  []int
+	}{
+		{"first", &sync.Map{}, 0, []string{watch}, []int{200}},
+		{"again, and after a list", &sync.Map{}, 0, []string{watch, watch, watch, watch}, []int{200, 410, 200, 410}},
+		{"of several kinds", &sync.Map{}, 0, []string{watch, "/others?watch=true&resourceVersion=7"}, []int{200, 200}},
+		{"after an outage", &sync.Map{}, 1, []string{watch, watch}, []int{410, 200}},
+		{"that is a list", &sync.Map{}, 1, []string{list, list, watch, list}, []int{200, 200, 410, 200}},
+		{"an agent's", nil, 1, []string{watch, watch}, []int{200, 200}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := patient{&c.fails, logr.Discard(), &atomic.Bool{}, c.tried}
+			for i, to := range c.sends {
+				resp, err := p.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, to, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != c.want[i] {
+					t.Errorf("watch %d was answered %d, not %d", i, resp.StatusCode, c.want[i])
+				}
+			}
+		})
 	}
 }

@@ -42,14 +42,19 @@ type reconciler struct {
 	*kube.Env
 	budget *rate.Limiter
 	said   map[complaint]bool // what was reported and is still so
-	// known are the blocks that were there last, once they were looked at; sure is when members have told of those that were forgotten.
-	known  []hubv1alpha1.Block
-	looked bool
-	sure   time.Time
+	// known are the blocks that were there last; sure is when members have told of those that were forgotten.
+	known []hubv1alpha1.Block
+	sure  time.Time
+	// listening are those whom nobody has heard since this began; zero: it has not.
+	listening grants.Listening
+	began     time.Time
 }
 
 // telling is how long members have to tell of blocks that the hub does not know: to connect to it again and see that, a few of their passes.
 const telling = 2 * time.Minute
+
+// hearing is how often it is looked, while grants wait for it, whether members are heard.
+const hearing = 5 * time.Second
 
 // What the ClusterSet's status is written at most: each write goes to every member, and what members ask may change at their will.
 const (
@@ -69,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	if waits {
 		result.RequeueAfter = leftover
 	}
-	left, err := r.unsure(ctx, facts.Set)
+	left, err := r.unsure(ctx, facts)
 	if err != nil {
 		return result, err
 	}
@@ -124,20 +129,15 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	return facts, len(facts.Gone) < len(departed), err
 }
 
-// unsure is for how long nothing is granted: after a start on a hub whose members are not heard, since it may be one that was restored and
-// lacks blocks, and after blocks are gone that nobody released. A cache that lags has lost none.
-func (r *reconciler) unsure(ctx context.Context, set *hubv1alpha1.ClusterSet) (left time.Duration, err error) {
-	now := r.Now()
+// unsure is for how long nothing is granted: after a start until members are heard, and longer on a hub that was without them before, since
+// it may be one that was restored and lacks blocks; and after blocks are gone that nobody released. A cache that lags has lost none.
+func (r *reconciler) unsure(ctx context.Context, facts *grants.Facts) (left time.Duration, err error) {
+	now, set := r.Now(), facts.Set
 	switch {
-	case !r.looked:
-		var leases coordinationv1.LeaseList
-		if err := r.HubNow().List(ctx, &leases, client.InNamespace(set.Namespace)); err != nil {
+	case r.began.IsZero():
+		if err := r.listen(ctx, facts, now); err != nil {
 			return 0, err
 		}
-		if grants.Unheard(set, leases.Items, now) {
-			r.sure = now.Add(telling)
-		}
-		r.looked, r.known = true, set.Status.Blocks
 	case grants.Forgotten(r.known, set):
 		var there hubv1alpha1.ClusterSetList
 		if err := r.HubNow().List(ctx, &there, client.InNamespace(set.Namespace)); err != nil {
@@ -149,7 +149,46 @@ func (r *reconciler) unsure(ctx context.Context, set *hubv1alpha1.ClusterSet) (l
 	default:
 		r.known = set.Status.Blocks
 	}
-	return r.sure.Sub(now), nil
+	if err := r.hear(ctx, now); err != nil {
+		return 0, err
+	}
+	left = r.sure.Sub(now)
+	if len(r.listening) > 0 {
+		left = max(left, min(hearing, r.began.Add(telling).Sub(now)))
+	}
+	return left, nil
+}
+
+// listen begins. What was waited for before a restart is waited for again: what told of it may be over.
+func (r *reconciler) listen(ctx context.Context, facts *grants.Facts, now time.Time) error {
+	var leases coordinationv1.LeaseList
+	if err := r.HubNow().List(ctx, &leases, client.InNamespace(r.HubNamespace)); err != nil {
+		return err
+	}
+	if c := meta.FindStatusCondition(facts.Set.Status.Conditions, hubv1alpha1.ConditionBlocksGranted); c != nil && c.Reason == grants.ReasonWaiting {
+		r.sure = now.Add(telling)
+	}
+	r.listening, r.began, r.known = grants.Listen(facts.Profiles, leases.Items), now, facts.Set.Status.Blocks
+	return nil
+}
+
+// hear looks who has been heard since. Who is silent for longer than members need to tell anything is not waited for.
+func (r *reconciler) hear(ctx context.Context, now time.Time) error {
+	passed := now.Sub(r.began)
+	if passed >= telling {
+		r.listening = nil
+	}
+	if len(r.listening) == 0 || passed == 0 {
+		return nil
+	}
+	var leases coordinationv1.LeaseList
+	if err := r.HubNow().List(ctx, &leases, client.InNamespace(r.HubNamespace)); err != nil {
+		return err
+	}
+	if r.listening.Hear(leases.Items, passed) {
+		r.sure = now.Add(telling)
+	}
+	return nil
 }
 
 // gone are those of ids of whom nothing is left on the hub: ClusterProfile, Lease, records. It reads past the cache: a block that is

@@ -124,11 +124,26 @@ func (r *Room) record(a netip.Addr, now entry) {
 		}
 		switch {
 		case was.uid != "" && !was.fence && !was.held.Foreign && now.uid == "":
-			r.rests[a] = rest{was.held.Owner, r.Now().Add(derived.Quarantine)}
+			if !r.rested(was.held.Owner) {
+				r.rests[a] = rest{was.held.Owner, r.Now().Add(derived.Quarantine)}
+			}
 		case now.uid != "" && !now.fence:
 			delete(r.rests, a)
 		}
 	})
+}
+
+// GiveUp is kube.VIPs'.
+func (r *Room) GiveUp(service types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over[service] = r.Now()
+}
+
+// rested tells whether a derived Service was given up a moment ago, under the lock; later than that it was not deleted then.
+func (r *Room) rested(service types.NamespacedName) bool {
+	at, over := r.over[service]
+	return over && r.Now().Sub(at) < abandoned
 }
 
 // change keeps the allocator at what is known of an address, while that changes.

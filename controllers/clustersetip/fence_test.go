@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestI6ABrokenFenceMovesNobody: a reservation is missing, and those who had an address of the range come back to it; others wait.
@@ -78,6 +79,45 @@ func TestV4AFencedAddressRestsThroughARestart(t *testing.T) {
 	r.Now = func() time.Time { return time.Now().Add(derived.Quarantine) }
 	if got := reserved(t, r, "other"); got != "10.0.0.1" {
 		t.Errorf("once it has rested another import gets %q", got)
+	}
+}
+
+// TestI6AnAddressRestsOnce: that of a Service which goes since its quarantine is over is another's at once; that of one which goes otherwise,
+// or was wanted again, is not.
+func TestI6AnAddressRestsOnce(t *testing.T) {
+	a := netip.MustParseAddr("10.0.0.1")
+	service := derivedService(a.String())
+	service.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	owner := client.ObjectKeyFromObject(service)
+	for _, c := range []struct {
+		name string
+		then func(r *Room)
+		want bool // that it rests
+	}{
+		{"given up", func(*Room) {}, false},
+		{"and its Service is still to be seen", func(r *Room) {
+			if err := r.Local.Create(t.Context(), service.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"not deleted then", func(r *Room) { r.over[owner] = r.Now().Add(-abandoned) }, true},
+		{"wanted again", func(r *Room) { _, _ = r.Reserve(t.Context(), kube.VIPRequest{Import: imported("web"), Service: owner}) }, true},
+		{"deleted by somebody", func(r *Room) { delete(r.over, owner) }, true},
+	} {
+		r := roomOn(t)
+		r.fit(ipam.ModeShared, nil)
+		r.note(a, entry{held: ipam.Held{Owner: owner, Address: a}, uid: "of-the-service"})
+		r.GiveUp(owner)
+		c.then(r)
+		r.note(a, entry{})
+		r.mu.Lock()
+		if _, err := r.keep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Unlock()
+		if _, rests := r.rests[a]; rests != c.want {
+			t.Errorf("%s: it rests: %v", c.name, rests)
+		}
 	}
 }
 

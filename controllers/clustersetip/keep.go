@@ -72,7 +72,7 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 		}
 	}
 	for i := range services.Items {
-		if svc := &services.Items[i]; derived.Is(svc, kube.Manager) {
+		if svc := &services.Items[i]; derived.Is(svc, kube.Manager) && !r.rested(client.ObjectKeyFromObject(svc)) {
 			hold(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
 		}
 	}

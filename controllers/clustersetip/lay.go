@@ -214,26 +214,35 @@ func (r *Room) remember(ctx context.Context, mode ipam.Mode) error {
 // build makes what is missing. A range that this cluster would refuse is not fenced in vain: a dry run asks first.
 func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) error {
 	r.mu.Lock()
-	r.growing = len(plan.Make) > 0 && r.refused == nil
+	r.growing = map[corev1.IPFamily]bool{}
+	for _, one := range plan.Make {
+		f := familyOf(one.Prefix.Addr())
+		r.growing[f] = r.refused[f] == nil
+	}
 	r.view.fenced = newFences(slices.Concat(plan.Make, plan.Fence))
 	r.mu.Unlock()
 	var errs []error
 	for _, f := range plan.Fence {
 		errs = append(errs, r.fence(ctx, f))
 	}
-	var refused error
+	refused, why := map[corev1.IPFamily]error{}, ""
 	for _, one := range plan.Make {
 		err := r.make(ctx, one)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			refused = err
-			r.Event(kube.System(), kube.Warning, "VIPRangeRefused", fmt.Sprintf("ServiceCIDR %s cannot be made: %v. %s", one.Name, err, without(s.Mode)))
+			refused[familyOf(one.Prefix.Addr())] = err
+			why += fmt.Sprintf("ServiceCIDR %s cannot be made: %v. ", one.Name, err)
 			err = nil
 		}
 		errs = append(errs, err)
 	}
+	if why != "" {
+		r.Event(kube.System(), kube.Warning, "VIPRangeRefused", why+without(s.Mode))
+	}
 	r.mu.Lock()
 	r.refused = refused
-	r.growing = r.growing && refused == nil
+	for f := range refused {
+		delete(r.growing, f)
+	}
 	r.mu.Unlock()
 	return errors.Join(errs...)
 }
@@ -293,6 +302,11 @@ func (r *Room) refit(s ipam.Standing) error {
 			delete(r.barred, name)
 		}
 	}
+	for name := range r.over {
+		if !r.rested(name) {
+			delete(r.over, name)
+		}
+	}
 	for a, rest := range r.rests {
 		if !r.Now().Before(rest.until) {
 			r.change(a, func() { delete(r.rests, a) })
@@ -305,14 +319,12 @@ func (r *Room) refit(s ipam.Standing) error {
 func (r *Room) pending(s ipam.Standing, plan ipam.Layout) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.refused != nil {
-		return false
-	}
 	for _, f := range plan.Fence {
 		if !r.stands(f.Prefix) {
 			return true
 		}
 	}
+	taken := func(one ipam.Range) bool { return r.refused[familyOf(one.Prefix.Addr())] == nil }
 	// Those whose fence is whole again by now, too: they give out nothing before that is judged.
-	return len(plan.Make) > 0 || slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool { return one.State == ipam.Unfenced })
+	return slices.ContainsFunc(plan.Make, taken) || slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool { return one.State == ipam.Unfenced && taken(one) })
 }

@@ -129,7 +129,7 @@ func (r room) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	fits := 0.0
-	if r.view.mode == ipam.ModeShared || r.view.unsupported == nil && r.refused == nil {
+	if r.view.mode == ipam.ModeShared || r.view.unsupported == nil && len(r.refused) == 0 {
 		fits = 1
 	}
 	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, fits, string(r.view.mode))

@@ -75,6 +75,7 @@ func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, e
 
 // choose decides, and notes what it gives; fences are the reservations of ours that are in the way.
 func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.Addr]types.UID, grant kube.VIPGrant, err error) {
+	delete(r.over, q.Service)
 	if err := r.load(ctx); err != nil {
 		return nil, grant, err
 	}
@@ -163,7 +164,7 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 		if r.soon(f) && r.patient(q.Service, building) {
 			return nil, true
 		}
-		return r.because(refused[j].Err), false
+		return r.because(f, refused[j].Err), false
 	}
 	s := reserve[i]
 	switch {
@@ -172,7 +173,7 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 	case s.Address.IsValid() || r.view.mode == ipam.ModeShared:
 		return nil, false
 	case r.view.mode == ipam.ModeExclusive: // without ranges to be seen, which is judged as shared
-		return r.because(ipam.ErrMismatchedNetwork), false
+		return r.because(f, ipam.ErrMismatchedNetwork), false
 	}
 	return nil, r.soon(f) && r.patient(q.Service, building)
 }
@@ -180,23 +181,23 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 // soon tells whether there may be more room of a family in a moment: a range is being made, or the mode is new and the hub is granting the
 // first block.
 func (r *Room) soon(f corev1.IPFamily) bool {
-	if r.view.unsupported != nil || r.refused != nil {
+	if r.view.unsupported != nil || r.refused[f] != nil {
 		return false
 	}
 	coming := !r.last.seen || r.last.pools[f]
 	unready := slices.ContainsFunc(r.view.ranges, func(one ipam.Range) bool {
 		return one.Use != ipam.Ordinary && (one.State == ipam.NotReady || one.State == ipam.Unfenced) && familyOf(one.Prefix.Addr()) == f
 	})
-	return r.growing || unready || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
+	return r.growing[f] || unready || coming && r.view.size[f] == 0 && r.Now().Sub(r.view.since) < building
 }
 
-// because adds to a refusal what keeps ranges from being made.
-func (r *Room) because(err error) error {
+// because adds to a refusal what keeps ranges of the family from being made.
+func (r *Room) because(f corev1.IPFamily, err error) error {
 	switch {
 	case r.view.unsupported != nil:
 		return fmt.Errorf("%w: mode %s needs ranges, and this cluster has none to be seen: %w", err, r.view.mode, r.view.unsupported)
-	case r.refused != nil:
-		return fmt.Errorf("%w; this cluster's API server refuses ranges for VIPs: %w", err, r.refused)
+	case r.refused[f] != nil:
+		return fmt.Errorf("%w; this cluster's API server refuses ranges for VIPs: %w", err, r.refused[f])
 	}
 	return err
 }

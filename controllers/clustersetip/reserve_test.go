@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -88,6 +93,64 @@ func TestV4OnlyWhatIsRefusedWasNotMade(t *testing.T) {
 	} {
 		if got := refused(c.err); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// told are the Events.
+type told []string
+
+func (e *told) Event(_ runtime.Object, _, reason, message string) {
+	*e = append(*e, reason+": "+message)
+}
+
+// TestV2ARefusedFamilyIsNotTheOthers: where the API server takes no range of one family, an import waits for the other's, and is told of its
+// own; and what is refused of both is one Event, once.
+func TestV2ARefusedFamilyIsNotTheOthers(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	for _, c := range []struct {
+		refuses string // ranges with this in their names
+		soon    map[corev1.IPFamily]bool
+		names   int
+	}{
+		{"fd00", map[corev1.IPFamily]bool{v4: true, v6: false}, 1},
+		{"10-", map[corev1.IPFamily]bool{v4: false, v6: true}, 1},
+		{"", map[corev1.IPFamily]bool{v4: false, v6: false}, 2},
+	} {
+		set := exclusiveSet()
+		set.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
+		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}, {ClusterID: "east", CIDR: "fd00:1::/112"}}
+		r, events := roomOn(t, set), told{}
+		r.view, r.Events = nil, &events
+		r.Families = func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{v4, v6}, nil }
+		r.Local = interceptor.NewClient(r.Local.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, is := o.(*networkingv1.ServiceCIDR); is && strings.Contains(o.GetName(), c.refuses) {
+				return apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), o.GetName(), errors.New("no ranges here"))
+			}
+			return under.Create(ctx, o, opts...)
+		}})
+		if _, err := r.lay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for f, want := range c.soon {
+			if r.soon(f) != want {
+				t.Errorf("refused %q: %s comes soon: %v", c.refuses, f, !want)
+			}
+			if err := r.because(f, ipam.ErrFull); strings.Contains(err.Error(), "no ranges here") == want {
+				t.Errorf("refused %q: %s is told %v", c.refuses, f, err)
+			}
+		}
+		if _, err := r.lay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var refusals []string
+		for _, e := range events {
+			if strings.HasPrefix(e, "VIPRangeRefused") {
+				refusals = append(refusals, e)
+			}
+		}
+		if len(refusals) != 1 || strings.Count(refusals[0], "cannot be made") != c.names {
+			t.Errorf("refused %q: %q", c.refuses, refusals)
 		}
 	}
 }

@@ -39,15 +39,17 @@ type Room struct {
 	// is gone, for a while, since answers with them may still live in caches. The quarantine of an import that is gone is its Service's
 	// (decide/derived); this one is for Services that went without it.
 	rests map[netip.Addr]rest
+	// over are those whose quarantine is over, and when that was told: what they leave does not rest.
+	over map[types.NamespacedName]time.Time
 	// waits are requests that got no answer that will do yet, by derived Service.
 	waits map[types.NamespacedName]*wait
 	// barred are derived Services that the API server refused whatever their addresses, as by a quota, and when.
 	barred map[types.NamespacedName]time.Time
 	// last is what the hub said last.
 	last hubView
-	// refused is why this cluster takes no range of ours; nil if it does.
-	refused error
-	growing bool // a range is being made
+	// refused is why this cluster takes no range of ours of a family; nothing if it does.
+	refused map[corev1.IPFamily]error
+	growing map[corev1.IPFamily]bool // a range is being made
 	// emptying are the ranges that are looked at for their end, and attention is how soon they were to be looked at again last.
 	emptying  []netip.Prefix
 	attention time.Duration
@@ -77,7 +79,7 @@ var _ kube.VIPs = (*Room)(nil)
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
 	return &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, said: map[string]string{}, lost: map[types.UID]bool{},
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, said: map[string]string{}, lost: map[types.UID]bool{},
 		count: newCounters(),
 	}
 }

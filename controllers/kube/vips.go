@@ -19,6 +19,8 @@ type VIPs interface {
 	Reserve(context.Context, VIPRequest) (VIPGrant, error)
 	// Settle is told the Service as it was made, or the API server's error, and returns that error as it is to be acted on.
 	Settle(context.Context, VIPRequest, VIPGrant, *corev1.Service, error) error
+	// GiveUp is told before a derived Service is deleted whose quarantine is over: its addresses may be another's at once.
+	GiveUp(service types.NamespacedName)
 }
 
 // ErrVIPBusy is the error of an address that may be had in a moment.

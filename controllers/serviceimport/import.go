@@ -115,6 +115,7 @@ func (r *reconciler) retire(ctx context.Context, s state) (again time.Duration, 
 		return left, nil
 	}
 	log.FromContext(ctx).Info("giving up the VIP", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
+	r.VIPs.GiveUp(client.ObjectKeyFromObject(s.svc))
 	err = r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
 	if apierrors.IsConflict(err) { // somebody uses it again
 		return time.Second, nil

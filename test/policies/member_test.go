@@ -102,6 +102,26 @@ func TestOtherServicesAreDeletedByTheirUsers(t *testing.T) {
 	}
 }
 
+// TestCopiesOfDerivedServicesAreDeletedByTheirUsers: what a clone of a namespace brought along holds nobody's VIP. One that says of no import
+// may be anybody's.
+func TestCopiesOfDerivedServicesAreDeletedByTheirUsers(t *testing.T) {
+	e := setUp(t)
+	ctx, ns, other := t.Context(), namespace(t, e), namespace(t, e)
+	svc := derivedService(ns, derived.Name(other, "web"))
+	svc.Annotations = map[string]string{derived.AnnotationImport: other + "/web"}
+	must(t, e.admin.Create(ctx, svc))
+	svc.Spec.Selector = map[string]string{"app": "mine"}
+	must(t, e.admin.Update(ctx, svc))
+	must(t, e.admin.Delete(ctx, svc))
+	for _, annotations := range []map[string]string{nil, {derived.AnnotationImport: ns + "/web"}} {
+		svc := derivedService(ns, derived.Name(ns, "web"))
+		svc.Annotations = annotations
+		must(t, e.admin.Create(ctx, svc))
+		refused(t, e.admin.Delete(ctx, svc), "holds the VIP of ServiceImport")
+		must(t, e.agent.Delete(ctx, svc))
+	}
+}
+
 func TestDerivedServiceGoesWithItsNamespace(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,6 +41,9 @@ type Plan struct {
 	Unusable   []string // pools, and why
 	Meets      []Meeting
 }
+
+// ReasonWaiting is BlocksGranted's while the Facts are Unsure.
+const ReasonWaiting = "Waiting"
 
 // Said is about one member.
 type Said struct{ Member, Message string }
@@ -84,7 +85,7 @@ func without(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterPr
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
-	in := ipam.Carving{Pools: pools, Granted: granted(f.Set)}
+	in := ipam.Carving{Pools: pools, Granted: granted(f.Set), Own: map[string][]netip.Prefix{}}
 	in.BitsV4, in.BitsV6 = size(v)
 	plan := Plan{Unusable: unusable}
 	all := map[string]Told{}
@@ -94,7 +95,7 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		told := Read(p.Status.Properties)
-		all[p.Name] = told
+		all[p.Name], in.Own[p.Name] = told, told.Services
 		for _, why := range told.Unreadable {
 			plan.Unreadable = append(plan.Unreadable, Said{p.Name, why})
 		}
@@ -114,8 +115,9 @@ func Decide(f Facts) Plan {
 	}
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
-	plan.Pools = rooms(v, pools, append(in.Granted, cut(plan.Granted)...), in.Known)
-	plan.Meets = meets(pools, in.Known, in.Granted)
+	blocks := slices.Concat(in.Granted, cut(plan.Granted))
+	plan.Pools = rooms(v, pools, blocks, in.Known)
+	plan.Meets = meets(pools, in.Known, blocks)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }
@@ -180,15 +182,6 @@ func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet) bool {
 	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
 		return !slices.Contains(set.Status.Blocks, b) &&
 			!slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID })
-	})
-}
-
-// Unheard tells whether an owner of a block was not heard for a minute. So it is on a hub that was just restored, where Leases are as old as
-// the backup; in a hub's ordinary life they are renewed every few seconds, whoever decides on blocks.
-func Unheard(set *hubv1alpha1.ClusterSet, leases []coordinationv1.Lease, now time.Time) bool {
-	return slices.ContainsFunc(leases, func(l coordinationv1.Lease) bool {
-		return l.Spec.RenewTime != nil && now.Sub(l.Spec.RenewTime.Time) > time.Minute &&
-			slices.ContainsFunc(set.Status.Blocks, func(b hubv1alpha1.Block) bool { return b.ClusterID == l.Name })
 	})
 }
 

@@ -86,8 +86,10 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 		"the older member first":                   {set("exclusive", []string{"10.200.0.0/24"}), []inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)}, "west 10.200.0.0/24"},
 		"nobody who has told nothing":              {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
 		"nobody who leaves, or is somebody else's": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
-		"around what members use": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, "service-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
+		"around what members use": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
 			"east 10.200.2.0/24, west 10.200.4.0/24"},
+		"where a member has ranges of its own": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
+			"west 10.200.0.0/24, east 10.200.1.0/24"},
 		"around what those who leave use": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
 			p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
 			p.DeletionTimestamp = &at

@@ -71,8 +71,8 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix) (
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: fmt.Sprintf(
 				"Mode %s has no pool that blocks can be cut from: add one to spec.vips.pools. Until then VIPs come from ServiceCIDRs that are labelled by hand.", mode)}
 		case plan.Waiting:
-			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "Waiting", Message: "The hub seems to come from a backup: blocks are gone from status.blocks, or members were not heard before it started. " +
-				"More are granted in two minutes, by when members have told what they hold."}
+			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonWaiting, Message: "The hub may come from a backup: blocks are gone from status.blocks, or they were edited, or a member is silent since the hub's program started. " +
+				"More are granted in two minutes at most, by when members have told what they hold."}
 		case len(plan.Refused) > 0:
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: Few(refusals(plan.Refused)) + "."}
 			if slices.ContainsFunc(plan.Refused, func(r ipam.AskRefused) bool { return errors.Is(r.Err, ipam.ErrFull) }) {

@@ -227,8 +227,8 @@ func (a *Allocator) holds(owner Owner, f corev1.IPFamily) bool {
 	return slices.ContainsFunc(a.owned[owner], func(c claim) bool { return !c.quarantine() && family(c.address) == f })
 }
 
-// previous is the first address w had that it can have again: those it names, then those in quarantine for it. Else err is why the first
-// that it names cannot be had; nil if it names none.
+// previous is the first address w had that it can have again: those it names, then those in quarantine for it. err is why it is
+// not the first that it names; nil if it is, or if it names none.
 func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, err error) {
 	for _, previous := range w.Previous {
 		if previous = canonical(previous); !previous.IsValid() || family(previous) != f {
@@ -236,7 +236,7 @@ func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, e
 		}
 		reason := a.check(previous, w.Owner)
 		if reason == nil {
-			return previous, nil
+			return previous, err
 		}
 		if err == nil {
 			err = reason
@@ -249,7 +249,7 @@ func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, e
 		}
 	}
 	if kept.IsValid() {
-		return kept, nil
+		return kept, err
 	}
 	return netip.Addr{}, err
 }

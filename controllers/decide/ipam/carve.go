@@ -41,7 +41,9 @@ type Carving struct {
 	BitsV6  int
 	Granted []Grant
 	Known   []Known
-	Asks    []Ask
+	// Own are those of the Known of a member that may lie in a block of its own. A block that was granted and forgotten is there again by them.
+	Own  map[string][]netip.Prefix
+	Asks []Ask
 }
 
 // Carved is what is to be granted beside what is. Nothing that was granted ever shrinks or goes here.
@@ -68,8 +70,9 @@ type Overlap struct {
 const block = "block"
 
 // Carve grants blocks that overlap neither each other nor any range that a member is known to use: in every member, an address of any
-// block may stand for that block's owner only. First blocks go before second ones, then the oldest request, and a block is the lowest
-// that is free in the first pool that has one. The order of the input does not matter but for that of the pools.
+// block may stand for that block's owner only. Blocks that a member has ranges of its own in, and nobody else anything, go first. First
+// blocks go before second ones, then the oldest request, and a block is the lowest that is free in the first pool that has one. The order of
+// the input does not matter but for that of the pools.
 func Carve(in Carving) Carved {
 	var taken []span
 	have := map[Ask]int{}
@@ -80,19 +83,27 @@ func Carve(in Carving) Carved {
 	for _, k := range in.Known {
 		taken = append(taken, whole(k.Prefix))
 	}
-	taken = merge(taken)
 	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
+	back := returning(in)
+	all := slices.DeleteFunc(turns(in.Asks, have), func(t turn) bool {
+		who := Ask{Member: t.Member, Family: t.Family}
+		if len(back[who]) == 0 {
+			return false
+		}
+		p := back[who][0]
+		back[who] = back[who][1:]
+		taken = append(taken, whole(p))
+		out.Grants = append(out.Grants, Grant{Member: t.Member, Prefix: p})
+		return true
+	})
+	taken = merge(taken)
 	refused := map[Ask]bool{}
-	for _, t := range turns(in.Asks, have) {
+	for _, t := range all {
 		who := Ask{Member: t.Member, Family: t.Family}
 		if refused[who] {
 			continue
 		}
-		length := in.BitsV4
-		if t.Family == corev1.IPv6Protocol {
-			length = in.BitsV6
-		}
-		p, err := cut(in.Pools, taken, t.Family, length)
+		p, err := cut(in.Pools, taken, t.Family, in.length(t.Family))
 		if err != nil {
 			refused[who] = true
 			out.Refused = append(out.Refused, AskRefused{Member: t.Member, Family: t.Family, Err: err})
@@ -100,6 +111,59 @@ func Carve(in Carving) Carved {
 		}
 		taken = insert(taken, whole(p))
 		out.Grants = append(out.Grants, Grant{Member: t.Member, Prefix: p})
+	}
+	return out
+}
+
+func (in *Carving) length(f corev1.IPFamily) int {
+	if f == corev1.IPv6Protocol {
+		return in.BitsV6
+	}
+	return in.BitsV4
+}
+
+// returning are the blocks of a pool in which a member has ranges of its own and nobody else has anything, nor it anything else; from the
+// lowest on.
+func returning(in Carving) map[Ask][]netip.Prefix {
+	own := map[Known]bool{}
+	for member, ranges := range in.Own {
+		for _, r := range ranges {
+			own[Known{Member: member, Prefix: r}] = true
+		}
+	}
+	of := map[netip.Prefix]string{} // "": not one member's alone
+	var wide []span
+	use := func(member string, p netip.Prefix, its bool) {
+		length := in.length(family(p.Addr()))
+		if p.Bits() < length || length > p.Addr().BitLen() {
+			wide = append(wide, whole(p))
+			return
+		}
+		b := netip.PrefixFrom(p.Addr(), length).Masked()
+		if was, there := of[b]; !its || there && was != member {
+			member = ""
+		}
+		of[b] = member
+	}
+	for _, g := range in.Granted {
+		use(g.Member, g.Prefix, false)
+	}
+	for _, k := range in.Known {
+		use(k.Member, k.Prefix, own[Known{Member: k.Member, Prefix: k.Prefix}])
+	}
+	wide = merge(wide)
+	out := map[Ask][]netip.Prefix{}
+	for b, member := range of {
+		i := reaching(wide, whole(b).first)
+		if member == "" || i < len(wide) && wide[i].first.cmp(whole(b).last) <= 0 ||
+			!slices.ContainsFunc(in.Pools, func(p netip.Prefix) bool { return covers(p, b) }) {
+			continue
+		}
+		who := Ask{Member: member, Family: family(b.Addr())}
+		out[who] = append(out[who], b)
+	}
+	for _, all := range out {
+		slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	}
 	return out
 }

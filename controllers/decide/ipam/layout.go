@@ -24,11 +24,10 @@ type Standing struct {
 
 // Layout is what ranges a member ought to have.
 type Layout struct {
-	Make     []Range // to be made, after their fence where they are exclusive
-	Fence    []Range // to be fenced, or to stay so; those of Make are not among them
-	Remove   []string
-	Altered  []Range // made for VIPs by the agent, by their name, and not for that any more
-	TooLarge []Range // labelled exclusive, and never fenced for their size
+	Make    []Range // to be made, after their fence where they are exclusive
+	Fence   []Range // to be fenced, or to stay so; those of Make are not among them
+	Remove  []string
+	Altered []Range // made for VIPs by the agent, by their name, and not for that any more
 	// Emptying are the ranges that are to go, or are drained, once nothing is in them: nothing else says when that is.
 	Emptying []netip.Prefix
 	// Want is how many blocks of each family it wants in all. Another is asked for before the last one is full.
@@ -42,9 +41,10 @@ func Named(p netip.Prefix, use Use) Range {
 	return Range{Name: name, Prefix: p, Use: use}
 }
 
-// altered tells whether a ServiceCIDR with such a name is not what the name says, by whosever hand. There can be no other of that name.
+// altered tells whether a ServiceCIDR has the name that the agent gives to one of this prefix for another use, by whosever hand. There can be
+// no other of that name.
 func altered(r Range) bool {
-	return strings.HasPrefix(r.Name, "clusterset-vips-") && r.Name != Named(r.Prefix, r.Use).Name
+	return slices.ContainsFunc([]Use{Shared, Exclusive}, func(u Use) bool { return u != r.Use && r.Name == Named(r.Prefix, u).Name })
 }
 
 // Lay decides what ranges there are to be. What is there by hand stays. What the agent made stays while the mode has a use for it, or while
@@ -56,9 +56,7 @@ func Lay(s Standing) Layout {
 			out.Altered = append(out.Altered, r)
 		}
 		switch {
-		case r.Use != Exclusive || r.State == Terminating:
-		case !Fits(r.Prefix):
-			out.TooLarge = append(out.TooLarge, r)
+		case r.Use != Exclusive || r.State == Terminating || !Fits(r.Prefix):
 		case s.Mode == ModeExclusive || s.Mode == ModeShared && s.Ours[r.Name]:
 			out.Fence = append(out.Fence, r)
 		}

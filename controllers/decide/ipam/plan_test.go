@@ -204,7 +204,16 @@ func TestI6PreviousAddressesComeBeforeNewOnes(t *testing.T) {
 	if p = Decide(in); !errors.Is(p.Refused[1].Lost, ErrAllocated) {
 		t.Errorf("why it was lost: %+v", p)
 	}
-	in.Ranges, in.Held = fenced("10.0.7.0/24"), nil
+	in.Wanted[2].Previous = append(in.Wanted[2].Previous, addr("10.0.0.2"))
+	if p = Decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
+		t.Errorf("why it is not the first of them: %+v", p)
+	}
+	in.Wanted[2].Previous = in.Wanted[2].Previous[:1]
+	in.Quarantined = []Quarantined{{Owner: owner(3), Address: addr("10.0.0.2"), Until: now.Add(time.Minute)}}
+	if p = Decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
+		t.Errorf("why it is not the one that it names: %+v", p)
+	}
+	in.Ranges, in.Held, in.Quarantined = fenced("10.0.7.0/24"), nil, nil
 	if p = Decide(in); !errors.Is(p.Reserve[2].Lost, ErrNotInRange) || !in.Ranges[0].Prefix.Contains(p.Reserve[2].Address) {
 		t.Errorf("%+v", p)
 	}

@@ -190,9 +190,14 @@ func (r *repair) checkImport(imp *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// checkUse finds a derived Service that its import should have taken with it: no import, and no quarantine that still runs.
+// checkUse finds a derived Service that its import should have taken with it: no import, and no quarantine that still runs. One that was
+// copied into another namespace is no import's.
 func (r *repair) checkUse(svc *corev1.Service) {
 	owner := derived.Import(svc.Annotations)
+	if owner.Name != "" && owner.Namespace != svc.Namespace {
+		r.find(Leaked, Report, svc, netip.Addr{}, "", "Service %s is a copy: ServiceImport %s has its VIP by the one in its own namespace; whoever may delete Services here can delete this one", nameOf(svc), owner)
+		return
+	}
 	if imp := r.imports[owner]; imp != nil && derived.Name(owner.Namespace, owner.Name) == svc.Name {
 		return
 	}

@@ -73,15 +73,21 @@ var broken = map[string]struct {
 }{
 	"nothing": {func(*Seen) {}, ""},
 
-	"IPAddress deleted":                  {func(s *Seen) { s.Addresses = nil }, "VIPMissing Create 10.0.0.5"},
-	"IPAddress of a new Service unseen":  {func(s *Seen) { s.Addresses, s.Services[0].CreationTimestamp = nil, ago(59*time.Second) }, ""},
-	"API server without IPAddresses":     {func(s *Seen) { s.Addresses, s.Ranges, s.Unsupported = nil, nil, true }, ""},
-	"derived Service deleted":            {func(s *Seen) { s.Services, s.Addresses = nil, nil }, "VIPMissing Requeue -"},
-	"import of somebody else":            {func(s *Seen) { s.Services, s.Addresses, s.Imports[0].Labels = nil, nil, nil }, ""},
-	"Service without import":             {func(s *Seen) { s.Imports = nil }, "VIPLeaked Requeue -"},
-	"Service in quarantine":              {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 59*time.Minute) }, ""},
-	"Service whose quarantine is over":   {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 61*time.Minute) }, "VIPLeaked Requeue -"},
-	"Service that is being deleted":      {func(s *Seen) { s.Services[0].DeletionTimestamp, s.Addresses = &metav1.Time{Time: now}, nil }, ""},
+	"IPAddress deleted":                 {func(s *Seen) { s.Addresses = nil }, "VIPMissing Create 10.0.0.5"},
+	"IPAddress of a new Service unseen": {func(s *Seen) { s.Addresses, s.Services[0].CreationTimestamp = nil, ago(59*time.Second) }, ""},
+	"API server without IPAddresses":    {func(s *Seen) { s.Addresses, s.Ranges, s.Unsupported = nil, nil, true }, ""},
+	"derived Service deleted":           {func(s *Seen) { s.Services, s.Addresses = nil, nil }, "VIPMissing Requeue -"},
+	"import of somebody else":           {func(s *Seen) { s.Services, s.Addresses, s.Imports[0].Labels = nil, nil, nil }, ""},
+	"Service without import":            {func(s *Seen) { s.Imports = nil }, "VIPLeaked Requeue -"},
+	"Service in quarantine":             {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 59*time.Minute) }, ""},
+	"Service whose quarantine is over":  {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 61*time.Minute) }, "VIPLeaked Requeue -"},
+	"Service that is being deleted":     {func(s *Seen) { s.Services[0].DeletionTimestamp, s.Addresses = &metav1.Time{Time: now}, nil }, ""},
+	"copy in another namespace": {func(s *Seen) {
+		copied := service("web", "10.0.0.6", time.Hour)
+		copied.Namespace = "clone"
+		s.Services = append(s.Services, copied)
+		s.add(ipAddress("10.0.0.6", allocator, networkingv1.ParentReference{Resource: "services", Namespace: "clone", Name: copied.Name}, time.Hour))
+	}, "VIPLeaked Report -"},
 	"reservation without import":         {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 61*time.Second)) }, "VIPLeaked Delete 10.0.0.6"},
 	"young reservation without import":   {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 59*time.Second)) }, ""},
 	"reservation beside a VIP":           {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("web"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},

@@ -200,7 +200,7 @@ func (m *model) previous(w ipam.Wanted, f corev1.IPFamily) (netip.Addr, error) {
 		}
 		why := m.why(a, w.Owner)
 		if why == nil {
-			return a, nil
+			return a, lost
 		}
 		if lost == nil {
 			lost = why
@@ -213,7 +213,7 @@ func (m *model) previous(w ipam.Wanted, f corev1.IPFamily) (netip.Addr, error) {
 		}
 	}
 	if len(kept) > 0 {
-		return slices.MinFunc(kept, netip.Addr.Compare), nil
+		return slices.MinFunc(kept, netip.Addr.Compare), lost
 	}
 	return netip.Addr{}, lost
 }

@@ -79,7 +79,7 @@ func address(r *rand.Rand) netip.Addr {
 
 // RandomCarving is an input in which blocks are short and ranges are in the way.
 func RandomCarving(r *rand.Rand) ipam.Carving {
-	in := ipam.Carving{BitsV4: pick(r, 26, 28, 30), BitsV6: pick(r, 122, 124)}
+	in := ipam.Carving{BitsV4: pick(r, 26, 28, 30), BitsV6: pick(r, 122, 124), Own: map[string][]netip.Prefix{}}
 	for range r.IntN(4) {
 		in.Pools = append(in.Pools, pick(r, parse("10.0.0.0/24", "10.0.0.128/25", "10.0.1.0/27", "255.255.255.0/25", "fd00::/120", "fd00::80/122", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/121")...))
 	}
@@ -101,6 +101,9 @@ func RandomCarving(r *rand.Rand) ipam.Carving {
 	for range r.IntN(6) {
 		if k := (ipam.Known{Member: member(), Prefix: prefix(), For: pick(r, "services", "pods")}); !known[k] {
 			in.Known, known[k] = append(in.Known, k), true
+			if k.For == "services" {
+				in.Own[k.Member] = append(in.Own[k.Member], k.Prefix)
+			}
 		}
 	}
 	asked := map[string]bool{}
