@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,11 +73,9 @@ type Agent struct {
 	env     *kube.Env
 	list    []kube.Controller
 	started map[string]controller.Controller
-	linked  atomic.Pointer[client.Client]
-	past    atomic.Pointer[client.Reader] // the hub past the cache
+	linked  atomic.Pointer[linked] // the hub, once it was seen
 	relist  chan string
 	dials   atomic.Int64
-	watches sync.Map // by type: the informer of the hub's
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -101,8 +98,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
 		Hub: func() client.Client {
-			if c := a.linked.Load(); c != nil {
-				return *c
+			if l := a.linked.Load(); l != nil {
+				return l.hub
 			}
 			return nil
 		},
@@ -114,7 +111,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	}
 	a.env.Connections = a.dials.Load
 	a.env.Position = a.position
-	a.env.HubNow = func() client.Reader { return *a.past.Load() }
+	a.env.HubNow = func() client.Reader { return a.linked.Load().past }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {
@@ -224,7 +221,7 @@ func (a *Agent) run(ctx context.Context) error {
 		case why := <-a.relist:
 			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
-			link.end()
+			a.unlink(link)
 			link = a.begin(ctx)
 		}
 	}

@@ -44,6 +44,7 @@ func (a *Agent) begin(ctx context.Context) *linking {
 // link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
 func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	var link cluster.Cluster
+	watches := &watches{}
 	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
@@ -59,7 +60,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			o.Logger = a.log
 			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
 			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-			o.Cache.NewInformer = a.informer
+			o.Cache.NewInformer = watches.informer
 		})
 		if err == nil {
 			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
@@ -95,22 +96,42 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 	if !link.GetCache().WaitForCacheSync(ctx) {
 		return nil, ctx.Err()
 	}
-	now, c := link.GetAPIReader(), link.GetClient()
-	a.past.Store(&now)
-	a.linked.Store(&c)
+	a.linked.Store(&linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches})
 	return link, nil
 }
 
-// informer is client-go's, and the agent keeps which is which: controller-runtime does not tell how far one has come.
-func (a *Agent) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+// linked is what the controllers have of the hub: all of it of the same link, so that how far a watch has come is told of the cache that it fills.
+type linked struct {
+	hub     client.Client
+	past    client.Reader // the hub past the cache
+	watches *watches      // nil once they have ended
+}
+
+// unlink ends the link. What its caches hold stays; they come no further.
+func (a *Agent) unlink(l *linking) {
+	l.end()
+	ended := *a.linked.Load()
+	ended.watches = nil
+	a.linked.Store(&ended)
+}
+
+// watches are a link's informers by type: controller-runtime does not tell how far one has come.
+type watches struct{ sync.Map }
+
+// informer is client-go's.
+func (w *watches) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 	i := toolscache.NewSharedIndexInformer(lw, of, resync, by)
-	a.watches.Store(reflect.TypeOf(of), i)
+	w.Store(reflect.TypeOf(of), i)
 	return i
 }
 
 // position is Env's.
 func (a *Agent) position(kind client.Object) string {
-	i, ok := a.watches.Load(reflect.TypeOf(kind))
+	l := a.linked.Load()
+	if l == nil || l.watches == nil {
+		return ""
+	}
+	i, ok := l.watches.Load(reflect.TypeOf(kind))
 	if !ok {
 		return ""
 	}

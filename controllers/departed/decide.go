@@ -13,8 +13,19 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
+// newest is when the last of a member's records was created; zero where it has none. Like a ClusterProfile's deletionTimestamp that is a time
+// by the hub's clock, with which members compare it: this machine's may be another.
+func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
+	for i := range records {
+		if at := records[i].CreationTimestamp; last.Before(&at) {
+			last = at
+		}
+	}
+	return last
+}
+
 // depart notes that a member left, and tells whether that was a change. What it created before at is its past: when its
-// ClusterProfile was to be deleted, and, once it may write nothing any more, when that was seen.
+// ClusterProfile was to be deleted, and, once it may write nothing any more, the second after it created the last of its records.
 func depart(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 	if i := slices.IndexFunc(s.Departed, of(id)); i >= 0 {
 		if !s.Departed[i].At.Before(&at) {

@@ -97,12 +97,16 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 			"ServiceAccount %s%s may still write records by some other RoleBinding or ClusterRoleBinding: delete that; the clean-up goes on then.", clusterset.AccountPrefix, id))
 		return reconcile.Result{RequeueAfter: patience}, nil
 	}
-	// Until here it may have created records, which are its past, too. Times of creation have whole seconds, and this one may go on.
-	if _, err := r.note(ctx, id, metav1.NewTime(r.Now().Truncate(time.Second).Add(time.Second))); err != nil {
+	records, err := r.records(ctx, id)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	deleted, err := r.sweep(ctx, id)
-	if err != nil {
+	if last := newest(records); !last.IsZero() { // until here it may have created some, which are its past, too
+		if _, err := r.note(ctx, id, metav1.NewTime(last.Add(time.Second))); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if err := r.sweep(ctx, id, records); err != nil {
 		return reconcile.Result{}, err
 	}
 	released := profile.DeepCopy()
@@ -110,8 +114,8 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	if err := kube.Gone(r.Hub().Patch(ctx, released, kube.Changes(profile))); err != nil {
 		return reconcile.Result{}, err
 	}
-	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", deleted)
-	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf("Its credentials, its Lease and %d records are deleted: the id may be used again.", deleted))
+	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", len(records))
+	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf("Its credentials, its Lease and %d records are deleted: the id may be used again.", len(records)))
 	return reconcile.Result{}, nil
 }
 
@@ -173,28 +177,35 @@ func (r *reconciler) may(ctx context.Context, id string) (bool, error) {
 // page bounds what one answer holds; of records, their names only.
 const page = 500
 
-// sweep deletes a member's Lease and its records, and tells how many of these there were. It reads past every cache: nothing may be left.
-func (r *reconciler) sweep(ctx context.Context, id string) (deleted int, err error) {
+// records are a member's, their names and when they were created alone. It reads past every cache: nothing may be left.
+func (r *reconciler) records(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
 		for more := true; more; more = list.Continue != "" {
 			list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
 			if err := r.HubNow().List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page), client.Continue(list.Continue)); err != nil {
-				return deleted, err
+				return nil, err
 			}
 			for i := range list.Items {
-				record := &list.Items[i]
-				if clusterset.RecordOwner(kind, record.Name) != id {
+				o := &list.Items[i]
+				if clusterset.RecordOwner(kind, o.Name) != id {
 					continue
 				}
+				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, CreationTimestamp: o.CreationTimestamp}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
-				if err := kube.Gone(r.Hub().Delete(ctx, record)); err != nil {
-					return deleted, err
-				}
-				deleted++
+				out = append(out, record)
 			}
 		}
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace, Name: id}}
-	return deleted, kube.Gone(r.Hub().Delete(ctx, lease))
+	return out, nil
+}
+
+// sweep deletes a member's records and its Lease.
+func (r *reconciler) sweep(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
+	for i := range records {
+		if err := kube.Gone(r.Hub().Delete(ctx, &records[i])); err != nil {
+			return err
+		}
+	}
+	return kube.Gone(r.Hub().Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace, Name: id}}))
 }

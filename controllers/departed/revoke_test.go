@@ -2,6 +2,7 @@ package departed
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -124,7 +125,7 @@ type silent struct{}
 func (silent) Event(runtime.Object, string, string, string) {}
 
 // TestID4WhatIsCreatedDuringAnEvictionIsItsPast: a member writes records until its rights are seen to be gone. The departure is noted again
-// then, before its records are deleted, so that its peers drop all of them.
+// then, before its records are deleted, so that its peers drop all of them. This machine's clock says nothing of when the hub created them.
 func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme, hubv1alpha1.AddToScheme} {
@@ -132,10 +133,18 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now := time.Unix(1_700_000_000, 700_000_000)
+	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		t.Run(fmt.Sprintf("a clock %v ahead of the hub's", ahead), func(t *testing.T) { createdDuringAnEviction(t, scheme, ahead) })
+	}
+}
+
+func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Duration) {
+	now := time.Unix(1_700_000_000, 700_000_000) // by the hub's clock
 	profile := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "east", UID: "u", Finalizers: []string{clusterset.FinalizerRecords}}}
 	profile.Spec.ClusterManager.Name, profile.DeletionTimestamp = clusterset.ClusterManager, &metav1.Time{Time: now.Truncate(time.Second)}
-	record := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "web.shop.east"}}
+	created := now.Add(3 * time.Second).Truncate(time.Second) // the last that the hub let it create
+	record := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "web.shop.east", CreationTimestamp: metav1.NewTime(created)}}
+	before := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "u-web.east", CreationTimestamp: metav1.NewTime(created.Add(-time.Hour))}}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "prod"}}
 	may, noted := true, metav1.Time{}
 	departure := func(c client.Client) metav1.Time {
@@ -146,7 +155,7 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 		}
 		return got.Status.Departed[0].At
 	}
-	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, record, set).WithStatusSubresource(set).
+	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, record, before, set).WithStatusSubresource(set).
 		WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -162,7 +171,7 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 		}).Build()
 	r := &reconciler{&kube.Env{
 		HubNamespace: "clusterset", Hub: func() client.Client { return hub }, HubNow: func() client.Reader { return hub },
-		Now: func() time.Time { return now }, Events: silent{},
+		Now: func() time.Time { return now.Add(ahead) }, Events: silent{},
 	}}
 	pass := func() {
 		t.Helper()
@@ -175,10 +184,9 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 		t.Errorf("while it may write, its departure is %v, want that of its ClusterProfile", at)
 	}
 	now = now.Add(3 * time.Second)
-	created := now.Truncate(time.Second) // the last that the hub let it create, by the clock of creationTimestamps
 	may = false
 	pass()
-	if !created.Before(noted.Time) {
-		t.Errorf("a record created at %v is not the past of one that departed at %v: its peers would hold it for ever", created, noted)
+	if want := created.Add(time.Second); !noted.Time.Equal(want) {
+		t.Errorf("of one that created its last record at %v the departure is %v, want %v: peers hold what is older, and drop what a newcomer of that id creates before", created, noted, want)
 	}
 }

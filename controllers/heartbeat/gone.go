@@ -17,7 +17,8 @@ import (
 )
 
 // Gone is kube.Env's. A statement from before the record was missed says nothing of it: records may have come after it, and a hub that
-// was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead.
+// was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead, or away from a hub that was emptied and
+// filled again.
 func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 	since := h.missed(record)
 	if !h.Fresh() {

@@ -71,7 +71,7 @@ type renewal struct {
 type sight struct {
 	renewed liveness.Renewal
 	at      time.Time // by this agent's clock
-	changed bool      // it was seen to change: somebody renews it
+	changed bool      // this very Lease was seen to change: somebody renews it
 	states  string
 }
 
@@ -199,7 +199,10 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 			h.first = h.Now()
 		}
 	}
-	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: ok, states: lease.Annotations[liveness.AnnotationRecords]}
+	// A Lease that was made anew is a first sight, until its owner renews it: a backup of the hub's objects makes it so, too, and it states
+	// then what was true of the backup.
+	changed := ok && renewed.Lease.Equal(was.renewed.Lease)
+	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: changed, states: lease.Annotations[liveness.AnnotationRecords]}
 }
 
 // late tells whether an own renewal is too old to show the hub as it is: half of a Lease's duration.

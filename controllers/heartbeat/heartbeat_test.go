@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -244,19 +245,30 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestT1ALeaseThatIsMadeAnewIsSeenToChange, also by a clock that is behind the one before; one that is older is a backup's.
-func TestT1ALeaseThatIsMadeAnewIsSeenToChange(t *testing.T) {
-	for made, want := range map[time.Duration]bool{time.Minute: true, -time.Minute: false, 0: false} {
+// TestT1ALeaseThatIsMadeAnewIsAFirstSight, also by a clock that is behind the one before: a backup of the hub's objects makes them anew, and
+// what it states is none of its owner's word before that renews. One that is older is a backup's in any case.
+func TestT1ALeaseThatIsMadeAnewIsAFirstSight(t *testing.T) {
+	for made, taken := range map[time.Duration]bool{time.Minute: true, -time.Minute: false, 0: false} {
 		w := newWatcher()
 		first := lease("them", after(time.Hour))
 		first.CreationTimestamp = metav1.NewTime(start)
 		w.note("west", first)
+		first.Spec.RenewTime.Time = first.Spec.RenewTime.Add(10 * time.Second)
+		if w.note("west", first); !w.seen["west"].changed {
+			t.Fatal("a renewal is no change")
+		}
 		again := lease("others", after(0))
 		again.CreationTimestamp = metav1.NewTime(start.Add(made))
 		again.Annotations = map[string]string{liveness.AnnotationRecords: "what they state"}
+		w.now = start.Add(time.Minute)
 		w.note("west", again)
-		if s := w.seen["west"]; s.changed != want || (s.states != "") != want {
+		if s := w.seen["west"]; s.changed == taken || (s.states != "") != taken || s.at.Equal(w.now) != taken {
 			t.Errorf("made %v later: seen to change %v, states %q", made, s.changed, s.states)
+		}
+		again.Spec.RenewTime = ptr.To(after(10 * time.Second))
+		w.note("west", again)
+		if s := w.seen["west"]; !s.changed || (s.states != "") != taken {
+			t.Errorf("made %v later, and renewed: seen to change %v, states %q", made, s.changed, s.states)
 		}
 	}
 }

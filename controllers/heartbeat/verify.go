@@ -90,8 +90,16 @@ func (h *Heartbeat) verify(ctx context.Context) (again bool, err error) {
 
 // difference is something that the hub has and its cache has not, or otherwise.
 type difference struct {
-	since  time.Time
-	passed bool // the watch has come to where the hub was asked: what it did not show by then it never will
+	since    time.Time
+	at       string // the resourceVersion by which a watch has shown it
+	position string // of the watch, at this look
+}
+
+// passed tells whether the watch has come to where it should have shown that: what it has not by then it never will. It shows what is
+// written in the order of resourceVersions, however slow it is.
+func (d difference) passed() bool {
+	order, err := resourceversion.CompareResourceVersion(d.position, d.at)
+	return err == nil && order >= 0
 }
 
 // judge asks for a new start where what is wrong will not mend itself.
@@ -101,11 +109,11 @@ func (h *Heartbeat) judge(wrong map[string]difference) (relist bool) {
 		if was.since.IsZero() {
 			continue
 		}
-		d.since = was.since
+		d.since, d.at = was.since, was.at
 		wrong[what] = d
 		age := h.Now().Sub(d.since).Round(time.Second)
 		switch {
-		case d.passed && was.passed:
+		case d.passed() && was.passed(): // since the last look what it has shown is in the cache
 			h.Relist("HubRestored", fmt.Sprintf("The hub has had %s for %v, and its watch went past that without showing it: it was restored from a backup. What is in effect stays; what owners publish again is followed.", what, age))
 			return true
 		case age > patience:
@@ -133,7 +141,7 @@ func above(o client.Object, version string) bool {
 	return err == nil && order > 0
 }
 
-// differences are the records that the hub has otherwise than the cache, or has not: kind, name and resourceVersion on the hub. What was
+// differences are the records that the hub has otherwise than the cache, or has not: kind, name and version of what is too many on one side. What was
 // written after the hub was asked says nothing: a peer that makes and deletes a record over and over must not have all read again. What
 // the watch had shown before was not, whatever the resourceVersion: a hub that was restored starts again from a lower one.
 func (h *Heartbeat) differences(ctx context.Context) (map[string]difference, error) {
@@ -149,8 +157,7 @@ func (h *Heartbeat) differences(ctx context.Context) (map[string]difference, err
 		if err := h.HubNow().List(ctx, there, client.InNamespace(h.HubNamespace)); err != nil {
 			return nil, err
 		}
-		order, err := resourceversion.CompareResourceVersion(h.Position(k.kind), there.ResourceVersion)
-		d := difference{since: h.Now(), passed: err == nil && order >= 0} // before the cache is read, which can only be further
+		now, position := h.Now(), h.Position(k.kind) // before the cache is read, which can only be further
 		if err := h.Hub().List(ctx, list, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, err
 		}
@@ -164,15 +171,14 @@ func (h *Heartbeat) differences(ctx context.Context) (map[string]difference, err
 		for i := range there.Items {
 			o := &there.Items[i]
 			if cached[o.Name] != kube.Version(o) && !since[o.Name] {
-				wrong[fmt.Sprintf("%s %s of version %s", gvk.Kind, o.Name, kube.Version(o))] = d
+				wrong[fmt.Sprintf("%s %s of version %s", gvk.Kind, o.Name, kube.Version(o))] = difference{now, o.ResourceVersion, position}
 			}
 			delete(cached, o.Name)
 		}
-		for name := range cached {
-			if since[name] {
-				continue
+		for name, version := range cached { // it was deleted by the time of the list, and nothing tells when
+			if !since[name] {
+				wrong[fmt.Sprintf("no %s %s of version %s", gvk.Kind, name, version)] = difference{now, there.ResourceVersion, position}
 			}
-			wrong[fmt.Sprintf("no %s %s", gvk.Kind, name)] = d
 		}
 	}
 	return wrong, nil

@@ -45,7 +45,7 @@ type Env struct {
 	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
 	Connections func() int64
 	// Position is the resourceVersion up to which the hub's watch of a kind has shown everything, as far as is known: what is later may be on its
-	// way.
+	// way. It is of the cache that Hub reads; "" while the hub is read anew.
 	Position func(kind client.Object) string
 	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
 	Relist func(reason, message string)

@@ -142,20 +142,27 @@ func (b *bench) export(name string, probe hubv1alpha1.Probe, addresses ...string
 
 func (b *bench) serve(name string, probe hubv1alpha1.Probe, protocol corev1.Protocol, addresses ...string) {
 	b.t.Helper()
-	at, number := metav1.NewTime(b.clock), int32(8080)
+	at := metav1.NewTime(b.clock)
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name, "shop", "c")
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "c", ServiceNamespace: "shop", ServiceName: name, Revision: 1}
 	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at, []corev1.IPFamily{corev1.IPv4Protocol}, probe
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: protocol, Port: 80}}
 	b.create(b.local, rec)
+	b.slice(rec, name+"-1", addresses...)
+}
+
+// slice has a record's Service have endpoints, of one family.
+func (b *bench) slice(rec *hubv1alpha1.ServiceExportRecord, name string, addresses ...string) {
+	b.t.Helper()
+	number := int32(8080)
 	eps := &hubv1alpha1.EndpointRecord{}
-	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName(name+"-1", "c")
+	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName(name, "c")
 	eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
 	if strings.Contains(addresses[0], ":") {
 		eps.Spec.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: protocol, Port: &number}}
+	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: rec.Spec.Ports[0].Protocol, Port: &number}}
 	for _, a := range addresses {
 		eps.Spec.Endpoints = append(eps.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
 	}

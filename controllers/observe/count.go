@@ -202,6 +202,7 @@ func (o *Observer) stop(ctx context.Context) error {
 	o.mu.Lock()
 	clear(o.targets)
 	clear(o.looked)
+	clear(o.beyond)
 	clear(o.heard)
 	o.ballot, o.changed = &votes.Ballot{}, time.Time{}
 	o.mu.Unlock()

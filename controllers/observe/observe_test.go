@@ -160,6 +160,34 @@ func TestF4NoVoteOnAFamilyThatIsNotHere(t *testing.T) {
 	}
 }
 
+// TestF4AVoteSpeaksOfNoOtherFamily: of an export of two families a cluster of one looks at a half, and says so of those addresses alone: others
+// reach the rest.
+func TestF4AVoteSpeaksOfNoOtherFamily(t *testing.T) {
+	for _, c := range []struct {
+		here []corev1.IPFamily
+		want string
+	}{
+		{[]corev1.IPFamily{corev1.IPv4Protocol}, `{"api.shop.c":["*"],"web.shop.c":["10.3.0.1","10.3.0.2"]}`},
+		{[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, `{"c":["*"]}`},
+	} {
+		b := newBench(t, tcp())
+		b.families = c.here
+		b.export("web", "", "10.3.0.1", "10.3.0.2")
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		if err := b.local.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.c"}, rec); err != nil {
+			t.Fatal(err)
+		}
+		b.slice(rec, "web-2", "fd00:3::1")
+		b.export("api", "", "10.3.0.3")
+		b.down["*"] = true
+		b.renew()
+		b.look(60 * time.Second)
+		if text, _ := b.Votes(); text != c.want {
+			t.Errorf("a cluster of %v says %q, want %q", c.here, text, c.want)
+		}
+	}
+}
+
 // kill has b count as dead here, or not.
 func (b *bench) kill(id string, dead bool) {
 	lease := &coordinationv1.Lease{}

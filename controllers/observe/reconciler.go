@@ -8,6 +8,7 @@ package observe
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,9 @@ type Observer struct {
 	spec     hubv1alpha1.ProbeSpec
 	pace     votes.Pace
 	targets  map[types.NamespacedName]map[votes.Endpoint]*target
-	looked   map[types.NamespacedName]map[string]bool // by record that the hub shows endpoints of: whether they are looked at
-	seed     votes.Vote                               // what this member's last process said last
+	looked   map[types.NamespacedName]map[string]bool  // by record that the hub shows endpoints of: whether they are looked at
+	beyond   map[types.NamespacedName][]votes.Endpoint // those that others look at, and this member has not the family for
+	seed     votes.Vote                                // what this member's last process said last
 	ballot   *votes.Ballot
 	floor    bool      // keepLast, as of the ballot
 	changed  time.Time // when they last changed
@@ -65,7 +67,8 @@ type heard struct {
 
 // New returns an Observer that has seen nothing.
 func New(env *kube.Env) *Observer {
-	return &Observer{Env: env, targets: map[types.NamespacedName]map[votes.Endpoint]*target{}, looked: map[types.NamespacedName]map[string]bool{}, heard: map[string]heard{}}
+	return &Observer{Env: env, targets: map[types.NamespacedName]map[votes.Endpoint]*target{}, looked: map[types.NamespacedName]map[string]bool{},
+		beyond: map[types.NamespacedName][]votes.Endpoint{}, heard: map[string]heard{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are count, round, and namespace/name of a Service.
@@ -142,7 +145,7 @@ func (o *Observer) vote() votes.Vote {
 			down[e] = t.look.Down
 		}
 	}
-	return votes.Of(down)
+	return votes.Of(down, slices.Concat(slices.Collect(maps.Values(o.beyond))...))
 }
 
 // Probes is kube.Env's.

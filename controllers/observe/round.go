@@ -53,41 +53,47 @@ func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1a
 			exports = append(exports, e)
 		}
 	}
-	var found []target
-	var looked map[string]bool
+	var s sight
 	if len(exports) > 0 {
 		m, _ := conflict.Merge(exports)
 		var err error
-		if found, looked, err = o.find(ctx, name, &m); err != nil {
+		if s, err = o.find(ctx, name, &m); err != nil {
 			return nil, err
 		}
 	}
-	o.replace(name, found, looked)
+	o.replace(name, s)
 	return copies.Items, nil
 }
 
-// find is the same of what has been merged. looked tells of each record of which the hub shows endpoints whether they are looked at.
-func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (found []target, looked map[string]bool, err error) {
+// sight is what there is of one Service for members to look at.
+type sight struct {
+	found  []target
+	looked map[string]bool  // of each record of which the hub shows endpoints: whether they are looked at
+	beyond []votes.Endpoint // what no pod here can reach for its family, and others look at
+}
+
+// find is the same of what has been merged.
+func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (s sight, err error) {
 	o.mu.Lock()
 	kind := o.spec.Default
 	o.mu.Unlock()
 	if m.Probe != "" {
 		kind = m.Probe
 	}
-	looked = map[string]bool{}
+	s.looked = map[string]bool{}
 	if kind == hubv1alpha1.ProbeNone || kind == "" {
 		for cluster := range m.Names {
-			looked[clusterset.RecordName(name.Name, name.Namespace, cluster)] = false
+			s.looked[clusterset.RecordName(name.Name, name.Namespace, cluster)] = false
 		}
-		return nil, looked, nil
+		return s, nil
 	}
 	var records hubv1alpha1.EndpointRecordList
 	if err := o.Hub().List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	families, err := o.Families(ctx)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	for i := range records.Items {
 		rec := &records.Items[i]
@@ -101,16 +107,19 @@ func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *confl
 		}
 		record := clusterset.RecordName(name.Name, name.Namespace, cluster)
 		port, ok := portOf(spec.Ports, kind)
-		ok = ok && slices.Contains(families, corev1.IPFamily(spec.AddressType)) // what no pod here can reach is not down for that
-		if looked[record] = looked[record] || ok; !ok {
+		here := slices.Contains(families, corev1.IPFamily(spec.AddressType)) // what no pod here can reach is not down for that
+		if s.looked[record] = s.looked[record] || ok && here; !ok {
 			continue
 		}
 		for _, address := range endpoints.ReadyAddresses(&spec) {
-			e := votes.Endpoint{Cluster: cluster, Record: record, Address: address}
-			found = append(found, target{Endpoint: e, service: name, kind: kind, port: port})
+			if e := (votes.Endpoint{Cluster: cluster, Record: record, Address: address}); here {
+				s.found = append(s.found, target{Endpoint: e, service: name, kind: kind, port: port})
+			} else {
+				s.beyond = append(s.beyond, e)
+			}
 		}
 	}
-	return found, looked, nil
+	return s, nil
 }
 
 // portOf is the port to look at: the first of TCP; for grpc, before it, the first that says it speaks that. Without a number there is none.
@@ -131,19 +140,22 @@ func portOf(ports []hubv1alpha1.EndpointPort, kind hubv1alpha1.Probe) (number in
 }
 
 // replace keeps what is known of those that were looked at before.
-func (o *Observer) replace(name types.NamespacedName, found []target, looked map[string]bool) {
+func (o *Observer) replace(name types.NamespacedName, s sight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.targets[name]
 	delete(o.targets, name)
-	if o.looked[name] = looked; len(looked) == 0 {
+	if o.looked[name] = s.looked; len(s.looked) == 0 {
 		delete(o.looked, name)
 	}
-	if len(found) == 0 {
+	if o.beyond[name] = s.beyond; len(s.beyond) == 0 {
+		delete(o.beyond, name)
+	}
+	if len(s.found) == 0 {
 		return
 	}
-	of := make(map[votes.Endpoint]*target, len(found))
-	for _, t := range found {
+	of := make(map[votes.Endpoint]*target, len(s.found))
+	for _, t := range s.found {
 		if known := was[t.Endpoint]; known != nil {
 			t.look, t.n, t.due = known.look, known.n, known.due
 		} else {

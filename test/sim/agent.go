@@ -87,7 +87,7 @@ func (w *World) startAgent(m *member) {
 		},
 		HubNow:      func() client.Reader { return past },
 		Connections: func() int64 { return a.dials },
-		Position:    func(kind client.Object) string { return a.linked.Cache.Position(api.KindOf(kind)) },
+		Position:    a.position,
 		Relist:      a.mustRelist,
 		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Answered:    func(error) {},
@@ -149,6 +149,14 @@ func (a *agent) join() {
 	a.dials++
 	a.joining = api.NewCache(a.World.hub, hubKinds...)
 	a.prepare(a.joining, kube.Hub)
+}
+
+// position is kube.Env's Position.
+func (a *agent) position(kind client.Object) string {
+	if a.joining != nil {
+		return "" // the watches of what Hub shows have ended
+	}
+	return a.hub.Position(api.KindOf(kind))
 }
 
 // mustRelist is kube.Env's Relist.

@@ -27,7 +27,8 @@ func RenewalOf(lease *coordinationv1.Lease) Renewal {
 }
 
 // After tells whether r shows that somebody renewed after than was: by what the owner wrote, since one that is not later may have come back
-// from a backup; of a Lease that was made anew whatever that is, as by a cluster that has taken over an id with a clock that is behind.
+// from a backup; of a Lease that was made anew whatever that is, as by a cluster that has taken over an id with a clock that is behind. That
+// gives its member time, as any first sight does. It is nobody's word: objects may be made anew from a backup, too.
 func (r Renewal) After(than Renewal) bool {
 	anew := !than.Lease.IsZero() && r.Lease.After(than.Lease)
 	return anew && !r.At.IsZero() || r.At.After(than.At)

@@ -65,8 +65,9 @@ type Vote map[string][]string
 // Endpoint is one address of what one cluster exports.
 type Endpoint struct{ Cluster, Record, Address string }
 
-// Of is the Vote of a member that looks at these endpoints, each of which is down, or not.
-func Of(down map[Endpoint]bool) Vote {
+// Of is the Vote of a member that looks at these endpoints, each of which is down, or not. It does not look at those that are beyond its own
+// families, and others do: All would speak of them, too.
+func Of(down map[Endpoint]bool, beyond []Endpoint) Vote {
 	addresses, up := Vote{}, map[string]bool{} // up: some of the record's, or the cluster's
 	clusters := map[string]string{}            // by record
 	for e, is := range down {
@@ -76,6 +77,9 @@ func Of(down map[Endpoint]bool) Vote {
 		} else {
 			up[e.Record], up[e.Cluster] = true, true
 		}
+	}
+	for _, e := range beyond {
+		up[e.Record], up[e.Cluster] = true, true
 	}
 	v := Vote{}
 	for record, list := range addresses {

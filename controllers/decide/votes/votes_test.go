@@ -63,20 +63,30 @@ func TestF4AMajorityOfTheLiveDecides(t *testing.T) {
 
 // TestF4WhatIsSaid: as few words as are true.
 func TestF4WhatIsSaid(t *testing.T) {
+	web6 := Endpoint{"c", "web.shop.c", "fd00::1"}
 	web1, web2 := Endpoint{"c", "web.shop.c", "10.0.0.1"}, Endpoint{"c", "web.shop.c", "10.0.0.2"}
 	api, other := Endpoint{"c", "api.shop.c", "10.0.0.3"}, Endpoint{"d", "api.shop.d", "10.1.0.1"}
 	for _, c := range []struct {
-		down map[Endpoint]bool
-		want string
+		down   map[Endpoint]bool
+		beyond []Endpoint
+		want   string
 	}{
-		{nil, ""},
-		{map[Endpoint]bool{web1: false, other: false}, ""},
-		{map[Endpoint]bool{web1: true, web2: false, other: false}, `{"web.shop.c":["10.0.0.1"]}`},
-		{map[Endpoint]bool{web1: true, web2: true, api: false}, `{"web.shop.c":["*"]}`},
-		{map[Endpoint]bool{web1: true, web2: true, api: true, other: false}, `{"c":["*"]}`},
-		{map[Endpoint]bool{web1: true, web2: true, api: true, other: true}, `{"c":["*"],"d":["*"]}`},
+		{nil, nil, ""},
+		{map[Endpoint]bool{web1: false, other: false}, nil, ""},
+		{map[Endpoint]bool{web1: true, web2: false, other: false}, nil, `{"web.shop.c":["10.0.0.1"]}`},
+		{map[Endpoint]bool{web1: true, web2: true, api: false}, nil, `{"web.shop.c":["*"]}`},
+		{map[Endpoint]bool{web1: true, web2: true, api: true, other: false}, nil, `{"c":["*"]}`},
+		{map[Endpoint]bool{web1: true, web2: true, api: true, other: true}, nil, `{"c":["*"],"d":["*"]}`},
+		{map[Endpoint]bool{web1: true, web2: true, api: true}, []Endpoint{web6}, `{"api.shop.c":["*"],"web.shop.c":["10.0.0.1","10.0.0.2"]}`},
+		{map[Endpoint]bool{web1: true, other: true}, []Endpoint{{"c", "six.shop.c", "fd00::9"}}, `{"d":["*"],"web.shop.c":["*"]}`},
+		{nil, []Endpoint{web6}, ""},
 	} {
-		v := Of(c.down)
+		v := Of(c.down, c.beyond)
+		for _, e := range c.beyond {
+			if v.Says(e) {
+				t.Errorf("%v, which it does not look at, is said to be down", e)
+			}
+		}
 		got, left := v.Text()
 		if got != c.want || left != 0 {
 			t.Errorf("%v: %s, want %s", c.down, got, c.want)

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -31,7 +32,8 @@ type loan struct{ out, original client.Object }
 type view struct {
 	listed  bool
 	broken  bool
-	at      int64 // the resourceVersion up to which all has been seen
+	at      int64     // the resourceVersion up to which all has been seen, as far as events and bookmarks have told
+	told    time.Time // when the last bookmark came
 	objects table
 }
 
@@ -75,13 +77,22 @@ func (c *Cache) Dead(kind string) bool {
 	return !v.listed || v.broken
 }
 
-// Position is how far the watch of a kind has come, as a resourceVersion. Where nothing is left to show, a bookmark says how far that is.
-func (c *Cache) Position(kind string) string {
-	at := c.views[kind].at
-	if !c.Dead(kind) && c.next(kind) == nil {
-		at = max(at, c.server.version)
-	}
-	return strconv.FormatInt(at, 10)
+// Position is how far the watch of a kind has come, as a resourceVersion.
+func (c *Cache) Position(kind string) string { return strconv.FormatInt(c.views[kind].at, 10) }
+
+// between is the time from one bookmark of a watch to the next.
+const between = time.Minute
+
+// Quiet tells whether there is no event to deliver, and a bookmark is due that says how far the watch has come without one.
+func (c *Cache) Quiet(kind string) bool {
+	v := c.views[kind]
+	return !c.Dead(kind) && c.next(kind) == nil && v.at < c.server.version && c.server.Now().Sub(v.told) >= between
+}
+
+// Bookmark delivers that.
+func (c *Cache) Bookmark(kind string) {
+	v := c.views[kind]
+	v.at, v.told = c.server.version, c.server.Now()
 }
 
 // next is the event that a watch from where the view is would show.
@@ -121,7 +132,7 @@ func (c *Cache) Deliver(kind string) Change {
 func (c *Cache) Relist(kind string) []Change {
 	v := c.views[kind]
 	was := v.objects
-	v.listed, v.broken, v.at = true, false, c.server.version
+	v.listed, v.broken, v.at, v.told = true, false, c.server.version, c.server.Now()
 	v.objects = c.server.objects[kind]
 	var out []Change
 	for _, o := range v.objects {

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"reflect"
+	"testing"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// come is an informer that has come to a resourceVersion.
+type come struct {
+	toolscache.SharedIndexInformer
+	to string
+}
+
+func (c come) LastSyncResourceVersion() string { return c.to }
+
+// TestPositionIsOfWhatHubShows: while the hub is read anew the old cache stays, and how far the new one's watches have come says nothing of it.
+func TestPositionIsOfWhatHubShows(t *testing.T) {
+	kind := &hubv1alpha1.EndpointRecord{}
+	of := func(version string) *watches {
+		w := &watches{}
+		w.Store(reflect.TypeOf(kind), come{to: version})
+		return w
+	}
+	a, hub := &Agent{}, fake.NewFakeClient()
+	at := func(want string) {
+		t.Helper()
+		if got := a.position(kind); got != want {
+			t.Errorf("the watch has come to %q, want %q", got, want)
+		}
+	}
+	at("")
+	a.linked.Store(&linked{hub: hub, watches: of("17")})
+	at("17")
+	ended := false
+	a.unlink(&linking{end: func() { ended = true }})
+	if at(""); !ended || a.linked.Load().hub != hub {
+		t.Error("the old link goes on, or what it showed is gone")
+	}
+	a.linked.Store(&linked{hub: hub, watches: of("18")})
+	at("18")
+}
