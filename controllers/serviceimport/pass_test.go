@@ -223,6 +223,8 @@ func (v *ranges) Reserve(_ context.Context, req kube.VIPRequest) (kube.VIPGrant,
 	return kube.VIPGrant{Families: req.Families, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.9")}}, nil
 }
 
+func (v *ranges) GiveUp(types.NamespacedName) {}
+
 func (v *ranges) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
 	return err
 }
