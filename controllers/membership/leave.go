@@ -68,7 +68,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		}
 		alone = true
 	}
-	if err := g.Clean(ctx); err != nil {
+	if err := g.clean(ctx); err != nil {
 		return fmt.Errorf("leaving: %w", err)
 	}
 	var err error
@@ -82,9 +82,12 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		if err := g.forget(ctx); err != nil {
 			return fmt.Errorf("leaving: %w", err)
 		}
-		g.forced = true
+		g.forced = true // from when it is no member here
 	} else if err != nil {
 		return fmt.Errorf("leaving: its records are withdrawn, and the hub must be told: %w%s", err, orForce)
+	}
+	if err := g.renounce(ctx); err != nil {
+		return fmt.Errorf("leaving: %w", err)
 	}
 	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
 	return kube.Gone(g.Local.Delete(ctx, set))
@@ -120,6 +123,20 @@ func (g *Gate) withdraw(ctx context.Context) error {
 
 // Clean deletes what the agent made in this cluster, and what it said of users' ServiceExports. Users' objects stay.
 func (g *Gate) Clean(ctx context.Context) error {
+	if err := g.clean(ctx); err != nil {
+		return err
+	}
+	return g.renounce(ctx)
+}
+
+// renounce deletes what tells that this cluster's renewal on the hub is the last one. As long as the hub is to be told of a leave, however
+// many attempts that takes, nothing else shows that this is no clone (rival).
+func (g *Gate) renounce(ctx context.Context) error {
+	return kube.Gone(g.Local.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}}))
+}
+
+// clean is Clean but for what renounce deletes.
+func (g *Gate) clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	slices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
 	system := &client.ListOptions{Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
@@ -140,7 +157,12 @@ func (g *Gate) Clean(ctx context.Context) error {
 		}},
 		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
-		{&coordinationv1.LeaseList{}, system, remove},
+		{&coordinationv1.LeaseList{}, system, func(o client.Object) error {
+			if o.GetName() == clusterset.LeaseRenewed {
+				return nil
+			}
+			return remove(o)
+		}},
 		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), g.unsay(ctx)},
 	} {
 		if err := g.each(ctx, g.Local, of.list, of.do, of.on); err != nil {

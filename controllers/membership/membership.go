@@ -48,9 +48,6 @@ var ErrIdentity = errors.New("this cluster's id has changed; the agent begins an
 // Enter is one attempt. It returns nil while this cluster is a member, which takes the hub only the first time; its errors say what to
 // do. A cluster that is leaving leaves.
 func (g *Gate) Enter(ctx context.Context) error {
-	if g.forced {
-		return ErrLeft
-	}
 	id, err := g.identity(ctx)
 	if err != nil {
 		return err
@@ -66,6 +63,9 @@ func (g *Gate) Enter(ctx context.Context) error {
 		if err := g.leave(ctx, set); err != nil {
 			return err
 		}
+		return ErrLeft
+	}
+	if g.forced {
 		return ErrLeft
 	}
 	hub, err := g.Hub()

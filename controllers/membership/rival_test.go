@@ -91,6 +91,39 @@ func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 	}
 }
 
+// TestAForcedLeaveThatFailsOnceTellsTheHub in the next attempt, which the same process makes or another: what shows that this is no clone stays
+// till then.
+func TestAForcedLeaveThatFailsOnceTellsTheHub(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		each(t, func(t *testing.T, w *world) { forcedOut(t, w, restarts) })
+	}
+}
+
+func forcedOut(t *testing.T, w *world, restarts bool) {
+	broken := w.broken
+	w.broken = 0
+	w.settled(t)
+	w.renew(t, true)
+	w.wish(t, clusterset.LeavingForced)
+	w.broken = broken
+	g := w.gate()
+	err := g.Enter(t.Context())
+	if again := errors.Is(err, errBroken); again { // else nothing is, or the telling, and it does not wait for that
+		if restarts && w.property(t, clusterset.PropertySet) != "" { // without it, whoever begins asks the hub
+			g = w.gate()
+		}
+		if err = g.Enter(t.Context()); !w.told(t) {
+			t.Error("the hub is not told")
+		}
+	}
+	if !errors.Is(err, ErrLeft) || w.property(t, clusterset.PropertySet) != "" {
+		t.Errorf("it has not left: %v", err)
+	}
+	if wrong := w.gone(t); len(wrong) > 0 {
+		t.Error(wrong)
+	}
+}
+
 // TestARenewalThatWasNotKeptHoldsLeavingUpNotForLong: until the Lease has run out. One that was kept does not at all.
 func TestARenewalThatWasNotKeptHoldsLeavingUpNotForLong(t *testing.T) {
 	for _, lost := range []bool{false, true} {
