@@ -80,7 +80,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	}
 	facts.Unsure = left > 0
 	plan := grants.Decide(*facts)
-	if plan.Waiting && (left < result.RequeueAfter || !waits) {
+	// Members are heard also while nobody asks: what they say then counts for who asks later.
+	if left > 0 && (plan.Waiting || len(r.listening) > 0) && (left < result.RequeueAfter || !waits) {
 		result.RequeueAfter = left
 	}
 	want := facts.Set.DeepCopy()

@@ -230,13 +230,13 @@ func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) err
 		err := r.make(ctx, one)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			refused[familyOf(one.Prefix.Addr())] = err
-			why += fmt.Sprintf("ServiceCIDR %s cannot be made: %v. ", one.Name, err)
+			why += fmt.Sprintf(" ServiceCIDR %s cannot be made: %v.", one.Name, err)
 			err = nil
 		}
 		errs = append(errs, err)
 	}
 	if why != "" {
-		r.Event(kube.System(), kube.Warning, "VIPRangeRefused", why+without(s.Mode))
+		r.Event(kube.System(), kube.Warning, "VIPRangeRefused", without(s.Mode)+why) // an Event's note is cut at its end
 	}
 	r.mu.Lock()
 	r.refused = refused

@@ -40,11 +40,12 @@ func (r *Room) repair(ctx context.Context, cidrs []*networkingv1.ServiceCIDR, fe
 	missing := map[ipam.Owner]bool{}
 	for i := range findings {
 		f := &findings[i]
-		if f.Action == ipam.Requeue && !r.missing[f.Owner] { // it may be on its way: said if it is still so by the next patrol
+		if f.Action == ipam.Requeue {
 			missing[f.Owner] = true
-			continue
+			if !r.missing[f.Owner] { // it may be on its way: said if it is still so by the next patrol
+				continue
+			}
 		}
-		missing[f.Owner] = f.Action == ipam.Requeue
 		errs = append(errs, r.mend(ctx, f))
 	}
 	r.mu.Lock()

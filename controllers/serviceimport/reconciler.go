@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -92,6 +93,9 @@ func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, e
 	return 0, nil
 }
 
+// full tells whether a quota refused something. The API server has no reason of its own for that.
+func full(err error) bool { return strings.Contains(err.Error(), "exceeded quota") }
+
 // follow makes import, derived Service and slices what the copies say, and tells when to look again.
 func (r *importer) follow(ctx context.Context, s state) (again time.Duration, err error) {
 	merged, _ := conflict.Merge(slices.Concat(s.standIns, s.exports)) // conflicts are reported on ServiceExports, by their exporters
@@ -129,7 +133,7 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 	}
 	r.answered(s.name)
 	remove := r.remove
-	if refused != nil {
+	if refused != nil && !full(refused) { // what has no source may be what takes a quota's room
 		remove = r.drop
 	}
 	err = errors.Join(refused, failed,

@@ -160,10 +160,10 @@ func (r *reconciler) remove(ctx context.Context, sources []*endpoints.Source, wa
 	return err
 }
 
-// drop deletes slices that have no source, where others cannot be written, or the Service: who is dead or has withdrawn must not stay for as
-// long as a quota refuses what is new. Endpoints that have moved to a slice that could not be written stay.
+// drop takes away what has no source, where others cannot be written, or the Service: who is dead or has withdrawn must not stay for as long
+// as what is new is refused. Endpoints that have moved to a slice that could not be written stay.
 func (r *reconciler) drop(ctx context.Context, sources []*endpoints.Source, want *endpoints.Import, existing []*discoveryv1.EndpointSlice) error {
-	_, err := r.apply(ctx, endpoints.Changes{Delete: endpoints.Dispensable(desired(sources, want), existing)})
+	_, err := r.apply(ctx, endpoints.Dispensable(desired(sources, want), existing))
 	return err
 }
 

@@ -164,7 +164,7 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 			return nil
 		}))
 	}
-	east.beat(t, time.Now) // who uses its claim is heard before a program that has just started grants anything
+	east.beat(t, time.Now)
 	before := p.set()
 	p.running(p.ns).Kill()
 	must(t, p.running(p.ns).again(t.Context()))
@@ -279,7 +279,7 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	east := p.member("east", pods)
 	east.publish(t, 2)
 	p.has("east 10.200.0.0/24")
-	p.member("west", pods)
+	p.member("west", pods).beat(t, time.Now) // who uses its claim is heard before a program that has just started grants anything
 	p.event("west", "BlockRefused", "")
 	states := p.watch()
 	// As long as it may write, its records are not called gone (departed).

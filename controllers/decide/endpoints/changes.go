@@ -49,9 +49,9 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	return c
 }
 
-// Dispensable are the slices without a source that may go though others could not be written: whose ready endpoints are not to be ready in
-// one that does not have them yet (C9).
-func Dispensable(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+// Dispensable is what of the slices without a source may go though others could not be written: all but ready endpoints that are to be
+// ready in one that does not have them yet (C9).
+func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	have := make(map[string]map[string]bool, len(existing))
 	for _, e := range existing {
 		have[e.Name] = readyIn(e)
@@ -64,9 +64,18 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.
 			}
 		}
 	}
-	return slices.DeleteFunc(Plan(desired, existing).Delete, func(e *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return ready(&ep) && missing[ep.Addresses[0]] })
-	})
+	for _, e := range Plan(desired, existing).Delete {
+		left := e.DeepCopy()
+		left.Endpoints = slices.DeleteFunc(left.Endpoints, func(ep discoveryv1.Endpoint) bool { return !ready(&ep) || !missing[ep.Addresses[0]] })
+		switch len(left.Endpoints) {
+		case 0:
+			c.Delete = append(c.Delete, e)
+		case len(e.Endpoints):
+		default:
+			c.Update = append(c.Update, left)
+		}
+	}
+	return c
 }
 
 // readyIn are the addresses of the endpoints that are ready.

@@ -72,7 +72,7 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix) (
 				"Mode %s has no pool that blocks can be cut from: add one to spec.vips.pools. Until then VIPs come from ServiceCIDRs that are labelled by hand.", mode)}
 		case plan.Waiting:
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonWaiting, Message: "The hub may come from a backup: blocks are gone from status.blocks, or they were edited, or a member is silent since the hub's program started. " +
-				"More are granted in two minutes at most, by when members have told what they hold."}
+				"More are granted two minutes after the last of them was heard, by when they have told what they hold; after four at most."}
 		case len(plan.Refused) > 0:
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: Few(refusals(plan.Refused)) + "."}
 			if slices.ContainsFunc(plan.Refused, func(r ipam.AskRefused) bool { return errors.Is(r.Err, ipam.ErrFull) }) {
