@@ -221,6 +221,29 @@ func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.Endp
 	return out
 }
 
+// TestC9WhatMovesStaysAlone: of slices without a source only those endpoints stay that others are to have and have not yet.
+func TestC9WhatMovesStaysAlone(t *testing.T) {
+	slice := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{}
+		s.Name = name
+		for _, a := range addresses {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(a != "10.0.0.9")}})
+		}
+		return s
+	}
+	desired := []*discoveryv1.EndpointSlice{slice("there", "10.0.0.1"), slice("new", "10.0.0.2", "10.0.0.3")}
+	c := Dispensable(desired, []*discoveryv1.EndpointSlice{
+		slice("there", "10.0.0.1"), slice("whole", "10.0.0.3"), slice("part", "10.0.0.2", "10.0.0.8", "10.0.0.9"), slice("arrived", "10.0.0.1"), slice("dead", "10.0.0.7")})
+	var deleted []string
+	for _, e := range c.Delete {
+		deleted = append(deleted, e.Name)
+	}
+	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Create) != 0 || len(c.Update) != 1 || c.Update[0].Name != "part" ||
+		len(c.Update[0].Endpoints) != 1 || c.Update[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
+		t.Errorf("deleted %v, updated %+v", deleted, c.Update)
+	}
+}
+
 // TestC9UpdatesThatLoseComeLast: of two slices that change in one pass, the one that gets endpoints goes before the one that loses them.
 func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	ready := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
