@@ -295,6 +295,33 @@ func TestV2AStartWaitsForWhoIsAlive(t *testing.T) {
 	r.has("dead 10.200.0.0/24", "late 10.200.1.0/24")
 }
 
+// TestV2MembersAreHeardWhileNobodyAsks: what a renewal tells of a hub that was restored is not lost because the first who asks comes late.
+func TestV2MembersAreHeardWhileNobodyAsks(t *testing.T) {
+	r := newRig(t, clusterSet("10.200.0.0/16"), claimed("west"))
+	r.settle()
+	r.clock = r.clock.Add(telling)
+	r.settle()
+	r.has("west 10.200.0.0/24")
+	r.renew("west", r.clock.Add(-time.Hour)) // as in the backup
+	r.restart()
+	again, err := r.pass()
+	if err != nil || again.RequeueAfter != hearing {
+		t.Fatalf("%v, again after %s", err, again.RequeueAfter)
+	}
+	r.clock = r.clock.Add(telling - 5*time.Second)
+	r.renew("west", r.clock)
+	r.settle()
+	if err := r.hub.Create(t.Context(), profile("a.new", wants(1))); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(6 * time.Second)
+	r.settle()
+	r.has("west 10.200.0.0/24")
+	r.clock = r.clock.Add(telling)
+	r.settle()
+	r.has("west 10.200.0.0/24", "a.new 10.200.1.0/24")
+}
+
 // TestV2ACacheThatLagsIsNoRestore: what it does not show yet was not lost, and the next member does not wait.
 func TestV2ACacheThatLagsIsNoRestore(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/16"), profile("east"))
