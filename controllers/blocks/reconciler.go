@@ -78,7 +78,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	if err != nil {
 		return result, err
 	}
-	facts.Unsure = left > 0
+	facts.Unsure, facts.Restored = left > 0, !r.sure.IsZero()
 	plan := grants.Decide(*facts)
 	// Members are heard also while nobody asks: what they say then counts for who asks later.
 	if left > 0 && (plan.Waiting || len(r.listening) > 0) && (left < result.RequeueAfter || !waits) {

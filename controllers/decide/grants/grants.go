@@ -25,6 +25,9 @@ type Facts struct {
 	Gone map[string]bool
 	// Unsure tells that members may hold blocks which the ClusterSet does not show: nothing is granted.
 	Unsure bool
+	// Restored tells that they may have held such blocks since the program began: what they have ranges in is theirs again. Else a cluster's own
+	// range that lies in a pool is a mistake, to be left out and told of.
+	Restored bool
 }
 
 // Plan is what is to stand in the ClusterSet's status, and what is to be said.
@@ -95,7 +98,10 @@ func Decide(f Facts) Plan {
 			continue
 		}
 		told := Read(p.Status.Properties)
-		all[p.Name], in.Own[p.Name] = told, told.Services
+		all[p.Name] = told
+		if f.Restored {
+			in.Own[p.Name] = told.Services
+		}
 		for _, why := range told.Unreadable {
 			plan.Unreadable = append(plan.Unreadable, Said{p.Name, why})
 		}
