@@ -336,7 +336,16 @@ users: [{name: lab, user: {token: %q}}]
 contexts: [{name: lab, context: {cluster: lab, user: lab}}]
 current-context: lab
 `, addr, c.path("pki/apiserver.crt"), token)
-	return os.WriteFile(file, []byte(text), 0o600)
+	// In one step: another program may be reading what an earlier call wrote.
+	whole, err := os.CreateTemp(c.dir, "kubeconfig-")
+	if err != nil {
+		return err
+	}
+	_, err = whole.WriteString(text)
+	if err := errors.Join(err, whole.Close()); err != nil {
+		return err
+	}
+	return os.Rename(whole.Name(), file)
 }
 
 // writeSecrets makes the key that signs ServiceAccount tokens, and the file of the admin's token.

@@ -225,3 +225,34 @@ func TestRequireInstallsTheMissingOrNamesThePackage(t *testing.T) {
 		t.Error("a program of an unknown package is there")
 	}
 }
+
+// TestKubeconfigsAreAlwaysWhole: tests that share a control plane ask for the same account's while programs of others start.
+func TestKubeconfigsAreAlwaysWhole(t *testing.T) {
+	c := &ControlPlane{dir: t.TempDir()}
+	file := filepath.Join(c.dir, "some.kubeconfig")
+	token := strings.Repeat("t", 1<<20)
+	must(t, c.writeKubeconfig(file, "127.0.0.1:1", token))
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	done := make(chan error)
+	go func() {
+		var errs []error
+		for range 100 {
+			errs = append(errs, c.writeKubeconfig(file, "127.0.0.1:1", token))
+		}
+		done <- errors.Join(errs...)
+	}()
+	for {
+		select {
+		case err := <-done:
+			must(t, err)
+			return
+		default:
+		}
+		got, err := os.ReadFile(file)
+		must(t, err)
+		if len(got) != len(whole) {
+			t.Fatalf("%d octets of %d", len(got), len(whole))
+		}
+	}
+}
