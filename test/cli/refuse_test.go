@@ -104,7 +104,7 @@ func (e *environment) oddServers(t *testing.T) {
 	}
 	w.changing(func(cluster string, r *http.Response) error {
 		if cluster == "west" {
-			r.Header.Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+			r.Header.Set("Date", time.Now().Add(-time.Hour-30*time.Second).UTC().Format(http.TimeFormat)) // in whole seconds
 		}
 		return nil
 	})
