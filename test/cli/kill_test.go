@@ -119,9 +119,10 @@ func (e *environment) killAfter(t *testing.T, w *way, n int, args ...string) boo
 			_ = cmd.Process.Kill() // before it hears that the write was done
 		}
 	}
-	w.mu.Unlock()
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	w.mu.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	err = cmd.Wait()
