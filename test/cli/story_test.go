@@ -94,6 +94,21 @@ func (e *environment) unmake(t *testing.T, cluster string) {
 // export makes a Service with one endpoint, and its export.
 func (e *environment) export(t *testing.T, cluster, ns, name string) {
 	t.Helper()
+	e.service(t, cluster, ns, name)
+	e.declare(t, cluster, ns, name)
+}
+
+// declare exports a Service that is there.
+func (e *environment) declare(t *testing.T, cluster, ns, name string) {
+	t.Helper()
+	if err := e.admin[cluster].Create(t.Context(), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}); err != nil {
+		t.Fatalf("%s: %v", cluster, err)
+	}
+}
+
+// service makes a Service with an endpoint, and its namespace in every cluster.
+func (e *environment) service(t *testing.T, cluster, ns, name string) {
+	t.Helper()
 	port, ready := int32(8080), true
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
 		Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}}}
@@ -113,7 +128,6 @@ func (e *environment) export(t *testing.T, cluster, ns, name string) {
 			Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &protocol, Port: &port}},
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		},
-		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}},
 	} {
 		if err := e.admin[cluster].Create(t.Context(), o); err != nil {
 			t.Fatalf("%s: %T: %v", cluster, o, err)
