@@ -24,6 +24,7 @@ type set struct {
 	t          *testing.T
 	hub, local client.Client
 	now        time.Time
+	shown      time.Time // the latest own renewal, where that is not now
 	events     []string
 }
 
@@ -53,9 +54,16 @@ func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 
 func (s *set) restart() {
 	s.reconciler = Controller(&kube.Env{
-		Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, HubSeen: func() time.Time { return s.now }, Events: s,
+		Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, HubSeen: s.hubSeen, Events: s,
 		Local: s.local, Hub: func() client.Client { return s.hub },
 	}).Reconciler.(*reconciler)
+}
+
+func (s *set) hubSeen() time.Time {
+	if s.shown.IsZero() {
+		return s.now
+	}
+	return s.shown
 }
 
 func (s *set) Event(_ runtime.Object, _, reason, _ string) { s.events = append(s.events, reason) }
@@ -69,20 +77,25 @@ func (s *set) pass(d time.Duration, all []string, live ...string) {
 			if !slices.Contains(live, id) {
 				continue
 			}
-			lease, at := &coordinationv1.Lease{}, metav1.NewMicroTime(s.now)
-			if err := s.hub.Get(s.t.Context(), types.NamespacedName{Namespace: "set", Name: id}, lease); err != nil {
-				s.t.Fatal(err)
-			}
-			lease.Spec.RenewTime = &at
-			if err := s.hub.Update(s.t.Context(), lease); err != nil {
-				s.t.Fatal(err)
-			}
+			s.renew(id)
 		}
 		for _, id := range all {
 			if _, err := s.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: id}}); err != nil {
 				s.t.Fatal(err)
 			}
 		}
+	}
+}
+
+func (s *set) renew(id string) {
+	s.t.Helper()
+	lease, at := &coordinationv1.Lease{}, metav1.NewMicroTime(s.now)
+	if err := s.hub.Get(s.t.Context(), types.NamespacedName{Namespace: "set", Name: id}, lease); err != nil {
+		s.t.Fatal(err)
+	}
+	lease.Spec.RenewTime = &at
+	if err := s.hub.Update(s.t.Context(), lease); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
@@ -145,5 +158,48 @@ func TestT1AStartHoldsNobody(t *testing.T) {
 	s.pass(70*time.Second, all, "a", "b", "c")
 	if got := s.dead(all); !slices.Equal(got, []string{"d"}) || slices.Contains(s.events, "SourcesHeld") {
 		t.Errorf("dead are %v, want d; Events %v", got, s.events)
+	}
+}
+
+// TestT1ARestartAtAnyMomentOfASilence, of five seconds: who is silent goes within 65 s of its last renewal all the same, and not before 50.
+func TestT1ARestartAtAnyMomentOfASilence(t *testing.T) {
+	all := []string{"a"}
+	for phase := 0; phase < 10; phase += 3 { // of the own renewals to those of a
+		for killed := -5; killed < 50; killed += 2 {
+			s := newSet(t, hubv1alpha1.MostSilentHold, all...)
+			last := s.now.Add(30 * time.Second)
+			s.shown = s.now
+			own, due := s.now.Add(time.Duration(phase)*time.Second), s.now
+			for ; ; s.now = s.now.Add(time.Second) {
+				silent := int(s.now.Sub(last) / time.Second)
+				renews := silent <= 0 && silent%10 == 0
+				if renews {
+					s.renew("a")
+				}
+				if silent >= killed && silent < killed+5 {
+					continue
+				}
+				beats := !s.now.Before(own)
+				if silent == killed+5 {
+					s.restart()
+					beats = true
+				}
+				if beats {
+					s.shown, own = s.now, s.now.Add(10*time.Second)
+				}
+				if renews || beats || !s.now.Before(due) {
+					again, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					due = s.now.Add(again.RequeueAfter)
+				}
+				if dead := len(s.dead(all)) > 0; dead && silent < 50 || dead != (silent > 65) && silent >= 65 {
+					t.Fatalf("own renewals %d s after a's, killed %d s into a's silence: dead is %v after %d s", phase, killed, dead, silent)
+				} else if dead {
+					break
+				}
+			}
+		}
 	}
 }

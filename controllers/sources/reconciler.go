@@ -113,8 +113,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if s.Dead {
 		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
-	// The verdict is due a moment after the silence has lasted long enough.
-	again := limits.Renew
+	// A renewal that is missed is to be kept, once that is sure. The verdict is due a moment after the silence has lasted long enough.
+	again := limits.Renew + limits.Renew/10
+	if age := s.Checked.Sub(remember(kept).Checked); age > 0 && age < limits.Renew {
+		again -= age
+	}
 	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && believed.Equal(until) && due > 0 && due < again {
 		again = due
 	}

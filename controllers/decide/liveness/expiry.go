@@ -107,8 +107,8 @@ func (l Limits) blind(was, is time.Time) time.Duration {
 	return 0
 }
 
-// Worth tells whether now, seen after s was kept, is worth another write: with every turn; at every look into a silence, so that a restart
-// goes on counting; and else often enough that a restart takes a member's next renewal for one.
+// Worth tells whether now, seen after s was kept, is worth another write: with every turn; every renewal; and every renewal that is missed,
+// so that what a restart goes by is a renewal old at most. Of the dead, less often.
 func (s Sight) Worth(now Sight, l Limits) bool {
 	if s.Dead != now.Dead || !s.Back.Equal(now.Back) {
 		return true
@@ -117,10 +117,10 @@ func (s Sight) Worth(now Sight, l Limits) bool {
 		return true // a restart goes on with the damping
 	}
 	passed := now.Checked.Sub(s.Checked)
-	if silence := now.Checked.Sub(now.At); !now.Dead && silence > l.Renew+l.Renew/2 {
-		return passed >= l.Renew || passed < 0
+	if now.Dead {
+		return passed >= l.Dead/2 || passed < 0
 	}
-	return passed >= l.Dead/2 || passed < 0
+	return !now.Renewal.At.Equal(s.Renewal.At) || passed >= l.Renew || passed < 0
 }
 
 // wait is how long a member must have been renewing again after its latest of so many deaths.

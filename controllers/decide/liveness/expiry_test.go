@@ -100,17 +100,23 @@ func TestARestartWithinTwoRenewalsCounts(t *testing.T) {
 	}
 }
 
-// TestWhatIsWorthAWrite: few of a member that renews, none of which is so old that a silence would be lost; every look at one that is silent.
+// TestWhatIsWorthAWrite: each renewal, and each that is missed, once; what is kept is a renewal old at most. Of the dead, less often.
 func TestWhatIsWorthAWrite(t *testing.T) {
 	w := newWatcher()
 	w.see(time.Minute, true)
 	writes := func(d time.Duration, lives bool) (n int) {
 		kept := w.sight
 		for end := w.now.Add(d); w.now.Before(end); {
+			for range 4 { // looks between the renewals change nothing
+				if now := w.sight.Look(w.now, w.now, written(w.n), limits); kept.Worth(now, limits) {
+					t.Errorf("lives %v: a look is worth a write though nothing passed", lives)
+				}
+			}
 			if w.see(limits.Renew, lives); kept.Worth(w.sight, limits) {
 				kept, n = w.sight, n+1
 			}
-			if away := w.sight.Checked.Sub(kept.Checked); away > limits.Dead/2 || !lives && !w.sight.Dead && away > 2*limits.Renew {
+			away := w.sight.Checked.Sub(kept.Checked)
+			if away > 0 && !w.sight.Dead || away > limits.Dead/2 {
 				t.Errorf("lives %v: what is kept is %v old", lives, away)
 			}
 		}
@@ -121,7 +127,7 @@ func TestWhatIsWorthAWrite(t *testing.T) {
 		lives bool
 		d     time.Duration
 		want  int
-	}{{"an hour of life", true, time.Hour, 120}, {"a death", false, time.Minute, 5}, {"an hour of it", false, time.Hour, 120}, {"the return", true, limits.Renew, 1}} {
+	}{{"an hour of life", true, time.Hour, 360}, {"a death", false, time.Minute, 6}, {"an hour of it", false, time.Hour, 120}, {"the return", true, limits.Renew, 1}} {
 		if n := writes(c.d, c.lives); n > c.want || n == 0 {
 			t.Errorf("%s: %d writes, want at most %d", c.what, n, c.want)
 		}
