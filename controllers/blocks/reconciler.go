@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -89,12 +90,15 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	conditions(want, plan.Conditions, metav1.NewTime(r.Now()))
 	if !equality.Semantic.DeepEqual(want.Status, facts.Set.Status) {
 		now := r.Now()
-		if later := r.budget.ReserveN(now, 1); later.DelayFrom(now) > 0 {
-			wait := later.DelayFrom(now)
-			later.CancelAt(now)
+		one := r.budget.ReserveN(now, 1)
+		if wait := one.DelayFrom(now); wait > 0 {
+			one.CancelAt(now)
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 		if err := r.Hub().Status().Update(ctx, want); err != nil {
+			if apierrors.IsConflict(err) {
+				one.CancelAt(now) // it was not made
+			}
 			return result, err
 		}
 		r.known = want.Status.Blocks

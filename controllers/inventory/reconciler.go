@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,12 +85,15 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	now := r.Now()
-	if later := m.budget.ReserveN(now, 1); later.DelayFrom(now) > 0 {
-		wait := later.DelayFrom(now)
-		later.CancelAt(now)
+	one := m.budget.ReserveN(now, 1)
+	if wait := one.DelayFrom(now); wait > 0 {
+		one.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if err := r.Hub().Status().Patch(ctx, want, kube.Changes(profile)); err != nil {
+		if apierrors.IsConflict(err) {
+			one.CancelAt(now) // it was not made
+		}
 		return reconcile.Result{}, err
 	}
 	r.say(ctx, profile, want)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,12 +95,15 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	now := r.Now()
-	if later := r.budget.ReserveN(now, 1); later.DelayFrom(now) > 0 {
-		wait := later.DelayFrom(now)
-		later.CancelAt(now)
+	one := r.budget.ReserveN(now, 1)
+	if wait := one.DelayFrom(now); wait > 0 {
+		one.CancelAt(now)
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	return reconcile.Result{}, hub.Status().Patch(ctx, want, kube.Changes(profile))
+	if err = hub.Status().Patch(ctx, want, kube.Changes(profile)); apierrors.IsConflict(err) {
+		one.CancelAt(now) // it was not made
+	}
+	return reconcile.Result{}, err
 }
 
 // outside says why this cluster is not, or is no longer to be, a member; "" while it is.

@@ -138,13 +138,14 @@ func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
 }
 
 // TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same, the
-// import says what is exported, and the refusal is told; after a conflict, the next pass sees what is there.
+// import says what is exported, and the refusal is told; after a conflict, or where a user has just deleted it, the next pass sees what is there.
 func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 	resource := discoveryv1.Resource("endpointslices")
 	for _, c := range []struct {
 		refusal error
 		stays   bool
-	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(resource, "x", errors.New("changed")), true}} {
+	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(resource, "x", errors.New("changed")), true},
+		{apierrors.NewNotFound(resource, "x"), true}} {
 		m := newMember(t)
 		m.export("d", "10.4.0.1")
 		if err := m.pass(); err != nil || m.imported()["d"] == nil {

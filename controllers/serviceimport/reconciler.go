@@ -121,8 +121,8 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 		Merged: &merged,
 	}
 	existing, refused := r.add(ctx, sources, want, s.slices)
-	if apierrors.IsConflict(refused) {
-		return 0, refused // the next pass sees what is there
+	if apierrors.IsConflict(refused) || apierrors.IsNotFound(refused) {
+		return 0, refused // the next pass sees what is there, and the Service gets no port before its endpoints (C9)
 	}
 	svc, failed := r.service(ctx, s, imp, &merged, families)
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {

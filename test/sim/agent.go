@@ -47,9 +47,10 @@ type agent struct {
 	noWrites  bool        // to the hub
 	crashIn   int         // writes until it dies; -1 for not
 	loops     []*loop
-	passes    int   // that run now, one within the other
-	flow      *flow // of the pass that runs
-	exclusive bool  // the mode that was seen when it began
+	passes    int             // that run now, one within the other
+	flow      *flow           // of the pass that runs
+	heard     map[string]word // the latest on each EndpointRecord
+	exclusive bool            // the mode that was seen when it began
 	ctx       context.Context
 }
 
@@ -65,7 +66,7 @@ type crashed struct{ *agent }
 
 func (w *World) startAgent(m *member) {
 	w.started++
-	a := &agent{World: w, member: m, name: fmt.Sprintf("%s/%d", m.id, w.started), crashIn: -1}
+	a := &agent{World: w, member: m, name: fmt.Sprintf("%s/%d", m.id, w.started), crashIn: -1, heard: map[string]word{}}
 	w.note("%s starts", a.name)
 	a.local = api.NewCache(m.server, localKinds...)
 	if w.ranges {
@@ -221,6 +222,9 @@ func (a *agent) cache(side kube.Side) *api.Cache {
 
 // handle lets the loops know of a change that a cache has seen.
 func (a *agent) handle(side kube.Side, kind string, c api.Change) {
+	if side == kube.Hub && c.New != nil {
+		a.hears(c.New)
+	}
 	for _, l := range a.loops {
 		if !l.started || side == kube.Hub && a.joining != nil {
 			continue

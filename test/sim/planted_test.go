@@ -20,7 +20,7 @@ import (
 )
 
 // enough seeds to find any planted fault.
-const enough = 40
+const enough = 120
 
 // planted are faults that the simulation must find, and the words that it must find for one of them.
 var planted = []struct {

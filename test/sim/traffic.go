@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -71,8 +72,8 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	}
 	for _, o := range a.hub.All(api.EndpointRecord) {
 		rec := o.(*hubv1alpha1.EndpointRecord)
-		is := word{rec.CreationTimestamp.Unix(), rec.Spec.Revision}
-		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) && !nonsense(rec) {
+		is := wordOfRecord(rec)
+		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) && !is.before(a.heard[rec.Name]) && !nonsense(rec) {
 			t.count(out, rec.Spec.ClusterID, sliceOf(rec))
 		}
 	}
@@ -84,6 +85,17 @@ type word struct{ created, revision int64 }
 
 func (w word) before(other word) bool {
 	return w.created <= other.created && w.revision < other.revision
+}
+
+func wordOfRecord(rec *hubv1alpha1.EndpointRecord) word {
+	return word{rec.CreationTimestamp.Unix(), rec.Spec.Revision}
+}
+
+// hears notes the last word on a record, also one that withdraws it: a hub that was restored from a backup shows earlier ones again.
+func (a *agent) hears(o client.Object) {
+	if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok && !wordOfRecord(rec).before(a.heard[rec.Name]) {
+		a.heard[rec.Name] = wordOfRecord(rec)
+	}
 }
 
 // wordOf is the one that an imported slice was made by; the first ever where a user has removed what tells.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,13 +33,20 @@ func (s *Server) Restore(b Snapshot) {
 	s.objects, s.version, s.ips.taken = maps.Clone(b.objects), b.version+s.restored, maps.Clone(b.ips)
 }
 
-// Empty is a restore without a backup, after which the admin has applied again what keep holds for.
+// Empty is a restore without a backup, after which the admin has applied again what keep holds for, at versions of the new server.
 func (s *Server) Empty(keep func(client.Object) bool) {
-	for k, objects := range s.objects {
-		s.objects[k] = slices.DeleteFunc(slices.Clone(objects), func(o client.Object) bool { return !keep(o) })
+	s.restored++
+	s.version = 10 + s.restored
+	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
+		s.objects[k] = slices.DeleteFunc(slices.Clone(s.objects[k]), func(o client.Object) bool { return !keep(o) })
+		for i, o := range s.objects[k] {
+			s.version++
+			applied := o.DeepCopyObject().(client.Object)
+			applied.SetResourceVersion(strconv.FormatInt(s.version, 10))
+			s.objects[k][i] = applied
+		}
 	}
 	clear(s.feeds)
-	s.version = 10
 }
 
 func (k Key) groupKind() schema.GroupKind {
