@@ -126,9 +126,12 @@ func created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
 	return at
 }
 
-// follow makes the copy what the hub has, and ends its being held.
+// follow makes the copy what the hub has; once it is, what is backdated is reported, and its being held ends.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
 	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) && created(copied).Equal(shown.CreationTimestamp.Time) {
+		if claim := backdated(copied); claim != "" {
+			return r.tell(ctx, copied, claim) // its mark is an event that brings the next pass
+		}
 		return r.held(ctx, copied, metav1.ConditionFalse, "Current", "As the hub shows it.")
 	}
 	rec := &hubv1alpha1.ServiceExportRecord{}
@@ -139,18 +142,36 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 	metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationCreated, shown.CreationTimestamp.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("following a peer's export", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if copied == nil {
-		if err := r.Local.Create(ctx, rec); err != nil {
-			return err
-		}
-	} else if err := r.Local.Update(ctx, rec); err != nil {
-		return err
+		return r.Local.Create(ctx, rec)
 	}
-	if at := shown.Spec.ExportedAt; at != nil && shown.CreationTimestamp.Sub(at.Time) > Backdated && (copied == nil || !at.Equal(copied.Spec.ExportedAt)) {
-		r.Events.Event(rec, kube.Warning, "BackdatedExport", fmt.Sprintf(
-			"Cluster %s says that it exports %s/%s since %s, but published it only at %s: the older export wins conflicts. It may have joined late, its clock may be wrong, or its backup edited.",
-			shown.Spec.ClusterID, shown.Spec.ServiceNamespace, shown.Spec.ServiceName, at.UTC().Format(time.RFC3339), shown.CreationTimestamp.UTC().Format(time.RFC3339)))
+	return r.Local.Update(ctx, rec)
+}
+
+// annotationBackdated on a copy is the claim, exportedAt, of which an Event was raised.
+const annotationBackdated = "clusterset-dns.io/backdated"
+
+// backdated is what a copy claims that is older than it can be (E9), where that is still to be reported.
+func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
+	at := copied.Spec.ExportedAt
+	if at == nil || copied.Spec.Withdrawn || created(copied).Sub(at.Time) <= Backdated {
+		return ""
 	}
-	return nil
+	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
+		return ""
+	}
+	return claim
+}
+
+// tell reports a backdated export, and marks the copy only then: an answer that was lost, or an end in between, costs a second Event, and
+// never the first.
+func (r *reconciler) tell(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, claim string) error {
+	s := &copied.Spec
+	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
+		"Cluster %s says that it exports %s/%s since %s, but published it only at %s: the older export wins conflicts. It may have joined late, its clock may be wrong, or its backup edited.",
+		s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)))
+	told := copied.DeepCopy()
+	metav1.SetMetaDataAnnotation(&told.ObjectMeta, annotationBackdated, claim)
+	return r.Local.Update(ctx, told)
 }
 
 // held sets or clears the condition Held. A copy that was never held bears none.

@@ -1,0 +1,112 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// rig is a hub and a member in memory.
+type rig struct {
+	hub, local client.Client
+	lost       int // the member stores so many writes more whose answers are lost
+	writes     int
+	events     []string
+}
+
+func (r *rig) Event(about runtime.Object, _, reason, _ string) {
+	r.events = append(r.events, fmt.Sprintf("%s/%s", reason, about.(client.Object).GetUID()))
+}
+
+func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := hubv1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{}
+	answer := func(err error) error {
+		if r.writes++; err == nil && r.lost > 0 {
+			r.lost--
+			return errors.New("the answer is lost")
+		}
+		return err
+	}
+	r.hub = fake.NewClientBuilder().WithScheme(s).WithObjects(shown).Build()
+	r.local = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(shown).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			o.SetUID(types.UID("copy-of-" + o.GetName()))
+			return answer(c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return answer(c.Update(ctx, o, opts...))
+		},
+	}).Build()
+	return r
+}
+
+// settle runs passes, each of a process that remembers nothing, until one writes nothing.
+func (r *rig) settle(t *testing.T, name string) {
+	t.Helper()
+	for range 10 {
+		before := r.writes
+		room := reconciler{&kube.Env{Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
+			Events: r, Now: time.Now, Gone: func(string, string, time.Time) bool { return false }}}
+		_, err := room.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+		if err == nil && r.writes == before {
+			return
+		}
+	}
+	t.Fatal("ten passes do not settle it")
+}
+
+// TestE9ABackdatedExportIsReported once, whichever write's answer is lost, and anew where the claim is another.
+func TestE9ABackdatedExportIsReported(t *testing.T) {
+	const told = "BackdatedExport/copy-of-web.shop.a"
+	published := metav1.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		name  string
+		since time.Duration
+		lost  int
+		want  int
+	}{
+		{"at home in time", Backdated, 0, 0},
+		{"backdated", Backdated + time.Second, 0, 1},
+		{"backdated, and the answer to the copy's creation is lost", Backdated + time.Second, 1, 1},
+		{"backdated, and each write's answer is lost", Backdated + time.Second, 2, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			shown := rec(1, false)
+			shown.Namespace, shown.CreationTimestamp = "set", published
+			shown.Spec.ExportedAt = new(metav1.NewTime(published.Add(-c.since)))
+			r := newRig(t, shown)
+			r.lost = c.lost
+			r.settle(t, shown.Name)
+			if len(r.events) != c.want || c.want > 0 && r.events[0] != told {
+				t.Errorf("Events %v, want %d of %s", r.events, c.want, told)
+			}
+			r.events = nil
+			shown.Spec.Revision, shown.Spec.ExportedAt = 2, new(metav1.NewTime(published.Add(-2*Backdated)))
+			if err := r.hub.Update(t.Context(), shown); err != nil {
+				t.Fatal(err)
+			}
+			r.settle(t, shown.Name)
+			if len(r.events) != 1 || r.events[0] != told {
+				t.Errorf("Events of another claim: %v, want one of %s", r.events, told)
+			}
+		})
+	}
+}
