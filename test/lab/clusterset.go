@@ -19,6 +19,8 @@ type ClusterSetOptions struct {
 	DNS     bool     // bin/coredns in each member, too
 	// Corefile makes CoreDNS's for a kubeconfig; the words of StartDNS stand for ports. Nil: multicluster alone.
 	Corefile func(kubeconfig string) (string, error)
+	// AgentArgs are further flags of an agent, by cluster id.
+	AgentArgs map[string][]string
 	// Plane gives each control plane's options by name: a cluster id, or "hub". Nil: the defaults.
 	Plane func(name string) Options
 	// Step is told what happens, for a person; nil: nobody.
@@ -116,7 +118,7 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 		return err
 	}
 	m.Agent, err = StartAgent(ctx, filepath.Join(c.root, "bin", "clusterset-controller"), AgentOptions{
-		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: HubNamespace, ClusterID: m.ID,
+		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: HubNamespace, ClusterID: m.ID, Args: o.AgentArgs[m.ID],
 	})
 	if err != nil {
 		return err

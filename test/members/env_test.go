@@ -47,10 +47,17 @@ var shared struct {
 	err error
 }
 
+// reserved is where no peer may have endpoints as seen from c.
+const reserved = "10.77.0.0/16"
+
 // three is one clusterset of members a, b and c, shared by the tests that keep to a namespace of their own.
 func three(t *testing.T) *set {
 	t.Helper()
-	shared.Do(func() { shared.set, shared.err = start(context.Background(), "a", "b", "c") })
+	shared.Do(func() {
+		shared.set, shared.err = startWith(context.Background(), lab.ClusterSetOptions{
+			Members: []string{"a", "b", "c"}, AgentArgs: map[string][]string{"c": {"--reserved-cidrs", reserved}},
+		})
+	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -365,9 +372,12 @@ func (m *member) derivedOf(t *testing.T, imp *mcsv1beta1.ServiceImport) *corev1.
 	return svc
 }
 
-// wantEvent waits until there is one about an object of this name.
-func (m *member) wantEvent(t *testing.T, ns, name, reason string) {
+// wantEvent waits until there is one about an object of this name, whose note holds all of the words.
+func (m *member) wantEvent(t *testing.T, ns, name, reason string, words ...string) {
 	t.Helper()
+	lacks := func(e *corev1.Event) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e.Message, word) })
+	}
 	eventually(t, fmt.Sprintf("%s: Event %s about %s/%s", m.ID, reason, ns, name), func() error {
 		var events corev1.EventList
 		if err := m.List(t.Context(), &events, client.InNamespace(ns)); err != nil {
@@ -375,13 +385,13 @@ func (m *member) wantEvent(t *testing.T, ns, name, reason string) {
 		}
 		var seen []string
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name == name && e.Reason == reason {
+			if e.InvolvedObject.Name == name && e.Reason == reason && !lacks(&e) {
 				if !strings.HasPrefix(e.ReportingInstance, lab.HubNamespace+"/") { // ID6
 					t.Errorf("Event %s is reported by %q", e.Reason, e.ReportingInstance)
 				}
 				return nil
 			}
-			seen = append(seen, e.InvolvedObject.Name+" "+e.Reason)
+			seen = append(seen, e.InvolvedObject.Name+" "+e.Reason+": "+e.Message)
 		}
 		return fmt.Errorf("only %v", seen)
 	})

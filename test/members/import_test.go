@@ -32,10 +32,35 @@ func TestI1WhereTheNamespaceIs(t *testing.T) {
 		t.Error("an import without a namespace")
 	}
 	s.namespace(t, "c")
-	s.members["c"].wantImport(t, ns, "web", ready("a"))
-	s.members["a"].remove(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	was := s.members["c"].wantImport(t, ns, "web", ready("a"))
+	s.members["c"].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	stop := s.members["c"].throughout(t, ns, "web", func(got map[string]bool) bool { return !got["a/http/10.1.0.1:8080"] })
+	s.members["b"].withoutNamespace(t, ns)
+	s.namespace(t, "b")
+	s.members["b"].wantImport(t, ns, "web", ready("a"))
+	s.members["b"].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	if bad := stop(); len(bad) > 0 {
+		t.Errorf("c, when b deleted its namespace: %v", bad)
+	}
+	if is := s.members["c"].wantImport(t, ns, "web", ready("a")); is.UID != was.UID || !slices.Equal(is.Spec.IPs, was.Spec.IPs) {
+		t.Errorf("c: the import was %s with %v, and is %s with %v", was.UID, was.Spec.IPs, is.UID, is.Spec.IPs)
+	}
+	s.members["a"].withoutNamespace(t, ns)
 	s.members["b"].wantNoImport(t, ns, "web")
 	s.members["c"].wantNoImport(t, ns, "web")
+}
+
+// withoutNamespace deletes a namespace, and waits until it is gone: nothing that the agent makes or keeps may hold it.
+func (m *member) withoutNamespace(t *testing.T, name string) {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m.remove(t, ns)
+	eventually(t, m.ID+": namespace "+name+" is gone", func() error {
+		if err := m.Get(t.Context(), client.ObjectKeyFromObject(ns), ns); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v, %+v", err, ns.Status)
+		}
+		return nil
+	})
 }
 
 // TestI2AsLongAsOneExports: one of two leaves only its share behind.

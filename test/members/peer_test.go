@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // liar writes records of a cluster that has no agent, as a member with our API server's consent but without our agent could.
-func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) {
+func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
 	record := &hubv1alpha1.ServiceExportRecord{
@@ -37,6 +38,7 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 			t.Fatal(err)
 		}
 	}
+	return record
 }
 
 // TestS4ALyingPeer: addresses that no peer may claim are not imported, and the user of the import is told; the others are.
@@ -46,18 +48,48 @@ func TestS4ALyingPeer(t *testing.T) {
 	s.liar(t, ns, time.Now(), "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "10.66.0.1")
 	s.members["a"].wantImport(t, ns, "web", ready("liar"))
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
-	s.members["a"].wantEvent(t, ns, "web", "EndpointsRefused")
+	s.members["a"].wantEvent(t, ns, "web", "EndpointsRefused", "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0")
 }
 
-// TestE9ABackdatedExport wins conflicts, and raises its Event in every member.
+// TestS4ReservedAndIPv6: what c's agent was given as --reserved-cidrs is refused there alone, and of IPv6 what is of IPv4; each is named.
+func TestS4ReservedAndIPv6(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "c")
+	record := s.liar(t, ns, time.Now(), "10.77.0.1", "10.66.0.1")
+	target := int32(8080)
+	six := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "66666666-" + ns + ".liar"},
+		Spec: hubv1alpha1.EndpointRecordSpec{Origin: record.Spec.Origin, AddressType: "IPv6", Endpoints: []hubv1alpha1.Endpoint{{Address: "fe80::1"}, {Address: "::1"}},
+			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}}},
+	}
+	if err := s.hub.Create(t.Context(), six); err != nil {
+		t.Fatal(err)
+	}
+	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080", "liar/http/10.77.0.1:8080")
+	s.members["c"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
+	s.members["c"].wantEvent(t, ns, "web", "EndpointsRefused", "10.77.0.1")
+	for _, id := range []string{"a", "c"} {
+		s.members[id].wantEvent(t, ns, "web", "EndpointsRefused", "fe80::1", "::1")
+	}
+}
+
+// TestE9ABackdatedExport wins conflicts, also with who exported before it, and raises its Event in every member.
 func TestE9ABackdatedExport(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
+	s.members["a"].exported(t, headless(ns, "web"), "10.1.0.1")
+	s.older(t, "a", ns, "web")
 	s.liar(t, ns, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "10.66.0.1")
 	for _, id := range []string{"a", "b"} {
-		s.members[id].wantEvent(t, "clusterset-system", "web."+ns+".liar", "BackdatedExport")
-		s.members[id].wantImport(t, ns, "web", ready("liar"))
+		s.members[id].wantEvent(t, "clusterset-system", "web."+ns+".liar", "BackdatedExport", "2001-01-01T00:00:00Z")
+		s.members[id].wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
+			if imp.Spec.Type != mcsv1beta1.ClusterSetIP {
+				return errors.New("not the type of who says that it is the oldest")
+			}
+			return ready("a", "liar")(imp)
+		})
 	}
+	s.members["a"].wantCondition(t, ns, "web", conflict, metav1.ConditionTrue, "TypeConflict")
 }
 
 // TestARecordThatIsNonsense to Kubernetes, though the hub's schema lets it pass, is not imported, and says so.
