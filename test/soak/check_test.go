@@ -79,6 +79,7 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		"exporters":                 {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Clusters = nil }, "clusters [], want [a b]"},
 		"type":                      {func(s *state, _ *truth) { s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP }, "want Headless"},
 		"stale endpoints":           {func(s *state, _ *truth) { s.members["a"].slices[6].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "want [10.1.0.1] (S1, S2)"},
+		"stale behind a VIP":        {func(s *state, _ *truth) { s.members["a"].slices[0].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "a has [10.1.0.9] of steady of a, want [10.1.0.1]"},
 		"endpoints gone":            {func(s *state, _ *truth) { s.members["a"].slices = s.members["a"].slices[:11] }, "has [] of coming of b"},
 		"endpoints of no export":    {func(s *state, t *truth) { delete(t.exporters["coming"], "b") }, "coming of b, which is not exported"},
 		"a conflict unsaid":         {func(_ *state, t *truth) { t.affinity["b"] = corev1.ServiceAffinityClientIP }, "ServiceExport quarrel in a: Conflict"},

@@ -97,7 +97,7 @@ func (w *world) export(ctx context.Context, name string, m *member) error {
 	addresses := w.fresh(m, 1)
 	published := addresses
 	if slices.Contains(vips, name) {
-		published = nil
+		published, w.behind[pair{name, m.ID}] = nil, addresses
 	}
 	written := w.oracle.Publish(name, m.ID, true, published, time.Now())
 	if err := w.place(ctx, name, m, addresses); err != nil {

@@ -65,6 +65,7 @@ type world struct {
 	mu        sync.Mutex // of what follows
 	affinity  map[string]corev1.ServiceAffinity
 	exported  map[pair]bool
+	behind    map[pair][]string // of names with a VIP: what the oracle does not see in any answer
 	addresses map[string]int  // given out, by member
 	unserved  map[string]bool // members whose API server is down
 	baseline  bool            // memory has been measured once
@@ -84,7 +85,7 @@ type member struct {
 func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, hurried bool, seed uint64, t *tape) (w *world, err error) {
 	w = &world{
 		tape: t, lease: lease, hurried: hurried, seed: seed, chance: rand.New(rand.NewPCG(seed, 1)), affinity: map[string]corev1.ServiceAffinity{},
-		exported: map[pair]bool{}, addresses: map[string]int{}, audited: map[string]int64{}, unserved: map[string]bool{},
+		exported: map[pair]bool{}, behind: map[pair][]string{}, addresses: map[string]int{}, audited: map[string]int64{}, unserved: map[string]bool{},
 	}
 	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
 		Members: []string{"a", "b", "c"}, DNS: true,
