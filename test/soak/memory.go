@@ -28,12 +28,12 @@ type growth struct {
 		heap       float64
 		goroutines int
 	}
-	again bool // it was started again in between
+	again bool // it was started again in between, and what it held is not known
 }
 
 func (g growth) heap() float64       { return g.last.heap / g.first.heap }
 func (g growth) goroutines() float64 { return float64(g.last.goroutines) / float64(g.first.goroutines) }
-func (g growth) fails() bool         { return g.heap() > most || g.goroutines() > most }
+func (g growth) fails() bool         { return g.again || g.heap() > most || g.goroutines() > most }
 
 // growths compares the last measure with the first.
 func growths(of []measure) (out []growth) {
