@@ -34,8 +34,8 @@ type kind struct {
 // kinds is a table of what may fail, and how often beside the others.
 var kinds = []kind{
 	{4, agentKilled}, {2, agentPaused}, {3, dnsKilled}, {1, controllerKilled}, {3, memberServerKilled}, {2, memberEtcdKilled},
-	{3, hubServerKilled}, {2, hubEtcdKilled}, {3, linkCut}, {2, linkHung}, {2, allLinksCut}, {3, hubEmptied}, {2, hubRestored},
-	{1, deadByKill}, {1, deadByPause}, {1, deadByCut},
+	{3, hubServerKilled}, {2, hubEtcdKilled}, {3, linkCut}, {1, linkHung}, {2, allLinksCut}, {3, hubEmptied}, {2, hubRestored},
+	{1, deadByKill}, {1, deadByPause}, {1, deadByCut}, {1, deadByHang},
 }
 
 // between is a random duration, on a scale where deaths are as long as the Lease makes them.
@@ -172,6 +172,13 @@ func linkHung(w *world, r *rand.Rand, m *member) *fault {
 
 func deadByCut(w *world, r *rand.Rand, m *member) *fault {
 	f := w.link("link to the hub cut for longer than the lease", m, w.death(r), m.ToHub.Cut)
+	f.deadly = m.ID
+	return f
+}
+
+// deadByHang lasts until whoever did not freeze would have taken everybody else for dead.
+func deadByHang(w *world, r *rand.Rand, m *member) *fault {
+	f := w.link("link to the hub silent, not closed, for longer than the lease", m, w.death(r), m.ToHub.Hang)
 	f.deadly = m.ID
 	return f
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // flaps is E: c dies and returns twenty times in five minutes, with a Lease that is so short that each is a death. The others write per
-// Service what the first ones come to, since who dies again and again is let back later (T3).
+// Service what the first ones come to, since who dies again and again is let back later (T3); c itself and the hub have nothing new to say.
 func flaps(ctx context.Context, s *stage) error {
 	const section = "E. A member flaps: 20 times in 5 minutes"
 	was := s.lease
@@ -22,7 +23,7 @@ func flaps(ctx context.Context, s *stage) error {
 	if _, err := s.auditAll(); err != nil {
 		return err
 	}
-	marks := map[string]int64{s.a.ID: s.audited[s.a.ID], s.b.ID: s.audited[s.b.ID]}
+	marks := maps.Clone(s.audited)
 	began := time.Now()
 	for range 20 {
 		s.oracle.Trouble(s.c.ID)
@@ -40,16 +41,10 @@ func flaps(ctx context.Context, s *stage) error {
 	}
 	took := time.Since(began)
 	for _, m := range []*member{s.a, s.b} {
-		writes := 0
-		if _, err := readWrites(m.Cluster.AuditLog(), marks[m.ID], func(w write) {
-			of := w.ObjectRef
-			if w.User.Username == agents && (of.Namespace == ns && of.Resource != "events" || strings.HasPrefix(of.Resource, "serviceexportrecords")) {
-				writes++
-			}
-		}); err != nil {
+		each, err := writesEach(m.Cluster.AuditLog(), marks[m.ID])
+		if err != nil {
 			return err
 		}
-		each := float64(writes) / float64(len(names))
 		went, came := 0, 0
 		for _, c := range s.line.changed(m.ID, began) {
 			switch {
@@ -60,8 +55,18 @@ func flaps(ctx context.Context, s *stage) error {
 				went++
 			}
 		}
-		s.found(section, "writes of the agent of "+m.ID+" per Service that c exports, in "+seconds(took), "≤ 20", each <= 20,
+		s.found(section, "writes of the agent of "+m.ID+" per Service that c exports, in "+seconds(took), "≤ 20, and c's endpoints go", went > 0 && each <= 20,
 			"%.1f: c's endpoints went %d times and came back %d times", each, went, came)
+	}
+	for _, of := range []struct{ where, log, mark string }{
+		{"the agent of " + s.c.ID + ", which flaps, in its own cluster", s.c.Cluster.AuditLog(), s.c.ID},
+		{"all agents on the hub, renewals apart", s.Hub.AuditLog(), "hub"},
+	} {
+		each, err := writesEach(of.log, marks[of.mark])
+		if err != nil {
+			return err
+		}
+		s.found(section, "writes of "+of.where+", per Service that c exports", "≤ 20", each <= 20, "%.1f", each)
 	}
 	if err := s.setLease(ctx, was); err != nil {
 		return err
@@ -72,4 +77,17 @@ func flaps(ctx context.Context, s *stage) error {
 	}
 	s.found(section, "after the last flap c's endpoints are back everywhere", "≤ 300 s (T3)", time.Since(back) <= 5*time.Minute, "after %s", seconds(time.Since(back)))
 	return nil
+}
+
+// writesEach is how often agents wrote what they make of exports, by an audit log from a mark on and per name.
+func writesEach(log string, from int64) (float64, error) {
+	n := 0
+	_, err := readWrites(log, from, func(w write) {
+		of, who := w.ObjectRef, w.User.Username
+		records := strings.HasPrefix(of.Resource, "serviceexportrecords") || strings.HasPrefix(of.Resource, "endpointrecords")
+		if (who == agents || strings.HasPrefix(who, peers)) && (records || of.Namespace == ns && of.Resource != "events") {
+			n++
+		}
+	})
+	return float64(n) / float64(len(names)), err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ var scenes = []struct {
 	name string
 	play scenario
 }{
-	{"member-dies", memberDies}, {"one-link", oneLinkCut}, {"two-links", twoLinksCut}, {"two-links-held", twoLinksHeld}, {"all-links", allLinks},
+	{"member-dies", memberDies}, {"one-link", oneLinkCut}, {"one-link-hangs", oneLinkHung}, {"two-links", twoLinksCut}, {"two-links-held", twoLinksHeld}, {"all-links", allLinks},
 	{"silent-watch", silentWatch}, {"clocks", clocks}, {"hub-clock", hubClock}, {"flaps", flaps},
 }
 
@@ -105,7 +106,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // memberDies is A: a member's agent and API server end at once; b's agent starts anew meanwhile, c's does not.
 func memberDies(ctx context.Context, s *stage) error {
 	const section = "A. A member dies and returns"
-	before, err := s.identity(ctx, s.b)
+	others := []*member{s.b, s.c}
+	before, err := s.identities(ctx, others)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,8 @@ func memberDies(ctx context.Context, s *stage) error {
 	}
 	s.oracle.Healed(s.b.ID, time.Now())
 	heard := s.oracle.Heard(s.a.ID)
-	for _, m := range []*member{s.b, s.c} {
+	history := []moment{{"the last renewal of a", heard}, {"a's agent and API server killed", killed}, {"b's agent killed and started again", time.Now()}}
+	for _, m := range others {
 		what := "last renewal → endpoints gone from the answers of " + m.ID
 		if m == s.b {
 			what += ", whose agent was killed and started again meanwhile"
@@ -132,14 +135,13 @@ func memberDies(ctx context.Context, s *stage) error {
 		if err != nil {
 			return err
 		}
+		history = append(history, moment{"a's endpoints gone from the answers of " + m.ID, at})
 		took := at.Sub(heard)
 		s.found(section, what, "≤ "+seconds(s.within()), took <= s.within(), "%s", seconds(took))
 	}
-	after, err := s.identity(ctx, s.b)
-	if err != nil {
+	if err := s.same(ctx, section, "meanwhile", others, before); err != nil {
 		return err
 	}
-	s.found(section, "ServiceImports and VIPs in "+s.b.ID+" meanwhile", "unchanged", before == after, "%s", unchanged(before, after))
 	if err := s.a.Cluster.StartAPIServer(ctx); err != nil {
 		return err
 	}
@@ -148,7 +150,61 @@ func memberDies(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.oracle.Healed(s.a.ID, time.Now())
-	return s.returns(ctx, section, s.a, started, []*member{s.b, s.c})
+	renewed := func() error { return unless(s.oracle.Heard(s.a.ID).After(started)) }
+	if err := insist(ctx, renewed); err != nil {
+		return err
+	}
+	history = append(history, moment{"a's API server back, and its agent started", started}, moment{"the first renewal of a", s.oracle.Heard(s.a.ID)})
+	if err := s.returns(ctx, section, s.a, started, others); err != nil {
+		return err
+	}
+	for _, m := range others {
+		if at, ok := s.line.since(share{m.ID, s.a.ID}, true, started); ok {
+			history = append(history, moment{"a's endpoints back in the answers of " + m.ID, at})
+		}
+	}
+	if err := s.same(ctx, section, "after its return", others, before); err != nil {
+		return err
+	}
+	s.told(section+": the course of it, from the last renewal on", history)
+	return nil
+}
+
+// moment is a line of a timeline.
+type moment struct {
+	what string
+	at   time.Time
+}
+
+// told puts moments into the report, by the time since the first of them.
+func (s *stage) told(section string, moments []moment) {
+	slices.SortStableFunc(moments, func(a, b moment) int { return a.at.Compare(b.at) })
+	for _, m := range moments {
+		s.found(section, m.what, "", true, "%s", seconds(m.at.Sub(moments[0].at)))
+	}
+}
+
+func (s *stage) identities(ctx context.Context, of []*member) (out []string, err error) {
+	for _, m := range of {
+		one, err := s.identity(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// same finds whether imports are what they were before.
+func (s *stage) same(ctx context.Context, section, when string, in []*member, before []string) error {
+	after, err := s.identities(ctx, in)
+	if err != nil {
+		return err
+	}
+	for i, m := range in {
+		s.found(section, "ServiceImports and VIPs in "+m.ID+" "+when, "unchanged", before[i] == after[i], "%s", unchanged(before[i], after[i]))
+	}
+	return nil
 }
 
 func unchanged(before, after string) string {
@@ -172,9 +228,17 @@ func (s *stage) returns(ctx context.Context, section string, of *member, started
 
 // oneLinkCut is B: who is cut off keeps everything, and the others treat it by policy.
 func oneLinkCut(ctx context.Context, s *stage) error {
-	const section = "B. Only the link between the hub and b is cut"
+	return s.oneLink(ctx, "B. Only the link between the hub and b is cut", s.b.ToHub.Cut)
+}
+
+// oneLinkHung lasts until b would take everybody else for dead, had it not noticed that it hears nothing and frozen.
+func oneLinkHung(ctx context.Context, s *stage) error {
+	return s.oneLink(ctx, "B. Only the link between the hub and b hangs, without being closed", s.b.ToHub.Hang)
+}
+
+func (s *stage) oneLink(ctx context.Context, section string, fail func()) error {
 	s.oracle.Trouble(oracle.Link(s.b.ID))
-	s.b.ToHub.Cut()
+	fail()
 	cut := time.Now()
 	heard := s.oracle.Heard(s.b.ID)
 	for _, m := range []*member{s.a, s.c} {
