@@ -22,6 +22,9 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
+// version is the commit that is run, set by the Makefile.
+var version = "unknown"
+
 // byDefault is what a ClusterSet has where nobody says otherwise.
 var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 
@@ -30,7 +33,7 @@ func main() {
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
 	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
 	out := flag.String("out", "", "file for the report, besides the screen")
-	raw := flag.String("log", "bin/soak.log", "file for every change, fault and answer")
+	raw := flag.String("log", "", "file for every change, fault and answer, packed; empty: bin/soak-DATE-SEED.log.gz")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
 	if err := errors.Join(echoes(), clockOff()); err != nil {
@@ -46,6 +49,9 @@ func main() {
 	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
+	}
+	if *raw == "" {
+		*raw = fmt.Sprintf("bin/soak-%s-%d.log.gz", time.Now().UTC().Format(time.DateOnly), *seed)
 	}
 	if err := soak(ctx, *duration, *seed, acts, *out, *raw); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -77,7 +83,7 @@ func named(list string) (acts []scenario, err error) {
 // patient is how long all may take to be right again after a fault of the long run was mended.
 const patient = 30 * time.Second
 
-func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) (err error) {
+func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) error {
 	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {
 		return err
 	}
@@ -85,8 +91,7 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tape.close()) }()
-	tape.note("seed %d", seed)
+	tape.note("seed %d, version %s", seed, version)
 	r := &results{seed: seed, raw: raw, tape: tape}
 	var both sync.WaitGroup // side by side, each in a clusterset of its own: nobody has died lately where a scenario begins (T3)
 	var failed [2]error
@@ -106,7 +111,10 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 		})
 	}
 	both.Wait()
-	if err := errors.Join(failed[:]...); err != nil {
+	if err := errors.Join(failed[0], failed[1], tape.close()); err != nil {
+		return err
+	}
+	if r.sum, r.size, err = fingerprint(raw); err != nil {
 		return err
 	}
 	fmt.Print(r.text())

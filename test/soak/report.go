@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 type results struct {
 	seed uint64
 	raw  string
+	sum  string // of raw, once it is closed
+	size int64
 	tape *tape
 
 	mu     sync.Mutex
@@ -70,8 +73,9 @@ func (r *results) text() string {
 	p("Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
 		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
 		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
-		"member throughout, and every answer judged by what was published when (`test/soak/oracle`). Seed %d; every change, fault and answer is in "+
-		"`%s` of the machine that ran it.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every), r.seed, r.raw)
+		"member throughout, and every answer judged by what was published when (`test/soak/oracle`).\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every))
+	p("Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s` of the machine that ran it%s.\n",
+		version, r.seed, r.seed, filepath.Base(r.raw), r.kept())
 	r.sums(p)
 	r.shaken(p)
 	r.memory(p)
@@ -91,6 +95,14 @@ func (r *results) text() string {
 		p("\n## What must not be\n\n```\n%s\n```", short(failed, 50))
 	}
 	return b.String()
+}
+
+// kept tells by what the log is known, which is too large to be kept beside this page.
+func (r *results) kept() string {
+	if r.sum == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %.1f MB, SHA-256 `%s`", float64(r.size)/1e6, r.sum)
 }
 
 // sums are of everything.
@@ -170,7 +182,7 @@ func (r *results) memory(p func(string, ...any)) {
 	first, last := t.memory[0].at, t.memory[len(t.memory)-1].at
 	p("\n## G. Heap and goroutines\n")
 	p("Live heap after garbage collection, and goroutines (`/debug/pprof`), with everything exported everywhere: at minute %.0f of the random faults, "+
-		"and at minute %.0f, after their end. These processes are not ended by a fault in between. The bound of both ratios is %.2f.\n\n"+
+		"and at minute %.0f, after their end. No fault ends these processes in between, and they must be the same. The bound of both ratios is %.2f.\n\n"+
 		"| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
 		first.Sub(t.began).Minutes(), last.Sub(t.began).Minutes(), most)
 	for _, g := range all {

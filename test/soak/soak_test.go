@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 // TestSoak is make soak for a minute: a member dies and returns, and then things fail at random, with Leases that are short. Figures are not
 // compared with their bounds here, since machines are shared; answers and objects are as in the long run.
 func TestSoak(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "soak.log")
+	path := filepath.Join(t.TempDir(), "soak.log.gz")
 	if dir := os.Getenv("SOAK_KEEP"); dir != "" {
-		path = filepath.Join(dir, "soak.log")
+		path = filepath.Join(dir, "soak.log.gz")
 	}
 	tape, err := record(path, func(text string) { t.Log(text) })
 	if err != nil {

@@ -2,7 +2,12 @@ package main
 
 import (
 	"bufio"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -21,6 +26,7 @@ type tape struct {
 type reel struct {
 	mu       sync.Mutex
 	file     *os.File
+	packed   *gzip.Writer
 	out      *bufio.Writer
 	began    time.Time
 	say      func(string) // what a person who waits wants to know
@@ -28,12 +34,14 @@ type reel struct {
 	changes  int
 }
 
+// record writes to a file that gunzip reads.
 func record(path string, say func(string)) (*tape, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	return &tape{reel: &reel{file: f, out: bufio.NewWriter(f), began: time.Now(), say: say}}, nil
+	packed := gzip.NewWriter(f)
+	return &tape{reel: &reel{file: f, packed: packed, out: bufio.NewWriter(packed), began: time.Now(), say: say}}, nil
 }
 
 // of is a tape for a part.
@@ -85,8 +93,17 @@ func (t *tape) failed() []string {
 func (t *tape) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.out.Flush(); err != nil {
-		return err
+	return errors.Join(t.out.Flush(), t.packed.Close(), t.file.Close())
+}
+
+// fingerprint is a file's SHA-256, and its size.
+func fingerprint(path string) (sum string, size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
 	}
-	return t.file.Close()
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), size, err
 }
