@@ -13,9 +13,11 @@ import (
 var (
 	// ruled are the rules of docs/spec/DNS.md: rows of its tables and items of its lists begin with their ids.
 	ruled = regexp.MustCompile(`(?m)^(?:\| |- )([NMLO]\d+) `)
-	// named are the ids at the beginning of a test's name: TestL1L4OutageKeepsAnswers.
-	named = regexp.MustCompile(`(?m)^func Test((?:[NMLO]\d+)+)[A-Z]`)
-	id    = regexp.MustCompile(`[NMLO]\d+`)
+	// specified are items of docs/spec/SPEC.md that K1645 asks for, by their letter.
+	specified = regexp.MustCompile(`^([EISC])\d+ `)
+	// named are the ids at the beginning of a test's name.
+	named = regexp.MustCompile(`(?m)^func Test((?:(?:ID|[A-Z])\d+)+)[A-Z]`)
+	id    = regexp.MustCompile(`(?:ID|[A-Z])\d+`)
 )
 
 // TestEveryRuleOfDNSHasATest by whose name it is found: a Go test, or a case of test/cases.
@@ -36,7 +38,39 @@ func TestEveryRuleOfDNSHasATest(t *testing.T) {
 			tested[rule] = "test/cases/dns.json"
 		}
 	}
-	for _, root := range []string{"../../plugin", ".."} {
+	for rule, path := range bearing(t, "[NMLO]", "../../plugin", "..") {
+		tested[rule] = path
+	}
+	match(t, "docs/spec/DNS.md", rules, tested)
+}
+
+// TestEveryRuleOfMultiClusterServicesHasATest by whose name it is found: E, I, S and C of docs/spec/SPEC.md.
+func TestEveryRuleOfMultiClusterServicesHasATest(t *testing.T) {
+	text, err := os.ReadFile("../../docs/spec/SPEC.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]bool{}
+	for _, item := range strings.Split(string(text), "\n- ") {
+		m := specified.FindStringSubmatch(item)
+		if m == nil {
+			continue
+		}
+		for _, rule := range regexp.MustCompile(`\b`+m[1]+`\d+\b`).FindAllString(item, -1) { // C has several to an item
+			rules[rule] = true
+		}
+	}
+	if len(rules) < 31 {
+		t.Fatalf("only %d rules were found: is SPEC.md written otherwise?", len(rules))
+	}
+	match(t, "docs/spec/SPEC.md", rules, bearing(t, "[EISC]", "../../controllers", "../../cmd", ".."))
+}
+
+// bearing are the files of tests that begin with rules of these letters, by rule: TestL1L4OutageKeepsAnswers, TestE3E6WhatIsExported.
+func bearing(t *testing.T, letters string, roots ...string) map[string]string {
+	t.Helper()
+	one, tested := regexp.MustCompile(`^`+letters+`\d`), map[string]string{}
+	for _, root := range roots {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
@@ -44,7 +78,9 @@ func TestEveryRuleOfDNSHasATest(t *testing.T) {
 			text, err := os.ReadFile(path)
 			for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 				for _, rule := range id.FindAllString(m[1], -1) {
-					tested[rule] = path
+					if one.MatchString(rule) {
+						tested[rule] = path
+					}
 				}
 			}
 			return err
@@ -53,14 +89,20 @@ func TestEveryRuleOfDNSHasATest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return tested
+}
+
+// match wants a test for every rule, and a rule for every test.
+func match(t *testing.T, of string, rules map[string]bool, tested map[string]string) {
+	t.Helper()
 	for rule := range rules {
 		if tested[rule] == "" {
-			t.Errorf("no test and no case bears the name of rule %s of docs/spec/DNS.md", rule)
+			t.Errorf("no test and no case bears the name of rule %s of %s", rule, of)
 		}
 	}
 	for rule, where := range tested {
 		if !rules[rule] {
-			t.Errorf("%s names the rule %s, which docs/spec/DNS.md has not", where, rule)
+			t.Errorf("%s names the rule %s, which %s has not", where, rule, of)
 		}
 	}
 }

@@ -161,8 +161,8 @@ func (e *environment) may(ctx context.Context, user, access string) (bool, error
 	return review.Status.Allowed, err
 }
 
-// SPEC I7. Aggregation takes the controller-manager a moment.
-func TestUsersExportAndReadImports(t *testing.T) {
+// TestI7UsersExportAndReadImports, and write none. Aggregation takes the controller-manager a moment.
+func TestI7UsersExportAndReadImports(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)
 	for _, role := range []string{"view", "edit", "admin"} {
