@@ -66,10 +66,10 @@ type world struct {
 	affinity  map[string]corev1.ServiceAffinity
 	exported  map[pair]bool
 	behind    map[pair][]string // of names with a VIP: what the oracle does not see in any answer
-	addresses map[string]int  // given out, by member
-	unserved  map[string]bool // members whose API server is down
-	baseline  bool            // memory has been measured once
-	users     sync.Mutex      // held while nothing is to be changed
+	addresses map[string]int    // given out, by member
+	unserved  map[string]bool   // members whose API server is down
+	baseline  bool              // memory has been measured once
+	users     sync.Mutex        // held while nothing is to be changed
 }
 
 // pair is a name in a member.
