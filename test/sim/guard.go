@@ -53,10 +53,11 @@ type guard struct {
 	last     map[place]time.Time                      // when the import was last there
 	life     map[place]types.UID                      // of the import that is there, or was last
 	excused  map[address]bool                         // that an import had and may lose
+	effect   map[place]time.Time                      // when a record of a name was last known to be in effect there
 }
 
 func newGuard() guard {
-	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}, map[place]types.UID{}, map[address]bool{}}
+	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}, map[place]types.UID{}, map[address]bool{}, map[place]time.Time{}}
 }
 
 func (g *guard) forgive(m *member, n types.NamespacedName)      { g.forgiven[place{m.id, n}] = true }
@@ -81,12 +82,16 @@ func (w *World) watch(m *member, c *api.Write) {
 	if imp, ok := c.Old.(*mcsv1beta1.ServiceImport); ok {
 		w.guard.last[place{m.id, client.ObjectKeyFromObject(imp)}] = w.now
 	}
+	if rec, ok := c.Old.(*hubv1alpha1.ServiceExportRecord); ok && !rec.Spec.Withdrawn {
+		w.guard.effect[place{m.id, nameOf(rec)}] = w.now
+	}
 	w.watchRanges(m, c)
 	if c.User != api.Agent {
 		return
 	}
 	w.watchOwnership(m, c)
 	w.watchAddresses(m, c)
+	w.watchImports(m, c)
 	w.watchFrozen(m, c)
 	w.watchWithheld(m, c)
 	w.watchVIP(m, c)
@@ -150,6 +155,23 @@ func (w *World) watchAddresses(m *member, c *api.Write) {
 		if !claimable(e.Addresses[0]) {
 			w.fail("%s imports %s, which no peer may claim (S4)", m.id, e.Addresses[0])
 		}
+	}
+}
+
+// watchImports is I2: an import is made where a record of its name is in effect, or was until lately, for who reads an old cache.
+func (w *World) watchImports(m *member, c *api.Write) {
+	imp, ok := c.New.(*mcsv1beta1.ServiceImport)
+	if !ok || c.Old != nil {
+		return
+	}
+	n := client.ObjectKeyFromObject(imp)
+	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
+		if nameOf(rec) == n && !rec.Spec.Withdrawn {
+			return
+		}
+	}
+	if last, ok := w.guard.effect[place{m.id, n}]; !ok || w.now.Sub(last) > 15*time.Minute {
+		w.fail("I2: the agent of %s makes an import %s, of which no record is in effect there", m.id, n)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -50,6 +51,18 @@ var planted = []struct {
 				return c.Client.Create(ctx, again)
 			}
 			return c.Client.Update(ctx, o)
+		}
+	})},
+	{name: "an import that nobody exports", says: "no record is in effect", agent: local(func(c *broken) {
+		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			if imp, ok := o.(*mcsv1beta1.ServiceImport); ok {
+				other := imp.DeepCopy()
+				other.Name = "nobody"
+				if err := c.Client.Create(ctx, other); err != nil && !apierrors.IsAlreadyExists(err) {
+					return err
+				}
+			}
+			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
 	{name: "imported slices stay", says: "(S2)", agent: local(func(c *broken) {
