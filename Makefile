@@ -77,6 +77,10 @@ bench-members: build ## from a change in one cluster to the answer in another; w
 bench-vips: build ## time and requests of a VIP at 10 to 10,000 VIPs and 1 and 1,000 ranges; writes docs/benchmarks-vips.md
 	$(GO) run ./test/bench/vips -out docs/benchmarks-vips.md
 
+.PHONY: bench-handover
+bench-handover: build ## prefer-local's traffic handed over and back by real packets, HANDOVERS times (default 200), as root; writes docs/benchmarks-handover.md
+	HANDOVERS=$(or $(HANDOVERS),200) HANDOVER_PAGE='$(CURDIR)/docs/benchmarks-handover.md' $(GO) test -count=1 -timeout 30m -run '^TestPreferLocalHandsOverAndBack$$' ./test/packets
+
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	for arch in amd64 arm64; do \

@@ -27,12 +27,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// reportFile names the file to which the last line of this package's output is appended, for whoever runs it among other packages.
+// reportFile names the file to which the last lines of this package's output are appended, for whoever runs it among other packages.
 const reportFile = "PACKETS_REPORT"
 
 var (
 	obstacle error // why packets cannot be sent on this machine
 	ran      atomic.Int32
+	figures  []string // for the report, in the order of the tests
 )
 
 func TestMain(m *testing.M) {
@@ -61,6 +62,7 @@ func report() error {
 	if obstacle != nil {
 		line = fmt.Sprintf("packets: NOT RUN (%v)", obstacle)
 	}
+	line = strings.Join(append(figures, line), "\n")
 	fmt.Println(line)
 	name := os.Getenv(reportFile)
 	if name == "" {
