@@ -49,7 +49,7 @@ type cluster struct {
 }
 
 type clusterOptions struct {
-	noCRDs, fixture, v1alpha1Only bool
+	noCRDs, fixture, v1alpha1Only, noControllers bool
 }
 
 func newCluster(t *testing.T, o clusterOptions) *cluster {
@@ -65,7 +65,7 @@ func makeCluster(t *testing.T, o clusterOptions) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp, err := lab.Start(context.WithoutCancel(t.Context()), lab.Options{})
+	cp, err := lab.Start(context.WithoutCancel(t.Context()), lab.Options{NoControllerManager: o.noControllers})
 	if err != nil {
 		t.Fatal(err)
 	}
