@@ -142,7 +142,7 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 			}
 			hub := inMemory(interceptor.Funcs{}, objects...)
 			o, said := options(hub)
-			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: c.force}, state: state{uid: "uid", id: c.id}}
+			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: c.force}, state: state{uid: "uid", id: c.id}, stays: map[string]bool{}}
 			if err := l.claimed(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
 	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
 	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"), profile("third", clusterset.AnnotationJoiningUID, "uid")))
-	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, state: state{uid: "uid",
+	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, stays: map[string]bool{}, state: state{uid: "uid",
 		id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}, was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
 	if err := l.claimed(t.Context()); err != nil {
 		t.Fatal(err)

@@ -166,6 +166,7 @@ func cleaning() (out []cluster.Right) {
 }
 
 // inItsStead deletes what an agent that is gone for good left: what the agent itself would, once the policies that reserve that to it are gone.
+// An API server may have let it become a member that had not heard yet that it has no rights any more.
 func (l *leave) inItsStead(ctx context.Context) error {
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty", "Namespace")); err != nil {
 		return err
@@ -173,7 +174,10 @@ func (l *leave) inItsStead(ctx context.Context) error {
 	agent := &membership.Gate{Local: sparse{l.Member.Client}}
 	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		err := agent.Clean(ctx)
-		return err == nil, "", err
+		if err == nil {
+			err = kube.Gone(l.Member.Delete(ctx, &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}))
+		}
+		return err == nil || meta.IsNoMatchError(err), "", err
 	})
 	if err != nil {
 		return fmt.Errorf("%s: what its agent left cannot be deleted: %w", l.Member.Name, err)

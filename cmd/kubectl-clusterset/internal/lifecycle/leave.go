@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +39,7 @@ type leave struct {
 	objects []*unstructured.Unstructured // what join applied and is to go
 	claims  []string                     // on the hub, this cluster's own
 	left    bool                         // the agent has
-	stays   map[string]bool              // kinds of which that was said
+	stays   map[string]bool              // kinds and claims of which that was said
 }
 
 // Leave takes a cluster out of its clusterset and leaves it as it was before it joined. A join that was not finished is undone.
@@ -65,12 +67,17 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := allowed(ctx, o.Member, l.rights()); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{l.withdraw, l.release, l.clean} {
+	return l.run(ctx)
+}
+
+// run takes the steps.
+func (l *leave) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{l.disarm, l.withdraw, l.release, l.clean} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("%w\nto go on: the same command again", err)
 		}
 	}
-	o.Say("%s: has left; its ServiceExports are as they were", o.Member.Name)
+	l.Say("%s: has left; its ServiceExports are as they were", l.Member.Name)
 	return nil
 }
 
@@ -79,6 +86,10 @@ func (l *leave) rights() []cluster.Right {
 	out := append(cluster.RightsToApply(l.objects, remove...), cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
 	if l.was == nil {
 		out = append(out, cleaning()...)
+	}
+	if binding := only(l.objects, kindBinding); l.was == nil && binding != nil { // disarm's
+		out = append(out, cluster.Right{Verb: "create", Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"})
+		out = append(out, cluster.RightsToApply([]*unstructured.Unstructured{binding}, write...)...)
 	}
 	return out
 }
@@ -97,6 +108,10 @@ func (l *leave) claimed(ctx context.Context) error {
 	}
 	own, others := l.own(held)
 	for _, id := range others {
+		if l.stays[id] {
+			continue
+		}
+		l.stays[id] = true
 		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its id, so it may be of a clone; if nobody needs it: kubectl clusterset leave %s --evict --hub-context …", id, id)
 	}
 	l.claims = append(own, begun...)
@@ -116,10 +131,63 @@ func (s *state) own(held []string) (own, others []string) {
 	return own, others
 }
 
+// The agent's account, and the kind that gives it its rights in the whole cluster: without them it can become no member.
+const (
+	agentAccount = "clusterset-controller"
+	kindBinding  = "ClusterRoleBinding"
+)
+
+// disarm takes its rights from the agent of a join that was not finished: it may run, and become a member while that join is undone, whose
+// records would then stay on the hub. One that was quicker is a member, and leaves as such.
+func (l *leave) disarm(ctx context.Context) error {
+	binding := only(l.objects, kindBinding)
+	if l.was != nil || binding == nil {
+		return nil
+	}
+	if err := l.Member.Remove(ctx, []*unstructured.Unstructured{binding}); err != nil {
+		return err
+	}
+	joins := []cluster.Right{{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"}}
+	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		lacking, err := l.Member.LackingOf(ctx, kube.SystemNamespace, agentAccount, joins)
+		return len(lacking) > 0, "it may create ClusterProperties still: who else gave it that right?", err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: its agent could become a member while its join is undone: %w", l.Member.Name, err)
+	}
+	if l.state, err = read(ctx, l.Member); err != nil {
+		return err
+	}
+	if l.was != nil {
+		l.Say("%s: has become a member of clusterset %s meanwhile", l.Member.Name, l.was.Spec.Value)
+	}
+	return l.claimed(ctx)
+}
+
+// rearm gives the agent of a member back what disarm took from it, in this run or in one that was interrupted: it is to leave.
+func (l *leave) rearm(ctx context.Context) error {
+	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
+	if err != nil {
+		return err
+	}
+	binding := only(objects, kindBinding)
+	err = l.Member.Get(ctx, client.ObjectKeyFromObject(binding), binding.DeepCopy())
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s: %w", l.Member.Name, err)
+	}
+	return l.Member.Apply(ctx, []*unstructured.Unstructured{binding}, l.Say)
+}
+
 // withdraw has the agent leave, and waits for it.
 func (l *leave) withdraw(ctx context.Context) error {
 	if l.was == nil {
 		return nil
+	}
+	if err := l.rearm(ctx); err != nil {
+		return err
 	}
 	value := "kubectl-clusterset"
 	evicted, err := l.evicted(ctx)
@@ -322,7 +390,8 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 }
 
 // giveUp deletes a member's ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid, only that
-// cluster's; and a claim that is in use only once nobody has renewed its Lease for as long as that lives, since a clone has the same UID.
+// cluster's; and a claim that is in use only once nobody has renewed its Lease for as long as that lives, since a clone has the same UID. One
+// that comes to be used between the look and the deletion is looked at again.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline, deleted := time.Now().Add(patience), false
@@ -341,7 +410,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			}
 		}
 		if p.DeletionTimestamp == nil && !deleted && time.Now().After(deadline) {
-			if err := kube.Gone(o.Hub.Delete(ctx, p, client.Preconditions{UID: &p.UID})); err != nil {
+			if err := kube.Gone(o.Hub.Delete(ctx, p, client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion})); err != nil {
 				return false, "", err
 			}
 			deleted = true
