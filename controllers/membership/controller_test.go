@@ -1,0 +1,85 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+type silent struct{}
+
+func (silent) Event(runtime.Object, string, string, string) {}
+
+// TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget: one that changes every ten seconds for an hour costs no more than that, and at its end
+// the truth is told. What does not differ costs nothing.
+func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
+	w := newWorld(t)
+	now := at
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+	restless := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "users.example.org"}}
+	for _, p := range []*aboutv1beta1.ClusterProperty{set, restless} {
+		if err := w.local.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := Controller(&kube.Env{
+		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
+		Now: func() time.Time { return now }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart: func(why string) { t.Fatal(why) },
+	}).Reconciler
+	told := func() string {
+		for _, p := range get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Status.Properties {
+			if p.Name == restless.Name {
+				return p.Value
+			}
+		}
+		return ""
+	}
+	due, updates := now, 0
+	look := func() {
+		t.Helper()
+		before := told()
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told() != before {
+			updates++
+		}
+		due = now.Add(result.RequeueAfter)
+	}
+	const changes = 360
+	for i := range changes {
+		now = at.Add(time.Duration(i) * 10 * time.Second)
+		restless.Spec.Value = fmt.Sprint("value ", i)
+		if err := w.local.Update(t.Context(), restless); err != nil {
+			t.Fatal(err)
+		}
+		look()
+	}
+	if updates < 60 || updates > 5+60 {
+		t.Errorf("%d updates in an hour, and one a minute is its share, after five at first", updates)
+	}
+	now = due
+	look()
+	if last := told(); last != fmt.Sprint("value ", changes-1) {
+		t.Errorf("an hour of changes ends in %q, and the hub says %q", restless.Spec.Value, last)
+	}
+	calm := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").ResourceVersion
+	now = now.Add(time.Hour)
+	look()
+	if got := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").ResourceVersion; got != calm {
+		t.Error("nothing differs, and it is written")
+	}
+}
