@@ -2,6 +2,7 @@ package grants
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -136,23 +137,31 @@ func (s *set) renewal(t *testing.T) (renewed func(*testing.T)) {
 func TestEveryRuleNamesItsUse(t *testing.T) {
 	root, err := lab.Root()
 	must(t, err)
-	rule := regexp.MustCompile(`^- (apiGroups|resources|verbs|nonResourceURLs):`)
-	rules := 0
-	for _, path := range []string{"member/rbac.yaml", "hub/clusterset/role.yaml", "hub/member/member.yaml", "hub/controller/role.yaml", "coredns/rbac.yaml"} {
-		text, err := os.ReadFile(filepath.Join(root, "deploy", path))
-		must(t, err)
+	rule := regexp.MustCompile(`^- (apiGroups|resources|verbs|nonResourceURLs):`) // others' rules, such as policies', stand further in
+	rules := map[string]int{}
+	must(t, filepath.WalkDir(filepath.Join(root, "deploy"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
 		before := ""
 		for i, line := range strings.Split(string(text), "\n") {
 			if rule.MatchString(line) {
-				rules++
+				rules[d.Name()]++
 				if !strings.HasPrefix(before, "# ") {
-					t.Errorf("deploy/%s:%d: a rule without a comment above it: %s", path, i+1, line)
+					t.Errorf("%s:%d: a rule without a comment above it: %s", path, i+1, line)
 				}
 			}
 			before = line
 		}
-	}
-	if rules == 0 {
-		t.Error("deploy/ has no rules")
+		return nil
+	}))
+	for _, name := range []string{"rbac.yaml", "role.yaml", "member.yaml", "users.yaml", "bare.yaml"} {
+		if rules[name] == 0 {
+			t.Errorf("%s has no rules: are they written otherwise?", name)
+		}
 	}
 }
