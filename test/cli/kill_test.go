@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -10,57 +11,71 @@ import (
 )
 
 // TestAJoinKilledAfterAnyWriteIsFinishedOrUndone is ID3's "nothing is half-joined": the program is killed after its first, second, … last
-// write. The same command then finishes what was begun, and leave undoes it: neither cluster has an object more or less than before.
+// write. The same command then makes a member of what was begun, which leaves; or leave undoes it at once, beside an agent that goes on
+// joining once it has its credentials. Neither cluster has an object more or less than before.
 func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	e := setUp(t)
-	e.nodes(t, "hub")
+	e.nodes(t, "hub", "west")
 	e.ok(t, "init", "--context", "hub")
-	hub, member := e.snapshot(t, "hub"), e.snapshot(t, "west")
+	before := e.clusters(t)
 	w := e.through(t, "hub", "west")
-	join := []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false"}
-	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
-
-	step := stride(8)
+	step := stride(12)
 	for n := 1; ; n += step {
-		if killed := e.killAfter(t, w, n, join...); !killed {
-			if n < 20 {
-				t.Fatalf("a join has fewer than %d writes: are they seen?", n)
-			}
-			e.ok(t, leave...)
+		killed := e.killAfter(t, w, n, slices.Concat(joining, []string{"--wait=false"})...)
+		if !killed && n < 20 {
+			t.Fatalf("a join has fewer than %d writes: are they seen?", n)
+		}
+		if killed && n/step%2 == 1 {
+			e.ok(t, joining...)
+		}
+		e.ok(t, leaving...)
+		e.same(t, fmt.Sprintf("join killed after write %d, then left", n), before)
+		if !killed {
 			return
-		}
-		if n/step%2 == 0 {
-			e.ok(t, join...)
-		}
-		e.ok(t, leave...)
-		for cluster, before := range map[string]map[string]string{"hub": hub, "west": member} {
-			after := e.snapshot(t, cluster)
-			if missing, more := gone(before, after), gone(after, before); len(missing)+len(more) > 0 {
-				t.Fatalf("killed after write %d, then left: %s lacks %v, and has in addition %v", n, cluster, missing, more)
-			}
 		}
 	}
 }
 
-// TestALeaveKilledAfterAnyWriteGoesOn: the same command again ends it, or finds after the last write that nothing is left to do.
+// TestALeaveKilledAfterAnyWriteGoesOn: the same command again ends it, or finds after the last write that nothing is left to do. What is left
+// is a member, and a join that was not finished, whose agent is just starting.
 func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
 	e := setUp(t)
-	e.nodes(t, "hub")
+	e.nodes(t, "hub", "west")
 	e.ok(t, "init", "--context", "hub")
-	member := e.snapshot(t, "west")
+	before := e.clusters(t)
 	w := e.through(t, "hub", "west")
-	leave := []string{"leave", "--context", "west", "--hub-context", "hub"}
-	killed := true
-	for n := 1; killed; n += stride(12) {
-		e.ok(t, "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed", "--wait=false")
-		if killed = e.killAfter(t, w, n, leave...); killed {
-			if r := e.run(t, leave...); r.err != nil && !strings.Contains(r.stderr, "nothing of one is left in it") {
-				t.Fatalf("killed after write %d: %v\n%s%s", n, r.err, r.stdout, r.stderr)
+	for what, join := range map[string][]string{"a member": joining, "an unfinished join": slices.Concat(joining, []string{"--wait=false"})} {
+		killed := true
+		for n := 1; killed; n += stride(16) {
+			e.ok(t, join...)
+			if killed = e.killAfter(t, w, n, leaving...); killed {
+				if r := e.run(t, leaving...); r.err != nil && !strings.Contains(r.stderr, "nothing of one is left in it") {
+					t.Fatalf("%s, killed after write %d: %v\n%s%s", what, n, r.err, r.stdout, r.stderr)
+				}
 			}
+			e.same(t, fmt.Sprintf("%s, leave killed after write %d, then left", what, n), before)
 		}
-		after := e.snapshot(t, "west")
-		if missing, more := gone(member, after), gone(after, member); len(missing)+len(more) > 0 {
-			t.Fatalf("killed after write %d, then left: west lacks %v, and has in addition %v", n, missing, more)
+	}
+}
+
+// What is killed.
+var (
+	joining = []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed"}
+	leaving = []string{"leave", "--context", "west", "--hub-context", "hub"}
+)
+
+// clusters are the hub and the member as they are now.
+func (e *environment) clusters(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	return map[string]map[string]string{"hub": e.snapshot(t, "hub"), "west": e.snapshot(t, "west")}
+}
+
+// same checks that neither has an object more or less.
+func (e *environment) same(t *testing.T, what string, before map[string]map[string]string) {
+	t.Helper()
+	for cluster, now := range e.clusters(t) {
+		if missing, more := gone(before[cluster], now), gone(now, before[cluster]); len(missing)+len(more) > 0 {
+			t.Fatalf("%s: %s lacks %v, and has in addition %v", what, cluster, missing, more)
 		}
 	}
 }
