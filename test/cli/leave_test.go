@@ -2,14 +2,19 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // TestAClusterThatLeavesIsAsBeforeItJoined is issue 4, C: the users' objects are untouched, and what the agent and join had made is gone,
@@ -18,37 +23,20 @@ func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "east", "south")
 	e.ok(t, "init", "--context", "hub")
+	e.users(t, "east", "leaving")
 	hub, before := e.snapshot(t, "hub"), e.snapshot(t, "east")
 	for _, c := range []string{"east", "south"} {
 		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
 	}
-	e.export(t, "east", "leaving", "web")
+	e.declare(t, "east", "leaving", "web")
 	e.export(t, "south", "leaving", "web")
 	for _, c := range []string{"east", "south"} {
 		eventually(t, "web.leaving in "+c, func(ctx context.Context) error { return e.imported(ctx, c, "leaving", "web", 2) })
 	}
-	joined := e.snapshot(t, "east")
 
 	r := e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
 	t.Logf("leave took %v", r.took)
-	after := e.snapshot(t, "east")
-	for _, name := range gone(before, after) {
-		t.Errorf("it took %s away", name)
-	}
-	for _, name := range gone(after, before) {
-		if name != "CustomResourceDefinition  serviceexports.multicluster.x-k8s.io" && !strings.Contains(name, " leaving") {
-			t.Errorf("it left %s", name)
-		}
-	}
-	for _, users := range []string{"Service leaving web", "EndpointSlice leaving web-1", "Namespace  leaving"} {
-		if after[users] == "" || after[users] != joined[users] {
-			t.Errorf("%s: version %q before and %q after", users, joined[users], after[users])
-		}
-	}
-	export := &mcsv1beta1.ServiceExport{}
-	if err := e.admin["east"].Get(t.Context(), client.ObjectKey{Namespace: "leaving", Name: "web"}, export); err != nil || len(export.Status.Conditions) > 0 {
-		t.Errorf("the ServiceExport: %v, conditions %+v", err, export.Status.Conditions)
-	}
+	e.asBefore(t, "east", "leaving", before)
 	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more, func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
 	}
@@ -59,24 +47,70 @@ func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 	e.forget(t, "leaving")
 }
 
-// TestAnEvictedMemberIsCleanedUpOnTheHub is issue 4, C: its agent never comes back. What it leaves in its own cluster goes with leave.
+// users makes Service web in a namespace, and waits until all is there that every namespace has.
+func (e *environment) users(t *testing.T, cluster, namespace string) {
+	t.Helper()
+	e.service(t, cluster, namespace, "web")
+	for name, o := range map[string]client.Object{"default": &corev1.ServiceAccount{}, "kube-root-ca.crt": &corev1.ConfigMap{}} {
+		eventually(t, name+" in "+namespace, func(ctx context.Context) error {
+			return e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+		})
+	}
+}
+
+// asBefore checks that a cluster that has left is as it was, but for the ServiceExport web, of which nothing is said any more, and its kind;
+// and that nobody has written what is in the users' namespace.
+func (e *environment) asBefore(t *testing.T, cluster, namespace string, before map[string]string) {
+	t.Helper()
+	after := e.snapshot(t, cluster)
+	for _, name := range gone(before, after) {
+		t.Errorf("it took %s away", name)
+	}
+	export := "ServiceExport " + namespace + " web"
+	want := []string{"CustomResourceDefinition  serviceexports.multicluster.x-k8s.io", export}
+	if more := gone(after, before); !slices.Equal(more, want) {
+		t.Errorf("it left %v, and not %v", more, want)
+	}
+	users := in(after, namespace)
+	delete(users, export)
+	if differ := changed(in(before, namespace), users); len(differ) > 0 {
+		t.Errorf("it wrote the users' %v", differ)
+	}
+	said := &mcsv1beta1.ServiceExport{}
+	if err := e.admin[cluster].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, said); err != nil || len(said.Status.Conditions) > 0 {
+		t.Errorf("the ServiceExport: %v, conditions %+v", err, said.Status.Conditions)
+	}
+}
+
+// TestAnEvictedMemberIsCleanedUpOnTheHub is issue 4, C: its agent never comes back. The others drop what it exported, also one that was away
+// when it was evicted (decision 0010). What it leaves in its own cluster goes with leave.
 func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub")
 	e.ok(t, "init", "--context", "hub")
+	e.users(t, "east", "evicted")
 	hub, member := e.snapshot(t, "hub"), e.snapshot(t, "east")
-	dead := e.node(t, "east")
-	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
-	e.export(t, "east", "evicted", "web")
-	eventually(t, "its records are on the hub", func(ctx context.Context) error {
-		rec := &hubv1alpha1.ServiceExportRecord{}
-		return e.admin["hub"].Get(ctx, client.ObjectKey{Namespace: "clusterset", Name: "web.evicted.east"}, rec)
-	})
+	dead, away := e.node(t, "east"), e.node(t, "west")
+	for _, c := range []string{"east", "west"} {
+		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
+	}
+	e.declare(t, "east", "evicted", "web")
+	eventually(t, "web.evicted in west", func(ctx context.Context) error { return e.imported(ctx, "west", "evicted", "web", 1) })
 	dead.Stop()
-	e.refused(t, []string{"its members are: east"}, "leave", "west", "--evict", "--context", "hub")
+	away.Stop()
+	e.refused(t, []string{"its members are: east"}, "leave", "nobody", "--evict", "--context", "hub")
 	e.ok(t, "leave", "east", "--evict", "--context", "hub")
-	if more := gone(e.snapshot(t, "hub"), hub); len(more) > 0 {
+	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more, func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
+	}
+	if err := e.imported(t.Context(), "west", "evicted", "web", 1); err != nil {
+		t.Errorf("before west is back: %v", err)
+	}
+	e.nodes(t, "west")
+	eventually(t, "west has dropped it", func(ctx context.Context) error { return e.dropped(ctx, "west", "evicted", "web") })
+	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
+	if missing, more := gone(hub, e.snapshot(t, "hub")), gone(e.snapshot(t, "hub"), hub); len(missing)+len(more) > 0 {
+		t.Errorf("the hub lacks %v and has in addition %v", missing, more)
 	}
 
 	// Its agent comes back, and is told; leave goes on without the hub's help.
@@ -89,12 +123,29 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	if !strings.Contains(r.stderr, "this cluster was evicted") {
 		t.Errorf("leave of an evicted member:\n%s", r.stderr)
 	}
-	for _, name := range gone(e.snapshot(t, "east"), member) {
-		if name != "CustomResourceDefinition  serviceexports.multicluster.x-k8s.io" && !strings.Contains(name, " evicted") {
-			t.Errorf("it left %s", name)
-		}
-	}
+	e.asBefore(t, "east", "evicted", member)
 	e.forget(t, "evicted")
+}
+
+// dropped tells whether nothing is left of an import but its VIP, which is kept for a while for whoever has it in a cache (I6).
+func (e *environment) dropped(ctx context.Context, cluster, ns, name string) error {
+	imp := &mcsv1beta1.ServiceImport{}
+	if err := e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, imp); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the ServiceImport: %v", err)
+	}
+	var slices discoveryv1.EndpointSliceList
+	if err := e.admin[cluster].List(ctx, &slices, client.InNamespace(ns)); err != nil || len(slices.Items) > 0 {
+		return fmt.Errorf("%d slices: %v", len(slices.Items), err)
+	}
+	svc := &corev1.Service{}
+	err := e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: ns, Name: derived.Name(ns, name)}, svc)
+	if err == nil && svc.Annotations[derived.AnnotationUnusedSince] == "" {
+		err = errors.New("it is in use")
+	}
+	if err != nil {
+		return fmt.Errorf("the derived Service: %w", err)
+	}
+	return nil
 }
 
 // forget deletes a namespace of the tests everywhere, and the kinds that were kept for what was in it.

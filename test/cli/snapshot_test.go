@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,7 +59,45 @@ func (e *environment) snapshot(t *testing.T, cluster string) map[string]string {
 	return out
 }
 
-// gone and come are what one snapshot has and the other has not.
+// steady is a snapshot of a cluster in which nothing changes by itself any more.
+func (e *environment) steady(t *testing.T, cluster string) (now map[string]string) {
+	t.Helper()
+	now = e.snapshot(t, cluster)
+	eventually(t, "nothing changes any more in "+cluster, func(context.Context) error {
+		before := now
+		time.Sleep(500 * time.Millisecond)
+		now = e.snapshot(t, cluster)
+		if differ := changed(before, now); len(differ) > 0 {
+			return fmt.Errorf("%v changes", differ)
+		}
+		return nil
+	})
+	return now
+}
+
+// changed are the objects that only one of two snapshots has, or that were written between them.
+func changed(before, after map[string]string) (out []string) {
+	out = append(gone(before, after), gone(after, before)...)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now, there := after[name]; there && now != before[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// in is what of a snapshot is in a namespace, and the namespace itself.
+func in(snapshot map[string]string, namespace string) map[string]string {
+	out := map[string]string{}
+	for name, version := range snapshot {
+		if part := strings.Split(name, " "); part[1] == namespace || part[0] == "Namespace" && part[2] == namespace {
+			out[name] = version
+		}
+	}
+	return out
+}
+
+// gone is what one snapshot has and the other has not.
 func gone(before, after map[string]string) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, there := after[name]; !there {
