@@ -31,6 +31,7 @@ type joiner struct {
 	binding     *rbacv1.ClusterRoleBinding
 	leftAlone   bool // nothing was deleted before it was told to leave
 	touched     bool
+	everybody   bool // may do everything
 }
 
 func newJoiner(t *testing.T, member interceptor.Funcs, hub interceptor.Funcs) *joiner {
@@ -40,7 +41,7 @@ func newJoiner(t *testing.T, member interceptor.Funcs, hub interceptor.Funcs) *j
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: agentAccount}}
 	member.Create = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		if review, is := o.(*authorizationv1.SubjectAccessReview); is {
-			review.Status.Allowed = w.may()
+			review.Status.Allowed = w.everybody || w.may()
 			return nil
 		}
 		return api.Create(ctx, o, opts...)
@@ -211,6 +212,15 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 		}})
 		said, err := w.undo(w.look)
 		w.nothing(said, err)
+	})
+	play("rights by others too", func(t *testing.T) {
+		w := newJoiner(t, interceptor.Funcs{}, interceptor.Funcs{})
+		w.everybody = true
+		said, err := w.undo(w.look)
+		w.nothing(said, err)
+		if !strings.Contains(said, "by rights that others gave it") {
+			t.Errorf("it does not say so:\n%s", said)
+		}
 	})
 	play("an API server that had not heard yet", func(t *testing.T) {
 		w := newJoiner(t, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {

@@ -137,6 +137,9 @@ const (
 	kindBinding  = "ClusterRoleBinding"
 )
 
+// heard is within how long an API server hears that rights are gone.
+const heard = 10 * time.Second
+
 // disarm takes its rights from the agent of a join that was not finished: it may run, and become a member while that join is undone, whose
 // records would then stay on the hub. One that was quicker is a member, and leaves as such.
 func (l *leave) disarm(ctx context.Context) error {
@@ -148,11 +151,16 @@ func (l *leave) disarm(ctx context.Context) error {
 		return err
 	}
 	joins := []cluster.Right{{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"}}
-	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+	may := false
+	err := cluster.Until(ctx, heard, func(ctx context.Context) (bool, string, error) {
 		lacking, err := l.Member.LackingOf(ctx, kube.SystemNamespace, agentAccount, joins)
-		return len(lacking) > 0, "it may create ClusterProperties still: who else gave it that right?", err
+		may = err == nil && len(lacking) == 0
+		return len(lacking) > 0, "", err
 	})
-	if err != nil {
+	switch {
+	case may: // as where everybody may do everything
+		l.Say("%s: its agent may write ClusterProperties by rights that others gave it; should it have become a member on the hub meanwhile: kubectl clusterset leave CLUSTER --evict --hub-context …", l.Member.Name)
+	case err != nil:
 		return fmt.Errorf("%s: its agent could become a member while its join is undone: %w", l.Member.Name, err)
 	}
 	if l.state, err = read(ctx, l.Member); err != nil {
