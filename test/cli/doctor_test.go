@@ -145,10 +145,12 @@ func (e *environment) mistakes() []mistake {
 		{"nodelocal-forward", "__PILLAR__UPSTREAM__SERVERS__", "east", nil, []string{"-n", "kube-system", "create", "configmap", "node-local-dns",
 			"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n.:53 {\n forward . __PILLAR__UPSTREAM__SERVERS__\n}\n"}},
 		{"hub-rights", "list/watch/create/update/delete serviceexportrecords.hub.clusterset-dns.io in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
+		{"hub-rights", "create serviceaccounts/token mcs-east in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east:token"}, []string{"delete"}},
 		{"hub-policies", "clusterset-records.clusterset-dns.io", "hub", []string{"validatingadmissionpolicy", "clusterset-records.clusterset-dns.io"}, []string{"delete"}},
 		{"hub-policies", "lacks the label", "hub", []string{"namespace", "clusterset"}, []string{"label", "multicluster.x-k8s.io/clusterset-"}},
 		{"hub-clusterset", "holds no ClusterSet", "hub", []string{"-n", "clusterset", "clusterset", "clusterset"}, []string{"delete"}},
 		{"imports-others", "default/stray", "east", nil, []string{"create", "-f", "-"}},
+		{"ranges-here", "pod range 10.96.4.0/24 and its service range 10.96.0.0/16 overlap", "east", nil, []string{"create", "-f", "-"}},
 	}
 }
 
@@ -171,6 +173,9 @@ func (m *mistake) plant(t *testing.T, e *environment) (undo func()) {
 	case m.check == "imports-others":
 		kubectl(`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray}, spec: {type: Headless, ports: []}}`, m.do...)
 		return func() { kubectl("", "-n", "default", "delete", "serviceimport", "stray", "--ignore-not-found") }
+	case m.check == "ranges-here":
+		kubectl(`{apiVersion: v1, kind: Node, metadata: {name: stray}, spec: {podCIDR: 10.96.4.0/24, podCIDRs: [10.96.4.0/24]}}`, m.do...)
+		return func() { kubectl("", "delete", "node", "stray") }
 	case m.object == nil:
 		kubectl("", m.do...)
 		return func() { kubectl("", slices.Concat(m.do[:2], []string{"delete"}, m.do[3:5])...) }
