@@ -37,12 +37,8 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 			e.golden(t, "join", r, args...)
 		}
 	}
-	took := time.Since(began)
-	t.Logf("init and three joins took %v", took.Round(100*time.Millisecond))
-	// One minute is the bar of issue 4, A, and what README promises of its demo, on a machine that has nothing else to do.
-	if took > 3*time.Minute && !testing.Short() {
-		t.Errorf("init and three joins took %v", took.Round(time.Second))
-	}
+	// One minute is issue 4's bar, on a machine that has nothing else to do: of make demo, which gives the same commands, .ci/run takes the time.
+	t.Logf("init and three joins took %v", time.Since(began).Round(100*time.Millisecond))
 	golden("join-again", "join", "--context", "east", "--hub-context", "hub")
 
 	for _, c := range []string{"east", "west"} {
@@ -67,10 +63,13 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 		return e.imported(ctx, "south", "shop", "web", 1)
 	})
 	golden("leave-again", "leave", "--context", "west", "--hub-context", "hub")
-	e.ok(t, "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "west")
+	golden("rejoin", "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "west")
 	eventually(t, "web.shop in south has two exporters again", func(ctx context.Context) error {
 		return e.imported(ctx, "south", "shop", "web", 2)
 	})
+	golden("join-renew", "join", "--context", "west", "--hub-context", "hub", "--renew")
+	golden("leave-dry-run", "leave", "--context", "west", "--hub-context", "hub", "--dry-run")
+	golden("join-renew-dry-run", "join", "--context", "west", "--hub-context", "hub", "--renew", "--dry-run")
 	golden("evict", "leave", "south", "--evict", "--context", "hub")
 	golden("evict-nobody", "leave", "south", "--evict", "--context", "hub")
 
