@@ -15,10 +15,11 @@ import (
 
 // request is one of the hub's audit log.
 type request struct {
-	StageTimestamp time.Time
-	Verb           string
-	RequestURI     string
-	User           struct {
+	RequestReceivedTimestamp time.Time
+	StageTimestamp           time.Time
+	Verb                     string
+	RequestURI               string
+	User                     struct {
 		Username string
 		Extra    map[string][]string
 	}

@@ -159,18 +159,18 @@ func (e *environment) token(ctx context.Context, cluster string) (*corev1.Secret
 	return s, err
 }
 
-// age leaves the token in a member's Secret only so much to live. id names it in the audit log.
-func (e *environment) age(ctx context.Context, cluster string, left time.Duration) (id string, err error) {
+// age leaves the token in a member's Secret only so much to live.
+func (e *environment) age(ctx context.Context, cluster string, left time.Duration) error {
 	s, err := e.token(ctx, cluster)
 	if err != nil {
-		return "", err
+		return err
 	}
-	aged, id, err := e.planes["hub"].Age(string(s.Data["token"]), left)
+	aged, err := e.planes["hub"].Age(string(s.Data["token"]), left)
 	if err != nil {
-		return "", err
+		return err
 	}
 	s.Data["token"] = []byte(aged)
-	return id, e.admin[cluster].Update(ctx, s)
+	return e.admin[cluster].Update(ctx, s)
 }
 
 // exported makes a Service of east with one endpoint, and its export, for the time of the test. It returns the slice.

@@ -16,7 +16,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	e.exported(t, "parting", "10.1.0.6")
 	eventually(t, "west has parting", func(ctx context.Context) error { return e.seen(ctx, "parting", "10.1.0.6") })
 	e.nodes["east"].Stop()
-	if _, err := e.age(t.Context(), "east", -grace); err != nil {
+	if err := e.age(t.Context(), "east", -grace); err != nil {
 		t.Fatal(err)
 	}
 	e.restart(t, "east")

@@ -17,15 +17,15 @@ import (
 
 // Age is a token of a ServiceAccount as it would be at another time: by the key that this cluster signs tokens with, for the same account
 // and lifetime, but with only so much left to live. API servers issue none for less than ten minutes; what they think of one that ends
-// sooner is as true. id names it in the audit log.
-func (c *ControlPlane) Age(token string, left time.Duration) (aged, id string, err error) {
+// sooner is as true.
+func (c *ControlPlane) Age(token string, left time.Duration) (aged string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "", "", errors.New("it is no JSON Web Token")
+		return "", errors.New("it is no JSON Web Token")
 	}
 	text, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	var times struct {
 		Issued  int64 `json:"iat"`
@@ -33,22 +33,21 @@ func (c *ControlPlane) Age(token string, left time.Duration) (aged, id string, e
 	}
 	claims := map[string]json.RawMessage{}
 	if err := errors.Join(json.Unmarshal(text, &times), json.Unmarshal(text, &claims)); err != nil {
-		return "", "", err
+		return "", err
 	}
-	id = rand.Text()
 	ends := time.Now().Add(left).Unix()
 	begins := ends - (times.Expires - times.Issued)
-	for name, value := range map[string]any{"exp": ends, "iat": begins, "nbf": begins, "jti": id} {
+	for name, value := range map[string]any{"exp": ends, "iat": begins, "nbf": begins, "jti": rand.Text()} {
 		if claims[name], err = json.Marshal(value); err != nil {
-			return "", "", err
+			return "", err
 		}
 	}
 	if text, err = json.Marshal(claims); err != nil {
-		return "", "", err
+		return "", err
 	}
 	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(text) // the header names the key
 	signature, err := c.sign(signed)
-	return signed + "." + signature, id, err
+	return signed + "." + signature, err
 }
 
 // sign is ES256 (RFC 7518 §3.4).
