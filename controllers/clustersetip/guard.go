@@ -81,7 +81,7 @@ func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held) {
 			"It is deleted once no VIP is in it that no other ServiceCIDR covers. There are %d: %s. Make one that covers them, or delete these Services for them to get other addresses%s.", len(moving), list, asAgent))
 	case draining && c.DeletionTimestamp == nil && len(moving) > 0:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDraining", fmt.Sprintf(
-			"It gives out no VIP. %d are still in it, and move when their Services are deleted%s: %s.", len(moving), asAgent, list))
+			"No new VIP comes from it, but for addresses that another ServiceCIDR covers as well. %d that none covers are still in it, and move when their Services are deleted%s: %s.", len(moving), asAgent, list))
 	case draining && c.DeletionTimestamp == nil:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: it can be deleted.")
 	}

@@ -170,7 +170,7 @@ func (r *Room) unanswered(q kube.VIPRequest, f corev1.IPFamily, reserve []ipam.R
 	switch {
 	case s.Lost != nil && r.patient(q.Service, patience):
 		return nil, true
-	case s.Address.IsValid() || r.view.mode == ipam.ModeShared:
+	case s.Address.IsValid() && s.Overflow == nil || r.view.mode == ipam.ModeShared:
 		return nil, false
 	case r.view.mode == ipam.ModeExclusive: // without ranges to be seen, which is judged as shared
 		return r.because(f, ipam.ErrMismatchedNetwork), false

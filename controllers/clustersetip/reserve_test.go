@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -151,6 +152,33 @@ func TestV2ARefusedFamilyIsNotTheOthers(t *testing.T) {
 		}
 		if len(refusals) != 1 || strings.Count(refusals[0], "cannot be made") != c.names {
 			t.Errorf("refused %q: %q", c.refuses, refusals)
+		}
+	}
+}
+
+// TestV2ADrainIsKeptWhereTheAPIServerChooses: in mode shared, and in preferred while a range for VIPs is being made, which is waited for
+// first.
+func TestV2ADrainIsKeptWhereTheAPIServerChooses(t *testing.T) {
+	drained, cluster, coming := exclusiveRange("drained", "10.0.1.0/29"), exclusiveRange("kubernetes", "10.0.0.0/30"), exclusiveRange("coming", "10.0.2.0/29")
+	drained.Labels[ipam.LabelVIPs], coming.Labels[ipam.LabelVIPs] = string(ipam.Shared), string(ipam.Shared)
+	delete(cluster.Labels, ipam.LabelVIPs)
+	drained.Annotations = map[string]string{ipam.AnnotationDrain: ""}
+	coming.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse}}
+	for _, c := range []struct {
+		mode   hubv1alpha1.VIPMode
+		ranges []client.Object
+		want   string // "" for none yet
+	}{
+		{hubv1alpha1.VIPModeShared, []client.Object{drained, cluster}, "10.0.0.2"},
+		{hubv1alpha1.VIPModePreferred, []client.Object{drained, cluster}, "10.0.0.2"},
+		{hubv1alpha1.VIPModePreferred, []client.Object{drained, cluster, coming}, ""},
+	} {
+		set := exclusiveSet()
+		set.Spec.VIPs.Mode = c.mode
+		r := roomOn(t, append([]client.Object{set, ipam.Reference(netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "default", Name: "kubernetes"})}, c.ranges...)...)
+		r.view = nil
+		if got := reserved(t, r, "web"); got != c.want {
+			t.Errorf("%s, %d ranges: %q, want %q", c.mode, len(c.ranges), got, c.want)
 		}
 	}
 }

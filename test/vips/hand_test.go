@@ -72,51 +72,67 @@ func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) 
 	wantIn(t, e.wantVIPs(t, ns, "new", families), second)
 }
 
-// TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked.
+// TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked. In mode shared as well, in which the API
+// server chooses, that knows of no drain.
 func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	e.mode(t, ipam.ModePreferred)
-	e.create(t, cidr("drain", ipam.Shared, "10.223.0.0/28"))
-	e.wantMetric(t, e.series("range_available", "range", "10.223.0.0/28"), nil) // a range by hand is not waited for before it is seen
-	e.export(t, ns, "stays", v4)
-	vip := e.wantVIPs(t, ns, "stays", v4)[0]
-	wantIn(t, []netip.Addr{vip}, "10.223.0.0/28")
-	e.create(t, cidr("other", ipam.Shared, "10.223.0.16/28"))
-	e.change(t, "drain", func(c *networkingv1.ServiceCIDR) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
-	})
-	e.wantEvent(t, "default", "drain", "VIPRangeDraining", vip.String()+" ("+ns+"/")
-	for i := range 5 {
-		name := fmt.Sprint("web-", i)
-		e.export(t, ns, name, v4)
-		wantIn(t, e.wantVIPs(t, ns, name, v4), "10.223.0.16/28")
+	for _, c := range []struct {
+		mode         ipam.Mode
+		drain, other string
+		others       []string // that new VIPs may come from
+	}{
+		{ipam.ModePreferred, "10.223.0.0/28", "10.223.0.16/28", []string{"10.223.0.16/28"}},
+		{ipam.ModeShared, "10.226.0.0/28", "10.226.0.16/28", []string{"10.226.0.16/28", "10.96.0.0/16"}},
+	} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			drain, other := "drain-"+string(c.mode), "other-"+string(c.mode)
+			e.mode(t, ipam.ModePreferred)
+			e.create(t, cidr(drain, ipam.Shared, c.drain))
+			e.wantMetric(t, e.series("range_available", "range", c.drain), nil) // a range by hand is not waited for before it is seen
+			e.export(t, ns, "stays", v4)
+			vip := e.wantVIPs(t, ns, "stays", v4)[0]
+			wantIn(t, []netip.Addr{vip}, c.drain)
+			e.create(t, cidr(other, ipam.Shared, c.other))
+			if c.mode != ipam.ModePreferred {
+				e.mode(t, c.mode)
+			}
+			e.change(t, drain, func(c *networkingv1.ServiceCIDR) {
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
+			})
+			e.wantEvent(t, "default", drain, "VIPRangeDraining", vip.String()+" ("+ns+"/")
+			for i := range 8 {
+				name := fmt.Sprint("web-", i)
+				e.export(t, ns, name, v4)
+				wantIn(t, e.wantVIPs(t, ns, name, v4), c.others...)
+			}
+			if now := e.wantVIPs(t, ns, "stays", v4)[0]; now != vip {
+				t.Errorf("it moved unasked, from %s to %s", vip, now)
+			}
+			e.deleteAsAgent(t, derivedOf(ns, "stays")) // asked
+			eventually(t, "the VIP moves", func() error {
+				imp, err := e.imported(t.Context(), ns, "stays")
+				if err == nil && slices.Contains(imp.Spec.IPs, vip.String()) {
+					err = fmt.Errorf("%v", imp.Spec.IPs)
+				}
+				return err
+			})
+			wantIn(t, e.wantVIPs(t, ns, "stays", v4), c.others...)
+			e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
+			e.wantEvent(t, "default", drain, "VIPRangeDrained", "")
+			if err := e.Delete(t.Context(), cidr(drain, ipam.Shared)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is not held by us", func() error { // ordinary Services may be in it
+				c := &networkingv1.ServiceCIDR{}
+				err := e.Get(t.Context(), client.ObjectKey{Name: drain}, c)
+				if err == nil && slices.Contains(c.Finalizers, clusterset.FinalizerVIPs) {
+					return fmt.Errorf("%v", c.Finalizers)
+				}
+				return client.IgnoreNotFound(err)
+			})
+		})
 	}
-	if now := e.wantVIPs(t, ns, "stays", v4)[0]; now != vip {
-		t.Errorf("it moved unasked, from %s to %s", vip, now)
-	}
-	e.deleteAsAgent(t, derivedOf(ns, "stays")) // asked
-	eventually(t, "the VIP moves", func() error {
-		imp, err := e.imported(t.Context(), ns, "stays")
-		if err == nil && slices.Contains(imp.Spec.IPs, vip.String()) {
-			err = fmt.Errorf("%v", imp.Spec.IPs)
-		}
-		return err
-	})
-	wantIn(t, e.wantVIPs(t, ns, "stays", v4), "10.223.0.16/28")
-	e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
-	e.wantEvent(t, "default", "drain", "VIPRangeDrained", "")
-	if err := e.Delete(t.Context(), cidr("drain", ipam.Shared)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it is not held by us", func() error { // ordinary Services may be in it
-		c := &networkingv1.ServiceCIDR{}
-		err := e.Get(t.Context(), client.ObjectKey{Name: "drain"}, c)
-		if err == nil && slices.Contains(c.Finalizers, clusterset.FinalizerVIPs) {
-			return fmt.Errorf("%v", c.Finalizers)
-		}
-		return client.IgnoreNotFound(err)
-	})
 }
 
 // TestV2NothingLargerThanAFenceIsFenced: a range by hand that is too large says so, and gives out nothing in mode exclusive.

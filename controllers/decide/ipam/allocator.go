@@ -3,7 +3,6 @@ package ipam
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -72,7 +71,7 @@ func (a *Allocator) Owned(owner Owner) (all []netip.Addr) {
 // Gives tells whether an address is one of those that new VIPs come from.
 func (a *Allocator) Gives(address netip.Addr) bool {
 	address = canonical(address)
-	_, ok := a.pool(family(address)).position(numberOf(address))
+	_, ok := a.pool(family(address)).fresh.position(numberOf(address))
 	return ok
 }
 
@@ -108,10 +107,7 @@ func (a *Allocator) add(c claim) {
 	if !c.foreign {
 		a.owned[c.owner] = append(a.owned[c.owner], c)
 	}
-	p := a.pool(family(c.address))
-	if position, ok := p.position(numberOf(c.address)); ok {
-		p.taken.take(position)
-	}
+	a.pool(family(c.address)).take(numberOf(c.address))
 }
 
 func (a *Allocator) remove(c claim) {
@@ -134,10 +130,7 @@ func (a *Allocator) remove(c claim) {
 		return
 	}
 	delete(a.claims, c.address)
-	p := a.pool(family(c.address))
-	if position, ok := p.position(numberOf(c.address)); ok {
-		p.taken.give(position)
-	}
+	a.pool(family(c.address)).give(numberOf(c.address))
 }
 
 // expire drops the quarantines that have ended. It looks at them only when one has.
@@ -194,20 +187,36 @@ func (a *Allocator) Assign(wanted []Wanted, now time.Time) (reserve []Reservatio
 	}
 	for i := range requests {
 		r := &requests[i]
-		if !r.had && a.mode != ModeShared {
-			var err error
-			if r.Address, err = a.free(r.Owner, r.Family); err == nil {
-				a.Hold(Held{Owner: r.Owner, Address: r.Address})
-			} else if a.mode == ModeExclusive {
+		if !r.had {
+			if err := a.fresh(&r.Reservation); err != nil {
 				refused = append(refused, Refusal{Owner: r.Owner, Family: r.Family, Lost: r.Lost, Err: err})
 				continue
-			} else {
-				r.Overflow = err
 			}
+			a.Hold(Held{Owner: r.Owner, Address: r.Address})
 		}
 		reserve = append(reserve, r.Reservation)
 	}
 	return reserve, refused
+}
+
+// fresh gives a request an address that nobody had: of the ranges for VIPs where the mode has them; else the API server is to choose, but
+// not while a range is draining, since it would give out of that as well.
+func (a *Allocator) fresh(r *Reservation) (err error) {
+	if a.mode != ModeShared {
+		if r.Address, err = a.free(r.Owner, r.Family); err == nil || a.mode == ModeExclusive {
+			return err
+		}
+		r.Overflow = err
+	}
+	p := a.pool(r.Family)
+	if !p.drained {
+		return nil
+	}
+	var ok bool
+	if r.Address, ok = p.beside.free(hash(r.Owner)); !ok {
+		return fmt.Errorf("%w: none of the %d addresses of %s beside the ServiceCIDRs that are draining is free; add a ServiceCIDR, or take the annotation %s off one", ErrFull, p.beside.taken.size, r.Family, AnnotationDrain)
+	}
+	return nil
 }
 
 func byAge(wanted []Wanted) []Wanted {
@@ -296,12 +305,11 @@ func (a *Allocator) free(owner Owner, f corev1.IPFamily) (netip.Addr, error) {
 	if p.none != nil {
 		return netip.Addr{}, p.none
 	}
-	first, _ := bits.Mul64(hash(owner), p.taken.size)
-	position, ok := p.taken.from(first)
+	address, ok := p.fresh.free(hash(owner))
 	if !ok {
 		return netip.Addr{}, p.full
 	}
-	return p.at(position), nil
+	return address, nil
 }
 
 // hash spreads owners evenly: FNV-1a, whose high bits change little with the last letters, and so the finalizer of MurmurHash3 behind it.

@@ -62,7 +62,8 @@ type Wanted struct {
 type Reservation struct {
 	Owner  Owner
 	Family corev1.IPFamily
-	// Address is not valid where the API server is to choose: in mode shared, and in mode preferred when the ranges for VIPs have no room.
+	// Address is not valid where the API server is to choose: in mode shared, and in mode preferred when the ranges for VIPs have no room;
+	// not while a range of the family is draining.
 	Address netip.Addr
 	// Lost is why it is not the previous address; Overflow why it is not one of the ranges for VIPs. Both may be nil.
 	Lost, Overflow error

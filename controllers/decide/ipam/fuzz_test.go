@@ -50,7 +50,7 @@ func FuzzAllocator(f *testing.F) {
 		for _, h := range held {
 			a.Drop(h)
 		}
-		if len(a.claims)+len(a.owned)+len(a.pool(family(first)).taken.words) > 0 {
+		if len(a.claims)+len(a.owned)+len(a.pool(family(first)).fresh.taken.words) > 0 {
 			t.Fatalf("something is left of nothing: %+v", a)
 		}
 	})

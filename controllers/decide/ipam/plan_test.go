@@ -81,6 +81,56 @@ func TestV1ATerminatingRangeGivesOutNothing(t *testing.T) {
 	}
 }
 
+// TestV2NothingNewComesFromADrainingRange: an API server knows of no drain, and would choose of it as of the others; so it is not asked to,
+// of that family. What another range covers may be had (V1).
+func TestV2NothingNewComesFromADrainingRange(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	drain := Range{Name: "drain", Prefix: prefix("10.0.1.0/29"), State: Draining, Use: Shared}
+	cluster := Range{Name: "kubernetes", Prefix: prefix("10.0.0.0/30")}
+	held := func(texts ...string) (out []Held) {
+		for _, text := range texts {
+			out = append(out, Held{Address: addr(text), Foreign: true})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		ranges []Range
+		held   []Held
+		want   string // "" where the API server chooses, "full" where nothing is left
+	}{
+		{"shared", ModeShared, []Range{drain, cluster}, held("10.0.0.1"), "10.0.0.2"},
+		{"shared, and the others are full", ModeShared, []Range{drain, cluster}, held("10.0.0.1", "10.0.0.2"), "full"},
+		{"shared, and the others are for VIPs", ModeShared, []Range{drain, {Prefix: prefix("10.0.2.4/30"), Use: Shared}}, held("10.0.2.5"), "10.0.2.6"},
+		{"shared, and the others are fenced, or not ready", ModeShared, []Range{drain, {Prefix: prefix("10.0.2.0/30"), Use: Exclusive}, {Prefix: prefix("10.0.3.0/30"), State: NotReady}}, nil, "full"},
+		{"shared, and nothing drains", ModeShared, []Range{cluster}, nil, ""},
+		{"shared, and the other family drains", ModeShared, []Range{cluster, {Prefix: prefix("fd00::/64"), State: Draining}}, nil, ""},
+		{"shared, and another covers it", ModeShared, []Range{drain, {Prefix: prefix("10.0.1.0/30")}}, held("10.0.1.1"), "10.0.1.2"},
+		{"preferred, and there is no other for VIPs", ModePreferred, []Range{drain, cluster}, held("10.0.0.1"), "10.0.0.2"},
+		{"preferred, and the other for VIPs is full", ModePreferred, []Range{drain, cluster, {Prefix: prefix("10.0.2.4/30"), Use: Shared}}, held("10.0.0.1", "10.0.2.5", "10.0.2.6"), "10.0.0.2"},
+		{"preferred, and the other for VIPs has room", ModePreferred, []Range{drain, cluster, {Prefix: prefix("10.0.2.4/30"), Use: Shared}}, held("10.0.2.5"), "10.0.2.6"},
+	} {
+		a := NewAllocator(c.mode, c.ranges)
+		for _, h := range c.held {
+			a.Hold(h)
+		}
+		for n := range 8 { // wherever their names lead
+			reserve, refused := a.Assign([]Wanted{want(n, v4)}, now)
+			got := ""
+			switch {
+			case len(refused) > 0 && errors.Is(refused[0].Err, ErrFull):
+				got = "full"
+			case len(reserve) > 0 && reserve[0].Address.IsValid():
+				got = reserve[0].Address.String()
+			}
+			if got != c.want || len(reserve)+len(refused) != 1 {
+				t.Errorf("%s: %q, want %q: %+v %+v", c.name, got, c.want, reserve, refused)
+			}
+		}
+	}
+}
+
 func TestV2RoomThatIsAddedIsUsed(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30")...)
 	in.Held = []Held{{Owner: owner(1), Address: addr("10.0.0.1")}, {Owner: owner(2), Address: addr("10.0.0.2")}}

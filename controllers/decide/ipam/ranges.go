@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -159,21 +160,40 @@ func (m Mode) takes(u Use) bool {
 // ranges are numbers.
 const maxSize = 1 << 40
 
-// pool are the addresses of one family: those a previous address may be in, and those that new VIPs come from, one behind the other.
+// pool are the addresses of one family: those a previous address may be in, those that new VIPs come from, and those that they come from
+// where an API server is not to choose: it knows of no drain.
 type pool struct {
 	family  corev1.IPFamily
 	valid   []span // of ranges that are ready
 	unready []span
-	fresh   []span
-	start   []uint64 // the position of each of fresh
-	taken   positions
-	none    error // why fresh can give nothing; nil when it can
-	full    error // what is said when it has nothing left
+	fresh   supply
+	beside  supply // while a range is draining, those of the others; fenced ones are no API server's choice either
+	drained bool   // a range of this family is draining
+	none    error  // why fresh can give nothing; nil when it can
+	full    error  // what is said when it has nothing left
+}
+
+// supply is a set of addresses, one range behind the other, and which of them are taken.
+type supply struct {
+	spans []span
+	start []uint64 // the position of each
+	taken positions
+}
+
+func newSupply(spans []span) supply {
+	spans = merge(spans)
+	s := supply{spans: spans, taken: positions{words: map[uint64]uint64{}}}
+	for _, one := range spans {
+		s.start = append(s.start, s.taken.size)
+		s.taken.size += one.last.minus(one.first).low + 1
+	}
+	return s
 }
 
 func newPool(f corev1.IPFamily, mode Mode, ranges []Range) *pool {
 	p := &pool{family: f}
 	own := 0
+	var fresh, beside []span
 	for _, r := range ranges {
 		if family(r.Prefix.Addr()) != f {
 			continue
@@ -185,33 +205,36 @@ func newPool(f corev1.IPFamily, mode Mode, ranges []Range) *pool {
 		if !ok {
 			continue
 		}
+		p.drained = p.drained || r.State == Draining
 		if r.State != Ready && r.State != Unfenced {
 			p.unready = append(p.unready, s)
 			continue
 		}
 		p.valid = append(p.valid, s)
+		if size := s.last.minus(s.first); size.high > 0 || size.low >= maxSize {
+			s.last = s.first.plus(maxSize - 1)
+		}
 		if mode.takes(r.Use) && r.State == Ready {
-			if size := s.last.minus(s.first); size.high > 0 || size.low >= maxSize {
-				s.last = s.first.plus(maxSize - 1)
-			}
-			p.fresh = append(p.fresh, s)
+			fresh = append(fresh, s)
+		}
+		if r.Use != Exclusive {
+			beside = append(beside, s)
 		}
 	}
-	p.valid, p.unready, p.fresh = merge(p.valid), merge(p.unready), merge(p.fresh)
-	p.taken.words = map[uint64]uint64{}
-	for _, s := range p.fresh {
-		p.start = append(p.start, p.taken.size)
-		p.taken.size += s.last.minus(s.first).low + 1
+	p.valid, p.unready = merge(p.valid), merge(p.unready)
+	p.fresh = newSupply(fresh)
+	if p.drained {
+		p.beside = newSupply(beside)
 	}
 	p.none = p.why(mode, own)
-	p.full = fmt.Errorf("%w: none of the %d addresses of %s for VIPs is free; add a ServiceCIDR labelled %s, or room to the ClusterSet's pools", ErrFull, p.taken.size, f, LabelVIPs)
+	p.full = fmt.Errorf("%w: none of the %d addresses of %s for VIPs is free; add a ServiceCIDR labelled %s, or room to the ClusterSet's pools", ErrFull, p.fresh.taken.size, f, LabelVIPs)
 	return p
 }
 
 // why names the reason for which no address at all can come from the ranges for VIPs; nil if one can.
 func (p *pool) why(mode Mode, own int) error {
 	switch {
-	case mode == ModeShared || len(p.fresh) > 0:
+	case mode == ModeShared || len(p.fresh.spans) > 0:
 		return nil
 	case own == 0:
 		return fmt.Errorf("%w: no ServiceCIDR for VIPs of mode %s holds %s; add one labelled %s=%s, or pools of this family to the ClusterSet",
@@ -221,19 +244,46 @@ func (p *pool) why(mode Mode, own int) error {
 	}
 }
 
-// position of a among the addresses that new VIPs come from.
-func (p *pool) position(n number) (uint64, bool) {
-	i := reaching(p.fresh, n)
-	if i == len(p.fresh) || n.cmp(p.fresh[i].first) < 0 {
-		return 0, false
+// take notes that an address is in use, and give that it is not.
+func (p *pool) take(n number) {
+	for _, s := range [2]*supply{&p.fresh, &p.beside} {
+		if position, ok := s.position(n); ok {
+			s.taken.take(position)
+		}
 	}
-	return p.start[i] + n.minus(p.fresh[i].first).low, true
 }
 
-func (p *pool) at(position uint64) netip.Addr {
-	i, found := slices.BinarySearch(p.start, position)
+func (p *pool) give(n number) {
+	for _, s := range [2]*supply{&p.fresh, &p.beside} {
+		if position, ok := s.position(n); ok {
+			s.taken.give(position)
+		}
+	}
+}
+
+// free is the address that a hash leads to, or the next free one behind it.
+func (s *supply) free(hash uint64) (netip.Addr, bool) {
+	first, _ := bits.Mul64(hash, s.taken.size)
+	position, ok := s.taken.from(first)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return s.at(position), true
+}
+
+// position of an address among these.
+func (s *supply) position(n number) (uint64, bool) {
+	i := reaching(s.spans, n)
+	if i == len(s.spans) || n.cmp(s.spans[i].first) < 0 {
+		return 0, false
+	}
+	return s.start[i] + n.minus(s.spans[i].first).low, true
+}
+
+func (s *supply) at(position uint64) netip.Addr {
+	i, found := slices.BinarySearch(s.start, position)
 	if !found {
 		i--
 	}
-	return p.fresh[i].first.plus(position - p.start[i]).addr()
+	return s.spans[i].first.plus(position - s.start[i]).addr()
 }

@@ -250,24 +250,21 @@ func (m *model) assignment() error {
 
 // judge judges what one got that has no address to get back.
 func (m *model) judge(r request, said *ipam.Reservation, refused *ipam.Refusal) error {
-	why := m.room(r)
+	var why error
+	if m.in.Mode != ipam.ModeShared {
+		if why = m.room(r, m.new); why == nil {
+			return m.fits(r, said, refused, nil, m.new)
+		}
+	}
 	switch {
-	case m.in.Mode == ipam.ModeShared:
-		if said == nil || said.Address.IsValid() || said.Overflow != nil {
-			return fmt.Errorf("%s: the API server is to choose: %v", r.owner, said)
+	case m.in.Mode != ipam.ModeExclusive && m.drains(r.family):
+		if m.room(r, beside) == nil {
+			return m.fits(r, said, refused, why, beside)
 		}
-	case why == nil:
-		if said == nil || !said.Address.IsValid() || said.Overflow != nil {
-			return fmt.Errorf("%s %s: there is room: %v %v", r.owner, r.family, said, refused)
+		if refused == nil || !errors.Is(refused.Err, ipam.ErrFull) {
+			return fmt.Errorf("%s %s: only a range that is draining has room: %v %v", r.owner, r.family, said, refused)
 		}
-		inside := slices.ContainsFunc(m.in.Ranges, func(x ipam.Range) bool {
-			return x.State == ipam.Ready && m.new(x) && gives(x, said.Address)
-		})
-		if !inside || !of(said.Address, r.family) || m.blocked(said.Address, r.owner) || m.given[said.Address] != (ipam.Owner{}) {
-			return fmt.Errorf("%s cannot have %s", r.owner, said.Address)
-		}
-		m.given[said.Address] = r.owner
-	case m.in.Mode == ipam.ModePreferred:
+	case m.in.Mode != ipam.ModeExclusive:
 		if said == nil || said.Address.IsValid() || !errors.Is(said.Overflow, why) {
 			return fmt.Errorf("%s %s: no room (%v), so that the API server is to choose: %v", r.owner, r.family, why, said)
 		}
@@ -279,11 +276,37 @@ func (m *model) judge(r request, said *ipam.Reservation, refused *ipam.Refusal) 
 	return nil
 }
 
-// room is nil while some address is free for r; else why none is.
-func (m *model) room(r request) error {
+// fits judges an address of these ranges, where there is room; overflow is why it is not one of those for VIPs.
+func (m *model) fits(r request, said *ipam.Reservation, refused *ipam.Refusal, overflow error, from func(ipam.Range) bool) error {
+	if said == nil || !said.Address.IsValid() || !errors.Is(said.Overflow, overflow) {
+		return fmt.Errorf("%s %s: there is room: %v %v", r.owner, r.family, said, refused)
+	}
+	inside := slices.ContainsFunc(m.in.Ranges, func(x ipam.Range) bool {
+		return x.State == ipam.Ready && from(x) && gives(x, said.Address)
+	})
+	if !inside || !of(said.Address, r.family) || m.blocked(said.Address, r.owner) || m.given[said.Address] != (ipam.Owner{}) {
+		return fmt.Errorf("%s cannot have %s", r.owner, said.Address)
+	}
+	m.given[said.Address] = r.owner
+	return nil
+}
+
+// drains tells whether a range of this family is draining, of which an API server would give out.
+func (m *model) drains(f corev1.IPFamily) bool {
+	return slices.ContainsFunc(m.in.Ranges, func(x ipam.Range) bool {
+		first := x.Prefix.Masked().Addr().Next()
+		return x.State == ipam.Draining && of(x.Prefix.Addr(), f) && gives(x, first)
+	})
+}
+
+// beside are the ranges that VIPs come from where an API server is not to choose: it would give out of one that is draining.
+func beside(r ipam.Range) bool { return r.Use != ipam.Exclusive }
+
+// room is nil while some address of these ranges is free for r; else why none is.
+func (m *model) room(r request, from func(ipam.Range) bool) error {
 	own, ready := false, false
 	for _, x := range m.in.Ranges {
-		if !m.new(x) || !of(x.Prefix.Addr(), r.family) {
+		if !from(x) || !of(x.Prefix.Addr(), r.family) {
 			continue
 		}
 		own = true
