@@ -34,7 +34,9 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 	}
 	var now entry
 	if ip != nil {
-		now = entryOf(ip)
+		if now, err = r.entryOf(ctx, ip); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	r.mu.Lock()
 	if r.view == nil {
@@ -47,7 +49,7 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 	r.mu.Unlock()
 	switch {
 	case lost:
-		r.swapLost(now.held, fence)
+		r.swapLost(now, fence)
 	case left > 0:
 		return reconcile.Result{RequeueAfter: left}, nil
 	case fence.Name != "" && ip == nil:
@@ -70,31 +72,34 @@ func (r *Room) see(a netip.Addr, now entry) (left time.Duration) {
 	return left
 }
 
-// lose counts an ordinary Service with an address of a fenced range, and tells whether it was not known before.
+// lose counts an ordinary Service with an address of a fenced range. It tells whether somebody has it of whom that was not known before:
+// such a Service, or another controller.
 func (r *Room) lose(a netip.Addr, fence ipam.Range) bool {
 	e := r.view.addresses[a]
 	if fence.Name == "" || e.uid == "" || e.fence || !e.held.Foreign || r.lost[e.uid] {
 		return false
 	}
 	r.lost[e.uid] = true
-	r.count.lost.Inc()
+	if e.ordinary() {
+		r.count.lost.Inc()
+	}
 	return true
 }
 
 // losses counts the ordinary Services that were there before it was known what is fenced.
 func (r *Room) losses() {
-	var lost []ipam.Held
+	var lost []entry
 	r.mu.Lock()
 	for a, e := range r.view.addresses {
 		if r.lose(a, r.fenceOf(a)) {
-			lost = append(lost, e.held)
+			lost = append(lost, e)
 		}
 	}
 	fenced := r.view.fenced
 	r.mu.Unlock()
-	slices.SortFunc(lost, func(a, b ipam.Held) int { return a.Address.Compare(b.Address) })
-	for _, h := range lost {
-		r.swapLost(h, fenced.of(h.Address))
+	slices.SortFunc(lost, func(a, b entry) int { return a.held.Address.Compare(b.held.Address) })
+	for _, e := range lost {
+		r.swapLost(e, fenced.of(e.held.Address))
 	}
 }
 
@@ -233,7 +238,11 @@ func (r *Room) ask(ctx context.Context, a netip.Addr) error {
 		return err
 	}
 	for i := range there.Items {
-		r.note(a, entryOf(&there.Items[i]))
+		now, err := r.entryOf(ctx, &there.Items[i])
+		if err != nil {
+			return err
+		}
+		r.note(a, now)
 	}
 	return nil
 }

@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -64,7 +69,7 @@ func TestV4AFencedAddressRestsThroughARestart(t *testing.T) {
 			t.Errorf("another import gets %q, want %q", got, want)
 		}
 		if i == 0 { // whoever got it has it
-			if err := r.Local.Create(t.Context(), ipam.Reference(netip.MustParseAddr("10.0.0.2"), ipam.Owner{Namespace: "shop", Name: "derived-other"})); err != nil {
+			if err := r.Local.Create(t.Context(), ipam.Reference(netip.MustParseAddr("10.0.0.2"), ipam.Owner{Namespace: "shop", Name: derived.Name("shop", "other0")})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,4 +156,94 @@ func TestV2WhatIsKnownOfAFenceIsWhatStands(t *testing.T) {
 			t.Errorf("%v, %+v", err, r.view.addresses[a])
 		}
 	})
+}
+
+// TestV2OfAFenceOnlyOrdinaryServicesAreLosses, also those whose names are like derived ones': they are counted and no VIPs, whichever is
+// seen first, the Service or its IPAddress. Another controller's IPAddress is told, and is no Service's.
+func TestV2OfAFenceOnlyOrdinaryServicesAreLosses(t *testing.T) {
+	const looksDerived = "derived-collection"
+	ordinary := func(name string) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1"}}}
+	}
+	ours := ordinary(derived.Name("shop", "web"))
+	ours.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	gateway := &networkingv1.ParentReference{Group: "gateway.networking.k8s.io", Resource: "gateways", Namespace: "infra", Name: "edge"}
+	for _, c := range []struct {
+		name    string
+		service *corev1.Service
+		parent  *networkingv1.ParentReference // where it is no Service
+		losses  float64
+		event   string
+		vips    int
+	}{
+		{"an ordinary one", ordinary("db"), nil, 1, "make that Service anew", 0},
+		{"one like a derived one", ordinary(looksDerived), nil, 1, "shop/" + looksDerived + " has 10.0.0.1", 0},
+		{"a VIP", ours, nil, 0, "", 1},
+		{"another controller's", nil, gateway, 0, "gateway.networking.k8s.io/gateways infra/edge", 0},
+	} {
+		for _, late := range []bool{false, true} { // the Service is seen after its IPAddress
+			r, events := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30"), reservation("10.0.0.2", "vips")), told{}
+			r.view, r.Events = nil, &events
+			if _, err := r.lay(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a := netip.MustParseAddr("10.0.0.1")
+			if err := r.Local.Delete(t.Context(), reservation("10.0.0.1", "vips")); err != nil {
+				t.Fatal(err)
+			}
+			ip, objects := ipam.Reference(a, ipam.Owner{}), []client.Object{}
+			if ip.Spec.ParentRef = c.parent; c.service != nil {
+				ip = ipam.Reference(a, client.ObjectKeyFromObject(c.service))
+				objects = append(objects, c.service.DeepCopy())
+			}
+			seen := func() {
+				if _, err := r.address(t.Context(), a.String()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if objects = append(objects, ip); late {
+				slices.Reverse(objects)
+			}
+			for _, o := range objects {
+				if err := r.Local.Create(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				if o == client.Object(ip) {
+					seen()
+				}
+			}
+			for range 2 {
+				if _, err := r.lay(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			said := strings.Join(events, "\n")
+			var lost dto.Metric
+			if err := r.count.lost.Write(&lost); err != nil {
+				t.Fatal(err)
+			}
+			if got := lost.GetCounter().GetValue(); got != c.losses || strings.Count(said, "VIPSwapLost") != min(1, len(c.event)) || !strings.Contains(said, c.event) {
+				t.Errorf("%s, late %v: %v losses, Events %q", c.name, late, got, said)
+			}
+			if s, _, _, err := r.gather(t.Context()); err != nil || len(ipam.Holding(s.Ranges[0], s.Ranges, vipsOf(s.Held))) != c.vips {
+				t.Errorf("%s, late %v: %v, VIPs %+v", c.name, late, err, s.Held)
+			}
+			if err := r.Local.Delete(t.Context(), ip); err != nil {
+				t.Fatal(err)
+			}
+			if c.service != nil {
+				if err := r.Local.Delete(t.Context(), c.service.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen()
+			if _, rests := r.rests[a]; rests != (c.vips > 0) {
+				t.Errorf("%s, late %v: it rests: %v", c.name, late, rests)
+			}
+		}
+	}
+}
+
+func vipsOf(held []ipam.Held) []ipam.Held {
+	return slices.DeleteFunc(slices.Clone(held), func(h ipam.Held) bool { return h.Foreign })
 }

@@ -121,8 +121,12 @@ func (r *Room) Event(object *corev1.ObjectReference, eventType, reason, message 
 	r.Events.Event(object, eventType, reason, message)
 }
 
-// swapLost reports an ordinary Service in a fenced range.
-func (r *Room) swapLost(has ipam.Held, fence ipam.Range) {
-	r.Event(about("ServiceCIDR", fence.Name), kube.Warning, "VIPSwapLost", fmt.Sprintf(
-		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, make that Service anew.", has.Owner, has.Address))
+// swapLost reports who has an address of a fenced range.
+func (r *Room) swapLost(has entry, fence ipam.Range) {
+	who, mend := has.held.Owner.String(), "make that Service anew"
+	if has.other != "" {
+		who, mend = "the IPAddress of "+has.other, "ask who made it: no Service has it"
+	}
+	r.Events.Event(about("ServiceCIDR", fence.Name), kube.Warning, "VIPSwapLost", fmt.Sprintf(
+		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, %s.", who, has.held.Address, mend))
 }

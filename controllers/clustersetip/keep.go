@@ -52,7 +52,7 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 		return nil, nil
 	}
 	var services corev1.ServiceList
-	if err := r.Local.List(ctx, &services, client.UnsafeDisableDeepCopy, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
+	if err := r.Local.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var imports mcsv1beta1.ServiceImportList
@@ -72,7 +72,9 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 		}
 	}
 	for i := range services.Items {
-		if svc := &services.Items[i]; derived.Is(svc, kube.Manager) && !r.rested(client.ObjectKeyFromObject(svc)) {
+		svc := &services.Items[i]
+		r.whose(svc)
+		if derived.Is(svc, kube.Manager) && !r.rested(client.ObjectKeyFromObject(svc)) {
 			hold(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
 		}
 	}
@@ -90,4 +92,24 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 		}
 	}
 	return vips, nil
+}
+
+// whose notes whether a Service that has the name of a derived one is one: an address may have been seen before its Service. Under the lock.
+func (r *Room) whose(svc *corev1.Service) {
+	if !derived.Named(svc.Name) {
+		return
+	}
+	for _, text := range svc.Spec.ClusterIPs {
+		a, err := netip.ParseAddr(text)
+		e := r.view.addresses[a]
+		if err != nil || e.uid == "" || e.fence || e.other != "" || e.held.Owner != client.ObjectKeyFromObject(svc) {
+			continue
+		}
+		e.held.Foreign = !derived.Is(svc, kube.Manager)
+		if now := func() { r.view.addresses[a] = e }; r.view.alloc == nil { // it is made by them
+			now()
+		} else if r.view.addresses[a] != e {
+			r.change(a, now)
+		}
+	}
 }

@@ -206,7 +206,7 @@ func TestV3ARangeThatIsToGoIsWatchedLessAndLess(t *testing.T) {
 	set.Spec.VIPs.Mode = hubv1alpha1.VIPModeShared
 	left := exclusiveRange("clusterset-vips-exclusive-10-0-0-0-30", "10.0.0.0/30")
 	left.Labels[derived.LabelManagedBy] = kube.Manager
-	web, other := ipam.Reference(netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "shop", Name: "derived-web"}), reservation("10.0.0.2", left.Name)
+	web, other := ipam.Reference(netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "shop", Name: derived.Name("shop", "web")}), reservation("10.0.0.2", left.Name)
 	web.UID, web.CreationTimestamp = "uid-of-web", metav1.NewTime(time.Now().Add(time.Hour)) // too young to have leaked
 	r := roomOn(t, set, left, web, other)
 	now := time.Now()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -41,11 +42,15 @@ type view struct {
 // entry is an IPAddress.
 type entry struct {
 	held  ipam.Held
-	fence bool // a reservation of ours
+	fence bool   // a reservation of ours
+	other string // what it refers to, where that is no Service
 	uid   types.UID
 }
 
-// entryOf reads an IPAddress.
+// ordinary tells whether it is of a Service that is no derived one.
+func (e entry) ordinary() bool { return e.uid != "" && !e.fence && e.other == "" && e.held.Foreign }
+
+// entryOf reads an IPAddress. Whether a Service of this name is a derived one, only the Service tells: see Room.entryOf.
 func entryOf(ip *networkingv1.IPAddress) entry {
 	e := entry{uid: ip.UID}
 	ref := ip.Spec.ParentRef
@@ -60,9 +65,26 @@ func entryOf(ip *networkingv1.IPAddress) entry {
 	e.held = ipam.Held{Address: a, Foreign: true}
 	if ref != nil {
 		e.held.Owner = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-		e.held.Foreign = ref.Resource != "services" || !strings.HasPrefix(ref.Name, "derived-")
 	}
+	if ref == nil || ref.Group != "" || ref.Resource != "services" {
+		e.other = ipam.Parent(ip)
+		return e
+	}
+	e.held.Foreign = !derived.Named(ref.Name)
 	return e
+}
+
+// entryOf reads an IPAddress. Its Service may not be there to be seen yet: what it tells later, keep notes.
+func (r *Room) entryOf(ctx context.Context, ip *networkingv1.IPAddress) (entry, error) {
+	e := entryOf(ip)
+	if e.fence || e.held.Foreign {
+		return e, nil
+	}
+	svc, err := kube.Get[*corev1.Service](ctx, r.Local, e.held.Owner)
+	if svc != nil {
+		e.held.Foreign = !derived.Is(svc, kube.Manager)
+	}
+	return e, err
 }
 
 // load reads the caches once, under the lock.

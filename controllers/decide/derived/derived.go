@@ -38,6 +38,12 @@ func Name(namespace, name string) string {
 	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
 }
 
+// Named tells whether a name has the form of Name. A user's Service may have it, too.
+func Named(name string) bool {
+	sum, found := strings.CutPrefix(name, "derived-")
+	return found && len(sum) == 10 && strings.Trim(sum, "0123456789abcdefghijklmnopqrstuv") == ""
+}
+
 // Is tells whether manager made svc as the derived Service of an import.
 func Is(svc *corev1.Service, manager string) bool {
 	return svc.Labels[LabelManagedBy] == manager && strings.HasPrefix(svc.Name, "derived-")

@@ -97,6 +97,17 @@ func TestC9PortsKeepTheirNames(t *testing.T) {
 	}
 }
 
+// TestNamed: of names that begin like one, those that cannot be one are not.
+func TestNamed(t *testing.T) {
+	for name, want := range map[string]bool{
+		Name("shop", "web"): true, "derived-collection": true, "derived-": false, "derived-web": false, "derived-01234567890": false, "derived-012345678-": false, "derived-012345678z": false, "web": false,
+	} {
+		if Named(name) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}
+
 // TestQuarantine: an unused VIP is kept for Quarantine from the date on it, and a Service that comes into use again bears none.
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -63,8 +63,8 @@ func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
 		user, inUse = "the fence of ServiceCIDR "+ref.Name, r.fences(ref.Name, a)
 		owner = Owner{}
 	case ours:
-		user, owner = reference(ip)+", which is nothing we refer to", Owner{}
-	case ip.Labels[networkingv1.LabelManagedBy] == allocator && ref.Group == "" && ref.Resource == "services" && strings.HasPrefix(ref.Name, "derived-"):
+		user, owner = Parent(ip)+", which is nothing we refer to", Owner{}
+	case ip.Labels[networkingv1.LabelManagedBy] == allocator && ref.Group == "" && ref.Resource == "services" && derived.Named(ref.Name):
 		service, owner = owner, Owner{}
 		svc := r.services[service]
 		if svc != nil && !derived.Is(svc, r.Manager) {

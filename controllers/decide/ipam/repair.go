@@ -251,13 +251,14 @@ func (r *repair) foreign(svc *corev1.Service, a netip.Addr, ip *networkingv1.IPA
 		return
 	}
 	if manager := ip.Labels[networkingv1.LabelManagedBy]; manager != r.Manager && manager != allocator {
-		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the Service or the IPAddress", a, nameOf(svc), manager, reference(ip))
+		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the Service or the IPAddress", a, nameOf(svc), manager, Parent(ip))
 		return
 	}
-	r.find(Foreign, Replace, svc, a, ip.UID, "the IPAddress %s of Service %s refers to %s, which does not use it; it is made anew", a, nameOf(svc), reference(ip))
+	r.find(Foreign, Replace, svc, a, ip.UID, "the IPAddress %s of Service %s refers to %s, which does not use it; it is made anew", a, nameOf(svc), Parent(ip))
 }
 
-func reference(ip *networkingv1.IPAddress) string {
+// Parent is what an IPAddress refers to, for a person.
+func Parent(ip *networkingv1.IPAddress) string {
 	ref := ip.Spec.ParentRef
 	if ref == nil {
 		return "nothing"
