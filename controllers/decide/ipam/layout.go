@@ -27,7 +27,7 @@ type Layout struct {
 	Make    []Range // to be made, after their fence where they are exclusive
 	Fence   []Range // to be fenced, or to stay so; those of Make are not among them
 	Remove  []string
-	Altered []Range // made for VIPs by the agent, by their name, and not for that any more
+	Altered []Range // of a name that the agent gives to other ranges: of another prefix, or for another use
 	// Emptying are the ranges that are to go, or are drained, once nothing is in them: nothing else says when that is.
 	Emptying []netip.Prefix
 	// Want is how many blocks of each family it wants in all. Another is asked for before the last one is full.
@@ -41,10 +41,29 @@ func Named(p netip.Prefix, use Use) Range {
 	return Range{Name: name, Prefix: p, Use: use}
 }
 
-// altered tells whether a ServiceCIDR has the name that the agent gives to one of this prefix for another use, by whosever hand. There can be
-// no other of that name.
+// named is the range that the agent gives this name to.
+func named(name string) (r Range, is bool) {
+	for _, use := range []Use{Shared, Exclusive} {
+		text, found := strings.CutPrefix(name, "clusterset-vips-"+string(use)+"-")
+		slash := strings.LastIndexByte(text, '-')
+		if !found || slash < 0 {
+			continue
+		}
+		for _, sign := range []string{".", ":"} {
+			p, err := netip.ParsePrefix(strings.ReplaceAll(text[:slash], "-", sign) + "/" + text[slash+1:])
+			if err == nil && Named(p, use).Name == name {
+				return Named(p, use), true
+			}
+		}
+	}
+	return r, false
+}
+
+// altered tells whether a ServiceCIDR has the name that the agent gives to one of another prefix or for another use, by whosever hand. There
+// can be no other of that name.
 func altered(r Range) bool {
-	return slices.ContainsFunc([]Use{Shared, Exclusive}, func(u Use) bool { return u != r.Use && r.Name == Named(r.Prefix, u).Name })
+	own, is := named(r.Name)
+	return is && (own.Prefix != r.Prefix || own.Use != r.Use)
 }
 
 // Lay decides what ranges there are to be. What is there by hand stays. What the agent made stays while the mode has a use for it, or while
@@ -151,6 +170,9 @@ func nextFence(s Standing, blocks []netip.Prefix) (netip.Prefix, bool) {
 	for _, r := range s.Ranges {
 		if r.Use == Exclusive || !s.Ours[r.Name] || altered(r) {
 			taken = append(taken, r.Prefix)
+		}
+		if own, is := named(r.Name); is && own.Use == Exclusive && own.Prefix != r.Prefix {
+			taken = append(taken, own.Prefix) // there can be no other of that name
 		}
 	}
 	for _, b := range blocks {
