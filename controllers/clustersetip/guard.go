@@ -103,24 +103,6 @@ func about(kind, name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: kind, Name: name}
 }
 
-// memory bounds what is remembered of what was said.
-const memory = 1000
-
-// Event reports what a user ought to know, once until it changes.
-func (r *Room) Event(object *corev1.ObjectReference, eventType, reason, message string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := object.Kind + "/" + object.Namespace + "/" + object.Name + "/" + reason
-	if r.said[key] == message {
-		return
-	}
-	if len(r.said) >= memory {
-		clear(r.said)
-	}
-	r.said[key] = message
-	r.Events.Event(object, eventType, reason, message)
-}
-
 // swapLost reports who has an address of a fenced range.
 func (r *Room) swapLost(has entry, fence ipam.Range) {
 	who, mend := has.held.Owner.String(), "make that Service anew"

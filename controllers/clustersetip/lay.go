@@ -47,12 +47,13 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		if s.Mode != ipam.ModeShared {
 			r.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses (Kubernetes 1.33), which cannot be read here: %v. %s", s.Mode, why, without(s.Mode)))
 		}
+		r.laid.over()
 		return reconcile.Result{}, r.refit(s) // once they are served, that is an event
 	}
 	plan := ipam.Lay(s)
 	for _, one := range plan.Altered {
 		r.Event(about("ServiceCIDR", one.Name), kube.Warning, "VIPRangeAltered", fmt.Sprintf(
-			"By its name this is a range for VIPs, and it is not as it was made: nothing is made in its place. Give it back the label %s that its name tells, or delete it.", ipam.LabelVIPs))
+			"By its name this is a range for VIPs of another prefix than %s, or of another label %s than %q: nothing is made in its place. Make it what its name tells, or delete it.", one.Prefix, ipam.LabelVIPs, one.Use))
 	}
 	if r.mode() != s.Mode { // requests wait for it, and fences take long
 		err = r.refit(s)
@@ -64,6 +65,9 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		r.clear(ctx, s, plan),
 		r.guard(ctx, s, cidrs),
 		r.refit(s))
+	if err == nil {
+		r.laid.over()
+	}
 	r.losses()
 	mended, failed := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
 	if err = errors.Join(err, failed); err != nil {

@@ -48,6 +48,9 @@ func (r *Room) repair(ctx context.Context, cidrs []*networkingv1.ServiceCIDR, fe
 		}
 		errs = append(errs, r.mend(ctx, f))
 	}
+	if err := errors.Join(errs...); err == nil {
+		r.repaired.over()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing, r.repairAt = missing, now.Add(patrol)
@@ -101,15 +104,15 @@ func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
 	}
 	switch f.Kind {
 	case ipam.Missing:
-		r.Event(object, kube.Warning, string(ipam.Missing), f.Message+".")
+		r.repaired.Event(object, kube.Warning, string(ipam.Missing), f.Message+".")
 	case ipam.Leaked:
-		r.Event(object, kube.Warning, string(ipam.Leaked), f.Message+".")
+		r.repaired.Event(object, kube.Warning, string(ipam.Leaked), f.Message+".")
 	case ipam.Doubled:
-		r.Event(object, kube.Warning, string(ipam.Doubled), f.Message+".")
+		r.repaired.Event(object, kube.Warning, string(ipam.Doubled), f.Message+".")
 	case ipam.OutOfRange:
-		r.Event(object, kube.Warning, string(ipam.OutOfRange), f.Message+".")
+		r.repaired.Event(object, kube.Warning, string(ipam.OutOfRange), f.Message+".")
 	case ipam.Foreign:
-		r.Event(object, kube.Warning, string(ipam.Foreign), f.Message+".")
+		r.repaired.Event(object, kube.Warning, string(ipam.Foreign), f.Message+".")
 	}
 	if f.Action == ipam.Delete || f.Action == ipam.Replace {
 		ip, uid := &networkingv1.IPAddress{}, f.UID

@@ -111,6 +111,7 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	if len(grant.Families) == 0 {
 		return nil, kube.VIPGrant{}, grant.Refused
 	}
+	r.overflow(grant.Families, reserve)
 	for _, loss := range losses {
 		r.Events.Event(q.Import, kube.Warning, "VIPLost", loss)
 	}
@@ -123,6 +124,16 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 		}
 	}
 	return fences, grant, nil
+}
+
+// overflow tells, once while it lasts, that VIPs of a family come from the cluster's own ranges, since those for VIPs have no room.
+func (r *Room) overflow(families []corev1.IPFamily, reserve []ipam.Reservation) {
+	for _, s := range reserve {
+		if s.Overflow != nil && slices.Contains(families, s.Family) && !r.overflowing[s.Family] {
+			r.overflowing[s.Family] = true
+			r.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: %v. They stay there.", s.Family, r.because(s.Family, s.Overflow)))
+		}
+	}
 }
 
 // assign asks the allocator. What the caches still show of the Service's own is its past: it has none.

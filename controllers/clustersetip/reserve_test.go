@@ -182,3 +182,97 @@ func TestV2ADrainIsKeptWhereTheAPIServerChooses(t *testing.T) {
 		}
 	}
 }
+
+// TestV2AFaultThatComesBackIsToldAgain: what forbids a range is lifted, and forbids it once more.
+func TestV2AFaultThatComesBackIsToldAgain(t *testing.T) {
+	set := exclusiveSet()
+	set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/28"}}
+	r, events, forbids := roomOn(t, set), told{}, true
+	r.view, r.Events = nil, &events
+	r.Local = interceptor.NewClient(r.Local.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if _, is := o.(*networkingv1.ServiceCIDR); is && forbids {
+			return apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), o.GetName(), errors.New("no ranges here"))
+		}
+		return under.Create(ctx, o, opts...)
+	}})
+	made := exclusiveRange("clusterset-vips-exclusive-10-200-0-0-28", "10.200.0.0/28")
+	for pass, c := range []struct {
+		forbids bool
+		want    int // of all Events
+	}{{true, 1}, {true, 1}, {false, 1}, {false, 1}, {true, 2}, {true, 2}} {
+		if forbids = c.forbids; pass == 4 { // an admin has taken the range away meanwhile
+			if err := r.Local.Get(t.Context(), client.ObjectKeyFromObject(made), made); err != nil {
+				t.Fatal(err)
+			}
+			made.Finalizers = nil
+			if err := errors.Join(r.Local.Update(t.Context(), made), r.Local.Delete(t.Context(), made)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.lay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(strings.Join(events, "\n"), "VIPRangeRefused"); got != c.want {
+			t.Fatalf("pass %d: %d Events, want %d: %q", pass, got, c.want, events)
+		}
+	}
+}
+
+// TestCThatPreferredRangesAreFullIsTold: once for all imports, until they have had room.
+func TestCThatPreferredRangesAreFullIsTold(t *testing.T) {
+	for _, c := range []struct {
+		family       corev1.IPFamily
+		full, room   string
+		first, other string // addresses of full
+	}{
+		{corev1.IPv4Protocol, "10.0.1.0/30", "10.0.2.0/30", "10.0.1.1", "10.0.1.2"},
+		{corev1.IPv6Protocol, "fd00:1::/127", "fd00:2::/127", "fd00:1::1", ""},
+	} {
+		set := exclusiveSet()
+		set.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred
+		ranged := func(name, prefix string) *networkingv1.ServiceCIDR {
+			one := exclusiveRange(name, prefix)
+			one.Labels[ipam.LabelVIPs] = string(ipam.Shared)
+			return one
+		}
+		objects := []client.Object{set, ranged("full", c.full)}
+		for _, text := range []string{c.first, c.other} {
+			if text != "" {
+				objects = append(objects, ipam.Reference(netip.MustParseAddr(text), ipam.Owner{Namespace: "shop", Name: "db"}))
+			}
+		}
+		r, events := roomOn(t, objects...), told{}
+		r.view, r.Events = nil, &events
+		r.Families = func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{c.family}, nil }
+		lay := func() {
+			t.Helper()
+			if _, err := r.lay(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := func(name string, overflows bool, want int) {
+			t.Helper()
+			q := kube.VIPRequest{Import: imported(name), Service: types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", name)}, Families: []corev1.IPFamily{c.family}}
+			grant, err := r.Reserve(t.Context(), q)
+			if err != nil || (len(grant.Addresses) == 0) != overflows {
+				t.Fatalf("%s: %v, %v", name, err, grant.Addresses)
+			}
+			if got := strings.Count(strings.Join(events, "\n"), "VIPRangeOverflow: New VIPs of "+string(c.family)); got != want {
+				t.Fatalf("%s: %d Events, want %d: %q", name, got, want, events)
+			}
+		}
+		lay()
+		ask("one", true, 1)
+		lay()
+		ask("two", true, 1)
+		if err := r.Local.Create(t.Context(), ranged("room", c.room)); err != nil {
+			t.Fatal(err)
+		}
+		lay()
+		ask("three", false, 1)
+		if c.family == corev1.IPv4Protocol {
+			ask("four", false, 1)
+		}
+		ask("five", true, 2)
+	}
+}

@@ -56,9 +56,12 @@ type Room struct {
 	// repairAt is when everything is compared next; missing is what was missing the last time.
 	repairAt time.Time
 	missing  map[ipam.Owner]bool
-	said     map[string]string
-	lost     map[types.UID]bool // the IPAddresses that were counted as swap losses
-	count    *counters
+	// laid and repaired are what was told of the ranges and of what is broken.
+	laid, repaired *faults
+	// overflowing are the families whose VIPs come from the cluster's own ranges, and whose users were told.
+	overflowing map[corev1.IPFamily]bool
+	lost        map[types.UID]bool // the IPAddresses that were counted as swap losses
+	count       *counters
 }
 
 type gift struct {
@@ -78,10 +81,12 @@ var _ kube.VIPs = (*Room)(nil)
 
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
-	return &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, said: map[string]string{}, lost: map[types.UID]bool{},
+	r := &Room{
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, overflowing: map[corev1.IPFamily]bool{}, lost: map[types.UID]bool{},
 		count: newCounters(),
 	}
+	r.laid, r.repaired = &faults{of: r, now: map[string]bool{}}, &faults{of: r, now: map[string]bool{}}
+	return r
 }
 
 // Controller is this room's entry in the list of controllers.

@@ -199,7 +199,9 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 	s := r.standing(mode, judged)
 	v.free, v.size = map[corev1.IPFamily]int{}, map[corev1.IPFamily]int{}
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
-		v.free[f], v.size[f] = ipam.Room(s, f)
+		if v.free[f], v.size[f] = ipam.Room(s, f); v.free[f] > 0 || mode != ipam.ModePreferred {
+			delete(r.overflowing, f)
+		}
 	}
 }
 
