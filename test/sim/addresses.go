@@ -134,7 +134,7 @@ type address struct {
 	ip     string
 }
 
-// checkAddresses: in quiet no address leaks, every fence stands, and every ordinary Service in one is counted.
+// checkAddresses: in quiet no address leaks, and every fence stands. Who is counted as a swap loss, TestBRaces compares.
 func (w *World) checkAddresses(m *member) (problems []string) {
 	if !w.ranges {
 		return nil

@@ -61,6 +61,7 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 	ns := e.namespace(t)
 	e.mode(t, ipam.ModeExclusive, "10.213.0.0/28", "10.213.0.16/28")
 	e.wantRange(t, "10.213.0.0/28")
+	timed := e.metric(t, e.series("allocation_duration_seconds_count"))
 	for i := range 10 {
 		e.export(t, ns, fmt.Sprintf("web-%d", i), v4)
 		wantIn(t, e.wantVIPs(t, ns, fmt.Sprintf("web-%d", i), v4), "10.213.0.0/28")
@@ -76,6 +77,8 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 	for series, want := range map[string]string{"allocated": "11", "available": "3"} {
 		e.wantMetric(t, e.series("range_"+series, "range", "10.213.0.0/28"), is(want))
 	}
+	e.wantMetric(t, e.series("allocations_total", "range", "10.213.0.0/28"), is("11"))
+	e.wantMetric(t, e.series("allocation_duration_seconds_count"), is(strconv.Itoa(timed+11)))
 	if found := e.ordinaryIn(t, "10.213.0.0/28", "10.213.0.16/28"); len(found) > 0 {
 		t.Errorf("ordinary Services: %v", found)
 	}
@@ -175,6 +178,9 @@ func (e *env) ordinaryIn(t *testing.T, prefixes ...string) (found []string) {
 	}
 	owners := map[string]string{}
 	for _, svc := range services.Items {
+		if svc.Namespace == spoiled { // one of them on purpose
+			continue
+		}
 		for _, ip := range svc.Spec.ClusterIPs {
 			a, err := netip.ParseAddr(ip)
 			if err != nil {

@@ -2,6 +2,7 @@ package vips
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +36,13 @@ func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 				e.export(t, ns, name, v4)
 				had[name] = e.wantVIPs(t, ns, name, v4)[0].String()
 			}
+			refused := e.metric(t, e.series("errors_total", "reason", "full"))
 			e.export(t, ns, "three", both)
 			e.wantFull(t, ns, "three")
+			e.wantMetric(t, e.series("errors_total", "reason", "full"), func(value string) bool {
+				n, err := strconv.Atoi(value)
+				return err == nil && n > refused
+			})
 			eventually(t, "the other family", func() error {
 				imp, err := e.imported(t.Context(), ns, "three")
 				if err == nil && (len(imp.Spec.IPs) != 1 || len(imp.Spec.IPFamilies) != 1 || imp.Spec.IPFamilies[0] != v6[0]) {
@@ -55,6 +61,31 @@ func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCFullPreferredRangesAreTold: VIPs of each family come from the cluster's own ranges then, and of the next block once there is one.
+func TestCFullPreferredRangesAreTold(t *testing.T) {
+	e := start(t)
+	ns := e.namespace(t)
+	e.mode(t, ipam.ModePreferred, "10.217.0.0/30", "fd00:217::/127")
+	e.wantRange(t, "10.217.0.0/30")
+	e.wantRange(t, "fd00:217::/127")
+	for i := range 2 {
+		e.export(t, ns, fmt.Sprint("four-", i), v4)
+		wantIn(t, e.wantVIPs(t, ns, fmt.Sprint("four-", i), v4), "10.217.0.0/30")
+	}
+	e.export(t, ns, "six", v6)
+	wantIn(t, e.wantVIPs(t, ns, "six", v6), "fd00:217::/127")
+	e.export(t, ns, "over", both)
+	wantIn(t, e.wantVIPs(t, ns, "over", both), "10.96.0.0/16", "fd00:96::/112")
+	for _, family := range both {
+		e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeOverflow", "New VIPs of "+string(family))
+	}
+	e.mode(t, ipam.ModePreferred, "10.217.0.0/30", "fd00:217::/127", "10.217.0.8/29", "fd00:217::8/125")
+	e.wantRange(t, "10.217.0.8/29")
+	e.wantRange(t, "fd00:217::8/125")
+	e.export(t, ns, "next", both)
+	wantIn(t, e.wantVIPs(t, ns, "next", both), "10.217.0.8/29", "fd00:217::8/125")
 }
 
 // TestCAFullClusterIsToldAndRecovers: in modes shared and preferred the API server has the last word; an IPv6 range gives a cluster of IPv4

@@ -61,6 +61,12 @@ func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) 
 		t.Fatal(err)
 	}
 	e.wantEvent(t, "default", before, "VIPRangeHeld", vip.String())
+	e.export(t, ns, "meanwhile", families) // what is being deleted gives out nothing
+	if use == ipam.Exclusive {
+		e.wantNotReady(t, ns, "meanwhile", "being deleted")
+	} else {
+		wantIn(t, e.wantVIPs(t, ns, "meanwhile", families), "10.96.0.0/16")
+	}
 	e.create(t, cidr(after, use, second))
 	e.wantGone(t, from)
 	e.deleteAsAgent(t, derivedOf(ns, "web"))
@@ -70,6 +76,9 @@ func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) 
 	}
 	e.export(t, ns, "new", families)
 	wantIn(t, e.wantVIPs(t, ns, "new", families), second)
+	if use == ipam.Exclusive {
+		wantIn(t, e.wantVIPs(t, ns, "meanwhile", families), second)
+	}
 }
 
 // TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked. In mode shared as well, in which the API

@@ -148,15 +148,23 @@ func (e *env) wantAllReady(t *testing.T, ns string, n int, blocks []string) {
 	}
 }
 
-// wantNoLeak waits until every IPAddress of the blocks is a Service's that has it, or a reservation. The grace is a minute, and so is a
-// patrol.
+// wantNoLeak waits until every IPAddress of the blocks is a Service's that has it, or a reservation, and every reservation is of a fence.
+// The grace is a minute, and so is a patrol.
 func (e *env) wantNoLeak(t *testing.T, prefixes ...string) {
 	t.Helper()
 	leaks := func() (out []string) {
 		var services corev1.ServiceList
 		var addresses networkingv1.IPAddressList
+		var cidrs networkingv1.ServiceCIDRList
 		if err := e.List(t.Context(), &addresses); err != nil {
 			t.Fatal(err)
+		}
+		if err := e.List(t.Context(), &cidrs, client.MatchingLabels{ipam.LabelVIPs: string(ipam.Exclusive)}); err != nil {
+			t.Fatal(err)
+		}
+		var fences []string
+		for i := range cidrs.Items {
+			fences = append(fences, cidrs.Items[i].Spec.CIDRs...)
 		}
 		if err := e.List(t.Context(), &services); err != nil {
 			t.Fatal(err)
@@ -169,8 +177,12 @@ func (e *env) wantNoLeak(t *testing.T, prefixes ...string) {
 		}
 		for i := range addresses.Items {
 			ip := &addresses.Items[i]
-			in := slices.ContainsFunc(prefixes, func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip.Name)) })
+			inside := func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip.Name)) }
+			in := slices.ContainsFunc(prefixes, inside)
 			ref := ip.Spec.ParentRef
+			if ref.Resource == "servicecidrs" && !slices.ContainsFunc(fences, inside) {
+				out = append(out, fmt.Sprintf("%s of the fence of %s", ip.Name, ref.Name))
+			}
 			if in && ip.Labels[networkingv1.LabelManagedBy] != kube.Manager && has[ip.Name] != ref.Namespace+"/"+ref.Name {
 				out = append(out, fmt.Sprintf("%s of %s/%s", ip.Name, ref.Namespace, ref.Name))
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,8 +19,9 @@ import (
 
 // What spoil breaks, each in a way of its own.
 const (
-	spoiled   = "spoiled" // the namespace
-	leaked    = "10.240.0.30"
+	spoiled   = "spoiled"     // the namespace
+	leaked    = "10.240.0.30" // as an API server leaves it that ends in the middle of a deletion
+	stale     = "10.240.0.32" // of the fence of a ServiceCIDR that is gone
 	theirs    = "10.240.0.31"
 	uncovered = "10.240.0.0/28"
 )
@@ -31,9 +33,9 @@ var spoils = map[string]netip.Addr{}
 func (e *env) spoil(t *testing.T) {
 	t.Helper()
 	e.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spoiled}})
-	for _, name := range []string{"missing", "foreign"} {
-		e.export(t, spoiled, name, v4)
-		spoils[name] = e.wantVIPs(t, spoiled, name, v4)[0]
+	for name, families := range map[string][]corev1.IPFamily{"missing": v4, "foreign": v4, "foreign-six": v6, "doubled": v4} {
+		e.export(t, spoiled, name, families)
+		spoils[name] = e.wantVIPs(t, spoiled, name, families)[0]
 	}
 	e.mode(t, ipam.ModePreferred)
 	e.create(t, cidr("uncovered", ipam.Shared, uncovered))
@@ -42,11 +44,16 @@ func (e *env) spoil(t *testing.T) {
 	spoils["outside"] = e.wantVIPs(t, spoiled, "outside", v4)[0]
 	wantIn(t, []netip.Addr{spoils["outside"]}, uncovered)
 
-	e.remove(t, spoils["missing"].String())
-	e.remove(t, spoils["foreign"].String())
-	e.create(t,
-		address(spoils["foreign"].String(), kube.Manager, networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: "nobody"}),
-		address(leaked, kube.Manager, networkingv1.ParentReference{Group: "multicluster.x-k8s.io", Resource: "serviceimports", Namespace: spoiled, Name: "nobody"}),
+	for _, name := range []string{"foreign", "foreign-six"} {
+		e.remove(t, spoils[name].String())
+		e.create(t, address(spoils[name].String(), kube.Manager, networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: "nobody"}))
+	}
+	e.remove(t, spoils["doubled"].String())
+	second := service(spoiled, "second", v4)
+	second.Spec.ClusterIP = spoils["doubled"].String()
+	e.create(t, second,
+		address(leaked, "ipallocator.k8s.io", networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: derivedOf(spoiled, "nobody").Name}),
+		address(stale, kube.Manager, networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: "nothing"}),
 		address(theirs, "somebody", networkingv1.ParentReference{Resource: "widgets", Name: "theirs"}))
 	c := cidr("uncovered", ipam.Shared)
 	if err := e.Delete(t.Context(), c); err != nil {
@@ -64,11 +71,12 @@ func (e *env) spoil(t *testing.T) {
 	})
 }
 
-// TestV4WhatIsBrokenIsMended: an IPAddress that is missing, one that nobody uses, one that names somebody else, a VIP that no range covers.
-// What is in use stays.
+// TestV4WhatIsBrokenIsMended: an IPAddress that is missing, one that nobody uses, one that names somebody else, a VIP that no range covers,
+// and one that a Service has as well. What is in use stays, and nothing is freed before the grace is over.
 func TestV4WhatIsBrokenIsMended(t *testing.T) {
 	e := start(t)
-	for _, name := range []string{"missing", "foreign"} {
+	e.wantMissed(t, "missing")
+	for _, name := range []string{"missing", "foreign", "foreign-six"} {
 		eventually(t, "IPAddress of "+name, func() error {
 			ip := &networkingv1.IPAddress{}
 			err := e.Get(t.Context(), client.ObjectKey{Name: spoils[name].String()}, ip)
@@ -78,10 +86,14 @@ func TestV4WhatIsBrokenIsMended(t *testing.T) {
 			return err
 		})
 	}
-	e.wantGone(t, address(leaked, "", networkingv1.ParentReference{}))
-	e.wantEvent(t, spoiled, derivedOf(spoiled, "foreign").Name, "VIPReferencesSomeother", "nobody")
-	e.wantEvent(t, spoiled, derivedOf(spoiled, "outside").Name, "VIPOutOfRange", spoils["outside"].String())
-	e.wantEvent(t, "default", leaked, "VIPLeaked", leaked)
+	for _, gone := range []string{leaked, stale} { // the former may be Kubernetes' doing, after the same grace
+		e.wantGone(t, address(gone, "", networkingv1.ParentReference{}))
+		e.wantGrace(t, gone)
+	}
+	for name, reason := range map[string]string{"foreign": "VIPReferencesSomeother", "foreign-six": "VIPReferencesSomeother", "outside": "VIPOutOfRange", "doubled": "VIPDoubled"} {
+		e.wantEvent(t, spoiled, derivedOf(spoiled, name).Name, reason, spoils[name].String())
+	}
+	e.wantEvent(t, "default", stale, "VIPLeaked", "ServiceCIDR nothing")
 	if err := e.Get(t.Context(), client.ObjectKey{Name: theirs}, &networkingv1.IPAddress{}); err != nil {
 		t.Errorf("what is another controller's was touched: %v", err)
 	}
@@ -91,6 +103,48 @@ func TestV4WhatIsBrokenIsMended(t *testing.T) {
 			t.Errorf("%s moved from %s to %s: %v", name, vip, svc.Spec.ClusterIP, err)
 		}
 	}
+}
+
+// wantMissed takes away the IPAddress of a VIP until the agent was the one that made it again: Kubernetes does so, too, every few minutes.
+func (e *env) wantMissed(t *testing.T, name string) {
+	t.Helper()
+	ip := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: spoils[name].String()}}
+	eventually(t, "VIPMissing of "+name, func() error {
+		var events corev1.EventList
+		if err := e.List(t.Context(), &events, client.InNamespace(spoiled)); err != nil {
+			return err
+		}
+		for _, one := range events.Items {
+			if one.Reason == "VIPMissing" && one.InvolvedObject.Name == derivedOf(spoiled, name).Name {
+				return nil
+			}
+		}
+		return errors.Join(client.IgnoreNotFound(e.Delete(t.Context(), ip.DeepCopy())), errors.New("it was not missed"))
+	})
+}
+
+// wantGrace fails if an IPAddress was deleted before it was a minute old, as the audit log tells. Creation times are whole seconds.
+func (e *env) wantGrace(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "audit of "+name, func() error { // it is written behind
+		var made, gone time.Time
+		err := e.audit(func(event *request) {
+			switch ref := event.ObjectRef; {
+			case ref.Resource != "ipaddresses" || event.ResponseStatus.Code/100 != 2:
+			case event.Verb == "create" && ref.Name == name:
+				made = event.StageTimestamp.Time
+			case event.Verb == "delete" && ref.Name == name:
+				gone = event.RequestReceivedTimestamp.Time
+			}
+		})
+		if err == nil && (made.IsZero() || gone.IsZero()) {
+			err = errors.New("it does not tell")
+		}
+		if age := gone.Sub(made); err == nil && age < ipam.Grace-time.Second {
+			t.Errorf("%s was freed at the age of %s", name, age)
+		}
+		return err
+	})
 }
 
 func address(name, manager string, parent networkingv1.ParentReference) *networkingv1.IPAddress {
