@@ -219,6 +219,10 @@ func (a *Allocator) fresh(r *Reservation) (err error) {
 	return nil
 }
 
+func compareOwners(a, b Owner) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
 func byAge(wanted []Wanted) []Wanted {
 	compare := func(a, b Wanted) int {
 		return cmp.Or(a.Since.Compare(b.Since), compareOwners(a.Owner, b.Owner))

@@ -1,9 +1,8 @@
 // Package ipam decides who gets which VIP, and which member gets which block (DESIGN §5, SPEC V, docs/decisions/0007). Pure: ranges, what
-// is held and what is wanted, in; what to reserve, release, mend and grant, out. The lock on an address is the API server's IPAddress
+// is held and what is wanted, in; what to reserve, mend and grant, out. The lock on an address is the API server's IPAddress
 // object, not anything here: what is decided from a cache that lags is refused there, and decided again.
 //
-//   - Decide is the plan for a whole cluster; Allocator the same for one request at a time, at a cost that depends neither on how many
-//     addresses are held nor on how many ranges there are (V5).
+//   - Allocator answers requests, at a cost that depends neither on how many addresses are held nor on how many ranges there are (V5).
 //   - Repair compares imports, derived Services, IPAddresses and ServiceCIDRs (V4).
 //   - Carve gives members their blocks, on the hub; Block cuts one range out of a block.
 //
@@ -75,17 +74,6 @@ type Refusal struct {
 	Family corev1.IPFamily
 	Lost   error
 	Err    error
-}
-
-// Plan is what is to be done. What is held by who wants it stays as it is, and is not mentioned.
-type Plan struct {
-	Reserve []Reservation // in the order of the requests' age
-	Refused []Refusal
-	// Quarantine are addresses that nobody wants any more, to be marked with Until; Release those whose time is over.
-	Quarantine []Quarantined
-	Release    []Held
-	// Next is when a quarantine ends, the earliest; zero if none will.
-	Next time.Time
 }
 
 func family(a netip.Addr) corev1.IPFamily {

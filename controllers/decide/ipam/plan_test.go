@@ -34,12 +34,37 @@ func want(n int, families ...corev1.IPFamily) Wanted {
 	return Wanted{Owner: owner(n), Families: families, Since: now.Add(time.Duration(n) * time.Second)}
 }
 
-func exclusive(ranges ...Range) Input {
-	return Input{Mode: ModeExclusive, Ranges: ranges, Now: now, Quarantine: time.Hour, TTL: time.Minute}
+// input is a cluster, and what is asked in it; plan the answers.
+type input struct {
+	Mode        Mode
+	Ranges      []Range
+	Held        []Held
+	Quarantined []Quarantined
+	Wanted      []Wanted
+	Now         time.Time
 }
 
+type plan struct {
+	Reserve []Reservation
+	Refused []Refusal
+}
+
+func decide(in input) (p plan) {
+	a := NewAllocator(in.Mode, in.Ranges)
+	for _, h := range in.Held {
+		a.Hold(h)
+	}
+	for _, q := range in.Quarantined {
+		a.Quarantine(q)
+	}
+	p.Reserve, p.Refused = a.Assign(in.Wanted, in.Now)
+	return p
+}
+
+func exclusive(ranges ...Range) input { return input{Mode: ModeExclusive, Ranges: ranges, Now: now} }
+
 // one is the address of the only reservation.
-func one(t *testing.T, p Plan) Reservation {
+func one(t *testing.T, p plan) Reservation {
 	t.Helper()
 	if len(p.Reserve) != 1 || len(p.Refused) > 0 {
 		t.Fatalf("%+v", p)
@@ -53,7 +78,7 @@ func TestV1OverlappingRangesAreOnePool(t *testing.T) {
 	for n := range 7 {
 		in.Wanted = append(in.Wanted, want(n, v4))
 	}
-	p := Decide(in)
+	p := decide(in)
 	for _, r := range p.Reserve {
 		seen[r.Address] = true
 	}
@@ -71,11 +96,11 @@ func TestV1ATerminatingRangeGivesOutNothing(t *testing.T) {
 		in := exclusive(Range{Prefix: netip.MustParsePrefix("10.0.0.0/24"), State: state, Use: Exclusive})
 		in.Wanted = []Wanted{want(1, v4)}
 		in.Wanted[0].Previous = []netip.Addr{addr("10.0.0.9")}
-		if p := Decide(in); len(p.Reserve) > 0 || !errors.Is(p.Refused[0].Err, ErrNotReady) || !errors.Is(p.Refused[0].Lost, ErrNotReady) {
+		if p := decide(in); len(p.Reserve) > 0 || !errors.Is(p.Refused[0].Err, ErrNotReady) || !errors.Is(p.Refused[0].Lost, ErrNotReady) {
 			t.Errorf("state %d: %+v", state, p)
 		}
 		in.Held = []Held{{Owner: owner(1), Address: addr("10.0.0.9")}}
-		if p := Decide(in); len(p.Reserve)+len(p.Refused)+len(p.Quarantine)+len(p.Release) > 0 {
+		if p := decide(in); len(p.Reserve)+len(p.Refused) > 0 {
 			t.Errorf("state %d: what is held moved: %+v", state, p)
 		}
 	}
@@ -135,11 +160,11 @@ func TestV2RoomThatIsAddedIsUsed(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30")...)
 	in.Held = []Held{{Owner: owner(1), Address: addr("10.0.0.1")}, {Owner: owner(2), Address: addr("10.0.0.2")}}
 	in.Wanted = []Wanted{want(1, v4), want(2, v4), want(3, v4)}
-	if p := Decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrFull) {
+	if p := decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrFull) {
 		t.Fatalf("%+v", p)
 	}
 	in.Ranges = append(in.Ranges, fenced("10.0.9.0/24")...)
-	if a := one(t, Decide(in)).Address; !in.Ranges[1].Prefix.Contains(a) {
+	if a := one(t, decide(in)).Address; !in.Ranges[1].Prefix.Contains(a) {
 		t.Errorf("%s", a)
 	}
 }
@@ -171,12 +196,12 @@ func TestV5LargeRangesAreNotWalked(t *testing.T) {
 		r := Range{Prefix: netip.MustParsePrefix(prefix), Use: Exclusive}
 		in := exclusive(r)
 		in.Wanted = []Wanted{want(1, family(r.Prefix.Addr()))}
-		a := one(t, Decide(in)).Address
+		a := one(t, decide(in)).Address
 		if !r.Prefix.Contains(a) {
 			t.Fatalf("%s: %s", prefix, a)
 		}
 		in.Held = []Held{{Address: a, Foreign: true}}
-		if next := one(t, Decide(in)).Address; next != a.Next() {
+		if next := one(t, decide(in)).Address; next != a.Next() {
 			t.Errorf("%s: %s, then %s", prefix, a, next)
 		}
 	}
@@ -186,58 +211,58 @@ func TestV5DualStackFamiliesAreIndependent(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30", "fd00::/64")...)
 	in.Held = []Held{{Address: addr("10.0.0.1"), Foreign: true}, {Address: addr("10.0.0.2"), Foreign: true}}
 	in.Wanted = []Wanted{want(1, v6, v4)}
-	p := Decide(in)
+	p := decide(in)
 	if len(p.Reserve) != 1 || p.Reserve[0].Family != v6 || len(p.Refused) != 1 || p.Refused[0].Family != v4 {
 		t.Errorf("%+v", p)
 	}
 	in.Held[0] = Held{Owner: owner(1), Address: addr("fd00::7")}
-	if p = Decide(in); len(p.Reserve) != 1 || p.Reserve[0].Address != addr("10.0.0.1") {
+	if p = decide(in); len(p.Reserve) != 1 || p.Reserve[0].Address != addr("10.0.0.1") {
 		t.Errorf("a family that is added later: %+v", p)
 	}
 }
 
 func TestModesSayWhereNewVIPsComeFrom(t *testing.T) {
 	ordinary, shared, fence := Range{Prefix: netip.MustParsePrefix("10.0.0.0/24")}, Range{Prefix: netip.MustParsePrefix("10.0.1.0/30"), Use: Shared}, fenced("10.0.2.0/24")[0]
-	in := Input{Ranges: []Range{ordinary}, Wanted: []Wanted{want(1, v4)}, Now: now}
+	in := input{Ranges: []Range{ordinary}, Wanted: []Wanted{want(1, v4)}, Now: now}
 	in.Mode = ModeShared
-	if r := one(t, Decide(in)); r.Address.IsValid() || r.Overflow != nil {
+	if r := one(t, decide(in)); r.Address.IsValid() || r.Overflow != nil {
 		t.Errorf("shared: the API server is to choose: %+v", r)
 	}
 	in.Mode = ModePreferred
-	if r := one(t, Decide(in)); r.Address.IsValid() || !errors.Is(r.Overflow, ErrMismatchedNetwork) {
+	if r := one(t, decide(in)); r.Address.IsValid() || !errors.Is(r.Overflow, ErrMismatchedNetwork) {
 		t.Errorf("preferred without a range: %+v", r)
 	}
 	in.Ranges = append(in.Ranges, shared)
-	if r := one(t, Decide(in)); !shared.Prefix.Contains(r.Address) {
+	if r := one(t, decide(in)); !shared.Prefix.Contains(r.Address) {
 		t.Errorf("preferred: %+v", r)
 	}
 	in.Held = []Held{{Address: addr("10.0.1.1"), Foreign: true}, {Address: addr("10.0.1.2"), Foreign: true}}
-	if r := one(t, Decide(in)); r.Address.IsValid() || !errors.Is(r.Overflow, ErrFull) {
+	if r := one(t, decide(in)); r.Address.IsValid() || !errors.Is(r.Overflow, ErrFull) {
 		t.Errorf("preferred and full: %+v", r)
 	}
 	in.Mode = ModeExclusive
-	if p := Decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrMismatchedNetwork) {
+	if p := decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrMismatchedNetwork) {
 		t.Errorf("exclusive without a fence: %+v", p)
 	}
 	in.Ranges = append(in.Ranges, fence)
-	if r := one(t, Decide(in)); !fence.Prefix.Contains(r.Address) {
+	if r := one(t, decide(in)); !fence.Prefix.Contains(r.Address) {
 		t.Errorf("exclusive: %+v", r)
 	}
 	in.Wanted[0].Previous = []netip.Addr{addr("10.0.0.5")}
-	if r := one(t, Decide(in)); r.Address != addr("10.0.0.5") {
+	if r := one(t, decide(in)); r.Address != addr("10.0.0.5") {
 		t.Errorf("a VIP of before stays when the mode changes: %+v", r)
 	}
 }
 
 // TestV7WithoutRangesThePreviousAddressIsTried: shared works where the API server has no ServiceCIDRs.
 func TestV7WithoutRangesThePreviousAddressIsTried(t *testing.T) {
-	in := Input{Mode: ModeShared, Wanted: []Wanted{want(1, v4)}, Now: now}
+	in := input{Mode: ModeShared, Wanted: []Wanted{want(1, v4)}, Now: now}
 	in.Wanted[0].Previous = []netip.Addr{addr("172.20.0.7")}
-	if r := one(t, Decide(in)); r.Address != addr("172.20.0.7") || r.Lost != nil {
+	if r := one(t, decide(in)); r.Address != addr("172.20.0.7") || r.Lost != nil {
 		t.Errorf("%+v", r)
 	}
 	in.Mode = ModeExclusive
-	if p := Decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrMismatchedNetwork) {
+	if p := decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Err, ErrMismatchedNetwork) {
 		t.Errorf("the other modes say why not: %+v", p)
 	}
 }
@@ -246,62 +271,49 @@ func TestI6PreviousAddressesComeBeforeNewOnes(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30")...)
 	in.Wanted = []Wanted{want(1, v4), want(2, v4), want(3, v4)}
 	in.Wanted[2].Previous = []netip.Addr{addr("10.0.0.1")}
-	p := Decide(in)
+	p := decide(in)
 	if p.Refused[0].Owner != owner(2) || p.Reserve[1].Owner != owner(3) || p.Reserve[1].Address != addr("10.0.0.1") {
 		t.Errorf("%+v", p)
 	}
 	in.Held = []Held{{Owner: owner(9), Address: addr("10.0.0.1"), Foreign: true}}
-	if p = Decide(in); !errors.Is(p.Refused[1].Lost, ErrAllocated) {
+	if p = decide(in); !errors.Is(p.Refused[1].Lost, ErrAllocated) {
 		t.Errorf("why it was lost: %+v", p)
 	}
 	in.Wanted[2].Previous = append(in.Wanted[2].Previous, addr("10.0.0.2"))
-	if p = Decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
+	if p = decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
 		t.Errorf("why it is not the first of them: %+v", p)
 	}
 	in.Wanted[2].Previous = in.Wanted[2].Previous[:1]
 	in.Quarantined = []Quarantined{{Owner: owner(3), Address: addr("10.0.0.2"), Until: now.Add(time.Minute)}}
-	if p = Decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
+	if p = decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
 		t.Errorf("why it is not the one that it names: %+v", p)
 	}
 	in.Ranges, in.Held, in.Quarantined = fenced("10.0.7.0/24"), nil, nil
-	if p = Decide(in); !errors.Is(p.Reserve[2].Lost, ErrNotInRange) || !in.Ranges[0].Prefix.Contains(p.Reserve[2].Address) {
+	if p = decide(in); !errors.Is(p.Reserve[2].Lost, ErrNotInRange) || !in.Ranges[0].Prefix.Contains(p.Reserve[2].Address) {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestQuarantineKeepsAnAddressForItsOwner(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30")...)
-	in.Held = []Held{{Owner: owner(1), Address: addr("10.0.0.1")}, {Address: addr("10.0.0.2"), Foreign: true}}
-	in.Quarantine, in.TTL = time.Second, time.Hour
-	p := Decide(in)
-	if len(p.Quarantine) != 1 || p.Quarantine[0].Until != now.Add(time.Hour) || len(p.Release) > 0 || p.Next != now.Add(time.Hour) {
-		t.Fatalf("the TTL counts where it is longer: %+v", p)
-	}
-	in.Quarantined = p.Quarantine
+	in.Held = []Held{{Address: addr("10.0.0.2"), Foreign: true}}
+	in.Quarantined = []Quarantined{{Owner: owner(1), Address: addr("10.0.0.1"), Until: now.Add(time.Hour)}}
 	in.Now = now.Add(time.Hour - 1)
-	if p = Decide(in); len(p.Quarantine)+len(p.Release) > 0 {
-		t.Errorf("%+v", p)
-	}
-	in.Held = in.Held[1:] // the derived Service is gone; the address still is not for others
 	in.Wanted = []Wanted{want(2, v4), want(1, v4)}
-	if p = Decide(in); len(p.Reserve) != 1 || p.Reserve[0].Owner != owner(1) || len(p.Refused) != 1 {
+	if p := decide(in); len(p.Reserve) != 1 || p.Reserve[0].Owner != owner(1) || len(p.Refused) != 1 {
 		t.Errorf("%+v", p)
 	}
 	in.Now = now.Add(time.Hour)
 	in.Wanted = in.Wanted[:1]
-	if r := one(t, Decide(in)); r.Address != addr("10.0.0.1") {
+	if r := one(t, decide(in)); r.Address != addr("10.0.0.1") {
 		t.Errorf("%+v", r)
-	}
-	in.Wanted, in.Held = nil, []Held{{Owner: owner(1), Address: addr("10.0.0.1")}}
-	if p = Decide(in); len(p.Release) != 1 || !p.Next.IsZero() {
-		t.Errorf("%+v", p)
 	}
 }
 
 func TestHeadlessKeepsWhatItHolds(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/24")...)
 	in.Held, in.Wanted = []Held{{Owner: owner(1), Address: addr("10.0.0.1")}}, []Wanted{want(1)}
-	if p := Decide(in); len(p.Reserve)+len(p.Quarantine)+len(p.Release) > 0 {
+	if p := decide(in); len(p.Reserve)+len(p.Refused) > 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -310,11 +322,11 @@ func TestHeadlessKeepsWhatItHolds(t *testing.T) {
 func TestARestartFindsTheSame(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/16")...)
 	in.Wanted = []Wanted{want(1, v4)}
-	alone := one(t, Decide(in)).Address
+	alone := one(t, decide(in)).Address
 	for n := 2; n < 50; n++ {
 		in.Wanted = append(in.Wanted, want(n, v4))
 	}
-	for _, r := range Decide(in).Reserve {
+	for _, r := range decide(in).Reserve {
 		if r.Owner == owner(1) && r.Address != alone {
 			t.Errorf("%s, alone %s", r.Address, alone)
 		}

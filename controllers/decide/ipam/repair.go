@@ -174,6 +174,13 @@ func (r *repair) old(created time.Time) bool {
 	return false
 }
 
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func (r *repair) find(kind Kind, action Action, svc *corev1.Service, a netip.Addr, uid types.UID, format string, args ...any) {
 	r.findings = append(r.findings, Finding{Kind: kind, Action: action, Owner: derived.Import(svc.Annotations), Service: nameOf(svc), Address: a, UID: uid, Message: fmt.Sprintf(format, args...)})
 }

@@ -35,22 +35,36 @@ func ranges(n, bits4, bits6 int) (all []ipam.Range) {
 	return all
 }
 
+// input is a cluster, and what is asked in it.
+type input struct {
+	Mode   ipam.Mode
+	Ranges []ipam.Range
+	Held   []ipam.Held
+	Wanted []ipam.Wanted
+	Now    time.Time
+}
+
+func reserve(in input) []ipam.Reservation {
+	all, _ := allocator(in).Assign(in.Wanted, in.Now)
+	return all
+}
+
 // cluster has this many VIPs of each family in this many ranges, and room for more.
-func cluster(vips, n int) ipam.Input {
-	in := ipam.Input{Mode: ipam.ModeExclusive, Ranges: ranges(n, 22, 64), Now: now, Quarantine: time.Hour}
+func cluster(vips, n int) input {
+	in := input{Mode: ipam.ModeExclusive, Ranges: ranges(n, 22, 64), Now: now}
 	if n == 1 {
 		in.Ranges = []ipam.Range{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), Use: ipam.Exclusive}, {Prefix: netip.MustParsePrefix("fd00::/64"), Use: ipam.Exclusive}}
 	}
 	for i := range vips {
 		in.Wanted = append(in.Wanted, ipam.Wanted{Owner: owner(i), Families: both, Since: now.Add(time.Duration(i) * time.Second)})
 	}
-	for _, r := range ipam.Decide(in).Reserve {
+	for _, r := range reserve(in) {
 		in.Held = append(in.Held, ipam.Held{Owner: r.Owner, Address: r.Address})
 	}
 	return in
 }
 
-func allocator(in ipam.Input) *ipam.Allocator {
+func allocator(in input) *ipam.Allocator {
 	a := ipam.NewAllocator(in.Mode, in.Ranges)
 	for _, h := range in.Held {
 		a.Hold(h)
@@ -59,7 +73,7 @@ func allocator(in ipam.Input) *ipam.Allocator {
 }
 
 // request is what one import costs: decided, noted, and dropped again.
-func request(in ipam.Input) func() {
+func request(in input) func() {
 	a := allocator(in)
 	var wanted []ipam.Wanted // of different names, so that no cache remembers the search
 	for i := range 1024 {
@@ -95,26 +109,11 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan is Decide for a whole cluster with nothing to do, per VIP.
-func BenchmarkPlan(b *testing.B) {
-	for _, s := range sizes {
-		in := cluster(s[0], s[1])
-		b.Run(fmt.Sprintf("%d-vips/%d-ranges", s[0], s[1]), func(b *testing.B) {
-			for b.Loop() {
-				if p := ipam.Decide(in); len(p.Reserve) > 0 {
-					b.Fatal("nothing was wanted")
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(s[0]), "ns/vip")
-		})
-	}
-}
-
 // filled is a /16 with all but one of its addresses held; the one is the farthest from where the search for owner(0) begins.
-func filled(left int) (in ipam.Input, held map[netip.Addr]bool) {
-	in = ipam.Input{Mode: ipam.ModeExclusive, Ranges: []ipam.Range{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), Use: ipam.Exclusive}}, Now: now}
+func filled(left int) (in input, held map[netip.Addr]bool) {
+	in = input{Mode: ipam.ModeExclusive, Ranges: []ipam.Range{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), Use: ipam.Exclusive}}, Now: now}
 	in.Wanted = []ipam.Wanted{{Owner: owner(0), Families: both[:1]}}
-	a := ipam.Decide(in).Reserve[0].Address
+	a := reserve(in)[0].Address
 	held = map[netip.Addr]bool{}
 	for range 1<<16 - 2 - left {
 		in.Held = append(in.Held, ipam.Held{Address: a, Foreign: true})
@@ -140,7 +139,7 @@ func search(left int) func() {
 func walk(left int) func() {
 	in, held := filled(left)
 	in.Held = nil
-	start := ipam.Decide(in).Reserve[0].Address
+	start := reserve(in)[0].Address
 	return func() {
 		a := start
 		for n := 0; held[a] && n < 1<<16; n++ {

@@ -14,9 +14,38 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
+// Input is a cluster, and all that is asked in it. Every import there is is in Wanted, also those that have what they want.
+type Input struct {
+	Mode        ipam.Mode
+	Ranges      []ipam.Range // none in mode shared: not known (V7)
+	Held        []ipam.Held
+	Quarantined []ipam.Quarantined
+	Wanted      []ipam.Wanted
+	Now         time.Time
+}
+
+// Plan is what the answers come to.
+type Plan struct {
+	Reserve []ipam.Reservation
+	Refused []ipam.Refusal
+}
+
+// Decide asks an Allocator.
+func Decide(in Input) (plan Plan) {
+	a := ipam.NewAllocator(in.Mode, in.Ranges)
+	for _, h := range in.Held {
+		a.Hold(h)
+	}
+	for _, q := range in.Quarantined {
+		a.Quarantine(q)
+	}
+	plan.Reserve, plan.Refused = a.Assign(in.Wanted, in.Now)
+	return plan
+}
+
 // Try asks decide twice, the second time with everything in the reverse order, and says all that is wrong with the plan, was done to the
 // input, or does not settle: a plan that was followed leaves nothing to do.
-func Try(in ipam.Input, decide func(ipam.Input) ipam.Plan) error {
+func Try(in Input, decide func(Input) Plan) error {
 	given, before := clone(in), clone(in)
 	plan := decide(given)
 	if !reflect.DeepEqual(given, before) {
@@ -39,17 +68,17 @@ func Try(in ipam.Input, decide func(ipam.Input) ipam.Plan) error {
 		return fmt.Errorf("after the plan was followed: %w", err)
 	}
 	for _, r := range again.Reserve {
-		if r.Address.IsValid() && len(plan.Release) == 0 { // what was released is room
+		if r.Address.IsValid() {
 			return fmt.Errorf("a plan that was followed still reserves %v", r)
 		}
 	}
-	if len(again.Refused) > len(plan.Refused) || len(again.Quarantine)+len(again.Release) > 0 {
+	if len(again.Refused) > len(plan.Refused) {
 		return fmt.Errorf("a plan that was followed does not settle: %+v", again)
 	}
 	return nil
 }
 
-func clone(in ipam.Input) ipam.Input {
+func clone(in Input) Input {
 	in.Ranges, in.Held, in.Quarantined, in.Wanted = slices.Clone(in.Ranges), slices.Clone(in.Held), slices.Clone(in.Quarantined), slices.Clone(in.Wanted)
 	for i := range in.Wanted {
 		w := &in.Wanted[i]
@@ -59,34 +88,26 @@ func clone(in ipam.Input) ipam.Input {
 }
 
 // follow does what the plan says.
-func follow(in ipam.Input, plan ipam.Plan) ipam.Input {
+func follow(in Input, plan Plan) Input {
 	for _, r := range plan.Reserve {
 		if r.Address.IsValid() {
 			in.Held = append(in.Held, ipam.Held{Owner: r.Owner, Address: r.Address})
 		}
 	}
-	in.Quarantined = append(in.Quarantined, plan.Quarantine...)
-	for _, gone := range plan.Release {
-		in.Held = slices.DeleteFunc(in.Held, func(h ipam.Held) bool { return h == gone })
-	}
 	return in
 }
 
 // Check says what is wrong with a plan.
-func Check(in ipam.Input, plan ipam.Plan) error {
+func Check(in Input, plan Plan) error {
 	m := &model{in: in, given: map[netip.Addr]ipam.Owner{}, reserve: plan.Reserve, refuse: plan.Refused}
-	err := m.assignment()
-	if err == nil {
-		err = m.endings(plan)
-	}
-	if err != nil {
+	if err := m.assignment(); err != nil {
 		return fmt.Errorf("%w\ninput %+v\nplan  %+v", err, in, plan)
 	}
 	return nil
 }
 
 type model struct {
-	in      ipam.Input
+	in      Input
 	given   map[netip.Addr]ipam.Owner // by this plan
 	reserve []ipam.Reservation        // not looked at yet
 	refuse  []ipam.Refusal
@@ -347,75 +368,4 @@ func (m *model) strike(r request) (said *ipam.Reservation, refused *ipam.Refusal
 		}
 	}
 	return nil, nil
-}
-
-// endings are what becomes of addresses that are held and that nobody wants.
-func (m *model) endings(plan ipam.Plan) error {
-	var mark []ipam.Quarantined
-	var release []ipam.Held
-	var next time.Time
-	seen := map[ipam.Held]bool{}
-	for _, h := range m.in.Held {
-		if h.Foreign || seen[h] || m.keeps(h) {
-			continue
-		}
-		seen[h] = true
-		var until time.Time
-		for _, q := range m.in.Quarantined {
-			if q.Owner == h.Owner && q.Address == h.Address && q.Until.After(until) {
-				until = q.Until
-			}
-		}
-		switch {
-		case until.IsZero():
-			until = m.in.Now.Add(max(m.in.Quarantine, m.in.TTL))
-			mark = append(mark, ipam.Quarantined{Owner: h.Owner, Address: h.Address, Until: until})
-		case !m.in.Now.Before(until):
-			release = append(release, h)
-			continue
-		}
-		if m.in.Now.Before(until) && (next.IsZero() || until.Before(next)) {
-			next = until
-		}
-	}
-	if !same(mark, plan.Quarantine) || !same(release, plan.Release) || !next.Equal(plan.Next) {
-		return fmt.Errorf("what ends: want quarantine %v, release %v, next %v", mark, release, next)
-	}
-	return nil
-}
-
-// keeps tells whether this is the address of its family that its owner keeps: it is wanted, and of several the best previous one, else
-// the lowest.
-func (m *model) keeps(h ipam.Held) bool {
-	i := slices.IndexFunc(m.in.Wanted, func(w ipam.Wanted) bool { return w.Owner == h.Owner })
-	if i < 0 {
-		return false
-	}
-	rank := func(a netip.Addr) int {
-		if n := slices.Index(m.in.Wanted[i].Previous, a); n >= 0 {
-			return n
-		}
-		return many
-	}
-	for _, other := range m.in.Held {
-		if other.Foreign || other.Owner != h.Owner || other.Address.Is4() != h.Address.Is4() {
-			continue
-		}
-		if c := cmp.Or(cmp.Compare(rank(other.Address), rank(h.Address)), other.Address.Compare(h.Address)); c < 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func same[T comparable](a, b []T) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, x := range a {
-		if !slices.Contains(b, x) {
-			return false
-		}
-	}
-	return true
 }

@@ -30,10 +30,10 @@ func parse(texts ...string) (all []netip.Prefix) {
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 // Random is an input in which room is short, and everything that can be in the way is.
-func Random(r *rand.Rand) ipam.Input {
-	in := ipam.Input{
+func Random(r *rand.Rand) Input {
+	in := Input{
 		Mode: pick(r, ipam.ModeShared, ipam.ModePreferred, ipam.ModePreferred, ipam.ModeExclusive, ipam.ModeExclusive),
-		Now:  start.Add(time.Hour), Quarantine: pick(r, 0, time.Minute, time.Hour), TTL: pick(r, 5*time.Second, 10*time.Minute),
+		Now:  start.Add(time.Hour),
 	}
 	for i := range r.IntN(6) {
 		in.Ranges = append(in.Ranges, ipam.Range{
