@@ -174,7 +174,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 		m.Cluster = id.Spec.Value
 	}
 	if set != nil {
-		m.Set, m.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
+		m.Set, m.Leaving, m.VIPMode = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != "", ipam.Mode(set.Annotations[clusterset.AnnotationVIPMode])
 	}
 	if m.Agent, err = kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)

@@ -52,6 +52,9 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 			ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.Use, x.State, strconv.FormatUint(x.Allocated, 10), strconv.FormatUint(x.Available, 10)})
 		}
 		table.Write(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "USE", "STATE", "IN USE", "FREE"}, ranges)
+		if wide {
+			table.Write(out, "VIPS IN RANGES THAT ARE TO GO", []string{"RANGE", "IP", "IMPORT"}, movingTable(h))
+		}
 	}
 	if h := r.Here; h != nil && r.Cluster != "" {
 		fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, table.Count(h.Exports, "export"), table.Count(h.Imports, "import"), table.Count(h.VIPs, "IP"), seen(h, now))

@@ -207,6 +207,7 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 		add(about, "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of "+id,
 			"cluster %s counts as dead here: it has not renewed its Lease on the hub for longer than it may", id)
 	}
+	fullRanges(m, add)
 	exportProblems(m, add)
 	for i := range m.Imports {
 		imp := &m.Imports[i]

@@ -1,11 +1,18 @@
 package status
 
 import (
+	"cmp"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 // PoolRow is one pool that members' blocks are cut from.
@@ -33,6 +40,48 @@ func ranges(h *Hub, r *Report) {
 			if b.ClusterID == r.Members[i].Cluster {
 				r.Members[i].Blocks = append(r.Members[i].Blocks, b.CIDR)
 			}
+		}
+	}
+}
+
+// moving are the imports' VIPs in a range that is to go.
+func moving(m *Member, r ipam.Range) (out []VIP) {
+	if r.State != ipam.Draining && r.State != ipam.Terminating {
+		return nil
+	}
+	for i := range m.Imports {
+		for _, ip := range m.Imports[i].Spec.IPs {
+			if a, err := netip.ParseAddr(ip); err == nil && r.Prefix.Contains(a) {
+				out = append(out, VIP{IP: ip, Import: m.Imports[i].Name + "." + m.Imports[i].Namespace})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b VIP) int { return cmp.Or(cmp.Compare(a.Import, b.Import), cmp.Compare(a.IP, b.IP)) })
+	return out
+}
+
+// movingTable has every VIP of the ranges that are to go: Events name the first of them.
+func movingTable(h *Here) (rows [][]string) {
+	for _, r := range h.Ranges {
+		for _, vip := range r.Moving {
+			rows = append(rows, []string{r.Range, vip.IP, vip.Import})
+		}
+	}
+	return rows
+}
+
+// fullRanges are told of each family that has ranges for VIPs, of which none gives out anything more.
+func fullRanges(m *Member, add adder) {
+	what := map[ipam.Mode]string{ipam.ModePreferred: "new VIPs come from the cluster's own ranges", ipam.ModeExclusive: "new imports get no VIP of it"}[m.VIPMode]
+	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		ranges, free := 0, uint64(0)
+		for _, u := range m.Ranges {
+			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready && (m.VIPMode == ipam.ModePreferred || u.Range.Use == ipam.Exclusive) {
+				ranges, free = ranges+1, max(free, u.Available)
+			}
+		}
+		if what != "" && ranges > 0 && free == 0 {
+			add("this cluster", "add a pool to the ClusterSet, or here a ServiceCIDR labelled "+ipam.LabelVIPs, "no address of %s is free in its %s for VIPs: %s", f, table.Count(ranges, "range"), what)
 		}
 	}
 }

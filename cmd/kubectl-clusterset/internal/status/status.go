@@ -57,6 +57,7 @@ type Member struct {
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
 	Ranges       []ipam.Usage                      // those for VIPs
+	VIPMode      ipam.Mode                         // that its agent goes by; "" for shared
 	Leases       []coordinationv1.Lease            // of its system namespace
 }
 
@@ -124,6 +125,13 @@ type Range struct {
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
+	Moving      []VIP  `json:"moving,omitempty"` // that are in it while it is draining or being deleted
+}
+
+// VIP is an import's.
+type VIP struct {
+	IP     string `json:"ip"`
+	Import string `json:"import"`
 }
 
 // Tell makes the report.
@@ -168,6 +176,7 @@ func here(m *Member) *Here {
 	}
 	for _, u := range m.Ranges {
 		h.Ranges = append(h.Ranges, Range{
+			Moving:      moving(m, u.Range),
 			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), Use: string(u.Range.Use), Allocated: u.Allocated, Available: u.Available,
 			State: map[ipam.State]string{ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted"}[u.Range.State],
 		})

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -301,5 +302,58 @@ func TestV6RoomOfTheRanges(t *testing.T) {
 	status.Print(&out, &r, false, now)
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips exclusive draining 3 11") {
 		t.Error(out.String())
+	}
+}
+
+// TestV2EveryVIPThatMustMoveIsListed: Events name the first of them.
+func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
+	f := sound()
+	for _, state := range []ipam.State{ipam.Ready, ipam.Draining, ipam.Terminating} {
+		f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/24"), Use: ipam.Shared, State: state}, Allocated: 20}}
+		f.Member.Imports = []mcsv1beta1.ServiceImport{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "elsewhere"}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}}
+		for i := range 20 {
+			f.Member.Imports = append(f.Member.Imports, mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{fmt.Sprint("10.200.0.", i+1), "fd00::1"}}})
+		}
+		r := status.Tell(f)
+		for _, wide := range []bool{false, true} {
+			var out strings.Builder
+			status.Print(&out, &r, wide, now)
+			want := 0
+			if wide && state != ipam.Ready {
+				want = 20
+			}
+			if _, listed, _ := strings.Cut(out.String(), "VIPS IN RANGES THAT ARE TO GO"); strings.Count(listed, "10.200.0.0/24") != want || strings.Contains(listed, "elsewhere") {
+				t.Errorf("state %d, wide %v:\n%s", state, wide, out.String())
+			}
+		}
+	}
+}
+
+// TestCFullRangesAreAProblem of the modes whose VIPs come from them.
+func TestCFullRangesAreAProblem(t *testing.T) {
+	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared}, Allocated: 14}
+	fence, room := full, full
+	fence.Range.Use, room.Available = ipam.Exclusive, 1
+	draining := room
+	draining.Range.State = ipam.Draining
+	for _, c := range []struct {
+		mode   ipam.Mode
+		ranges []ipam.Usage
+		want   string
+	}{
+		{ipam.ModeShared, []ipam.Usage{full}, ""},
+		{ipam.ModePreferred, []ipam.Usage{full, fence}, "no address of IPv4 is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
+		{ipam.ModePreferred, []ipam.Usage{full, room}, ""},
+		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no address of IPv4"},
+		{ipam.ModeExclusive, []ipam.Usage{fence, room}, "new imports get no VIP of it"},
+		{ipam.ModeExclusive, nil, ""},
+	} {
+		f := sound()
+		before := len(status.Tell(f).Problems)
+		f.Member.VIPMode, f.Member.Ranges = c.mode, c.ranges
+		r := status.Tell(f)
+		if got := r.Problems[before:]; len(got) != min(1, len(c.want)) || c.want != "" && !strings.Contains(got[0].What, c.want) {
+			t.Errorf("%s, %v: %+v, want %q", c.mode, c.ranges, got, c.want)
+		}
 	}
 }
