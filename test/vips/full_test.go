@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -67,16 +68,23 @@ func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 func TestCFullPreferredRangesAreTold(t *testing.T) {
 	e := start(t)
 	ns := e.namespace(t)
+	for name, families := range map[string][]corev1.IPFamily{"four-0": v4, "four-1": v4, "six": v6, "over": both, "next": both} {
+		e.create(t, service(ns, name, families)) // before there is a block that they could draw from
+	}
+	export := func(name string) {
+		t.Helper()
+		e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	}
 	e.mode(t, ipam.ModePreferred, "10.217.0.0/30", "fd00:217::/127")
 	e.wantRange(t, "10.217.0.0/30")
 	e.wantRange(t, "fd00:217::/127")
 	for i := range 2 {
-		e.export(t, ns, fmt.Sprint("four-", i), v4)
+		export(fmt.Sprint("four-", i))
 		wantIn(t, e.wantVIPs(t, ns, fmt.Sprint("four-", i), v4), "10.217.0.0/30")
 	}
-	e.export(t, ns, "six", v6)
+	export("six")
 	wantIn(t, e.wantVIPs(t, ns, "six", v6), "fd00:217::/127")
-	e.export(t, ns, "over", both)
+	export("over")
 	wantIn(t, e.wantVIPs(t, ns, "over", both), "10.96.0.0/16", "fd00:96::/112")
 	for _, family := range both {
 		e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeOverflow", "New VIPs of "+string(family))
@@ -84,7 +92,7 @@ func TestCFullPreferredRangesAreTold(t *testing.T) {
 	e.mode(t, ipam.ModePreferred, "10.217.0.0/30", "fd00:217::/127", "10.217.0.8/29", "fd00:217::8/125")
 	e.wantRange(t, "10.217.0.8/29")
 	e.wantRange(t, "fd00:217::8/125")
-	e.export(t, ns, "next", both)
+	export("next")
 	wantIn(t, e.wantVIPs(t, ns, "next", both), "10.217.0.8/29", "fd00:217::8/125")
 }
 

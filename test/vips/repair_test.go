@@ -22,6 +22,7 @@ const (
 	spoiled   = "spoiled"     // the namespace
 	leaked    = "10.240.0.30" // as an API server leaves it that ends in the middle of a deletion
 	stale     = "10.240.0.32" // of the fence of a ServiceCIDR that is gone
+	unknown   = "10.240.0.33" // ours by its label, of what only another version may know
 	theirs    = "10.240.0.31"
 	uncovered = "10.240.0.0/28"
 )
@@ -54,6 +55,7 @@ func (e *env) spoil(t *testing.T) {
 	e.create(t, second,
 		address(leaked, "ipallocator.k8s.io", networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: derivedOf(spoiled, "nobody").Name}),
 		address(stale, kube.Manager, networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: "nothing"}),
+		address(unknown, kube.Manager, networkingv1.ParentReference{Group: "multicluster.x-k8s.io", Resource: "serviceimports", Namespace: spoiled, Name: "nobody"}),
 		address(theirs, "somebody", networkingv1.ParentReference{Resource: "widgets", Name: "theirs"}))
 	c := cidr("uncovered", ipam.Shared)
 	if err := e.Delete(t.Context(), c); err != nil {
@@ -86,14 +88,15 @@ func TestV4WhatIsBrokenIsMended(t *testing.T) {
 			return err
 		})
 	}
-	for _, gone := range []string{leaked, stale} { // the former may be Kubernetes' doing, after the same grace
+	e.wantGone(t, address(stale, "", networkingv1.ParentReference{})) // at once: nobody but the agent makes reservations
+	for _, gone := range []string{leaked, unknown} {                  // the former may be Kubernetes' doing, after the same grace
 		e.wantGone(t, address(gone, "", networkingv1.ParentReference{}))
 		e.wantGrace(t, gone)
 	}
 	for name, reason := range map[string]string{"foreign": "VIPReferencesSomeother", "foreign-six": "VIPReferencesSomeother", "outside": "VIPOutOfRange", "doubled": "VIPDoubled"} {
 		e.wantEvent(t, spoiled, derivedOf(spoiled, name).Name, reason, spoils[name].String())
 	}
-	e.wantEvent(t, "default", stale, "VIPLeaked", "ServiceCIDR nothing")
+	e.wantEvent(t, "default", unknown, "VIPLeaked", unknown)
 	if err := e.Get(t.Context(), client.ObjectKey{Name: theirs}, &networkingv1.IPAddress{}); err != nil {
 		t.Errorf("what is another controller's was touched: %v", err)
 	}
