@@ -91,6 +91,10 @@ func (s *source) asked(ctx context.Context, streamed bool, err error) {
 	}
 }
 
+// newest is the version that a list is asked for once there was one. Of several API servers the next one may be behind what was seen, and one
+// that was restored from a backup may never come to it, or has made another of that number (decision 0015).
+const newest = ""
+
 // longest is how long a list may take: as long as API servers let a request last, unless they are told otherwise.
 const longest = time.Minute
 
@@ -99,8 +103,8 @@ const longest = time.Minute
 func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest+graceful)
 	defer cancel()
-	if opts.Continue == "" {
-		opts.ResourceVersion = s.feed.notBefore(opts.ResourceVersion)
+	if opts.ResourceVersion != "0" { // any: nothing is answered yet
+		opts.ResourceVersion = newest
 	}
 	body, err := s.open(ctx, opts)
 	if err != nil {
@@ -131,7 +135,7 @@ const graceful = 30 * time.Second
 func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	if opts.SendInitialEvents != nil {
-		opts.ResourceVersion = s.feed.notBefore(opts.ResourceVersion)
+		opts.ResourceVersion = newest
 	}
 	var cancel context.CancelFunc
 	if opts.TimeoutSeconds != nil {
@@ -142,13 +146,10 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	body, err := s.open(ctx, opts)
 	if err != nil {
 		cancel()
-		switch {
-		case opts.SendInitialEvents != nil:
-			return nil, final(err)
-		case utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err):
-			return watch.NewEmptyWatch(), nil // as client-go does: watch again from where we are
+		if opts.SendInitialEvents == nil && apierrors.IsTooManyRequests(err) {
+			return nil, err // the reflector goes on later: the API server is there, and a list would be no less to it
 		}
-		return nil, err
+		return nil, final(err)
 	}
 	d := &decoder{format: s.format(body), read: s.reader(), body: body, cancel: cancel}
 	if opts.SendInitialEvents != nil {
@@ -159,8 +160,9 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
 }
 
-// final hides from the reflector that an error of the first, streamed list could be retried, since it would wait without looking
-// whether it is to stop. Instead it lists, fails again, and waits in the open. What makes it begin anew is not hidden.
+// final hides from the reflector that a request could be sent again as it is. A watch must not go on behind an API server that was away
+// (decision 0015), and after a streamed list the reflector would wait without looking whether it is to stop. Instead it lists, fails again,
+// and waits in the open. What makes it begin anew is not hidden.
 func final(err error) error {
 	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
 		return errors.New(err.Error())

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -41,6 +42,7 @@ type api struct {
 	noStreams  bool            // no streamed lists, as before Kubernetes 1.32
 	cut        map[string]bool // plurals whose lists end too early
 	generation int             // watches of an older one end
+	broken     int             // watches of this one and older break off
 	requests   []string
 	garbage    map[string]string // raw JSON of ServiceImports, by name
 }
@@ -66,6 +68,7 @@ func startAPI(t testing.TB) *api {
 		cut:       make(map[string]bool),
 		garbage:   make(map[string]string),
 		version:   100,
+		broken:    -1,
 		addr:      "127.0.0.1:0",
 	}
 	a.changed = sync.NewCond(&a.mu)
@@ -102,6 +105,22 @@ func (a *api) down() {
 
 // endWatches ends all watches, as an API server does after their timeout.
 func (a *api) endWatches() { a.edit(func() { a.generation++ }) }
+
+// breakWatches breaks off all watches, as a network does.
+func (a *api) breakWatches() {
+	a.edit(func() {
+		a.broken = a.generation
+		a.generation++
+	})
+}
+
+// backup is what restore goes back to.
+func (a *api) backup() (restore func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	version, objects := a.version, maps.Clone(a.objects)
+	return func() { a.edit(func() { a.version, a.compacted, a.objects, a.log = version, version, objects, nil }) }
+}
 
 // edit changes how the server behaves.
 func (a *api) edit(f func()) {
@@ -176,7 +195,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a.mu.Lock()
 	a.requests = append(a.requests, r.URL.Path+"?"+r.URL.RawQuery)
-	served, forbidden, noStreams, compacted := a.served[prefix], a.forbidden[plural], a.noStreams, a.compacted
+	served, forbidden, noStreams, compacted, newest := a.served[prefix], a.forbidden[plural], a.noStreams, a.compacted, a.version
 	a.mu.Unlock()
 	resource := schema.GroupResource{Resource: plural}
 	version, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
@@ -193,6 +212,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case q.Get("watch") == "true" && !streamed && version < compacted:
 		c.fail(apierrors.NewResourceExpired("too old resource version"))
+		return
+	case version > newest && (streamed || q.Get("watch") == ""): // a watch is taken, and waits
+		err := apierrors.NewTimeoutError("Too large resource version", 1)
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+		c.fail(err)
 		return
 	}
 	c.plural, c.selector = plural, labels.Everything()
@@ -347,6 +371,9 @@ func (c *conversation) watch(r *http.Request, version uint64, streamed bool) {
 		}
 		flush()
 		c.changed.Wait()
+	}
+	if generation <= c.broken {
+		panic(http.ErrAbortHandler)
 	}
 }
 

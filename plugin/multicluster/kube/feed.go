@@ -2,7 +2,6 @@ package kube
 
 import (
 	"errors"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,6 @@ type feed struct {
 	table   table
 	round   uint32       // of the last list that told objects apart by it
 	listing *listing     // the list that streams in, if one does
-	seen    uint64       // the newest of what lists have brought since the last whole one
 	heard   atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
 }
 
@@ -118,7 +116,6 @@ func (f *feed) Replace(objects []any, version string) error {
 	if !l.whole {
 		f.table.sweep(l.round, parseUint([]byte(version), 64))
 	}
-	f.seen = 0 // the reflector asks for what is not older than this list
 	f.store.listed(f)
 	return nil
 }
@@ -133,8 +130,8 @@ func (f *feed) Bookmark(string) error {
 }
 
 // listing is a list that streams in. The reflector would gather its objects before it hands them over; here each is applied as it
-// comes, which is right since a list is never older than what was seen before (notBefore). All that the reflector gets is the listing
-// itself, as the only object.
+// comes, which is right since a list is never older than what was seen before (newest). All that the reflector gets is the listing itself, as
+// the only object.
 type listing struct {
 	feed  *feed
 	round uint32
@@ -163,17 +160,6 @@ func (f *feed) page(continued bool) *listing {
 	return f.listing
 }
 
-// notBefore raises the version that the reflector wants a list to have to what lists that broke off have brought: of several API
-// servers, the one that is asked next may be behind. One that cannot give it says so, and the reflector then asks for the newest.
-func (f *feed) notBefore(version string) string {
-	f.store.mu.Lock()
-	defer f.store.mu.Unlock()
-	if v := parseUint([]byte(version), 64); v == 0 || v >= f.seen { // "" is the newest; 0 any: nothing is answered yet
-		return version
-	}
-	return strconv.FormatUint(f.seen, 10)
-}
-
 // abandon makes sure that no listing has an effect any more.
 func (f *feed) abandon() {
 	f.store.mu.Lock()
@@ -189,10 +175,8 @@ func (l *listing) apply(kind watch.EventType, object any) {
 	if f.listing != l {
 		return
 	}
-	version := f.table.version(object)
-	f.seen = max(f.seen, version)
 	if kind == watch.Deleted {
-		f.table.remove(object, version)
+		f.table.remove(object, f.table.version(object))
 	} else {
 		f.table.set(object, l.round)
 	}

@@ -15,16 +15,17 @@ type importReader struct {
 	name      []byte
 	key       []byte
 	version   uint64
+	sum       sum
 	ips       []netip.Addr
 	ports     []catalog.Port
 	kind      catalog.Type
 }
 
-// read makes a record of the JSON of one ServiceImport, in one pass, since metadata comes before spec. If the store holds that
-// version already it is that one. nil: it has no name.
+// read makes a record of the JSON of one ServiceImport, in one pass, since metadata comes before spec. If the store holds it
+// already it is that one. nil: it has no name.
 func (r *importReader) read(b []byte) *importObject {
 	r.namespace, r.name, r.key, r.version = nil, nil, r.key[:0], 0
-	r.ips, r.ports, r.kind = r.ips[:0], r.ports[:0], catalog.Unknown
+	r.ips, r.ports, r.kind, r.sum = r.ips[:0], r.ports[:0], catalog.Unknown, sumOf(b)
 	var held *importObject
 	c := cursor{b: b}
 	c.object(func(key []byte) {
@@ -52,11 +53,11 @@ func (r *importReader) held() *importObject {
 		return nil
 	}
 	r.key = append(append(append(r.key[:0], r.name...), '.'), r.namespace...)
-	return r.store.heldImport(r.key, r.version)
+	return r.store.heldImport(r.key, r.version, r.sum)
 }
 
 func (r *importReader) record() *importObject {
-	o := &importObject{key: string(r.key), version: r.version, kind: r.kind}
+	o := &importObject{key: string(r.key), version: r.version, kind: r.kind, sum: r.sum}
 	if r.kind != catalog.ClusterSetIP {
 		return o
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"hash/maphash"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,13 @@ import (
 
 // What a watch delivers becomes one of three objects, stripped as it is decoded. The store holds the same objects, so a list
 // that repeats them costs no memory. All fields but mark are immutable.
+
+// sum tells apart what was read. The version alone does not: an API server that was restored from a backup gives the same ones out again.
+type sum uint32
+
+var seed = maphash.MakeSeed()
+
+func sumOf(raw []byte) sum { return sum(maphash.Bytes(seed, raw)) }
 
 // mark is what the store notes on an object; only it reads and writes it.
 type mark struct {
@@ -25,6 +33,7 @@ type importObject struct {
 	version uint64
 	service *catalog.Service // of a ClusterSetIP; a Headless one is built together with its slices
 	kind    catalog.Type
+	sum     sum
 	mark
 }
 
@@ -36,6 +45,7 @@ type sliceObject struct {
 	slice   *catalog.Slice // nil if skipped
 	trigger int64          // when the change that led to it was made, in Unix nanoseconds; 0 if not known
 	skipped reason
+	sum     sum
 	mark
 }
 

@@ -24,6 +24,7 @@ type sliceReader struct {
 	podNames bool // option endpoint_pod_names
 	names    interner
 	meta     metadata
+	sum      sum
 	kind     []byte
 	key      []byte
 	found    []endpoint
@@ -94,16 +95,17 @@ func (md *metadata) entry(m *message) {
 	}
 }
 
-// read makes a record of the protobuf of one EndpointSlice. If the store holds that version already it is that one. nil: it
-// has no name.
+// read makes a record of the protobuf of one EndpointSlice. If the store holds it already it is that one. nil: it has no
+// name.
 func (r *sliceReader) read(b []byte) (*sliceObject, error) {
 	r.meta, r.kind, r.found, r.hosts, r.ports = metadata{}, nil, r.found[:0], r.hosts[:0], r.ports[:0]
+	r.sum = sumOf(b)
 	m := message{b: b}
 	for m.next() {
 		switch {
 		case m.is(1, wireBytes):
 			if m.err = r.meta.read(m.val); m.err == nil && len(m.b) > 0 && r.named() {
-				if held := r.store.heldSlice(r.key, r.version()); held != nil {
+				if held := r.store.heldSlice(r.key, r.version(), r.sum); held != nil {
 					return held, nil
 				}
 			}
@@ -136,6 +138,7 @@ func (r *sliceReader) record() *sliceObject {
 		key:     string(r.key),
 		service: string(r.meta.service) + "." + string(r.meta.namespace),
 		version: r.version(),
+		sum:     r.sum,
 	}
 	if t, err := time.Parse(time.RFC3339Nano, string(r.meta.trigger)); err == nil {
 		o.trigger = t.UnixNano()

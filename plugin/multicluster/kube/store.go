@@ -49,21 +49,21 @@ func newStore(selectNamespaces bool) *store {
 	return s
 }
 
-// heldImport is the import of that key, if it has that version.
-func (s *store) heldImport(key []byte, version uint64) *importObject {
+// heldImport is the import of that key, if it is that one.
+func (s *store) heldImport(key []byte, version uint64, sum sum) *importObject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g := s.services[string(key)]; g != nil && g.imp != nil && g.imp.version == version {
+	if g := s.services[string(key)]; g != nil && g.imp != nil && g.imp.version == version && g.imp.sum == sum {
 		return g.imp
 	}
 	return nil
 }
 
-// heldSlice is the slice of that key, if it has that version.
-func (s *store) heldSlice(key []byte, version uint64) *sliceObject {
+// heldSlice is the slice of that key, if it is that one.
+func (s *store) heldSlice(key []byte, version uint64, sum sum) *sliceObject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.slices[string(key)]; o != nil && o.version == version {
+	if o := s.slices[string(key)]; o != nil && o.version == version && o.sum == sum {
 		return o
 	}
 	return nil
@@ -79,14 +79,14 @@ func (s *store) at(key string) *service {
 	return g
 }
 
-// setImport puts an import in the place of the one of its key. Of the same version the held one stays.
+// setImport puts an import in the place of the one of its key. If it is that one already, it stays.
 func (s *store) setImport(o *importObject, round uint32) {
 	if o.held {
 		o.round = round
 		return
 	}
 	g := s.at(o.key)
-	if g.imp != nil && g.imp.version == o.version {
+	if g.imp != nil && g.imp.version == o.version && g.imp.sum == o.sum {
 		g.imp.round = round
 		return
 	}
@@ -121,14 +121,14 @@ func (s *store) drop(key string, g *service) {
 	}
 }
 
-// setSlice puts a slice in the place of the one of its key. Of the same version the held one stays.
+// setSlice puts a slice in the place of the one of its key. If it is that one already, it stays.
 func (s *store) setSlice(o *sliceObject, round uint32) {
 	if o.held {
 		o.round = round
 		return
 	}
 	old := s.slices[o.key]
-	if old != nil && old.version == o.version {
+	if old != nil && old.version == o.version && old.sum == o.sum {
 		old.round = round
 		return
 	}

@@ -54,6 +54,8 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 		case err != nil:
 			if l != nil {
 				d.listed(err)
+			} else if !errors.Is(err, io.EOF) {
+				return watch.Error, brokenOff(err), nil
 			}
 			return "", nil, err
 		case l == nil:
@@ -69,6 +71,12 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 			return watch.Added, l, nil
 		}
 	}
+}
+
+// brokenOff makes the reflector list. Only a watch that the API server ended in order goes on where it was: behind any other end the API
+// server may have been restored from a backup, and then sends nothing until it has passed the version that we ask from (decision 0015).
+func brokenOff(err error) *metav1.Status {
+	return &apierrors.NewResourceExpired("the watch broke off: " + err.Error()).ErrStatus
 }
 
 func endsList(bookmark runtime.Object) bool {

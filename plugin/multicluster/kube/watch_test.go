@@ -203,6 +203,123 @@ func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
 	}
 }
 
+// TestL1RestoredStateIsFollowed: an API server that comes back from a backup has what was rolled back, not what was new, and all that is
+// written since, whether or not it has passed the version that was seen, or has given that version to something else. Until the lists are
+// in, every answer stays.
+func TestL1RestoredStateIsFollowed(t *testing.T) {
+	for name, written := range map[string]int{"behind what was seen": 0, "at the same versions": 7, "ahead of it": 30} {
+		t.Run(name, func(t *testing.T) {
+			a := startAPI(t)
+			a.put(clusterSetIP("back", "10.42.0.1"), clusterSetIP("gone", "10.42.0.2"), headless("db"), slice("db-1", "db", "eu", "10.1.0.1"))
+			restore := a.backup()
+			a.delete(clusterSetIP("gone"))
+			a.put(clusterSetIP("back", "10.42.0.9"), slice("db-1", "db", "eu", "10.1.0.9"))
+			seen := a.put(clusterSetIP("lost", "10.42.0.3"), clusterSetIP("same", "10.42.0.4"), slice("db-2", "db", "us", "10.2.0.9"), headless("late"))
+			w := synced(t, open(t, a.config()))
+			before := map[string]string{
+				"back.test": "10.42.0.9", "gone.test": "absent", "lost.test": "10.42.0.3", "same.test": "10.42.0.4",
+			}
+			for key, want := range before {
+				answers(t, w, key, want)
+			}
+			answers(t, w, "db.test", "10.1.0.9 10.2.0.9")
+			eventually(t, "api_up: both watches are open", w.health.up)
+			asked := len(a.asked())
+			a.down()
+			eventually(t, "api_up 0", func() bool { return !w.health.up() })
+			restore()
+			if written > 0 {
+				a.put(namespace("x", nil), clusterSetIP("new", "10.42.0.5"), namespace("y", nil), namespace("z", nil),
+					clusterSetIP("same", "10.42.0.44"), slice("db-2", "db", "us", "10.2.0.44"))
+			}
+			for range written - 6 {
+				a.put(namespace("x", nil))
+			}
+			if v := a.version; v < seen != (written == 0) || v > seen != (written == 30) {
+				t.Fatalf("the API server is at %d, %d was seen", v, seen)
+			}
+			a.edit(func() { a.cut["serviceimports"] = true })
+			a.up(t)
+			eventually(t, "lists that break off", func() bool {
+				for key, want := range before {
+					if got := addrs(w.Index(), key); got != want {
+						t.Fatalf("%s answers %s before there is a list, want %s", key, got, want)
+					}
+				}
+				return strings.Count(strings.Join(a.asked()[asked:], "\n"), "serviceimports?") > 1
+			})
+			a.edit(func() { clear(a.cut) })
+			after := map[string]string{"back.test": "10.42.0.1", "gone.test": "10.42.0.2", "lost.test": "absent", "same.test": "absent", "db.test": "10.1.0.1"}
+			if written > 0 {
+				after["new.test"], after["same.test"], after["db.test"] = "10.42.0.5", "10.42.0.44", "10.1.0.1 10.2.0.44"
+			}
+			for key, want := range after {
+				answers(t, w, key, want)
+			}
+			a.put(clusterSetIP("after", "10.42.0.6"))
+			answers(t, w, "after.test", "10.42.0.6")
+			for _, r := range a.asked()[asked:] {
+				if strings.Contains(r, "resourceVersion=") && (!strings.Contains(r, "watch=true") || strings.Contains(r, "sendInitialEvents")) {
+					t.Errorf("a list that asks for less than the newest: %s", r)
+				}
+			}
+		})
+	}
+}
+
+// TestL1OnlyWatchesThatEndInOrderGoOn: one that the network broke off, or that is refused, may stand before an API server that was restored.
+// Where all is as it was, the list builds nothing.
+func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	w := synced(t, open(t, a.config()))
+	watching := func() {
+		t.Helper()
+		heard := a.put(clusterSetIP("web", "10.42.0.1"), slice("s", "db", "eu", "10.1.0.1"))
+		eventually(t, "both watches are open", func() bool {
+			w.store.mu.Lock()
+			defer w.store.mu.Unlock()
+			return w.store.slices["test/s"].version == heard && w.store.services["web.test"].imp.version == heard-1
+		})
+	}
+	lists := func() (n int) {
+		for _, r := range a.asked() {
+			if !strings.Contains(r, "watch=true") || strings.Contains(r, "sendInitialEvents=true") {
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		name  string
+		lists int
+		end   func()
+	}{
+		{"ended in order", 0, a.endWatches}, {"broken off", 2, a.breakWatches}, {"refused", 2, func() {
+			a.down()
+			eventually(t, "api_up 0", func() bool { return !w.health.up() })
+			a.up(t)
+		}},
+	} {
+		watching()
+		before, built := lists(), builds(t)
+		c.end()
+		if c.lists > 0 {
+			eventually(t, c.name+": listed again", func() bool { return lists() >= before+c.lists && w.health.up() })
+		} else {
+			tries := len(a.asked())
+			eventually(t, c.name+": watched again", func() bool { return len(a.asked()) >= tries+2 })
+		}
+		if n := builds(t) - built; n != 0 {
+			t.Errorf("%s: %d Services built though nothing changed", c.name, n)
+		}
+		watching()
+		if n := lists() - before; n != c.lists {
+			t.Errorf("%s: %d lists, want %d", c.name, n, c.lists)
+		}
+	}
+}
+
 func TestMalformedObjectsAreNoHindrance(t *testing.T) {
 	a := startAPI(t)
 	for name, raw := range map[string]string{
@@ -346,8 +463,8 @@ func TestCloseDoesNotWaitForTheAPIServer(t *testing.T) {
 	if err == nil || utilnet.IsConnectionRefused(err) {
 		t.Errorf("%v: the reflector would wait where nothing can stop it", err)
 	}
-	if _, err = s.watch(t.Context(), metav1.ListOptions{}); !utilnet.IsConnectionRefused(err) {
-		t.Errorf("%v: the reflector would list again where it could go on", err)
+	if _, err = s.watch(t.Context(), metav1.ListOptions{}); err == nil || utilnet.IsConnectionRefused(err) {
+		t.Errorf("%v: the reflector would go on where it must list", err)
 	}
 	start := time.Now()
 	w.Close()
