@@ -57,28 +57,30 @@ func (x *Index) HasNamespace(ns string) bool {
 	return ok && n.(*atomic.Int64).Load() > 0
 }
 
-// Serial is the zone's (M4): the low 32 bits of the highest resourceVersion whose change altered an answer, never 0.
+// Serial is the zone's (M4): the low 32 bits of the highest resourceVersion that it was told of, never 0.
 func (x *Index) Serial() uint32 {
 	return max(uint32(x.serial.Load()), 1)
 }
 
 // Set puts a Service in the place of the one with that key, nil for none, and tells whether that altered an answer. version is
-// the resourceVersion of the change.
+// the resourceVersion of the change. It counts for the serial in any case: a process that starts later finds an object of that version and
+// cannot know what it changed, and both must have the same serial (decision 0016).
 func (x *Index) Set(key string, s *Service, version uint64) bool {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	return x.set(key, s, version)
+	altered := x.set(key, s)
+	x.serial.Store(max(version, x.serial.Load()))
+	return altered
 }
 
-// Seen takes note of the resourceVersion of an object that is there at the first build, whether or not it answers now: it may have
-// been the one whose change altered an answer before, and the serial must not go back at a restart (M4).
+// Seen takes note of the resourceVersion of an object that alters no Service (M4).
 func (x *Index) Seen(version uint64) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	x.serial.Store(max(version, x.serial.Load()))
 }
 
-func (x *Index) set(key string, s *Service, version uint64) bool {
+func (x *Index) set(key string, s *Service) bool {
 	t := x.table.Load()
 	at := t.bucket(key)
 	var old *Service
@@ -105,9 +107,6 @@ func (x *Index) set(key string, s *Service, version uint64) bool {
 		x.count(old, -1)
 	}
 	t.count += count(s) - count(old)
-	if version > x.serial.Load() {
-		x.serial.Store(version)
-	}
 	x.grow(t.count)
 	return true
 }

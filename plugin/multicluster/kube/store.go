@@ -99,7 +99,7 @@ func (s *store) setImport(o *importObject, round uint32) {
 	s.tally(g, -1, g.slices...)
 	g.imp = o
 	s.tally(g, 1, g.slices...)
-	s.publish(o.key, g, o.version, 0)
+	s.publish(o.key, g, s.versionOf(g), 0) // slices that came before their import count from now on
 }
 
 func (s *store) removeImport(key string, version uint64) {
@@ -196,6 +196,13 @@ func (s *store) setNamespace(o *namespaceObject, round uint32) {
 	old := s.namespaces[o.key]
 	if old != nil {
 		old.round = round
+		old.version = o.version
+		for key, g := range s.services {
+			if _, in := splitKey(key); in == o.key && g.imp != nil {
+				s.index.Seen(o.version)
+				break
+			}
+		}
 		return
 	}
 	o.mark = mark{round, true}
@@ -318,8 +325,7 @@ func (s *store) listed(f *feed) {
 	}
 	for key := range s.later {
 		if g := s.services[key]; g != nil && g.imp != nil {
-			s.put(key, g, versionOf(g), 0)
-			s.index.Seen(versionOf(g))
+			s.put(key, g, s.versionOf(g), 0)
 		}
 	}
 	s.later = nil
@@ -327,11 +333,17 @@ func (s *store) listed(f *feed) {
 	close(s.done)
 }
 
-// versionOf is the highest resourceVersion of the objects of a Service.
-func versionOf(g *service) uint64 {
+// versionOf is the highest resourceVersion of the objects that the answer of a Service with an import rests on.
+func (s *store) versionOf(g *service) uint64 {
 	v := g.imp.version
-	for _, o := range g.slices {
-		v = max(v, o.version)
+	if g.imp.kind == catalog.Headless {
+		for _, o := range g.slices {
+			v = max(v, o.version)
+		}
+	}
+	_, ns := splitKey(g.imp.key)
+	if n := s.namespaces[ns]; n != nil {
+		v = max(v, n.version)
 	}
 	return v
 }

@@ -227,6 +227,63 @@ func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 	}
 }
 
+// TestM4SerialAgreesWithThatOfALaterStart: who has followed all changes, such as those of a status or a label, and who starts now, with the
+// objects as they are and in another order.
+func TestM4SerialAgreesWithThatOfALaterStart(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		b := newWorkbench(t, selective)
+		labelled := slice("s", "db", "eu", "10.1.0.1")
+		labelled.Labels["new"] = "label"
+		type step struct {
+			name  string
+			o     object
+			ahead uint64 // its watch is
+		}
+		steps := []step{
+			{"an import", clusterSetIP("web", "10.42.0.1"), 0}, {"its status", clusterSetIP("web", "10.42.0.1"), 0},
+			{"its slice, which answers nothing", slice("w", "web", "eu", "10.1.0.7"), 0},
+			{"a slice before its import, which is older", slice("s", "db", "eu", "10.1.0.1"), 3}, {"its import", headless("db"), 0},
+			{"a label of the slice", labelled, 3}, {"the import's status", headless("db"), 0},
+			{"a slice without a ready endpoint", slice("t", "db", "us"), 0}, {"one of no import", slice("u", "absent", "us", "10.2.0.1"), 0},
+			{"an import without slices", headless("empty"), 0}, {"of another namespace", in(clusterSetIP("web", "10.42.0.2"), "prod"), 0},
+			{"now Headless", headless("web"), 0}, {"and back", clusterSetIP("web", "10.42.0.1"), 0},
+		}
+		if selective {
+			steps = append(steps, step{"a namespace", namespace("test", nil), 0}, step{"its status", namespace("test", nil), 0},
+				step{"one without imports", namespace("none", nil), 0}, step{"an import that no namespace selects", in(headless("x"), "dev"), 0})
+			replace(b.namespaces, nil, "1")
+		}
+		replace(b.imports, nil, "1")
+		replace(b.slices, nil, "1")
+		type known struct {
+			o       object
+			version uint64
+		}
+		last := map[string]known{}
+		for _, step := range steps {
+			b.version += step.ahead
+			b.put(step.o)
+			b.version -= step.ahead
+			last[pluralOf(step.o)+"/"+step.o.GetNamespace()+"/"+step.o.GetName()] = known{step.o, b.version + step.ahead}
+			later := newWorkbench(t, selective)
+			lists := map[*feed][]any{later.imports: nil, later.slices: nil}
+			if selective {
+				lists[later.namespaces] = nil
+			}
+			for _, k := range last {
+				f := later.feedOf(k.o)
+				lists[f] = append(lists[f], later.decodeAs(k.o, k.version))
+			}
+			for f, objects := range lists {
+				replace(f, objects, "1")
+			}
+			if x, y := b.store.index.Serial(), later.store.index.Serial(); x != y {
+				t.Errorf("after %s: serial %d, and %d of who starts now", step.name, x, y)
+			}
+		}
+	}
+}
+
 func TestNamespacesSelect(t *testing.T) {
 	b := newWorkbench(t, true)
 	replace(b.imports, nil, "1")
