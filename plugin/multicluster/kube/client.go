@@ -76,7 +76,7 @@ func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadClos
 			continue
 		}
 		if err != nil {
-			s.asked(ctx, opts.SendInitialEvents != nil, err)
+			s.asked(ctx, kindOfRequest(opts), err)
 		}
 		return body, err
 	}
@@ -85,10 +85,29 @@ func (s *source) open(ctx context.Context, opts metav1.ListOptions) (io.ReadClos
 
 // asked takes note of what a request came to, unless that is part of the protocol or the request was given up. A streamed list has come
 // when it was read, not when its body began. Of any other only a failure is noted: the watch that follows it may be refused.
-func (s *source) asked(ctx context.Context, streamed bool, err error) {
-	if !expected(err, streamed) && !errors.Is(ctx.Err(), context.Canceled) {
-		s.health.asked(&s.resource, err)
+func (s *source) asked(ctx context.Context, what request, err error) {
+	if !expected(err, what) && !errors.Is(ctx.Err(), context.Canceled) {
+		s.health.asked(&s.resource, what, err)
 	}
+}
+
+// request is a kind of request.
+type request uint8
+
+const (
+	list         request = iota
+	streamedList         // a watch that begins with one
+	watching             // behind a list
+)
+
+func kindOfRequest(opts metav1.ListOptions) request {
+	switch {
+	case opts.SendInitialEvents != nil:
+		return streamedList
+	case opts.Watch:
+		return watching
+	}
+	return list
 }
 
 // newest is the version that a list is asked for once there was one. Of several API servers the next one may be behind what was seen, and one
@@ -121,7 +140,7 @@ func (s *source) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		return err
 	})
 	if err != nil {
-		s.asked(ctx, false, err)
+		s.asked(ctx, list, err)
 		return nil, fmt.Errorf("cannot read the list of %s: %w", s.kind, err)
 	}
 	page.Items = []runtime.Object{l}
@@ -153,9 +172,9 @@ func (s *source) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	}
 	d := &decoder{format: s.format(body), read: s.reader(), body: body, cancel: cancel}
 	if opts.SendInitialEvents != nil {
-		d.listing, d.listed = s.feed.stream(), func(err error) { s.asked(ctx, true, err) }
+		d.listing, d.listed = s.feed.stream(), func(err error) { s.asked(ctx, streamedList, err) }
 	} else {
-		s.asked(ctx, false, nil)
+		s.asked(ctx, watching, nil)
 	}
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
 }

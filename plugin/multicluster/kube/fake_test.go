@@ -39,6 +39,7 @@ type api struct {
 	log        []change
 	served     map[string]bool // API versions
 	forbidden  map[string]bool // plurals
+	noWatches  map[string]bool // plurals that may only be listed
 	noStreams  bool            // no streamed lists, as before Kubernetes 1.32
 	cut        map[string]bool // plurals whose lists end too early
 	generation int             // watches of an older one end
@@ -65,6 +66,7 @@ func startAPI(t testing.TB) *api {
 		objects:   make(map[string]object),
 		served:    map[string]bool{"/apis/multicluster.x-k8s.io/v1beta1": true, "/apis/discovery.k8s.io/v1": true, "/api/v1": true},
 		forbidden: make(map[string]bool),
+		noWatches: make(map[string]bool),
 		cut:       make(map[string]bool),
 		garbage:   make(map[string]string),
 		version:   100,
@@ -195,7 +197,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a.mu.Lock()
 	a.requests = append(a.requests, r.URL.Path+"?"+r.URL.RawQuery)
-	served, forbidden, noStreams, compacted, newest := a.served[prefix], a.forbidden[plural], a.noStreams, a.compacted, a.version
+	served, forbidden, noStreams, compacted, newest := a.served[prefix], a.forbidden[plural] || a.noWatches[plural] && q.Get("watch") == "true", a.noStreams, a.compacted, a.version
 	a.mu.Unlock()
 	resource := schema.GroupResource{Resource: plural}
 	version, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)

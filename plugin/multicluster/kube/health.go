@@ -60,7 +60,7 @@ func (h *health) refused() error {
 }
 
 // asked takes note of the result of a request.
-func (h *health) asked(r *resource, err error) {
+func (h *health) asked(r *resource, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := classify(err)
@@ -68,7 +68,10 @@ func (h *health) asked(r *resource, err error) {
 	if known && before == t {
 		return
 	}
-	said := h.troubled(t)
+	said, consequence := h.troubled(t), h.consequence()
+	if what == watching && t == forbidden {
+		consequence = "changes come with a list at each try"
+	}
 	h.answered[r.kind] = t
 	switch t {
 	case none:
@@ -78,17 +81,17 @@ func (h *health) asked(r *resource, err error) {
 		}
 	case missing:
 		h.refusals[r.kind] = refusal(r, t)
-		log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], h.consequence())
+		log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], consequence)
 	case forbidden:
 		h.refusals[r.kind] = refusal(r, t)
-		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], h.consequence(), cause(err))
+		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
 	case unauthorized:
 		if !said {
-			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", h.consequence(), cause(err))
+			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", consequence, cause(err))
 		}
 	case unreachable:
 		if !said {
-			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, h.consequence(), cause(err))
+			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, consequence, cause(err))
 		}
 	}
 }
@@ -127,9 +130,9 @@ func cause(err error) error {
 }
 
 // expected tells whether an error is part of the protocol, so that the reflector asks in another way at once: no streamed lists,
-// or a resourceVersion that is too old, or too new for a server that lags behind.
-func expected(err error, streamed bool) bool {
-	return streamed && apierrors.IsInvalid(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+// or no right to watch, or a resourceVersion that is too old, or too new for a server that lags behind.
+func expected(err error, what request) bool {
+	return what == streamedList && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 

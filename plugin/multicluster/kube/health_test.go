@@ -36,7 +36,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		{imports, nil, "", true},
 	} {
 		out := capture(t)
-		h.asked(step.r, step.err)
+		h.asked(step.r, list, step.err)
 		if got := out.String(); strings.Count(got, "\n") != min(1, len(step.says)) || !strings.Contains(got, step.says) {
 			t.Errorf("step %d says %q, want %q", i, got, step.says)
 		}
@@ -47,6 +47,29 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 			t.Errorf("step %d: refused %v", i, refused)
 		}
 	}
+}
+
+// TestL2WatchIsForbidden: lists alone make a zone that is answered and follows changes; api_up is 0, and one line for each resource says how
+// it is.
+func TestL2WatchIsForbidden(t *testing.T) {
+	out := capture(t)
+	a := startAPI(t)
+	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	a.edit(func() { a.noWatches["serviceimports"], a.noWatches["endpointslices"] = true, true })
+	w := synced(t, open(t, a.config()))
+	answers(t, w, "web.test", "10.42.0.1")
+	a.put(clusterSetIP("web", "10.42.0.2"), slice("s", "db", "eu", "10.1.0.2"))
+	answers(t, w, "web.test", "10.42.0.2")
+	answers(t, w, "db.test", "10.1.0.2")
+	if w.health.up() {
+		t.Error("api_up though no watch is allowed")
+	}
+	const line = "apply deploy/coredns/rbac.yaml; changes come with a list at each try"
+	if n := strings.Count(out.String(), line); n != 2 || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("want two lines, of ServiceImports and of EndpointSlices:\n%s", out)
+	}
+	a.edit(func() { clear(a.noWatches) })
+	eventually(t, "api_up", w.health.up)
 }
 
 // TestListsThatBreakAreTrouble: a request that opens and a list that never ends are no answer (L1): api_up is 0, and one line says why.
