@@ -3,12 +3,16 @@ package coredns
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 )
 
@@ -54,6 +58,33 @@ func TestKustomizationHoldsNothingOfKubeadms(t *testing.T) {
 	}
 	if !slices.Equal(k.Resources, []string{"rbac.yaml"}) {
 		t.Errorf("resources %v: kubectl delete -k would delete what is not ours", k.Resources)
+	}
+}
+
+// TestPatchIsTheImageAndNothingElse, applied as kubectl patch does to what kubeadm sets up.
+func TestPatchIsTheImageAndNothingElse(t *testing.T) {
+	patch, err := yaml.YAMLToJSONStrict(read(t, "patch.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := yaml.YAMLToJSON(read(t, "testdata/kubeadm.deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, appsv1.Deployment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want appsv1.Deployment
+	if err := errors.Join(yaml.UnmarshalStrict(after, &got), yaml.UnmarshalStrict(before, &want)); err != nil {
+		t.Fatal(err)
+	}
+	want.Spec.Template.Spec.Containers[0].Image = "REGISTRY/coredns:VERSION"
+	if !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("patched:\n%+v\nwant kubeadm's with our image:\n%+v", got, want)
+	}
+	if !strings.Contains(string(read(t, "README.md")), "patch deployment coredns --patch-file deploy/coredns/patch.yaml") {
+		t.Error("README.md does not say how patch.yaml is applied")
 	}
 }
 
