@@ -116,6 +116,13 @@ func TestExampleCorefile(t *testing.T) {
 	s.waitForAnswer(t, "kubernetes.default.svc.cluster.local.", "A", "10.96.0.1")
 }
 
+// Our image starts with kubeadm's Corefile as it is, and answers its zone: the image is changed before the Corefile (deploy/coredns).
+func TestStockCorefile(t *testing.T) {
+	c := fixtureCluster(t)
+	s := c.serve(t, onLoopback(read(t, "../../deploy/coredns/testdata/kubeadm.corefile")))
+	s.waitForAnswer(t, "kubernetes.default.svc.cluster.local.", "A", "10.96.0.1")
+}
+
 // onLoopback adapts a Corefile for a pod: its port, its credentials, and plugins that need a pod's surroundings.
 func onLoopback(corefile string) string {
 	var out []string

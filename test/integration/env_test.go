@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,6 +317,14 @@ func (s *server) waitForAnswer(t testing.TB, name, qtype, answer string) {
 	})
 }
 
+func (s *server) waitForNone(t testing.TB, name string) {
+	t.Helper()
+	eventually(t, time.Minute, name+" does not exist", func() bool {
+		m, err := tryDig(t.Context(), s.addr, question{name: name, qtype: "A"})
+		return err == nil && m.Rcode == dns.RcodeNameError
+	})
+}
+
 func (s *server) waitForLog(t testing.TB, part string) {
 	t.Helper()
 	eventually(t, time.Minute, "the log has "+part, func() bool { return strings.Contains(s.Log(), part) })
@@ -355,6 +364,17 @@ func (a sample) differs(b sample) string {
 		}
 	}
 	return ""
+}
+
+var serials = regexp.MustCompile(`(\shostmaster\.\S+ )\d+`)
+
+// withoutSerials is for comparing across changes of other names.
+func (a sample) withoutSerials() sample {
+	out := sample{}
+	for q, answer := range a {
+		out[q] = serials.ReplaceAllString(answer, "${1}0")
+	}
+	return out
 }
 
 // transfer is a zone by AXFR, without the closing SOA.
