@@ -13,6 +13,7 @@ import (
 type feed struct {
 	store   *store
 	table   table
+	imports bool         // it is that of ServiceImports
 	round   uint32       // of the last list that told objects apart by it
 	listing *listing     // the list that streams in, if one does
 	heard   atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
@@ -35,7 +36,7 @@ func (s *store) feed(t table) *feed {
 }
 
 func (s *store) importFeed() *feed {
-	return s.feed(table{
+	f := s.feed(table{
 		set:     func(o any, round uint32) { s.setImport(o.(*importObject), round) },
 		remove:  func(o any, version uint64) { s.removeImport(o.(*importObject).key, version) },
 		version: func(o any) uint64 { return o.(*importObject).version },
@@ -48,6 +49,8 @@ func (s *store) importFeed() *feed {
 			}
 		},
 	})
+	f.imports = true
+	return f
 }
 
 func (s *store) sliceFeed() *feed {

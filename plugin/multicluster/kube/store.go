@@ -18,6 +18,7 @@ type store struct {
 	mu         sync.Mutex
 	waiting    map[*feed]bool          // before the first build: feeds without a complete list
 	later      map[string]struct{}     // before the first build: services that it has to make
+	early      bool                    // only imports are missing: each Service can be made as its import comes
 	services   map[string]*service     // by "<svc>.<ns>"
 	slices     map[string]*sliceObject // by "<ns>/<name>"
 	imports    int
@@ -266,10 +267,10 @@ func (s *store) publishSlices(key string, g *service, version uint64, trigger in
 	}
 }
 
-// publish makes what is known of a Service the answer. What other lists may still change waits for the first build to be complete;
-// the rest is there already when it is, though nobody sees it before.
+// publish makes what is known of a Service the answer. What other lists may still change waits for them; the rest is there already when the
+// first build is complete, so that little is left to do then, though nobody sees it before.
 func (s *store) publish(key string, g *service, version uint64, trigger int64) {
-	if s.synced.Load() || !s.depends(g) {
+	if s.synced.Load() || s.early || !s.depends(g) {
 		s.put(key, g, version, trigger)
 		return
 	}
@@ -320,17 +321,21 @@ func (s *store) listed(f *feed) {
 		return
 	}
 	delete(s.waiting, f)
-	if len(s.waiting) > 0 {
-		return
+	for other := range s.waiting {
+		if !other.imports {
+			return
+		}
 	}
 	for key := range s.later {
 		if g := s.services[key]; g != nil && g.imp != nil {
 			s.put(key, g, s.versionOf(g), 0)
 		}
 	}
-	s.later = nil
-	s.synced.Store(true)
-	close(s.done)
+	s.later, s.early = nil, true
+	if len(s.waiting) == 0 {
+		s.synced.Store(true)
+		close(s.done)
+	}
 }
 
 // versionOf is the highest resourceVersion of the objects that the answer of a Service with an import rests on.

@@ -217,6 +217,33 @@ func TestSyncedAfterAllLists(t *testing.T) {
 	}
 }
 
+// TestL2LastImportLeavesLittle: where ServiceImports are the last to come, each Headless Service is made as its import comes. All at the end
+// took 25 ms for 100,000 endpoints.
+func TestL2LastImportLeavesLittle(t *testing.T) {
+	b := newWorkbench(t, true)
+	list := b.imports.stream()
+	list.apply(watch.Added, b.decode(headless("first")))
+	replace(b.slices, []any{b.decode(slice("s", "first", "eu", "10.1.0.1")), b.decode(slice("t", "last", "eu", "10.1.0.2"))}, "20")
+	b.want("first.test", "absent") // its Namespace is not known
+	replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20")
+	b.want("first.test", "10.1.0.1")
+	list.apply(watch.Added, b.decode(headless("last")))
+	b.want("last.test", "10.1.0.2")
+	b.slices.Update(b.decode(slice("t", "last", "eu", "10.1.0.3")))
+	if b.store.synced.Load() {
+		t.Fatal("synced without the end of the imports (L1)")
+	}
+	before := builds(t)
+	if err := b.imports.Replace([]any{list}, "20"); err != nil {
+		t.Fatal(err)
+	}
+	if n := builds(t) - before; n != 0 || !b.store.synced.Load() {
+		t.Errorf("%d Services were left to build, synced %v", n, b.store.synced.Load())
+	}
+	b.want("first.test", "10.1.0.1")
+	b.want("last.test", "10.1.0.3")
+}
+
 func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 	b := newWorkbench(t, false)
 	notReady := slice("t", "db", "eu")
