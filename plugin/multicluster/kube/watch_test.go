@@ -70,9 +70,12 @@ func TestHowEachIsListed(t *testing.T) {
 	}
 	check(1)
 	a.put(clusterSetIP("web", "10.42.0.2"))
-	a.compact()
-	a.endWatches()
 	answers(t, w, "web.test", "10.42.0.2")
+	a.edit(func() { // at once, so that no bookmark brings a watch to the version that is left
+		a.version++
+		a.compacted, a.log = a.version, nil
+		a.generation++
+	})
 	eventually(t, "both listed again", func() bool {
 		whole, streamed := lists()
 		return len(whole)+len(streamed) == 4
