@@ -1,7 +1,5 @@
 package clusterset
 
-import "fmt"
-
 // The ClusterProperties that are the clusterset's (ID2).
 const (
 	PropertyID  = "cluster.clusterset.k8s.io" // the cluster's id
@@ -68,12 +66,3 @@ const SecretHub = "hub-kubeconfig"
 
 // AccountPrefix and a cluster id are the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"
-
-// CheckSet wants a ClusterSet to bear its namespace's name: logs, metrics and Events go by the namespace, which an agent knows before it has
-// seen its hub, and the ClusterProperty clusterset.k8s.io by the ClusterSet (ID6).
-func CheckSet(name, namespace string) error {
-	if name == namespace {
-		return nil
-	}
-	return fmt.Errorf("ClusterSet %[1]q is in namespace %[2]q of the hub, and a clusterset's namespace bears its name: make ClusterSet %[2]q there in its place, or both in namespace %[1]q (kubectl clusterset init)", name, namespace)
-}

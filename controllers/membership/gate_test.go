@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -181,32 +180,6 @@ func TestID3NothingIsHalfJoined(t *testing.T) {
 			}
 		})
 	})
-}
-
-// TestID6AClustersetIsNamedAsItsNamespace, by which metrics, logs and Events go: who is no member does not join another, and a member stays one.
-func TestID6AClustersetIsNamedAsItsNamespace(t *testing.T) {
-	w := newWorld(t)
-	if err := w.hub.Delete(t.Context(), &hubv1alpha1.ClusterSet{ObjectMeta: named("blue", "blue")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.hub.Create(t.Context(), &hubv1alpha1.ClusterSet{ObjectMeta: named("blue", "green")}); err != nil {
-		t.Fatal(err)
-	}
-	err := w.gate().Enter(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `ClusterSet "green" is in namespace "blue" of the hub`) {
-		t.Errorf("it joins: %v", err)
-	}
-	if w.claimed(t) || w.property(t, clusterset.PropertySet) != "" || w.property(t, clusterset.PropertyID) != "" {
-		t.Error("it has half joined")
-	}
-	for _, p := range []struct{ name, value string }{{clusterset.PropertyID, "east"}, {clusterset.PropertySet, "green"}} {
-		if err := w.local.Create(t.Context(), &aboutv1beta1.ClusterProperty{ObjectMeta: named("", p.name), Spec: aboutv1beta1.ClusterPropertySpec{Value: p.value}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.gate().Claim(t.Context(), w.hub); err != nil {
-		t.Errorf("a member is refused: %v", err)
-	}
 }
 
 // settled gives a member all that it makes, and all that is the user's.

@@ -138,11 +138,6 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 	if set != nil && set.Spec.Value != name {
 		return nil, fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s) and the hub's is %q: leave the one, then join the other", set.Spec.Value, clusterset.PropertySet, name)
 	}
-	if set == nil { // a member stays one
-		if err := clusterset.CheckSet(name, g.HubNamespace); err != nil {
-			return nil, err
-		}
-	}
 	system, err := kube.Get[*corev1.Namespace](ctx, g.Local, types.NamespacedName{Name: systemNamespace})
 	if err != nil {
 		return nil, err

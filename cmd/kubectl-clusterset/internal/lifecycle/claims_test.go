@@ -193,23 +193,3 @@ func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 		}
 	}
 }
-
-// TestID6JoinWantsAClustersetNamedAsItsNamespace: the member's metrics and logs would go by another name than its ClusterProperty. One that
-// is a member already stays so.
-func TestID6JoinWantsAClustersetNamedAsItsNamespace(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		was  *aboutv1beta1.ClusterProperty
-		ok   bool
-	}{
-		{"blue", nil, true},
-		{"green", nil, false},
-		{"green", &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "green"}}, true},
-	} {
-		o, _ := options(inMemory(interceptor.Funcs{}, &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: c.name}}))
-		j := &join{JoinOptions: &JoinOptions{Options: *o}, state: state{was: c.was}}
-		if err := j.hubReady(t.Context()); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "bears its name") {
-			t.Errorf("ClusterSet %s in namespace blue, a member %v: %v", c.name, c.was != nil, err)
-		}
-	}
-}

@@ -181,10 +181,7 @@ func (j *join) hubReady(ctx context.Context) error {
 		return fmt.Errorf("namespace %s of %s holds %d ClusterSets, and one is needed: kubectl clusterset init, or give another --hub-namespace", j.HubNamespace, j.Hub.Name, len(sets.Items))
 	}
 	j.set = sets.Items[0].Name
-	if j.was != nil { // a member stays one
-		return nil
-	}
-	return clusterset.CheckSet(j.set, j.HubNamespace)
+	return nil
 }
 
 // leaving tells whether the member has been told to leave.
