@@ -14,6 +14,7 @@ type feed struct {
 	store   *store
 	table   table
 	imports bool         // it is that of ServiceImports
+	slices  bool         // it is that of EndpointSlices
 	round   uint32       // of the last list that told objects apart by it
 	listing *listing     // the list that streams in, if one does
 	heard   atomic.Int64 // when the API server last said something, bookmarks included, in Unix nanoseconds
@@ -54,7 +55,7 @@ func (s *store) importFeed() *feed {
 }
 
 func (s *store) sliceFeed() *feed {
-	return s.feed(table{
+	f := s.feed(table{
 		set:     func(o any, round uint32) { s.setSlice(o.(*sliceObject), round) },
 		remove:  func(o any, version uint64) { s.removeSlice(o.(*sliceObject).key, version) },
 		version: func(o any) uint64 { return o.(*sliceObject).version },
@@ -67,6 +68,8 @@ func (s *store) sliceFeed() *feed {
 			}
 		},
 	})
+	f.slices = true
+	return f
 }
 
 func (s *store) namespaceFeed() *feed {

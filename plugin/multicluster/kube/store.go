@@ -17,8 +17,10 @@ type store struct {
 
 	mu         sync.Mutex
 	waiting    map[*feed]bool          // before the first build: feeds without a complete list
-	later      map[string]struct{}     // before the first build: services that it has to make
+	later      map[string]stage        // before the first build: services that it has to make
 	early      bool                    // only imports are missing: each Service can be made as its import comes
+	filling    bool                    // only slices are missing: each Service can be made once those of the next one come
+	filled     string                  // the Service whose slices come
 	services   map[string]*service     // by "<svc>.<ns>"
 	slices     map[string]*sliceObject // by "<ns>/<name>"
 	imports    int
@@ -27,6 +29,15 @@ type store struct {
 	kinds      [3]int                      // Services that answer, by catalog.Type
 	warnings   int
 }
+
+// stage is how far a Service has come that the first build makes.
+type stage uint8
+
+const (
+	due stage = iota + 1
+	made
+	again // it was made, and has changed since
+)
 
 // service is what is known of one namespaced name.
 type service struct {
@@ -38,7 +49,7 @@ func newStore(selectNamespaces bool) *store {
 	s := &store{
 		index:     catalog.NewIndex(),
 		waiting:   make(map[*feed]bool),
-		later:     make(map[string]struct{}),
+		later:     make(map[string]stage),
 		done:      make(chan struct{}),
 		services:  make(map[string]*service),
 		slices:    make(map[string]*sliceObject),
@@ -274,12 +285,33 @@ func (s *store) publish(key string, g *service, version uint64, trigger int64) {
 		s.put(key, g, version, trigger)
 		return
 	}
-	s.later[key] = struct{}{}
+	if s.filling && key != s.filled {
+		if s.later[s.filled] == due {
+			s.make(s.filled)
+		}
+		s.filled = key
+	}
+	if s.later[key] == made {
+		s.later[key] = again // at the end: no order of slices has one made over and over
+	} else if s.later[key] == 0 {
+		s.later[key] = due
+	}
 }
 
-// depends tells whether what a Service answers depends on more than its import.
+// make is publish for a Service that was put off. Without slices it is little, and was none.
+func (s *store) make(key string) {
+	delete(s.later, key)
+	if g := s.services[key]; g != nil && g.imp != nil {
+		s.put(key, g, s.versionOf(g), 0)
+		if len(g.slices) > 0 {
+			s.later[key] = made
+		}
+	}
+}
+
+// depends tells whether what a Service answers depends on more than its import, of what is missing.
 func (s *store) depends(g *service) bool {
-	return s.namespaces != nil || g.imp != nil && g.imp.kind == catalog.Headless
+	return s.namespaces != nil && !s.filling || g.imp != nil && g.imp.kind == catalog.Headless
 }
 
 func (s *store) put(key string, g *service, version uint64, trigger int64) {
@@ -321,18 +353,21 @@ func (s *store) listed(f *feed) {
 		return
 	}
 	delete(s.waiting, f)
-	for other := range s.waiting {
-		if !other.imports {
+	if len(s.waiting) > 1 {
+		return
+	}
+	for missing := range s.waiting {
+		if s.early, s.filling = missing.imports, missing.slices; !s.early && !s.filling {
 			return
 		}
 	}
-	for key := range s.later {
-		if g := s.services[key]; g != nil && g.imp != nil {
-			s.put(key, g, s.versionOf(g), 0)
+	for key, stage := range s.later {
+		if stage != made {
+			s.make(key)
 		}
 	}
-	s.later, s.early = nil, true
 	if len(s.waiting) == 0 {
+		s.later, s.filled = nil, ""
 		s.synced.Store(true)
 		close(s.done)
 	}

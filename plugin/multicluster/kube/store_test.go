@@ -244,6 +244,46 @@ func TestL2LastImportLeavesLittle(t *testing.T) {
 	b.want("last.test", "10.1.0.3")
 }
 
+// TestL2LastSliceLeavesLittle: where EndpointSlices are the last to come, each Headless Service is made once those of the next one come, which is
+// their order; one of which more come later is finished at the end.
+func TestL2LastSliceLeavesLittle(t *testing.T) {
+	for _, selective := range []bool{false, true} {
+		b := newWorkbench(t, selective)
+		list := b.slices.stream()
+		list.apply(watch.Added, b.decode(slice("s", "before", "eu", "10.1.0.1")))
+		replace(b.imports, []any{b.decode(headless("before")), b.decode(headless("first")), b.decode(headless("second")), b.decode(headless("gone")), b.decode(headless("last"))}, "20")
+		if selective {
+			replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20")
+		}
+		b.want("before.test", "10.1.0.1")
+		list.apply(watch.Added, b.decode(slice("t", "first", "eu", "10.1.0.2")))
+		list.apply(watch.Added, b.decode(slice("u", "first", "us", "10.1.0.3")))
+		list.apply(watch.Added, b.decode(slice("v", "second", "eu", "10.1.0.4")))
+		b.want("first.test", "10.1.0.2 10.1.0.3")
+		list.apply(watch.Added, b.decode(slice("w", "gone", "eu", "10.1.0.5")))
+		list.apply(watch.Added, b.decode(slice("x", "first", "ap", "10.1.0.6")))
+		list.apply(watch.Added, b.decode(slice("y", "last", "eu", "10.1.0.7")))
+		b.want("first.test", "10.1.0.2 10.1.0.3")
+		b.want("gone.test", "10.1.0.5")
+		b.imports.Delete(b.decode(headless("gone")))
+		b.want("gone.test", "absent")
+		if b.store.synced.Load() {
+			t.Fatal("synced without the end of the slices (L1)")
+		}
+		before := builds(t)
+		if err := b.slices.Replace([]any{list}, "20"); err != nil {
+			t.Fatal(err)
+		}
+		if n := builds(t) - before; n != 2 || !b.store.synced.Load() {
+			t.Errorf("%v Services were left to build, want first and last; synced %v", n, b.store.synced.Load())
+		}
+		b.want("first.test", "10.1.0.6 10.1.0.2 10.1.0.3")
+		b.want("second.test", "10.1.0.4")
+		b.want("gone.test", "absent")
+		b.want("last.test", "10.1.0.7")
+	}
+}
+
 func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 	b := newWorkbench(t, false)
 	notReady := slice("t", "db", "eu")
