@@ -72,19 +72,19 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	m := r.member(profile)
-	if err := m.look(ctx, r.Hub(), name, r.Now()); err != nil {
+	now := r.Now() // one for all: who is not silent yet by the first look is not so by what follows
+	if err := m.look(ctx, r.Hub(), name, now); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !m.seen.at.IsZero() && r.Now().Sub(m.seen.at) >= silence { // nobody is called silent on a cache's word
-		if err := m.look(ctx, r.HubNow(), name, r.Now()); err != nil {
+	if !m.seen.at.IsZero() && now.Sub(m.seen.at) >= silence { // nobody is called silent on a cache's word
+		if err := m.look(ctx, r.HubNow(), name, now); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	changed, again := conditions(want, m.seen, silence, r.Now())
+	changed, again := conditions(want, m.seen, silence, now)
 	if !changed {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	now := r.Now()
 	one := m.budget.ReserveN(now, 1)
 	if wait := one.DelayFrom(now); wait > 0 {
 		one.CancelAt(now)
