@@ -1,23 +1,38 @@
 package members
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// liar writes records of a cluster that has no agent, as a member with our API server's consent but without our agent could.
+// liar writes records of a cluster that has no agent, as a member with our API server's consent but without our agent could. It renews its
+// Lease from then on: who was dead to a member in one test would be so in the next.
 func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
+	s.lives.Do(func() {
+		if err := s.renewLiar(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for { // as long as the hub is there
+				time.Sleep(5 * time.Second)
+				_ = s.renewLiar(context.Background())
+			}
+		}()
+	})
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
 	record := &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
@@ -39,6 +54,16 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 		}
 	}
 	return record
+}
+
+func (s *set) renewLiar(ctx context.Context) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "liar"}}
+	_, err := controllerutil.CreateOrUpdate(ctx, s.hub, lease, func() error {
+		now := metav1.NowMicro()
+		lease.Spec.RenewTime = &now
+		return nil
+	})
+	return err
 }
 
 // TestS4ALyingPeer: addresses that no peer may claim are not imported, and the user of the import is told; the others are.
