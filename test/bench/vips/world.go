@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,7 +166,7 @@ func (w *world) set(ctx context.Context) error {
 	kube.Together(w.ranges, func(i int) {
 		c := &networkingv1.ServiceCIDR{}
 		c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(use(w.mode))}
-		c.Spec.CIDRs = []string{w.cut(i)}
+		c.Spec.CIDRs = w.cut(i)
 		errs[i] = w.Create(ctx, c)
 	})
 	return errors.Join(errs...)
@@ -177,29 +179,32 @@ func use(m ipam.Mode) ipam.Use {
 	return ipam.Shared
 }
 
-// ready waits until there is a range that VIPs come from, and all that are to be fenced are.
+// ready waits until each family has its ranges that VIPs come from, and all that are to be fenced are.
 func (w *world) ready(ctx context.Context) error {
 	for {
 		var list networkingv1.ServiceCIDRList
 		if err := w.List(ctx, &list, client.HasLabels{ipam.LabelVIPs}); err != nil {
 			return err
 		}
-		open, missing := 0, 0
+		open, missing := map[corev1.IPFamily]int{}, 0
 		for i := range list.Items {
 			ranges, err := ipam.Ranges(&list.Items[i])
 			if err != nil {
 				return err
 			}
-			if ranges[0].State == ipam.Ready && len(list.Items[i].Finalizers) > 1 {
-				open++
-			}
-			if w.mode == ipam.ModeExclusive {
-				for range ipam.Addresses(ranges[0].Prefix) {
-					missing++
+			for _, r := range ranges {
+				if r.State == ipam.Ready && len(list.Items[i].Finalizers) > 1 {
+					open[family(r.Prefix)]++
+				}
+				if w.mode == ipam.ModeExclusive {
+					for range ipam.Addresses(r.Prefix) {
+						missing++
+					}
 				}
 			}
 		}
-		if open > 0 && open >= w.ranges && w.requests.of("create", "ipaddresses") >= missing {
+		enough := !slices.ContainsFunc(w.families, func(f corev1.IPFamily) bool { return open[f] < max(1, w.ranges) })
+		if enough && w.requests.of("create", "ipaddresses") >= missing {
 			return nil
 		}
 		select {
@@ -208,6 +213,13 @@ func (w *world) ready(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+func family(p netip.Prefix) corev1.IPFamily {
+	if p.Addr().Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
 }
 
 // times are of the allocations of one line.
@@ -240,17 +252,22 @@ func (w *world) allocate(ctx context.Context, n int, beside bool) (out times, er
 // one is what controllers/serviceimport does for a VIP. What has to wait for a moment counts from when it asked first.
 func (w *world) one(ctx context.Context, name string) (whole, reserve time.Duration, err error) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	q := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: []corev1.IPFamily{corev1.IPv4Protocol}}
+	q := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: w.families}
 	began := time.Now()
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		asked := time.Now()
 		grant, err := w.room.Reserve(ctx, q)
 		reserve = max(reserve, time.Since(asked))
+		if err == nil && len(grant.Families) < len(w.families) {
+			err = grant.Refused
+		}
 		if err == nil {
-			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: q.Service.Name}}
-			svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+			svc := w.service(q.Service.Name)
 			for _, a := range grant.Addresses {
-				svc.Spec.ClusterIP = a.String()
+				svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, a.String())
+			}
+			if len(svc.Spec.ClusterIPs) > 0 {
+				svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 			}
 			err = w.room.Settle(ctx, q, grant, svc, w.room.Local.Create(ctx, svc))
 		}
@@ -266,11 +283,22 @@ func (w *world) one(ctx context.Context, name string) (whole, reserve time.Durat
 
 // ordinary makes a Service as anybody does.
 func (w *world) ordinary(ctx context.Context, name string) (time.Duration, error) {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+	svc := w.service(name)
 	began := time.Now()
 	err := w.Create(ctx, svc)
 	return time.Since(began), err
+}
+
+// service is one of the world's families.
+func (w *world) service(name string) *corev1.Service {
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(w.families) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}, IPFamilies: w.families, IPFamilyPolicy: &policy},
+	}
 }
 
 // heap is what is in use after a collection.
