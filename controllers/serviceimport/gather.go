@@ -170,6 +170,11 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) (copies map[st
 		rec := &records.Items[i]
 		copies[rec.Spec.ClusterID] = true
 		if rec.Spec.Withdrawn {
+			comes, err := r.comes(ctx, rec)
+			if err != nil {
+				return nil, err
+			}
+			s.awaited = s.awaited || comes
 			continue
 		}
 		e, err := clusterset.ParseExport(rec)

@@ -97,3 +97,18 @@ func (r *reconciler) lost(ctx context.Context, name types.NamespacedName, cluste
 	_, refused := clusterset.ParseExport(shown)
 	return refused == nil, false, nil
 }
+
+// comes tells of a peer's copy, which says that the export is over, whether the hub shows a later word that it is not: record is about to write
+// it here. Where this cluster's API server was away, the earlier word may be written long after it was given, and just before the later one.
+func (r *reconciler) comes(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord) (bool, error) {
+	hub := r.Hub()
+	if hub == nil || copied.Spec.ClusterID == r.Cluster {
+		return false, nil
+	}
+	shown, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, hub, types.NamespacedName{Namespace: r.HubNamespace, Name: copied.Name})
+	if err != nil || shown == nil || shown.Spec.Withdrawn || shown.Spec.Revision <= copied.Spec.Revision {
+		return false, err
+	}
+	_, refused := clusterset.ParseExport(shown)
+	return refused == nil, nil
+}

@@ -129,6 +129,38 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 	}
 }
 
+// TestI2ALateWithdrawalIsNotTheLastWord: an API server that was away may write what the agent sent it long before, here that the export is over,
+// when its owner has exported it again since.
+func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
+	over := record("a", kube.SystemNamespace)
+	over.Spec.Origin = clusterset.Withdrawn(over.Spec.Origin, time.Unix(900, 0))
+	at := func(revision int64, edit func(*hubv1alpha1.ServiceExportRecord)) client.Client {
+		rec := record("a", "set")
+		rec.Spec.Revision = revision
+		edit(rec)
+		return plane(t, kube.Hub, rec)
+	}
+	as := func(*hubv1alpha1.ServiceExportRecord) {}
+	for _, c := range []struct {
+		name string
+		hub  client.Client
+		want string
+	}{
+		{"exported again since", at(over.Spec.Revision+1, as), "a"},
+		{"the hub is behind", at(over.Spec.Revision-1, as), ""},
+		{"again, and over again", at(over.Spec.Revision+1, func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Withdrawn = true }), ""},
+		{"again, as nonsense", at(over.Spec.Revision+1, func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Type = "ExternalName" }), ""},
+		{"the hub shows none", plane(t, kube.Hub), ""},
+		{"no hub", nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, imp, _ := pass(t, plane(t, kube.Local, append(imported("a"), over.DeepCopy())...), c.hub, false); got != c.want || (imp != nil) != (c.want != "") {
+				t.Errorf("endpoints of %q, want %q; import: %v", got, c.want, imp)
+			}
+		})
+	}
+}
+
 // TestALostCopyOfWhatHasNoEndpoints keeps the import all the same.
 func TestALostCopyOfWhatHasNoEndpoints(t *testing.T) {
 	objects := slices.DeleteFunc(imported("a"), func(o client.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is })
