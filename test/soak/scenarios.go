@@ -228,34 +228,35 @@ func (s *stage) returns(ctx context.Context, section string, of *member, started
 
 // oneLinkCut is B: who is cut off keeps everything, and the others treat it by policy.
 func oneLinkCut(ctx context.Context, s *stage) error {
-	return s.oneLink(ctx, "B. Only the link between the hub and b is cut", s.b.ToHub.Cut)
+	return s.oneLink(ctx, "B. Only the link between the hub and b is cut", s.b, s.b.ToHub.Cut, s.a, s.c)
 }
 
-// oneLinkHung lasts until b would take everybody else for dead, had it not noticed that it hears nothing and frozen.
+// oneLinkHung lasts until c would take everybody else for dead, had it not noticed that it hears nothing and frozen. It is c's: b dies twice in
+// the others, and a third time would make it wait before it comes back (T3).
 func oneLinkHung(ctx context.Context, s *stage) error {
-	return s.oneLink(ctx, "B. Only the link between the hub and b hangs, without being closed", s.b.ToHub.Hang)
+	return s.oneLink(ctx, "B. Only the link between the hub and c hangs, without being closed", s.c, s.c.ToHub.Hang, s.a, s.b)
 }
 
-func (s *stage) oneLink(ctx context.Context, section string, fail func()) error {
-	s.oracle.Trouble(oracle.Link(s.b.ID))
+func (s *stage) oneLink(ctx context.Context, section string, of *member, fail func(), others ...*member) error {
+	s.oracle.Trouble(oracle.Link(of.ID))
 	fail()
 	cut := time.Now()
-	heard := s.oracle.Heard(s.b.ID)
-	for _, m := range []*member{s.a, s.c} {
-		at, err := s.line.until(ctx, share{m.ID, s.b.ID}, false, cut, s.within()+time.Minute)
+	heard := s.oracle.Heard(of.ID)
+	for _, m := range others {
+		at, err := s.line.until(ctx, share{m.ID, of.ID}, false, cut, s.within()+time.Minute)
 		if err != nil {
 			return err
 		}
-		s.found(section, "last renewal → b's endpoints gone from the answers of "+m.ID+", by policy Remove", "≤ "+seconds(s.within()), at.Sub(heard) <= s.within(), "%s", seconds(at.Sub(heard)))
+		s.found(section, "last renewal → "+of.ID+"'s endpoints gone from the answers of "+m.ID+", by policy Remove", "≤ "+seconds(s.within()), at.Sub(heard) <= s.within(), "%s", seconds(at.Sub(heard)))
 	}
 	if err := sleep(ctx, s.within()/3); err != nil {
 		return err
 	}
-	s.keeps(section, s.b, cut)
-	s.b.ToHub.Restore()
+	s.keeps(section, of, cut)
+	of.ToHub.Restore()
 	restored := time.Now()
-	s.oracle.Healed(oracle.Link(s.b.ID), restored)
-	return s.returns(ctx, section, s.b, restored, []*member{s.a, s.c})
+	s.oracle.Healed(oracle.Link(of.ID), restored)
+	return s.returns(ctx, section, of, restored, others)
 }
 
 func (s *stage) keeps(section string, m *member, since time.Time) {
