@@ -28,7 +28,7 @@ type cluster struct {
 }
 
 func (b *bench) real() ([]row, error) {
-	imports, writes, rounds := 50_000, 500, 3
+	imports, writes, rounds := 50_000, 500, 5
 	if b.quick {
 		imports, writes, rounds = 1000, 20, 1
 	}

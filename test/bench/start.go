@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
@@ -46,6 +47,7 @@ func (b *bench) starts(api string, imports, rounds int) ([]row, error) {
 				return nil, fmt.Errorf("%s: %w", p, err)
 			}
 			wall[p], spent[p] = append(wall[p], took), append(spent[p], cpu)
+			fmt.Fprintf(os.Stderr, "%s: %.2f s to ready and answering, %.2f s of CPU time\n", p, took/1e9, cpu/1e9)
 		}
 	}
 	seconds := func(ns float64) string { return number(ns/1e9) + " s" }
