@@ -54,7 +54,23 @@ func (w *world) play(ctx context.Context, a *asker, finds func(finding), scenari
 		if _, err := w.settle(ctx, time.Now(), 3*time.Minute); err != nil {
 			return err
 		}
+		if err := w.renewed(ctx, time.Now()); err != nil {
+			return err
+		}
 		if err := scenario(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renewed waits until every member has renewed its Lease since: who was cut off goes by others' renewals only then (T2).
+func (w *world) renewed(ctx context.Context, since time.Time) error {
+	for slices.ContainsFunc(w.members, func(m *member) bool { return w.oracle.Heard(m.ID).Before(since) }) {
+		if time.Since(since) > time.Minute {
+			return errors.New("some member has not renewed its Lease for a minute, though all is right")
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
