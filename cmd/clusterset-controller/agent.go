@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,7 +85,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	local, err := config(f.kubeconfig, nil)
+	local, err := config(f.kubeconfig, &lists{}) // nothing compares its caches with this cluster
 	if err != nil {
 		return fmt.Errorf("this cluster: %w", err)
 	}
@@ -158,8 +157,8 @@ func managerOptions(f agentFlags) ctrl.Options {
 	}
 }
 
-// config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client. tried is patient's.
-func config(path string, tried *sync.Map) (*rest.Config, error) {
+// config loads a kubeconfig; no path means in-cluster. The API servers' own fairness limits requests, not the client. behind are patient's lists.
+func config(path string, behind *lists) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, err
@@ -167,7 +166,7 @@ func config(path string, tried *sync.Map) (*rest.Config, error) {
 	cfg.QPS = -1
 	cfg.UserAgent = "clusterset-controller/" + version
 	away := &atomic.Bool{}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patient{next, ctrl.Log, away, tried} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return patient{next, ctrl.Log, away, behind} })
 	return cfg, nil
 }
 

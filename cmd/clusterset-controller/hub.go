@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -55,7 +54,7 @@ func hubCommand(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	cfg, err := config(f.kubeconfig, &sync.Map{}) // nothing compares its caches with the hub, and to list them again costs little
+	cfg, err := config(f.kubeconfig, &lists{always: true}) // nothing compares its caches with the hub, and to list them again costs little
 	if err != nil {
 		return fmt.Errorf("the hub: %w", err)
 	}

@@ -17,13 +17,23 @@ type patient struct {
 	http.RoundTripper
 	log  logr.Logger
 	away *atomic.Bool // of the watches of one API server: only the first says it
-	// tried are the paths whose next watch would go on from an earlier one. nil: watches may, and whoever reads their caches compares them with
-	// the API server's state.
-	tried *sync.Map
+	// lists are the watches of it that must not go on from where an earlier one ended. nil: all may, and whoever reads their caches compares
+	// them with the API server's state.
+	lists *lists
+}
+
+// lists tells which watches follow a list. An API server that was restored from a backup gives out resourceVersions a second time: what it
+// writes until it has passed the one that a watch goes on from would be missed for good, and what was lost never be seen to be gone.
+type lists struct {
+	always bool     // also behind a watch that the API server ended in order, as it does every few minutes
+	due    sync.Map // the paths whose next watch would go on where it must not
 }
 
 // RoundTrip is http.RoundTripper's. A watch has no body, so it can be sent as often as need be.
 func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.lists != nil {
+		req = newest(req)
+	}
 	for gap := false; ; gap = true {
 		resp, err := p.RoundTripper.RoundTrip(req)
 		if req.URL.Query().Get("watch") == "" || req.Context().Err() != nil {
@@ -33,11 +43,14 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 			if p.away.Swap(false) {
 				p.log.Info("the API server answers again", "host", req.URL.Host)
 			}
-			if p.resumes(req, gap) {
+			if p.lists == nil {
+				return resp, nil
+			}
+			if p.lists.instead(req, gap) {
 				resp.Body.Close()
 				return expired(req), nil
 			}
-			return resp, nil
+			return p.lists.follow(req, resp), nil
 		}
 		if !p.away.Swap(true) {
 			p.log.Info("the API server does not answer; watches go on when it does", "host", req.URL.Host, "reason", err.Error())
@@ -50,27 +63,62 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// resumes tells of a watch whether it goes on, after a gap, where an earlier one ended and must not. An API server that was restored from a
-// backup meanwhile gives out resourceVersions a second time: what it writes until it has passed that one would be missed for good, and what
-// was lost never be seen to be gone. A watch that is refused follows a list, and is the first one then.
-func (p patient) resumes(req *http.Request, gap bool) bool {
-	if p.tried == nil {
-		return false
+// newest makes of a list that is to be no older than what was seen one of the newest. An API server that is behind that would refuse it, after
+// 3 s each and up to ten times (decision 0015).
+func newest(req *http.Request) *http.Request {
+	q := req.URL.Query()
+	if v := q.Get("resourceVersion"); req.Method != http.MethodGet || q.Get("watch") != "" || v == "" || v == "0" || q.Has("resourceVersionMatch") {
+		return req
 	}
-	_, again := p.tried.LoadOrStore(req.URL.Path, true)
-	if req.URL.Query().Get("sendInitialEvents") == "true" { // it is a list itself
-		return false
+	q.Del("resourceVersion")
+	req = req.Clone(req.Context())
+	req.URL.RawQuery = q.Encode()
+	return req
+}
+
+// instead tells of a watch whether a list is needed instead: behind a gap, or behind what follow saw. A watch that is refused follows a list,
+// and may go on then.
+func (l *lists) instead(req *http.Request, gap bool) bool {
+	_, due := l.due.LoadAndDelete(req.URL.Path)
+	return (due || gap) && req.URL.Query().Get("sendInitialEvents") != "true" // which is a list itself
+}
+
+// follow takes note of how a watch ends. An API server that fails (5xx) may be on its way down, or a balancer may speak for it; client-go
+// asks again without a list if it is told when.
+func (l *lists) follow(req *http.Request, resp *http.Response) *http.Response {
+	if l.always || resp.StatusCode >= http.StatusInternalServerError {
+		l.due.Store(req.URL.Path, true)
+		return resp
 	}
-	if gap || again {
-		p.tried.Delete(req.URL.Path)
-		return true
+	resp.Body = &stream{ReadCloser: resp.Body, broke: func() { l.due.Store(req.URL.Path, true) }}
+	return resp
+}
+
+// stream is what a watch shows. broke is called where it breaks off: it neither came to its end nor was given up by its reader.
+type stream struct {
+	io.ReadCloser
+	closed atomic.Bool
+	broke  func()
+}
+
+// Read is io.Reader's.
+func (s *stream) Read(into []byte) (int, error) {
+	n, err := s.ReadCloser.Read(into)
+	if err != nil && err != io.EOF && !s.closed.Load() {
+		s.broke()
 	}
-	return false
+	return n, err
+}
+
+// Close is io.Closer's.
+func (s *stream) Close() error {
+	s.closed.Store(true)
+	return s.ReadCloser.Close()
 }
 
 // expired is how an API server answers a watch from where it cannot go on.
 func expired(req *http.Request) *http.Response {
-	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"watches of this program go on from a list only"}`
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"this watch goes on from a list only"}`
 	return &http.Response{
 		Status: "410 Gone", StatusCode: http.StatusGone, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)), ContentLength: int64(len(status)),

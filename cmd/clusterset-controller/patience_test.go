@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -78,9 +78,14 @@ func TestAWatchWaitsForAnAPIServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestV2WatchesOfTheHubProgramOutliveNoRestore: a watch ends, the hub is restored, and answers again. What the backup does not know is gone
-// from the cache, though nobody was told, and what it has otherwise is there.
-func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
+// TestV2L1WatchesOutliveNoRestore: a watch ends, the API server is restored, and answers again. What the backup does not know is gone from
+// the cache, though nobody was told, and what it has otherwise is there. Of an agent's own cluster so where the watch broke off.
+func TestV2L1WatchesOutliveNoRestore(t *testing.T) {
+	t.Run("the hub program's", func(t *testing.T) { outlivesNoRestore(t, &lists{always: true}, func() {}) })
+	t.Run("an agent's of its own cluster", func(t *testing.T) { outlivesNoRestore(t, &lists{}, func() { panic(http.ErrAbortHandler) }) })
+}
+
+func outlivesNoRestore(t *testing.T, behind *lists, end func()) {
 	const before = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"95"},"items":[{"metadata":{"namespace":"set","name":"kept","uid":"1","resourceVersion":"90"}}]}`
 	const lost = `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"set","name":"lost","uid":"2","resourceVersion":"100"}}}`
 	const after = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"60"},"items":[{"metadata":{"namespace":"set","name":"kept","uid":"1","resourceVersion":"50"}}]}`
@@ -93,6 +98,9 @@ func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
 		case q.Get("sendInitialEvents") != "":
 			http.Error(w, "it is an old one", http.StatusUnprocessableEntity)
 		case q.Get("watch") == "":
+			if v := q.Get("resourceVersion"); v != "" && v != "0" {
+				t.Errorf("a list is to be no older than %s, to which the API server may be long in coming", v)
+			}
 			_, _ = io.WriteString(w, state.Load().(string))
 		case state.Load() == before:
 			_, _ = io.WriteString(w, lost)
@@ -100,6 +108,7 @@ func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
 			watching <- true
 			<-restore
 			state.Store(after)
+			end()
 		default: // it has nothing to tell below 100
 			w.(http.Flusher).Flush()
 			<-req.Context().Done()
@@ -108,7 +117,7 @@ func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
 	defer server.Close()
 	cfg := &rest.Config{Host: server.URL}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return patient{next, logr.Discard(), &atomic.Bool{}, &sync.Map{}}
+		return patient{next, logr.Discard(), &atomic.Bool{}, behind}
 	})
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -118,8 +127,8 @@ func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
 		ListerWatcher: cache.NewListWatchFromClient(clients.CoreV1().RESTClient(), "configmaps", "set", fields.Everything()),
 		ObjectType:    &corev1.ConfigMap{}, Handler: cache.ResourceEventHandlerFuncs{},
 	})
-	ctx, end := context.WithCancel(t.Context())
-	defer end() // before the server closes
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop() // before the server closes
 	go informer.RunWithContext(ctx)
 	<-watching
 	restore <- true
@@ -137,46 +146,68 @@ func TestV2WatchesOfTheHubProgramOutliveNoRestore(t *testing.T) {
 	}
 }
 
-// answers is a transport that fails as often as this before it answers.
-type answers int
-
-func (n *answers) RoundTrip(*http.Request) (*http.Response, error) {
-	if *n--; *n >= 0 {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+// answers is a transport that fails as often as this before it answers, with a status and with bodies that end so.
+type answers struct {
+	fails  int
+	status int
+	end    error
 }
 
-// TestV2AWatchOfTheHubProgramFollowsAList: it is refused where it goes on from an earlier one, or from a list of before an outage. Of an
-// agent none is, whose verifier looks.
-func TestV2AWatchOfTheHubProgramFollowsAList(t *testing.T) {
-	const watch, list = "/sets?watch=true&resourceVersion=7", "/sets?watch=true&sendInitialEvents=true"
+func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
+	if a.fails--; a.fails >= 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{StatusCode: a.status, Body: io.NopCloser(iotest.ErrReader(a.end))}, nil
+}
+
+// TestV2L1AWatchFollowsAList: the hub program's is refused where it goes on from an earlier one, or from a list of before an outage; that of
+// an agent's own cluster behind a gap, once, and not behind an end in order nor where its reader gave it up. Of the hub's in an agent none is:
+// its verifier looks.
+func TestV2L1AWatchFollowsAList(t *testing.T) {
+	const watch, other, list = "/sets?watch=true&resourceVersion=7", "/others?watch=true&resourceVersion=7", "/sets?watch=true&sendInitialEvents=true"
+	ordered, broken := answers{0, 200, io.EOF}, answers{0, 200, io.ErrUnexpectedEOF}
 	for _, c := range []struct {
-		name  string
-		tried *sync.Map
-		fails answers
-		sends []string
-		want  []int
+		name    string
+		lists   *lists
+		answers answers
+		sends   []string
+		want    []int
 	}{
-		{"first", &sync.Map{}, 0, []string{watch}, []int{200}},
-		{"again, and after a list", &sync.Map{}, 0, []string{watch, watch, watch, watch}, []int{200, 410, 200, 410}},
-		{"of several kinds", &sync.Map{}, 0, []string{watch, "/others?watch=true&resourceVersion=7"}, []int{200, 200}},
-		{"after an outage", &sync.Map{}, 1, []string{watch, watch}, []int{410, 200}},
-		{"that is a list", &sync.Map{}, 1, []string{list, list, watch, list}, []int{200, 200, 410, 200}},
-		{"an agent's", nil, 1, []string{watch, watch}, []int{200, 200}},
+		{"the hub program's, first", &lists{always: true}, ordered, []string{watch}, []int{200}},
+		{"again, and after a list", &lists{always: true}, ordered, []string{watch, watch, watch, watch}, []int{200, 410, 200, 410}},
+		{"of several kinds", &lists{always: true}, ordered, []string{watch, other}, []int{200, 200}},
+		{"after an outage", &lists{always: true}, answers{1, 200, io.EOF}, []string{watch, watch}, []int{410, 200}},
+		{"that is a list", &lists{always: true}, answers{1, 200, io.EOF}, []string{list, list, watch, list}, []int{200, 200, 410, 200}},
+		{"an agent's own cluster's, in order", &lists{}, ordered, []string{watch, watch, watch}, []int{200, 200, 200}},
+		{"after an outage", &lists{}, answers{1, 200, io.EOF}, []string{watch, watch, watch}, []int{410, 200, 200}},
+		{"that broke off", &lists{}, broken, []string{watch, other, watch, watch, watch, other}, []int{200, 200, 410, 200, 410, 410}},
+		{"that is a list, and broke off", &lists{}, broken, []string{list, watch, list}, []int{200, 410, 200}},
+		{"put off", &lists{}, answers{0, 429, io.EOF}, []string{watch, watch}, []int{429, 429}},
+		{"failed", &lists{}, answers{0, 503, io.EOF}, []string{watch, watch, watch}, []int{503, 410, 503}},
+		{"the hub's", nil, answers{1, 200, io.ErrUnexpectedEOF}, []string{watch, watch}, []int{200, 200}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := patient{&c.fails, logr.Discard(), &atomic.Bool{}, c.tried}
+			p := patient{&c.answers, logr.Discard(), &atomic.Bool{}, c.lists}
 			for i, to := range c.sends {
 				resp, err := p.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, to, nil))
 				if err != nil {
 					t.Fatal(err)
 				}
+				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 				if resp.StatusCode != c.want[i] {
 					t.Errorf("watch %d was answered %d, not %d", i, resp.StatusCode, c.want[i])
 				}
 			}
 		})
+	}
+	given := patient{&broken, logr.Discard(), &atomic.Bool{}, &lists{}}
+	for range 2 {
+		resp, err := given.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, watch, nil))
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("a watch that its reader gave up is refused: %v, %v", resp, err)
+		}
+		resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
 	}
 }

@@ -267,6 +267,25 @@ func TestMemberAPIServerAway(t *testing.T) {
 	s.settled(t)
 }
 
+// TestMemberAPIServerRestored: from an old snapshot of etcd, beside an agent that runs on. What changes from then on is published, also
+// while the API server has not come to the version that was seen before.
+func TestMemberAPIServerRestored(t *testing.T) {
+	s := steady(t)
+	defer s.lease(t, keep)() // a's API server is away for as long as it takes to start
+	snapshot, err := s.members["a"].Cluster.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 { // more than anyone writes while this test looks
+		s.move(t)
+	}
+	s.converge(t)
+	if err := s.members["a"].Cluster.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	s.settled(t)
+}
+
 // TestAgentStartsWithoutItsAPIServer: it waits, and answers its probes.
 func TestAgentStartsWithoutItsAPIServer(t *testing.T) {
 	s := steady(t)
