@@ -3,9 +3,9 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -13,7 +13,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +23,6 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -46,7 +44,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
 		},
-		Reconciler: &reconciler{Env: env, said: map[string]int64{}, ended: map[string]time.Time{}},
+		Reconciler: &reconciler{Env: env, said: map[string]int64{}, ended: map[string]time.Time{}, told: map[string]time.Time{}},
 	}
 }
 
@@ -56,6 +54,7 @@ type reconciler struct {
 	mu    sync.Mutex
 	said  map[string]int64     // the highest revision of each own EndpointRecord that the hub has shown or taken
 	ended map[string]time.Time // own records that were deleted to be created anew, and when
+	told  map[string]time.Time // own records of which a failure was told, and when
 	still time.Time            // since when nothing may be said
 }
 
@@ -279,8 +278,7 @@ func (r *reconciler) left(o *hubv1alpha1.Origin) time.Duration {
 func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *state) (again time.Duration, err error) {
 	kept := map[string]bool{}
 	var errs []error
-	for i := range s.slices.Items {
-		slice := &s.slices.Items[i]
+	for _, slice := range byName(s.slices.Items) { // failures are told in this order
 		spec, ok := clusterset.EndpointsOf(r.Cluster, service, slice)
 		if !ok {
 			continue
@@ -316,6 +314,15 @@ func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *st
 		}
 	}
 	return again, errors.Join(errs...)
+}
+
+// byName are slices in the order of their names; the list stays as it is.
+func byName(list []discoveryv1.EndpointSlice) (out []*discoveryv1.EndpointSlice) {
+	for i := range list {
+		out = append(out, &list[i])
+	}
+	slices.SortFunc(out, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 func (r *reconciler) publishOne(ctx context.Context, s *state, name string, spec hubv1alpha1.EndpointRecordSpec) (again time.Duration, err error) {
@@ -360,31 +367,4 @@ func (r *reconciler) write(ctx context.Context, s *state, rec client.Object) err
 	s.wrote = true
 	log.FromContext(ctx).Info("publishing a change", "record", rec.GetName(), "withdrawn", kube.Origin(rec).Withdrawn)
 	return r.Hub().Update(ctx, rec)
-}
-
-// report leaves on the own record how publishing went; serviceexport makes the condition Ready of it. A conflict of writes, or a stale
-// cache, is no news to a user: the next pass mends it.
-func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportRecord, failed error) error {
-	c := metav1.Condition{Type: hubv1alpha1.ConditionPublished, Status: metav1.ConditionTrue, Reason: "Published", Message: "The hub has this revision."}
-	if failed != nil {
-		if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) || apierrors.IsNotFound(failed) {
-			return nil
-		}
-		c.Status, c.Reason = metav1.ConditionFalse, "Failed"
-		c.Message = fmt.Sprintf("The hub did not take it: %v. It is tried again until it does.", failed)
-	}
-	if own.Spec.Withdrawn && r.left(&own.Spec.Origin) <= 0 {
-		return nil
-	}
-	out, changed := conditions.Set(own.Status.Conditions, []metav1.Condition{c}, own.Generation, metav1.NewTime(r.Now()))
-	if !changed {
-		return nil
-	}
-	rec := own.DeepCopy()
-	rec.Status.Conditions = out
-	err := r.Local.Status().Update(ctx, rec)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // it has changed, or is gone: another pass is on its way
-		return nil
-	}
-	return err
 }

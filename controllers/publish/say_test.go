@@ -12,9 +12,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -106,6 +108,59 @@ func TestWhoMaySayNothingAsksEverLessOften(t *testing.T) {
 		now = time.Unix(1, 0).Add(c.after)
 		if got := r.patience(); got != c.want {
 			t.Errorf("after %v: %v, want %v", c.after, got, c.want)
+		}
+	}
+}
+
+// TestE4AFailureWhoseTextDiffersIsWrittenOnce, and what it has become a minute later: each write brings the next attempt before its time. Slices
+// fail in the order of their names.
+func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
+	own := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "web.shop.east", Generation: 1}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}
+	objects := []client.Object{own}
+	for _, name := range []string{"web-2", "web-1"} {
+		objects = append(objects, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("of-" + name),
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4})
+	}
+	attempts, writes := 0, 0
+	refuses := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		attempts++
+		return fmt.Errorf("%s: read tcp 10.0.0.5:%d: connection reset by peer", o.GetName(), 40000+attempts)
+	}
+	hub := plane(t, kube.Hub, interceptor.Funcs{Create: refuses})
+	local := plane(t, kube.Local, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			writes++
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if l, ok := list.(*discoveryv1.EndpointSliceList); ok && attempts%2 == 1 { // an index has no order
+				slices.Reverse(l.Items)
+			}
+			return err
+		},
+	}, objects...)
+	r := Controller(&kube.Env{
+		Cluster: "east", HubNamespace: "prod", Local: local, Hub: clientOf(hub), Now: func() time.Time { return now },
+		Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
+	}).Reconciler
+	for i, c := range []struct {
+		after  time.Duration
+		writes int
+		says   string
+	}{{0, 1, ":40001"}, {time.Second, 1, ":40001"}, {30 * time.Second, 1, ":40001"}, {time.Minute, 2, ":40010"}, {time.Second, 2, ":40010"}} {
+		now = now.Add(c.after)
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err == nil {
+			t.Fatal("the hub took it")
+		}
+		got := get(t, local, own).Status.Conditions
+		if writes != c.writes || len(got) != 1 || !strings.Contains(got[0].Message, c.says) {
+			t.Errorf("pass %d: %d writes, want %d: %+v, want %s", i, writes, c.writes, got, c.says)
+		}
+		if first, second := strings.Index(got[0].Message, "of-web-1"), strings.Index(got[0].Message, "of-web-2"); first < 0 || first > second {
+			t.Errorf("pass %d: %s", i, got[0].Message)
 		}
 	}
 }
