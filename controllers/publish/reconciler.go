@@ -225,6 +225,15 @@ func (r *reconciler) record(ctx context.Context, s *state) (again time.Duration,
 		rec.Spec.Revision = clusterset.NextRevision(s.published.Spec.Revision, r.Now())
 		return 0, r.Local.Update(ctx, rec)
 	}
+	if s.own.Spec.Withdrawn && s.published != nil && !s.published.Spec.Withdrawn && r.left(&s.own.Spec.Origin) < clusterset.Retention/2 {
+		// The hub was away since: the time that others have to see it begins when it can show it.
+		rec := s.own.DeepCopy()
+		rec.Spec.Origin = clusterset.Withdrawn(rec.Spec.Origin, r.Now())
+		if err := r.Local.Update(ctx, rec); err != nil {
+			return 0, err
+		}
+		s.own = rec
+	}
 	if s.own.Spec.Withdrawn {
 		if again, err = r.expire(ctx, s.own); err != nil || again <= 0 {
 			return 0, err

@@ -164,3 +164,61 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestI2AWithdrawalThatTheHubNeverShowedIsPublished, however long ago it was said: else the record goes without a word, which peers do not
+// believe of many at once. The day that others have to see it begins then; one that is shown ends with its own.
+func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
+	withdrawn := clusterset.Withdrawn(origin, start)
+	record := func(namespace string, o hubv1alpha1.Origin) *hubv1alpha1.ServiceExportRecord {
+		return &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web.shop.east"}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: o}}
+	}
+	for name, c := range map[string]struct {
+		hub   hubv1alpha1.Origin
+		after time.Duration
+		shown time.Time // the withdrawal on the hub; zero: no record any more
+	}{
+		"the hub was away for a while":       {origin, time.Hour, start},
+		"the hub was away for most of a day": {origin, 20 * time.Hour, start.Add(20 * time.Hour)},
+		"the hub was away for days":          {origin, 50 * time.Hour, start.Add(50 * time.Hour)},
+		"it was shown, and its day is over":  {withdrawn, 25 * time.Hour, time.Time{}},
+		"it was shown, and its day goes on":  {withdrawn, 23 * time.Hour, start},
+	} {
+		now := start.Add(c.after)
+		hub := plane(t, kube.Hub, interceptor.Funcs{}, record("prod", c.hub))
+		local := plane(t, kube.Local, interceptor.Funcs{}, record(kube.SystemNamespace, withdrawn))
+		r := Controller(&kube.Env{
+			Cluster: "east", HubNamespace: "prod", Local: local, Hub: clientOf(hub), Now: func() time.Time { return now },
+			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
+		}).Reconciler
+		pass := func() {
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		pass()
+		shows := func(on client.Client, namespace string) (at time.Time) {
+			var list hubv1alpha1.ServiceExportRecordList
+			if err := on.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+				t.Fatal(err)
+			}
+			for _, rec := range list.Items {
+				if !rec.Spec.Withdrawn {
+					t.Errorf("%s: what is in %s is not withdrawn", name, namespace)
+				} else {
+					at = rec.Spec.WithdrawnAt.Time
+				}
+			}
+			return at
+		}
+		if got, own := shows(hub, "prod"), shows(local, kube.SystemNamespace); !got.Equal(c.shown) || !own.Equal(c.shown) {
+			t.Errorf("%s: withdrawn at %v on the hub and at %v here, want %v", name, got, own, c.shown)
+		}
+		now = now.Add(25 * time.Hour)
+		pass()
+		if got, own := shows(hub, "prod"), shows(local, kube.SystemNamespace); !got.IsZero() || !own.IsZero() {
+			t.Errorf("%s: it is still there a day later", name)
+		}
+	}
+}
