@@ -23,7 +23,7 @@ func (a *Agent) newGate() (err error) {
 	if err != nil {
 		return err
 	}
-	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Now: a.Now}
+	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Token: a.token, Now: a.Now}
 	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
 	if err != nil {
 		return err
@@ -45,6 +45,15 @@ func (a *Agent) dial() (client.Client, error) {
 		return nil, err
 	}
 	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
+}
+
+// token is that by which dial would speak to the hub now.
+func (a *Agent) token() (string, error) {
+	cfg, err := a.hub()
+	if err != nil {
+		return "", err
+	}
+	return cfg.BearerToken, nil
 }
 
 // enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.

@@ -38,6 +38,7 @@ type world struct {
 	broken      int // 0: none
 	lost        bool
 	hubRefuses  error
+	token       string
 	membersHere int // how often the policy of this cluster still says no
 }
 
@@ -101,7 +102,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) gate() *Gate {
 	return &Gate{
 		Cluster: "east", HubNamespace: "blue", Local: w.local, Now: func() time.Time { return at },
-		Hub: func() (client.Client, error) { return w.hub, w.hubRefuses },
+		Hub: func() (client.Client, error) { return w.hub, w.hubRefuses }, Token: func() (string, error) { return w.token, nil },
 	}
 }
 

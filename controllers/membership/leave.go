@@ -215,13 +215,21 @@ func (g *Gate) unsay(ctx context.Context) func(client.Object) error {
 }
 
 // tell marks this member's ClusterProfile as left, by which the hub takes its credentials away and cleans up. Once its records are
-// withdrawn, a hub that does not know this member any more has done so already.
+// withdrawn, a hub that does not know this member any more has done so already; but one that says so of a token that has run out may not have,
+// and holds the id (ID4).
 func (g *Gate) tell(ctx context.Context) error {
+	token, err := g.Token() // before it is used, since another may take its place
+	if err != nil {
+		return err
+	}
 	hub, err := g.Hub()
 	if err != nil {
 		return err
 	}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: g.HubNamespace, Name: g.Cluster})
+	if apierrors.IsUnauthorized(err) && ranOut(token, g.Now()) {
+		return refusedLeaving(err)
+	}
 	if refuses(err) {
 		return nil
 	}
@@ -231,6 +239,12 @@ func (g *Gate) tell(ctx context.Context) error {
 	left := profile.DeepCopy()
 	metav1.SetMetaDataAnnotation(&left.ObjectMeta, clusterset.AnnotationLeft, "true")
 	return kube.Gone(hub.Patch(ctx, left, kube.Changes(profile)))
+}
+
+// ranOut tells whether a token says of itself that it has run out, as far as two clocks agree. What is no such token does not.
+func ranOut(token string, now time.Time) bool {
+	t, err := clusterset.ParseToken(token)
+	return err == nil && now.Add(time.Minute).Unix() >= t.Expires
 }
 
 // forget empties the token for the hub; join brings another.

@@ -33,6 +33,7 @@ type Gate struct {
 	HubNamespace string
 	Local        client.Client
 	Hub          func() (client.Client, error)
+	Token        func() (string, error) // by which Hub speaks; "" if by something else
 	Now          func() time.Time
 
 	seen   sighting

@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -255,5 +258,55 @@ func TestStanding(t *testing.T) {
 		if lease != nil && !strings.Contains(lease.Annotations[clusterset.AnnotationRefused], "join --renew") {
 			t.Fatalf("step %d: %q", i, lease.Annotations)
 		}
+	}
+}
+
+// TestID4ATokenThatRanOutIsNoEviction: the hub that refuses it holds the claim on, and the id; with another token it is told. A hub that refuses
+// any other has done all there is to do.
+func TestID4ATokenThatRanOutIsNoEviction(t *testing.T) {
+	until := func(exp time.Time) string {
+		payload := fmt.Sprintf(`{"sub":"system:serviceaccount:blue:mcs-east","iat":%d,"exp":%d}`, exp.Add(-24*time.Hour).Unix(), exp.Unix())
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
+	}
+	unauthorized := apierrors.NewUnauthorized("Unauthorized")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "clusterprofiles"}, "east", errors.New("no such role"))
+	for what, c := range map[string]struct {
+		token  string
+		answer error
+		left   bool
+	}{
+		"it lives":                        {until(at.Add(time.Hour)), unauthorized, true},
+		"it ran out":                      {until(at.Add(-time.Hour)), unauthorized, false},
+		"it ran out by the hub's clock":   {until(at.Add(time.Second)), unauthorized, false},
+		"it was taken, so it lives there": {until(at.Add(-time.Second)), forbidden, true},
+		"nothing is known of it":          {"from elsewhere", unauthorized, true},
+	} {
+		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
+			w := newWorld(t)
+			w.settled(t)
+			w.wish(t, clusterset.LeavingWithdrawn)
+			hub := w.hub
+			w.hub = interceptor.NewClient(hub.(client.WithWatch), interceptor.Funcs{
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+					return c.answer
+				},
+			})
+			w.token = c.token
+			g := w.gate()
+			err := g.Enter(t.Context())
+			if errors.Is(err, ErrLeft) != c.left || (w.property(t, clusterset.PropertySet) == "") != c.left {
+				t.Fatalf("%v, a member of %q", err, w.property(t, clusterset.PropertySet))
+			}
+			if c.left {
+				return
+			}
+			if says := "join --renew"; !strings.Contains(err.Error(), says) {
+				t.Errorf("%v, want %q", err, says)
+			}
+			w.hub, w.token = hub, until(at.Add(time.Hour))
+			if err := g.Enter(t.Context()); !errors.Is(err, ErrLeft) || !w.told(t) {
+				t.Errorf("with another token: %v, told %v", err, w.told(t))
+			}
+		})
 	}
 }
