@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -116,6 +117,42 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		asked = 0
 		if _, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil || asked > 0 {
 			t.Errorf("a settled pass asks it %d times: %v", asked, err)
+		}
+	}
+}
+
+// TestI6ARefusedFamilyFreezesNothing: while the API server has no address of a family that an import gained, or a policy refuses dual stack, the
+// derived Service follows the exports with the family that it holds. After a conflict, or while a VIP is waited for, the next pass does.
+func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
+	services := corev1.Resource("services")
+	for _, c := range []struct {
+		name    string
+		refusal error
+		follows bool
+	}{
+		{"full", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full")), true},
+		{"a policy", apierrors.NewForbidden(services, "x", errors.New("no dual stack here")), true},
+		{"a conflict", apierrors.NewConflict(services, "x", errors.New("changed")), false},
+		{"busy", kube.ErrVIPBusy, false},
+	} {
+		m := newMember(t)
+		m.VIPs = &ranges{}
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
+				return c.refusal
+			}
+			return under.Update(ctx, o, opts...)
+		}})
+		was := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
+		was.Spec.IPFamilies, was.Spec.ClusterIP, was.Spec.ClusterIPs = []corev1.IPFamily{corev1.IPv6Protocol}, "fd00::9", []string{"fd00::9"}
+		if err := m.local.Create(t.Context(), was); err != nil {
+			t.Fatal(err)
+		}
+		s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}, svc: was}
+		merged := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Name: "http", Protocol: "TCP", Number: 80}}}
+		svc, err := m.service(t.Context(), s, nil, merged, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})
+		if !errors.Is(err, c.refusal) || (len(svc.Spec.Ports) == 1) != c.follows || len(svc.Spec.IPFamilies) != 1 {
+			t.Errorf("%s: %v, %+v", c.name, err, svc.Spec)
 		}
 	}
 }

@@ -62,18 +62,24 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 	}
 	grant, err := r.VIPs.Reserve(ctx, request)
 	if err != nil {
-		if len(held) == 0 || errors.Is(err, kube.ErrVIPBusy) {
-			return s.svc, err
-		}
-		svc, failed := r.write(ctx, r.Local, s, m, held, nil)
-		return svc, errors.Join(failed, err)
+		return r.without(ctx, s, m, held, err)
 	}
-	svc, err := r.write(ctx, r.Local, s, m, append(held, grant.Families...), grant.Addresses)
+	svc, err := r.write(ctx, r.Local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
 	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
-		return s.svc, err
+		return r.without(ctx, s, m, held, err)
 	}
 	log.FromContext(ctx).Info("gave the derived Service its VIPs", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
 	return svc, grant.Refused
+}
+
+// without makes the derived Service what the import needs though the families that it does not hold were refused, unless the next pass is in
+// a moment.
+func (r *importer) without(ctx context.Context, s state, m *conflict.Merged, held []corev1.IPFamily, refused error) (*corev1.Service, error) {
+	if len(held) == 0 || errors.Is(refused, kube.ErrVIPBusy) || apierrors.IsConflict(refused) || apierrors.IsAlreadyExists(refused) {
+		return s.svc, refused
+	}
+	svc, failed := r.write(ctx, r.Local, s, m, held, nil)
+	return svc, errors.Join(failed, refused)
 }
 
 // write makes the derived Service one of these families, with these addresses beside those that it has. A trafficDistribution that the API
