@@ -30,6 +30,8 @@ const (
 	tries = 5
 	// elsewhere is how long an address that the API server refused is not asked for again; by then the watch has shown who has it.
 	elsewhere = 30 * time.Second
+	// crowded is how long a family that the API server had no address of is not asked for together with others: it would refuse all.
+	crowded = 30 * time.Second
 )
 
 // wait is what is known of a request that was not answered for good.
@@ -89,9 +91,13 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	grant.Asked = r.Now()
 	reserve, refused := r.assign(q)
 	var losses []string
+	left := leave(reserve, r.full, r.Now())
 	for _, f := range q.Families {
 		i := slices.IndexFunc(reserve, func(s ipam.Reservation) bool { return s.Family == f })
 		why, later := r.unanswered(q, f, reserve, refused, i)
+		if why == nil && slices.Contains(left, f) {
+			why = fmt.Errorf("%w: the API server had no address of %s a moment ago", ipam.ErrFull, f)
+		}
 		if later {
 			return nil, kube.VIPGrant{}, kube.ErrVIPBusy
 		}
@@ -124,6 +130,21 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 		}
 	}
 	return fences, grant, nil
+}
+
+// leave are the families that are not asked for now: the API server is to choose their addresses, and had none a moment ago. Where that is so
+// of all, the one that was asked for longest ago is asked for again, alone.
+func leave(reserve []ipam.Reservation, full map[corev1.IPFamily]time.Time, now time.Time) (left []corev1.IPFamily) {
+	for _, s := range reserve {
+		if at, was := full[s.Family]; was && !s.Address.IsValid() && now.Sub(at) < crowded {
+			left = append(left, s.Family)
+		}
+	}
+	if len(left) == 0 || len(left) < len(reserve) {
+		return left
+	}
+	slices.SortStableFunc(left, func(a, b corev1.IPFamily) int { return full[a].Compare(full[b]) })
+	return left[1:]
 }
 
 // overflow tells, once while it lasts, that VIPs of a family come from the cluster's own ranges, since those for VIPs have no room.
@@ -244,6 +265,9 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 				r.change(a, func() { delete(r.gifts, a) })
 			}
 		}
+		for _, f := range grant.Families {
+			delete(r.full, f)
+		}
 		r.count.given(r.view, grant.Families, svc)
 		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())
 		r.mu.Unlock()
@@ -260,17 +284,25 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	partial := len(grant.Families) > 1 && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err)
 	cause := err
 	over, err := r.judge(q, grant, err)
+	full := errors.Is(err, ipam.ErrFull)
+	if full && len(grant.Families) == 1 {
+		r.full[grant.Families[0]] = r.Now()
+	}
 	r.mu.Unlock()
-	if partial {
+	switch {
+	case partial && full: // what the API server chose of the other family, nobody has named
+		_, failed := r.reclaim(ctx, q.Service, 0, client.MatchingLabels{networkingv1.LabelManagedBy: ipam.APIServer})
+		err = join(err, failed)
+	case partial:
 		age := ipam.Grace // the Service may come yet, and its addresses are its own
 		if refused(cause) {
 			age = 0
 		}
-		_, failed := r.reclaim(ctx, q.Service, grant.Addresses, age)
+		_, failed := r.reclaim(ctx, q.Service, age, named(grant.Addresses)...)
 		err = join(err, failed)
 	}
 	if len(over) > 0 {
-		own, failed := r.reclaim(ctx, q.Service, over, ipam.Grace)
+		own, failed := r.reclaim(ctx, q.Service, ipam.Grace, named(over)...)
 		err = join(err, failed)
 		r.giveUp(q.Service, over, own, cause)
 	}
@@ -303,8 +335,8 @@ func (r *Room) giveUp(service types.NamespacedName, over, own []netip.Addr, caus
 
 // reclaim frees what the API server has kept of a Service that is not there, once it is this old: where one of two families cannot be
 // had, it does not release the other (Kubernetes 1.36, txnAllocClusterIPs), and where it ends in the middle of a deletion, nothing; it would
-// refuse both to the same Service from then on. own are the addresses that it has kept.
-func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked []netip.Addr, age time.Duration) (own []netip.Addr, err error) {
+// refuse both to the same Service from then on. It looks among the IPAddresses of each of these lists; own are the addresses that it has kept.
+func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, age time.Duration, lists ...client.ListOption) (own []netip.Addr, err error) {
 	if r.served() != nil {
 		return nil, nil
 	}
@@ -313,17 +345,18 @@ func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked 
 	if err != nil || len(there.Items) > 0 {
 		return nil, err
 	}
-	for _, a := range asked {
+	for _, these := range lists {
 		var list networkingv1.IPAddressList
-		if err := r.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": a.String()}); err != nil {
+		if err := r.LocalNow.List(ctx, &list, these); err != nil {
 			return own, err
 		}
 		for i := range list.Items {
 			ip := &list.Items[i]
-			if e := entryOf(ip); e.fence || e.held.Foreign || e.held.Owner != service {
+			e := entryOf(ip)
+			if e.fence || e.held.Foreign || e.held.Owner != service {
 				continue
 			}
-			own = append(own, a)
+			own = append(own, e.held.Address)
 			if r.Now().Sub(ip.CreationTimestamp.Time) < age {
 				continue
 			}
@@ -333,6 +366,14 @@ func (r *Room) reclaim(ctx context.Context, service types.NamespacedName, asked 
 		}
 	}
 	return own, nil
+}
+
+// named are the lists of these addresses.
+func named(addresses []netip.Addr) (lists []client.ListOption) {
+	for _, a := range addresses {
+		lists = append(lists, client.MatchingFields{"metadata.name": a.String()})
+	}
+	return lists
 }
 
 // judge is what the API server's error means: wait, take another address, or tell the user. over are the previous addresses that were

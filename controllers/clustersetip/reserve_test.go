@@ -3,9 +3,11 @@ package clustersetip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -275,4 +277,47 @@ func TestCThatPreferredRangesAreFullIsTold(t *testing.T) {
 		}
 		ask("five", true, 2)
 	}
+}
+
+// TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full, and keeps what it chose of the
+// other. That is freed at once, and the full one is left out of what is asked for together, for a while; alone it is always asked for.
+func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	four, six := exclusiveRange("four", "10.0.0.0/30"), exclusiveRange("six", "fd00::/120")
+	delete(four.Labels, ipam.LabelVIPs)
+	delete(six.Labels, ipam.LabelVIPs)
+	set := exclusiveSet()
+	set.Spec.VIPs.Mode = hubv1alpha1.VIPModeShared
+	service := types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}
+	left, others := ipam.Reference(netip.MustParseAddr("fd00::5"), service), ipam.Reference(netip.MustParseAddr("fd00::6"), types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "db")})
+	left.CreationTimestamp, others.CreationTimestamp = metav1.Now(), metav1.Now()
+	r, now := roomOn(t, set, four, six, left, others), time.Now()
+	r.view, r.Now = nil, func() time.Time { return now }
+	full := apierrors.NewInternalError(errors.New(`failed to allocate a serviceIP for Service "x": range is full`))
+	ask := func(what string, said error, want string, families ...corev1.IPFamily) {
+		t.Helper()
+		q := kube.VIPRequest{Import: imported("web"), Service: service, Families: families}
+		grant, err := r.Reserve(t.Context(), q)
+		if err != nil || fmt.Sprint(grant.Families) != want || errors.Is(grant.Refused, ipam.ErrFull) != (len(families) > len(grant.Families)) {
+			t.Fatalf("%s: %v, asks for %v, want %s; refused: %v", what, err, grant.Families, want, grant.Refused)
+		}
+		if err := r.Settle(t.Context(), q, grant, derivedService("10.0.0.9"), said); errors.Is(err, ipam.ErrFull) != (said != nil) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		now = now.Add(time.Second)
+	}
+	ask("at first", full, "[IPv4 IPv6]", v4, v6)
+	var list networkingv1.IPAddressList
+	if err := r.Local.List(t.Context(), &list); err != nil || len(list.Items) != 1 || list.Items[0].Name != others.Name {
+		t.Fatalf("%v: left are %v", err, list.Items)
+	}
+	r.view = nil // an agent whose cache has not shown it
+	ask("alone", full, "[IPv4]", v4)
+	ask("together", nil, "[IPv6]", v4, v6)
+	ask("alone again", full, "[IPv4]", v4)
+	ask("the other, too", full, "[IPv6]", v6)
+	ask("both are full", full, "[IPv4]", v4, v6)
+	ask("by turns", nil, "[IPv6]", v4, v6)
+	now = now.Add(crowded)
+	ask("after a while", nil, "[IPv4 IPv6]", v4, v6)
 }

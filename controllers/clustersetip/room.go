@@ -45,6 +45,8 @@ type Room struct {
 	waits map[types.NamespacedName]*wait
 	// barred are derived Services that the API server refused whatever their addresses, as by a quota, and when.
 	barred map[types.NamespacedName]time.Time
+	// full are the families that the API server had no address of when it was asked for one of them alone, and when that was.
+	full map[corev1.IPFamily]time.Time
 	// last is what the hub said last.
 	last hubView
 	// refused is why this cluster takes no range of ours of a family; nothing if it does.
@@ -82,7 +84,7 @@ var _ kube.VIPs = (*Room)(nil)
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
 	r := &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, overflowing: map[corev1.IPFamily]bool{}, lost: map[types.UID]bool{},
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, full: map[corev1.IPFamily]time.Time{}, overflowing: map[corev1.IPFamily]bool{}, lost: map[types.UID]bool{},
 		count: newCounters(),
 	}
 	r.laid, r.repaired = &faults{of: r, now: map[string]bool{}}, &faults{of: r, now: map[string]bool{}}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,9 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -155,4 +160,90 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 			t.Errorf("%s: %v, %+v", c.name, err, svc.Spec)
 		}
 	}
+}
+
+// TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The import has the other's VIP
+// at once, says that the first is full, and gets it when there is room.
+func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
+	free := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.0.0.9", corev1.IPv6Protocol: "fd00::9"}
+	for _, c := range []struct {
+		full []corev1.IPFamily
+		want string
+	}{
+		{[]corev1.IPFamily{corev1.IPv4Protocol}, "[fd00::9]"}, {[]corev1.IPFamily{corev1.IPv6Protocol}, "[10.0.0.9]"},
+		{[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, "[]"},
+	} {
+		m, full := newMember(t), c.full
+		allocate := func(o client.Object) error {
+			svc, is := o.(*corev1.Service)
+			if !is {
+				return nil
+			}
+			for _, f := range svc.Spec.IPFamilies[len(svc.Spec.ClusterIPs):] {
+				if slices.Contains(full, f) {
+					return apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+				}
+				svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, free[f])
+				svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+			}
+			return nil
+		}
+		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if err := allocate(o); err != nil {
+					return err
+				}
+				return under.Create(ctx, o, opts...)
+			},
+			Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if err := allocate(o); err != nil {
+					return err
+				}
+				return under.Update(ctx, o, opts...)
+			},
+		})
+		m.VIPs = &choosing{}
+		m.Families = func(context.Context) ([]corev1.IPFamily, error) {
+			return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, nil
+		}
+		m.export("c", "10.3.0.1")
+		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+		})
+		shows := func(want string) {
+			t.Helper()
+			imp := &mcsv1beta1.ServiceImport{}
+			if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(imp.Spec.IPs) != want || slices.Contains(m.told, imports.ReasonFull) != (len(full) > 0) {
+				t.Errorf("%v: VIPs are %v, want %s; told: %v", full, imp.Spec.IPs, want, m.told)
+			}
+		}
+		for range 2 {
+			if err := m.pass(); !errors.Is(err, ipam.ErrFull) {
+				t.Fatalf("%v: %v", full, err)
+			}
+			shows(c.want)
+		}
+		full, m.told = nil, nil
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		shows("[10.0.0.9 fd00::9]")
+	}
+}
+
+// choosing leaves all addresses to the API server.
+type choosing struct{ ranges }
+
+func (*choosing) Reserve(_ context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	return kube.VIPGrant{Families: q.Families}, nil
+}
+
+func (*choosing) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+	if err != nil && strings.Contains(err.Error(), ipam.ErrFull.Error()) {
+		return fmt.Errorf("%w: %w", ipam.ErrFull, err)
+	}
+	return err
 }

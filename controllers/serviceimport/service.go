@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -42,12 +43,6 @@ func (r *importer) service(ctx context.Context, s state, imp *mcsv1beta1.Service
 // down with them (V).
 func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
 	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
-	if s.svc == nil {
-		request.Try = func(ctx context.Context) error {
-			_, err := r.write(ctx, client.NewDryRunClient(r.Local), s, m, families, nil)
-			return err
-		}
-	}
 	for _, f := range families {
 		if !slices.Contains(held, f) {
 			request.Families = append(request.Families, f)
@@ -60,16 +55,41 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 			}
 		}
 	}
+	svc, granted, err := r.ask(ctx, s, m, request, held)
+	if len(granted) < 2 || !errors.Is(err, ipam.ErrFull) {
+		return svc, err
+	}
+	err = nil
+	for _, f := range request.Families { // the API server does not say which of them is full
+		request.Families = []corev1.IPFamily{f}
+		var failed error
+		s.svc, _, failed = r.ask(ctx, s, m, request, derived.Held(s.svc, families))
+		err = errors.Join(err, failed)
+	}
+	return s.svc, err
+}
+
+// ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as it is then, and the
+// families that the API server was asked for.
+func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily) (*corev1.Service, []corev1.IPFamily, error) {
+	if s.svc == nil {
+		request.Try = func(ctx context.Context) error {
+			_, err := r.write(ctx, client.NewDryRunClient(r.Local), s, m, request.Families, nil)
+			return err
+		}
+	}
 	grant, err := r.VIPs.Reserve(ctx, request)
 	if err != nil {
-		return r.without(ctx, s, m, held, err)
+		svc, err := r.without(ctx, s, m, held, err)
+		return svc, nil, err
 	}
 	svc, err := r.write(ctx, r.Local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
 	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
-		return r.without(ctx, s, m, held, err)
+		svc, err := r.without(ctx, s, m, held, err)
+		return svc, grant.Families, err
 	}
 	log.FromContext(ctx).Info("gave the derived Service its VIPs", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
-	return svc, grant.Refused
+	return svc, grant.Families, grant.Refused
 }
 
 // without makes the derived Service what the import needs though the families that it does not hold were refused, unless the next pass is in

@@ -64,7 +64,7 @@ func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
 		owner = Owner{}
 	case ours:
 		user, owner = Parent(ip)+", which is nothing we refer to", Owner{}
-	case ip.Labels[networkingv1.LabelManagedBy] == allocator && ref.Group == "" && ref.Resource == "services" && derived.Named(ref.Name):
+	case ip.Labels[networkingv1.LabelManagedBy] == APIServer && ref.Group == "" && ref.Resource == "services" && derived.Named(ref.Name):
 		service, owner = owner, Owner{}
 		svc := r.services[service]
 		if svc != nil && !derived.Is(svc, r.Manager) {

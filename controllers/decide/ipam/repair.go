@@ -20,8 +20,8 @@ import (
 // that are made together are all seen within it (V4).
 const Grace = 60 * time.Second
 
-// allocator is who the API server says manages the addresses of Services.
-const allocator = "ipallocator.k8s.io"
+// APIServer is who the API server says manages the addresses of Services.
+const APIServer = "ipallocator.k8s.io"
 
 // Seen is the cluster as the watches show it. Nothing of it is changed.
 type Seen struct {
@@ -75,7 +75,7 @@ type Finding struct {
 func Reference(address netip.Addr, service types.NamespacedName) *networkingv1.IPAddress {
 	ip := &networkingv1.IPAddress{}
 	ip.Name = address.String()
-	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: string(family(address)), networkingv1.LabelManagedBy: allocator}
+	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: string(family(address)), networkingv1.LabelManagedBy: APIServer}
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Resource: "services", Namespace: service.Namespace, Name: service.Name}
 	return ip
 }
@@ -257,7 +257,7 @@ func (r *repair) foreign(svc *corev1.Service, a netip.Addr, ip *networkingv1.IPA
 	if !r.old(ip.CreationTimestamp.Time) {
 		return
 	}
-	if manager := ip.Labels[networkingv1.LabelManagedBy]; manager != r.Manager && manager != allocator {
+	if manager := ip.Labels[networkingv1.LabelManagedBy]; manager != r.Manager && manager != APIServer {
 		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the Service or the IPAddress", a, nameOf(svc), manager, Parent(ip))
 		return
 	}

@@ -25,7 +25,7 @@ func healthy() Seen {
 	imp.Spec.IPs = []string{"10.0.0.5"}
 	return Seen{
 		Imports: []*mcsv1beta1.ServiceImport{imp}, Services: []*corev1.Service{service("web", "10.0.0.5", time.Hour)},
-		Addresses: []*networkingv1.IPAddress{ipAddress("10.0.0.5", allocator, serviceRef(derived.Name("shop", "web")), time.Hour)},
+		Addresses: []*networkingv1.IPAddress{ipAddress("10.0.0.5", APIServer, serviceRef(derived.Name("shop", "web")), time.Hour)},
 		Ranges:    []*networkingv1.ServiceCIDR{cidr("own", "10.0.0.0/24")}, Manager: us, Now: now,
 	}
 }
@@ -86,15 +86,15 @@ var broken = map[string]struct {
 		copied := service("web", "10.0.0.6", time.Hour)
 		copied.Namespace = "clone"
 		s.Services = append(s.Services, copied)
-		s.add(ipAddress("10.0.0.6", allocator, networkingv1.ParentReference{Resource: "services", Namespace: "clone", Name: copied.Name}, time.Hour))
+		s.add(ipAddress("10.0.0.6", APIServer, networkingv1.ParentReference{Resource: "services", Namespace: "clone", Name: copied.Name}, time.Hour))
 	}, "VIPLeaked Report -"},
 	"reservation without import":         {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 61*time.Second)) }, "VIPLeaked Delete 10.0.0.6"},
 	"young reservation without import":   {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 59*time.Second)) }, ""},
 	"reservation beside a VIP":           {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("web"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
 	"reservation for the other family":   {func(s *Seen) { s.add(ipAddress("fd00::6", us, importRef("web"), time.Hour)) }, ""},
-	"leak of the API server":             {func(s *Seen) { s.add(ipAddress("10.0.0.6", allocator, serviceRef("derived-0123456789"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
-	"left of a Service with such a name": {func(s *Seen) { s.add(ipAddress("10.0.0.6", allocator, serviceRef("derived-gone"), time.Hour)) }, ""},
-	"leak of an ordinary Service":        {func(s *Seen) { s.add(ipAddress("10.0.0.6", allocator, serviceRef("gone"), time.Hour)) }, ""},
+	"leak of the API server":             {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-0123456789"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
+	"left of a Service with such a name": {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-gone"), time.Hour)) }, ""},
+	"leak of an ordinary Service":        {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("gone"), time.Hour)) }, ""},
 	"fence":                              {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, fenceRef("own"), time.Hour)) }, ""},
 	"fence without ServiceCIDR":          {func(s *Seen) { s.add(ipAddress("10.9.0.6", us, fenceRef("gone"), time.Hour)) }, "VIPLeaked Delete 10.9.0.6"},
 	"fence that is being made":           {func(s *Seen) { s.add(ipAddress("10.9.0.6", us, fenceRef("soon"), time.Hour)); s.Fencing = fencing }, ""},

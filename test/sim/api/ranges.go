@@ -72,7 +72,7 @@ func (s *Server) reserve(k Key, asked string, f corev1.IPFamily) (string, error)
 	if asked == "" {
 		a, ok := s.anyFree(f)
 		if !ok {
-			return "", s.invalid(k, field.InternalError(path, fmt.Errorf("failed to allocate a serviceIP: range is full")))
+			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", k.Name))
 		}
 		return a, nil
 	}
