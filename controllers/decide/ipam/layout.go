@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -110,10 +111,13 @@ func (l *Layout) add(s Standing, f corev1.IPFamily) {
 	if s.Mode == ModePreferred {
 		for _, b := range blocks {
 			one := Named(whole64(b), Shared)
-			if !slices.ContainsFunc(s.Ranges, func(r Range) bool { return r.Name == one.Name || r.Use == Shared && covers(r.Prefix, one.Prefix) }) {
-				l.Make = append(l.Make, one)
-				made++
+			if slices.ContainsFunc(s.Ranges, func(r Range) bool {
+				return r.State != Terminating && (r.Name == one.Name || r.Use == Shared && covers(r.Prefix, one.Prefix))
+			}) {
+				continue
 			}
+			l.Make = append(l.Make, again(one, s.Ranges))
+			made++
 		}
 	}
 	short := Low(Room(s, f))
@@ -127,6 +131,16 @@ func (l *Layout) add(s Standing, f corev1.IPFamily) {
 	if short && made == 0 && len(blocks) > 0 {
 		l.Want[f]++
 	}
+}
+
+// again is a range by a name that is free. One that is being deleted has its name for as long as ordinary Services are in it, and the API server
+// takes another of the same prefix, which ends that.
+func again(r Range, all []Range) Range {
+	first := r.Name
+	for n := 2; slices.ContainsFunc(all, func(o Range) bool { return o.Name == r.Name }); n++ {
+		r.Name = fmt.Sprintf("%s-again-%d", first, n)
+	}
+	return r
 }
 
 // serves tells whether VIPs of this mode come from r, now or once it is ready.

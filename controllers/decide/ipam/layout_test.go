@@ -127,6 +127,32 @@ func TestV2Layout(t *testing.T) {
 	}
 }
 
+// TestV2ARangeThatIsGoingIsMadeAnew: one that is deleted stays for as long as ordinary Services are in it. Preferred has a use for its prefix
+// meanwhile, and for no other block; a member never gives one back.
+func TestV2ARangeThatIsGoingIsMadeAnew(t *testing.T) {
+	const first = "clusterset-vips-shared-10-200-0-0-22"
+	for _, c := range []struct {
+		name   string
+		ranges []Range
+		want   string
+	}{
+		{"ours", []Range{ranged(first, "10.200.0.0/22", Shared, Terminating)}, first + "-again-2 10.200.0.0/22 shared"},
+		{"a user's", []Range{ranged("hand", "10.200.0.0/21", Shared, Terminating)}, first + " 10.200.0.0/22 shared"},
+		{"both", []Range{ranged(first, "10.200.0.0/22", Shared, Terminating), ranged(first+"-again-2", "10.200.0.0/22", Shared, Terminating)}, first + "-again-3 10.200.0.0/22 shared"},
+		{"it is there", []Range{ranged(first, "10.200.0.0/22", Shared, Terminating), ranged(first+"-again-2", "10.200.0.0/22", Shared, NotReady)}, ""},
+	} {
+		got := Lay(Standing{Mode: ModePreferred, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Blocks: prefixes("10.200.0.0/22"), Ours: map[string]bool{first: true, first + "-again-2": true}, Ranges: c.ranges})
+		if names(got.Make) != c.want || len(got.Remove) > 0 || len(got.Altered) > 0 || got.Want[corev1.IPv4Protocol] != 1 {
+			t.Errorf("%s: make %q, want %q; remove %v, altered %v, wanted blocks %v", c.name, names(got.Make), c.want, got.Remove, got.Altered, got.Want)
+		}
+	}
+	for _, p := range prefixes("10.200.0.0/22", "fd00:1::/112") {
+		if one := Named(p, Shared); altered(Range{Name: again(one, []Range{one}).Name, Prefix: p, Use: Shared}) {
+			t.Errorf("the second name of %s is another range's", p)
+		}
+	}
+}
+
 // TestAddresses are those that the API server gives out.
 func TestAddresses(t *testing.T) {
 	for prefix, want := range map[string]int{"10.0.0.0/24": 254, "10.0.0.0/30": 2, "10.0.0.0/31": 0, "10.0.0.0/32": 0, "fd00::/120": 255, "fd00::/126": 3} {
