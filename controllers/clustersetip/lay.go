@@ -48,7 +48,8 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 			r.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses (Kubernetes 1.33), which cannot be read here: %v. %s", s.Mode, why, without(s.Mode)))
 		}
 		r.laid.over()
-		return reconcile.Result{}, r.refit(s) // once they are served, that is an event
+		// The second of the two kinds may be served after the last event that asks for the ranges.
+		return reconcile.Result{RequeueAfter: patrol}, r.refit(s)
 	}
 	plan := ipam.Lay(s)
 	for _, one := range plan.Altered {

@@ -289,3 +289,22 @@ func TestV2OfTwoClusterSetsNoneIsMeant(t *testing.T) {
 		}
 	}
 }
+
+// TestV7RangesThatAppearAreFound: the two kinds are served one after the other, and events of the second ask only for addresses.
+func TestV7RangesThatAppearAreFound(t *testing.T) {
+	r, missing := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30")), true
+	r.view, r.Served = nil, func(o client.Object) error {
+		if _, is := o.(*networkingv1.IPAddress); is && missing {
+			return errors.New("there are no IPAddresses here")
+		}
+		return nil
+	}
+	again, err := r.lay(t.Context())
+	if err != nil || again.RequeueAfter == 0 || r.view.unsupported == nil {
+		t.Fatalf("%v: it is looked at again after %s", err, again.RequeueAfter)
+	}
+	missing = false
+	if _, err := r.lay(t.Context()); err != nil || r.view.unsupported != nil || r.view.size[corev1.IPv4Protocol] != 2 {
+		t.Errorf("%v, %v: %v addresses", err, r.view.unsupported, r.view.size)
+	}
+}
