@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -246,4 +247,35 @@ func TestV2OfAFenceOnlyOrdinaryServicesAreLosses(t *testing.T) {
 
 func vipsOf(held []ipam.Held) []ipam.Held {
 	return slices.DeleteFunc(slices.Clone(held), func(h ipam.Held) bool { return h.Foreign })
+}
+
+// TestV4WhatWentUnseenIsFree: addresses were freed before there was a watch of them. What only a cache that lags does not show stays.
+func TestV4WhatWentUnseenIsFree(t *testing.T) {
+	for _, lags := range []bool{false, true} {
+		objects := []client.Object{exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30"), reservation("10.0.0.2", "vips"),
+			ipam.Reference(netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "shop", Name: "plain"})}
+		objects[3].SetUID("uid-of-plain")
+		r := roomOn(t, objects...)
+		r.view = nil
+		if lags {
+			r.LocalNow = roomOn(t, objects...).LocalNow
+		}
+		if err := r.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects[2:] {
+			if err := r.Local.Delete(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.lay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")} {
+			ip, err := kube.Get[*networkingv1.IPAddress](t.Context(), r.Local, types.NamespacedName{Name: a.String()})
+			if err != nil || (ip == nil) != lags || !lags && r.view.addresses[a].uid != ip.UID {
+				t.Errorf("lags %v: %v, %s is known as %+v, and there is %v", lags, err, a, r.view.addresses[a], ip)
+			}
+		}
+	}
 }

@@ -82,7 +82,32 @@ func (r *Room) look(ctx context.Context, seen *ipam.Seen) error {
 		}
 		seen.Addresses = append(seen.Addresses, &addresses.Items[i])
 	}
-	return nil
+	return r.missed(ctx, addresses.Items)
+}
+
+// missed looks at the addresses that are known and that the cache does not show: what is deleted while there is no watch yet is no event. One
+// that was just written, the cache may show later.
+func (r *Room) missed(ctx context.Context, there []networkingv1.IPAddress) error {
+	shown := make(map[string]bool, len(there))
+	for i := range there {
+		shown[there[i].Name] = true
+	}
+	var missed []netip.Addr
+	r.mu.Lock()
+	for a := range r.view.addresses {
+		if !shown[a.String()] {
+			missed = append(missed, a)
+		}
+	}
+	r.mu.Unlock()
+	return r.several(missed, func(a netip.Addr) error {
+		var now networkingv1.IPAddressList
+		if err := r.LocalNow.List(ctx, &now, client.MatchingFields{"metadata.name": a.String()}); err != nil || len(now.Items) > 0 {
+			return err
+		}
+		_, err := r.address(ctx, a.String())
+		return err
+	})
 }
 
 func (r *Room) given(a netip.Addr) (gift, bool) {
