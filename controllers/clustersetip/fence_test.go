@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -277,5 +278,35 @@ func TestV4WhatWentUnseenIsFree(t *testing.T) {
 				t.Errorf("lags %v: %v, %s is known as %+v, and there is %v", lags, err, a, r.view.addresses[a], ip)
 			}
 		}
+	}
+}
+
+// TestV6WhatRestsIsNotFree: nobody else gets it.
+func TestV6WhatRestsIsNotFree(t *testing.T) {
+	a, owner := netip.MustParseAddr("10.0.0.1"), ipam.Owner{Namespace: "shop", Name: derived.Name("shop", "web")}
+	r := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/29"), reservation("10.0.0.2", "vips"))
+	r.view = nil
+	if err := r.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.note(a, entry{held: ipam.Held{Owner: owner, Address: a}, uid: "of-the-service"})
+	r.note(a, entry{})
+	r.note(a, entry{fence: true, uid: "fenced-again"})
+	all, values := make(chan prometheus.Metric, 10), map[string]float64{}
+	room{r}.Collect(all)
+	close(all)
+	for m := range all {
+		var one dto.Metric
+		if err := m.Write(&one); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []*prometheus.Desc{allocated, available} {
+			if m.Desc() == d {
+				values[d.String()] = one.GetGauge().GetValue()
+			}
+		}
+	}
+	if values[allocated.String()] != 1 || values[available.String()] != 5 {
+		t.Errorf("%v", values)
 	}
 }

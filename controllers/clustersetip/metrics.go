@@ -102,7 +102,7 @@ func (v *view) labelOf(a netip.Addr) string {
 }
 
 var (
-	allocated = prometheus.NewDesc("clusterset_agent_vip_range_allocated", "Addresses of a range for VIPs that are in use, whosever they are.", []string{"range"}, nil)
+	allocated = prometheus.NewDesc("clusterset_agent_vip_range_allocated", "Addresses of a range for VIPs that are in use, whosever they are, or kept for who had them.", []string{"range"}, nil)
 	available = prometheus.NewDesc("clusterset_agent_vip_range_available", "Addresses of a range for VIPs that are free.", []string{"range"}, nil)
 	supported = prometheus.NewDesc("clusterset_agent_vip_mode_supported", "1 where this cluster can do what the ClusterSet's mode of VIPs asks for, else 0.", []string{"mode"}, nil)
 )
@@ -134,10 +134,8 @@ func (r room) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, fits, string(r.view.mode))
 	var taken []netip.Addr
-	for a, e := range r.view.addresses {
-		if !e.fence {
-			taken = append(taken, a)
-		}
+	for _, h := range r.standing(r.view.mode, nil).Held { // what rests is not free either
+		taken = append(taken, h.Address)
 	}
 	for _, u := range ipam.Usages(r.view.own, taken) {
 		usage(ch, u.Range.Prefix.String(), u)
