@@ -88,6 +88,9 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	if hub.mode != r.view.mode { // just changed, or just seen: the ranges are being looked at
 		return nil, grant, kube.ErrVIPBusy
 	}
+	if r.leaving(q) && r.patient(q.Service, patience) {
+		return nil, grant, kube.ErrVIPBusy
+	}
 	grant.Asked = r.Now()
 	reserve, refused := r.assign(q)
 	var losses []string
@@ -155,6 +158,16 @@ func (r *Room) overflow(families []corev1.IPFamily, reserve []ipam.Reservation) 
 			r.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: %v. They stay there.", s.Family, r.because(s.Family, s.Overflow)))
 		}
 	}
+}
+
+// leaving tells whether an IPAddress of the Service is there to be seen, though it has no address of that family: its last life's, which the API
+// server is about to free. Whoever asks in between may lose it: before Kubernetes 1.34 the allocator's bitmap is free before its IPAddress is,
+// and what is then refused by the latter stays taken in the former.
+func (r *Room) leaving(q kube.VIPRequest) bool {
+	return slices.ContainsFunc(r.view.alloc.Owned(q.Service), func(a netip.Addr) bool {
+		e := r.view.addresses[a]
+		return slices.Contains(q.Families, familyOf(a)) && e.uid != "" && !e.fence && !e.held.Foreign && e.held.Owner == q.Service
+	})
 }
 
 // assign asks the allocator. What the caches still show of the Service's own is its past: it has none.

@@ -321,3 +321,44 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	now = now.Add(crowded)
 	ask("after a while", nil, "[IPv4 IPv6]", v4, v6)
 }
+
+// TestI6AVIPThatIsBeingFreedIsNotAskedForYet: before Kubernetes 1.34 whoever asks between the allocator's two steps takes it from everybody. One
+// that stays is asked for all the same, in the end.
+func TestI6AVIPThatIsBeingFreedIsNotAskedForYet(t *testing.T) {
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	a, service := netip.MustParseAddr("10.0.0.1"), types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}
+	for _, c := range []struct {
+		name   string
+		family corev1.IPFamily
+		after  time.Duration // since it was asked for first
+		freed  bool
+		want   string
+	}{
+		{"it is there", v4, time.Second, false, ""},
+		{"it is freed", v4, time.Second, true, "[10.0.0.1]"},
+		{"it stays", v4, patience, false, "[10.0.0.1]"},
+		{"the other family", v6, 0, false, "[fd00::1]"},
+	} {
+		set, ip := exclusiveSet(), ipam.Reference(a, service)
+		ip.UID, set.Spec.VIPs.Mode = "of-its-last-life", hubv1alpha1.VIPModeShared
+		r, now := roomOn(t, set, exclusiveRange("four", "10.0.0.0/29"), exclusiveRange("six", "fd00::/120"), ip), time.Now()
+		r.view, r.Now = nil, func() time.Time { return now }
+		q := kube.VIPRequest{Import: imported("web"), Service: service, Families: []corev1.IPFamily{c.family}, Previous: []netip.Addr{a, netip.MustParseAddr("fd00::1")}}
+		if _, err := r.Reserve(t.Context(), q); errors.Is(err, kube.ErrVIPBusy) != (c.family == v4) {
+			t.Errorf("%s: at first %v", c.name, err)
+		}
+		now = now.Add(c.after)
+		if c.freed {
+			if err := r.Local.Delete(t.Context(), ip); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.address(t.Context(), a.String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		grant, err := r.Reserve(t.Context(), q)
+		if errors.Is(err, kube.ErrVIPBusy) != (c.want == "") || c.want != "" && fmt.Sprint(grant.Addresses) != c.want {
+			t.Errorf("%s: %v, asks for %v, want %s", c.name, err, grant.Addresses, c.want)
+		}
+	}
+}
