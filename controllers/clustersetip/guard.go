@@ -16,9 +16,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// asAgent is how what only the agent may delete is deleted (deploy/member/derived.yaml).
-const asAgent = " (kubectl delete --as=system:serviceaccount:clusterset-system:clusterset-controller)"
-
 // listed is how many VIPs an Event names.
 const listed = 12
 
@@ -78,10 +75,10 @@ func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held) {
 	switch {
 	case c.DeletionTimestamp != nil && len(moving) > 0:
 		r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeHeld", fmt.Sprintf(
-			"It is deleted once no VIP is in it that no other ServiceCIDR covers. There are %d: %s. Make one that covers them, or delete these Services for them to get other addresses%s.", len(moving), list, asAgent))
+			"It is deleted once no VIP is in it that no other ServiceCIDR covers. There are %d: %s. Make one that covers them, or delete these Services for them to get other addresses%s.", len(moving), list, ipam.AsAgent))
 	case draining && c.DeletionTimestamp == nil && len(moving) > 0:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDraining", fmt.Sprintf(
-			"No new VIP comes from it, but for addresses that another ServiceCIDR covers as well. %d that none covers are still in it, and move when their Services are deleted%s: %s.", len(moving), asAgent, list))
+			"No new VIP comes from it, but for addresses that another ServiceCIDR covers as well. %d that none covers are still in it, and move when their Services are deleted%s: %s.", len(moving), ipam.AsAgent, list))
 	case draining && c.DeletionTimestamp == nil:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: it can be deleted.")
 	}

@@ -39,8 +39,19 @@ func (r *repair) checkOwners(svc *corev1.Service, a netip.Addr) {
 		return // said once, for all
 	}
 	for _, loser := range users[1:] {
-		r.find(Doubled, Report, loser, a, "", "%s belongs to Service %s, and Service %s has it as well; delete the latter to get it another address", a, nameOf(users[0]), nameOf(loser))
+		r.find(Doubled, Report, loser, a, "", "%s belongs to Service %s, and Service %s has it as well; delete the latter to get it another address%s", a, nameOf(users[0]), nameOf(loser), r.asWhom(loser))
 	}
+}
+
+// AsAgent is how what only the agent may delete is deleted (deploy/member/derived.yaml).
+const AsAgent = " (kubectl delete --as=system:serviceaccount:clusterset-system:clusterset-controller)"
+
+// asWhom is as whom a Service is to be deleted; "" for one that its own users may delete.
+func (r *repair) asWhom(svc *corev1.Service) string {
+	if of := derived.Import(svc.Annotations).Namespace; !derived.Is(svc, r.Manager) || of != "" && of != svc.Namespace {
+		return ""
+	}
+	return AsAgent
 }
 
 // checkAddress finds what holds an address that nobody uses: a reservation whose import is gone or has another, a fence whose ServiceCIDR

@@ -227,7 +227,7 @@ func (r *repair) checkService(svc *corev1.Service) {
 		}
 		if !contains(r.covered, numberOf(a)) {
 			if r.old(svc.CreationTimestamp.Time) {
-				r.find(OutOfRange, Report, svc, a, "", "%s of Service %s is in no ServiceCIDR; create one that covers it, or delete the Service to get another address", a, nameOf(svc))
+				r.find(OutOfRange, Report, svc, a, "", "%s of Service %s is in no ServiceCIDR; create one that covers it, or delete the Service to get another address%s", a, nameOf(svc), r.asWhom(svc))
 			}
 			continue
 		}
@@ -258,7 +258,7 @@ func (r *repair) foreign(svc *corev1.Service, a netip.Addr, ip *networkingv1.IPA
 		return
 	}
 	if manager := ip.Labels[networkingv1.LabelManagedBy]; manager != r.Manager && manager != APIServer {
-		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the Service or the IPAddress", a, nameOf(svc), manager, Parent(ip))
+		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the IPAddress, or the Service%s", a, nameOf(svc), manager, Parent(ip), r.asWhom(svc))
 		return
 	}
 	r.find(Foreign, Replace, svc, a, ip.UID, "the IPAddress %s of Service %s refers to %s, which does not use it; it is made anew", a, nameOf(svc), Parent(ip))

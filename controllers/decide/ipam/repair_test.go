@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -154,6 +155,33 @@ func TestV4(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), row.want)
 			}
 		})
+	}
+}
+
+// TestV4WhoMayDeleteIsTold: a policy of ours lets only the agent delete a derived Service, and anybody a copy of one, or a user's own.
+func TestV4WhoMayDeleteIsTold(t *testing.T) {
+	broken := maps.Clone(broken)
+	broken["out of range, in another namespace"] = struct {
+		spoil func(*Seen)
+		want  string
+	}{func(s *Seen) { s.Services[0].Namespace, s.Ranges = "clone", nil }, ""}
+	for name, agent := range map[string]bool{
+		"range deleted by force": true, "out of range, in another namespace": false, "another controller has it": true,
+		"two derived Services": true, "two Services, the IPAddress is ours": false, "two Services, the IPAddress is the other's": true, "copy in another namespace": false,
+	} {
+		seen, reported := healthy(), false
+		broken[name].spoil(&seen)
+		findings, _ := Repair(seen)
+		for _, f := range findings {
+			if f.Action == Report {
+				if reported = true; strings.HasSuffix(f.Message, AsAgent) != agent {
+					t.Errorf("%s: %s", name, f.Message)
+				}
+			}
+		}
+		if !reported {
+			t.Errorf("%s: nothing is told: %v", name, findings)
+		}
 	}
 }
 
