@@ -279,7 +279,9 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 			}
 		}
 		for _, f := range grant.Families {
-			delete(r.full, f)
+			if !slices.ContainsFunc(grant.Addresses, func(a netip.Addr) bool { return familyOf(a) == f }) { // it was the API server's choice
+				delete(r.full, f)
+			}
 		}
 		r.count.given(r.view, grant.Families, svc)
 		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())

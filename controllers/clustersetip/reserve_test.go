@@ -294,9 +294,10 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	r, now := roomOn(t, set, four, six, left, others), time.Now()
 	r.view, r.Now = nil, func() time.Time { return now }
 	full := apierrors.NewInternalError(errors.New(`failed to allocate a serviceIP for Service "x": range is full`))
+	var previous []netip.Addr
 	ask := func(what string, said error, want string, families ...corev1.IPFamily) {
 		t.Helper()
-		q := kube.VIPRequest{Import: imported("web"), Service: service, Families: families}
+		q := kube.VIPRequest{Import: imported("web"), Service: service, Families: families, Previous: previous}
 		grant, err := r.Reserve(t.Context(), q)
 		if err != nil || fmt.Sprint(grant.Families) != want || errors.Is(grant.Refused, ipam.ErrFull) != (len(families) > len(grant.Families)) {
 			t.Fatalf("%s: %v, asks for %v, want %s; refused: %v", what, err, grant.Families, want, grant.Refused)
@@ -313,6 +314,13 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	}
 	r.view = nil // an agent whose cache has not shown it
 	ask("alone", full, "[IPv4]", v4)
+	previous = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+	ask("together, one by name", nil, "[IPv4 IPv6]", v4, v6)
+	previous = nil
+	clear(r.gifts)
+	if err := r.refit(ipam.Standing{Mode: ipam.ModeShared, Ranges: r.view.ranges}); err != nil {
+		t.Fatal(err)
+	}
 	ask("together", nil, "[IPv6]", v4, v6)
 	ask("alone again", full, "[IPv4]", v4)
 	ask("the other, too", full, "[IPv6]", v6)
