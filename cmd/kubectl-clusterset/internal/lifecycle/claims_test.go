@@ -52,6 +52,21 @@ func TestID3ACloneJoinsWithAnIDOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin: what undoes it is leave, and a member's imports and VIPs go with that.
+func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
+	for was, told := range map[*aboutv1beta1.ClusterProperty]bool{nil: true, {}: false} {
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		o.Timeout = time.Nanosecond
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}, state: state{was: was}}
+		failed := j.run(t.Context(), func(context.Context) error { return errors.New("no room") })
+		for what, err := range map[string]error{"a step": failed, "the wait": j.await(t.Context())} {
+			if err == nil || strings.Contains(err.Error(), "to undo: kubectl clusterset leave") != told {
+				t.Errorf("%s of a member before: %v: %v", what, was != nil, err)
+			}
+		}
+	}
+}
+
 // TestID4WhatIsGivenUpOnTheHub: what nobody uses, at once; a member only once its Lease has run out, for a clone has its UID; and what its
 // agent says is left.
 func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {

@@ -162,7 +162,7 @@ func (j *join) await(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the agent of %s does not say yet that it is a member: %w\nit goes on trying; look: kubectl clusterset doctor; another image: the same command with --image; to undo: kubectl clusterset leave", j.Member.Name, err)
+		return fmt.Errorf("the agent of %s does not say yet that it is a member: %w\nit goes on trying; look: kubectl clusterset doctor; another image: the same command with --image%s", j.Member.Name, err, j.undo())
 	}
 	j.Say("%s: is a member of clusterset %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {

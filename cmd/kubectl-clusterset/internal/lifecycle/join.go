@@ -66,10 +66,8 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return fmt.Errorf("%w\nto go on: the same command again; to undo: kubectl clusterset leave", err)
-		}
+	if err := j.run(ctx, steps...); err != nil {
+		return err
 	}
 	if j.leaving() {
 		o.Say("%s: its agent goes on leaving clusterset %s with them; to wait for it and to clean up: kubectl clusterset leave", o.Member.Name, j.set)
@@ -80,6 +78,24 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return nil
 	}
 	return j.await(ctx)
+}
+
+// run takes the steps.
+func (j *join) run(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%w\nto go on: the same command again%s", err, j.undo())
+		}
+	}
+	return nil
+}
+
+// undo is the way back. A cluster that was a member before is given none: leave would take its imports and VIPs.
+func (j *join) undo() string {
+	if j.was != nil {
+		return ""
+	}
+	return "; to undo: kubectl clusterset leave"
 }
 
 // preflight reads, and refuses what would not work.
