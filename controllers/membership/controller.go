@@ -49,7 +49,7 @@ type reconciler struct {
 	over   int                  // how many properties too many was said last
 }
 
-// Reconcile mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
+// Reconcile uses the claim where nobody does yet (ID3), mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
 // is no member any more: what it does then is Gate's.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list aboutv1beta1.ClusterPropertyList
@@ -67,6 +67,11 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, types.NamespacedName{Namespace: r.HubNamespace, Name: r.Cluster})
 	if err != nil || profile == nil {
 		return reconcile.Result{}, err // absence is not eviction: an emptied hub has none either
+	}
+	if profile.Annotations[clusterset.AnnotationClusterUID] == "" && profile.DeletionTimestamp == nil {
+		// This cluster was evicted, and has joined again while the agent ran. The change is seen, and the rest follows.
+		_, err := (&Gate{Cluster: r.Cluster, HubNamespace: r.HubNamespace, Local: r.Local}).Claim(ctx, hub)
+		return reconcile.Result{}, err
 	}
 	version, err := r.Version(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ func (silent) Event(runtime.Object, string, string, string) {}
 func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	w := newWorld(t)
 	now := at
-	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 	restless := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "users.example.org"}}
 	for _, p := range []*aboutv1beta1.ClusterProperty{set, restless} {
 		if err := w.local.Create(t.Context(), p); err != nil {
@@ -81,5 +81,35 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	look()
 	if got := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").ResourceVersion; got != calm {
 		t.Error("nothing differs, and it is written")
+	}
+}
+
+// TestID3AClaimThatWasMadeAnewIsUsed: a member that was evicted, and joined again while its agent ran, holds its id as before.
+func TestID3AClaimThatWasMadeAnewIsUsed(t *testing.T) {
+	w := newWorld(t)
+	w.settled(t)
+	w.drop(t)
+	r := Controller(&kube.Env{
+		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
+		Now: func() time.Time { return at }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart: func(why string) { t.Fatal(why) },
+	}).Reconciler
+	look := func() {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	anew := &inventoryv1alpha1.ClusterProfile{ObjectMeta: named("blue", "east")}
+	anew.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid-of-east"}
+	if err := w.hub.Create(t.Context(), anew); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	look()
+	p := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")
+	if holder := p.Annotations[clusterset.AnnotationClusterUID]; holder != "uid-of-east" || len(p.Status.Properties) == 0 {
+		t.Errorf("held by %q, with %+v", holder, p.Status)
 	}
 }

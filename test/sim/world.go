@@ -171,6 +171,7 @@ func (w *World) joins(m *member) {
 		w.must(m.server.Create("admin", property, false))
 	}
 	profile := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: m.id}}
+	profile.Annotations = map[string]string{clusterset.AnnotationClusterUID: "uid-of-" + m.id} // as Gate has it
 	profile.Spec.ClusterManager.Name = clusterset.ClusterManager
 	w.must(w.hub.Create("admin", profile, false))
 }
