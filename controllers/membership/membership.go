@@ -166,10 +166,13 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 // refuses tells whether the hub does not take this member's credentials.
 func refuses(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
+// whyRefused names no leaving first: that takes away imports and VIPs, which a member that the hub has forgotten keeps by joining again.
+const whyRefused = "either they ran out (kubectl clusterset join --renew), or it was evicted, or the hub was restored to before it joined (kubectl clusterset join takes it in again with its id and VIPs; leave if it is to stay out)"
+
 // Refused says what it means that the hub does not take this member's credentials.
 func Refused(err error) error {
 	if refuses(err) {
-		return fmt.Errorf("the hub does not take this member's credentials: either they ran out (kubectl clusterset join --renew), or it was evicted (kubectl clusterset leave, then join): %w", err)
+		return fmt.Errorf("the hub does not take this member's credentials: %s: %w", whyRefused, err)
 	}
 	return err
 }

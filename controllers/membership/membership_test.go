@@ -86,6 +86,25 @@ func TestWaysOut(t *testing.T) {
 	}
 }
 
+// TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas: of a member that was evicted, or that a restored hub has forgotten, leaving would take the
+// imports and VIPs; joining again does not.
+func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
+	w := newWorld(t)
+	now := at
+	s := &Standing{Local: w.local, Now: func() time.Time { return now }, Events: silent{}}
+	gone := apierrors.NewUnauthorized("no such account")
+	s.Answered(t.Context(), gone)
+	now = now.Add(believed)
+	s.Answered(t.Context(), gone)
+	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
+	for _, said := range []string{told, Refused(gone).Error()} {
+		joins, leaves := strings.Index(said, "kubectl clusterset join takes it in again"), strings.Index(said, "leave")
+		if !strings.Contains(said, "join --renew") || joins < 0 || leaves < joins {
+			t.Errorf("it says %q", said)
+		}
+	}
+}
+
 func (w *world) id(t *testing.T, value string) {
 	t.Helper()
 	id := get[*aboutv1beta1.ClusterProperty](t, w.local, "", clusterset.PropertyID)

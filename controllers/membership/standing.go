@@ -62,8 +62,8 @@ func (s *Standing) Answered(ctx context.Context, answer error) {
 }
 
 func (s *Standing) tell(ctx context.Context) error {
-	message := fmt.Sprintf("Since %s the hub refuses this member's credentials: either they ran out (kubectl clusterset join --renew), or it was evicted (kubectl clusterset leave, then join). What is imported stays as it was; what is exported is not kept up to date.",
-		s.since.UTC().Format(time.RFC3339))
+	message := fmt.Sprintf("Since %s the hub refuses this member's credentials: %s. What is imported stays as it was; what is exported is not kept up to date.",
+		s.since.UTC().Format(time.RFC3339), whyRefused)
 	since := metav1.NewMicroTime(s.since)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: kube.SystemNamespace, Name: clusterset.LeaseRefused,

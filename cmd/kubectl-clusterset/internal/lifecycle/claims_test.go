@@ -52,6 +52,33 @@ func TestID3ACloneJoinsWithAnIDOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestID3AMemberThatTheHubHasForgottenIsTakenInAgain, with its id, by a join like the first; what has nothing to renew says so, and does not
+// send a member away that may stay.
+func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		renew   bool
+		leaving string
+		says    string
+	}{
+		"join":                   {false, "", ""},
+		"join --renew":           {true, "", "kubectl clusterset join, without --renew, takes it in again with its id and VIPs"},
+		"join --renew, to leave": {true, "true", "kubectl clusterset leave goes on with leaving"},
+	} {
+		hub := inMemory(interceptor.Funcs{}, &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+		o, _ := options(hub)
+		set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationLeaving: c.leaving}}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew}, set: "blue"}
+		j.state = state{uid: "uid", was: set, id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
+		if err := errors.Join(j.chooseID(), j.hubReady(t.Context()), j.membership()); err != nil || j.ClusterID != "east" {
+			t.Errorf("%s as %q: %v", what, j.ClusterID, err)
+		}
+		_, err := j.claimable(t.Context())
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin: what undoes it is leave, and a member's imports and VIPs go with that.
 func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 	for was, told := range map[*aboutv1beta1.ClusterProperty]bool{nil: true, {}: false} {

@@ -271,12 +271,20 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 		}
 	}
 	if p == nil {
-		if j.Renew {
-			return false, fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted; kubectl clusterset leave, then join", j.Hub.Name, j.ClusterID)
-		}
-		return false, nil
+		return false, j.unknown()
 	}
 	return true, taken(p, j.uid, j.Hub.Name)
+}
+
+// unknown is why there is nothing to renew of a member that the hub does not know; nil where there need not be.
+func (j *join) unknown() error {
+	switch {
+	case j.Renew && j.leaving():
+		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined; kubectl clusterset leave goes on with leaving", j.Hub.Name, j.ClusterID)
+	case j.Renew:
+		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined; kubectl clusterset join, without --renew, takes it in again with its id and VIPs; leave if it is to stay out", j.Hub.Name, j.ClusterID)
+	}
+	return nil
 }
 
 // taken is why a claim that is there is not for the cluster uid; nil if it is.
