@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -130,7 +131,7 @@ func TestP3MembersPartOfItsProfileIsBounded(t *testing.T) {
 	ctx, p := t.Context(), e.fresh(t, "m")
 	for i := range inventoryv1alpha1.MaxProperties {
 		p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{
-			Name: fmt.Sprintf("%s.%03d", strings.Repeat("p", 60), i), Value: strings.Repeat("<", inventoryv1alpha1.MaxPropertyValue), // which JSON may make six of
+			Name: fmt.Sprintf("%s.%03d", strings.Repeat("p", 249), i), Value: strings.Repeat("<", inventoryv1alpha1.MaxPropertyValue), // which JSON may make six of
 		})
 	}
 	p.Status.Version.Kubernetes = strings.Repeat("v", 256)
@@ -141,6 +142,35 @@ func TestP3MembersPartOfItsProfileIsBounded(t *testing.T) {
 	p = was
 	p.Status.Version.Kubernetes += "v"
 	refused(t, e.mighty["m"].Status().Update(ctx, p), "a version of 256 characters")
+	must(t, e.admin.Delete(ctx, profile("m")))
+	must(t, e.admin.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))) // as the hub's controller
+}
+
+// P3: who owns which fields is written there, too: by an apply under a new name, which is one entry more, or by hand, in one of any size.
+func TestP3OwnersOfFieldsDoNotFillAProfile(t *testing.T) {
+	e := setUp(t)
+	ctx, m := t.Context(), e.mighty["m"]
+	e.fresh(t, "m")
+	version := fmt.Appendf(nil, `{"apiVersion": "%s", "kind": "ClusterProfile", "metadata": {"name": "m"}, "status": {"version": {"kubernetes": "v1.36.0"}}}`, inventoryv1alpha1.GroupVersion)
+	const says = "may not let the managedFields of its ClusterProfile grow beyond 65536 characters"
+	var err error
+	for i := 0; i < 1000 && err == nil; i++ {
+		err = m.Status().Patch(ctx, profile("m"), client.RawPatch(types.ApplyPatchType, version), client.FieldOwner(fmt.Sprintf("%0128d", i)))
+	}
+	refused(t, err, says)
+	e.fresh(t, "m")
+	byHand := func(fields int) error {
+		owned := map[string]any{}
+		for i := range fields {
+			owned[fmt.Sprintf("f:%0200d", i)] = map[string]any{}
+		}
+		entry := map[string]any{"manager": "any", "operation": "Apply", "apiVersion": inventoryv1alpha1.GroupVersion.String(), "fieldsType": "FieldsV1", "fieldsV1": owned}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": []any{entry}}})
+		must(t, err)
+		return m.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, patch))
+	}
+	must(t, byHand(1))
+	refused(t, byHand(1000), says)
 	must(t, e.admin.Delete(ctx, profile("m")))
 	must(t, e.admin.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))) // as the hub's controller
 }
