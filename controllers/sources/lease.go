@@ -20,7 +20,6 @@ const (
 	annotationChecked = "clusterset-dns.io/checked"       // RFC 3339: until when it was watched
 	annotationSeen    = "clusterset-dns.io/seen"          // RFC 3339: until when the hub was, believed or not
 	annotationDeaths  = "clusterset-dns.io/deaths"        // RFC 3339, comma-separated
-	annotationBack    = "clusterset-dns.io/back"          // RFC 3339
 )
 
 // remember reads what was kept; a Lease that was edited is as good as none.
@@ -47,7 +46,7 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 			s.Deaths = append(s.Deaths, at)
 		}
 	}
-	s.Back, _ = time.Parse(time.RFC3339Nano, a[annotationBack])
+	s.Back = liveness.BackOf(lease)
 	return s
 }
 
@@ -66,7 +65,7 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, v liven
 	}
 	lease.Annotations = map[string]string{
 		annotationRenewal: stamp(s.Renewal.At), annotationLease: stamp(s.Renewal.Lease), annotationChecked: stamp(s.Checked), annotationSeen: stamp(s.Seen),
-		annotationDeaths: strings.Join(deaths, ","), annotationBack: stamp(s.Back),
+		annotationDeaths: strings.Join(deaths, ","), liveness.AnnotationBack: stamp(s.Back),
 	}
 	v.Write(lease.Annotations)
 }

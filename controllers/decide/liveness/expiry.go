@@ -53,9 +53,9 @@ type Sight struct {
 
 // How a flapping member is damped (T3): of two deaths in Memory it comes back at once; each further one makes it wait twice as long.
 const (
-	Memory    = 10 * time.Minute
-	firstWait = 30 * time.Second
-	longest   = 5 * time.Minute
+	Memory      = 10 * time.Minute
+	firstWait   = 30 * time.Second
+	LongestWait = 5 * time.Minute
 )
 
 // Seen is until when the hub is known to have been seen, if its last own renewal was shown at shown: the next one may still come.
@@ -128,7 +128,7 @@ func wait(deaths int) time.Duration {
 	if deaths <= 2 {
 		return 0
 	}
-	return min(firstWait<<min(deaths-3, 8), longest)
+	return min(firstWait<<min(deaths-3, 8), LongestWait)
 }
 
 func recent(deaths []time.Time, now time.Time) []time.Time {

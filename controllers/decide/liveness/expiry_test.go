@@ -150,7 +150,7 @@ func TestT3FlappingIsDamped(t *testing.T) {
 	if back > 12 {
 		t.Errorf("brought back %d times", back)
 	}
-	w.see(longest+time.Minute, true)
+	w.see(LongestWait+time.Minute, true)
 	if w.sight.Dead {
 		t.Error("dead though it has renewed for six minutes")
 	}

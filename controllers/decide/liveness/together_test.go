@@ -125,7 +125,7 @@ func TestT3DampingEndsInDoubt(t *testing.T) {
 			t.Fatal("it is not damped")
 		}
 		o.see(10*time.Second, "a")
-		if o.see(longest+time.Minute, map[bool]string{true: "a"}[renews]); o.sights["a"].Dead == renews {
+		if o.see(LongestWait+time.Minute, map[bool]string{true: "a"}[renews]); o.sights["a"].Dead == renews {
 			t.Errorf("renews %v, dead %v", renews, o.sights["a"].Dead)
 		}
 		for _, id := range []string{"b", "c", "d"} {

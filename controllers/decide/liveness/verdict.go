@@ -2,6 +2,7 @@ package liveness
 
 import (
 	"strconv"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
@@ -11,6 +12,8 @@ import (
 // A member's own Lease for each of its sources bears what it makes of that source.
 const (
 	LabelSource = "clusterset-dns.io/source-cluster" // the source's cluster id
+
+	AnnotationBack = "clusterset-dns.io/back" // RFC 3339: since when it renews again, while it still counts as dead
 
 	annotationState    = "clusterset-dns.io/state"     // Live or Dead
 	annotationOnExpiry = "clusterset-dns.io/on-expiry" // the policy that a dead one's endpoints are treated by
@@ -46,4 +49,10 @@ func VerdictOf(lease *coordinationv1.Lease) (v Verdict) {
 		return v
 	}
 	return Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryPolicy(lease.Annotations[annotationOnExpiry]), KeepLast: lease.Annotations[annotationKeepLast] == "true"}
+}
+
+// BackOf is since when a dead source renews again, and is only damped (T3); zero while it does not.
+func BackOf(lease *coordinationv1.Lease) time.Time {
+	back, _ := time.Parse(time.RFC3339Nano, lease.Annotations[AnnotationBack])
+	return back
 }

@@ -366,7 +366,10 @@ func (f *Facts) dead(cluster string) string {
 		if v.KeepLast {
 			said += ", but for those of ports that nobody else serves (keepLast)"
 		}
-		if seen := lease.Spec.RenewTime; seen != nil {
+		if back := liveness.BackOf(lease); !back.IsZero() {
+			said = fmt.Sprintf("it died again and again, has been renewing its Lease on the hub again since %s, and is let back in within %v of that; ",
+				back.UTC().Format(time.RFC3339), liveness.LongestWait) + said
+		} else if seen := lease.Spec.RenewTime; seen != nil {
 			said = fmt.Sprintf("it has not renewed its Lease on the hub since %s; ", seen.UTC().Format(time.RFC3339)) + said
 		}
 		return said

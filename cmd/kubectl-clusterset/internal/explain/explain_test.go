@@ -219,6 +219,11 @@ var causes = []struct {
 		liveness.Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
 	}, "counts as dead: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints here: onExpiry Remove"},
+	{"T3 a cluster that is damped", func(f *explain.Facts) {
+		damped := dead("west")
+		damped.Annotations[liveness.AnnotationBack] = "2026-01-01T12:00:30Z"
+		f.Leases = []coordinationv1.Lease{damped}
+	}, "counts as dead: it died again and again, has been renewing its Lease on the hub again since 2026-01-01T12:00:30Z, and is let back in within 5m0s of that; its endpoints here: onExpiry Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {
 		no := false
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached", "these do not reach it: b, c")}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -17,6 +18,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
@@ -203,9 +205,8 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 			add(name, "kubectl clusterset explain "+name, "endpoints of cluster %s are withheld here: %s", rec.Spec.ClusterID, c.Message)
 		}
 	}
-	for _, id := range here(m).Dead {
-		add(about, "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of "+id,
-			"cluster %s counts as dead here: it has not renewed its Lease on the hub for longer than it may", id)
+	for i := range m.Leases {
+		deadProblem(m, &m.Leases[i], add)
 	}
 	fullRanges(m, add)
 	exportProblems(m, add)
@@ -214,6 +215,20 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 		if c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)); c != nil && c.Status != metav1.ConditionTrue {
 			add(imp.Name+"."+imp.Namespace, "kubectl clusterset explain "+imp.Name+"."+imp.Namespace, "its import here is not Ready (%s): %s", c.Reason, c.Message)
 		}
+	}
+}
+
+// deadProblem is a source that counts as dead here: it is silent, or was so often that it is let back in later (T3).
+func deadProblem(m *Member, lease *coordinationv1.Lease, add adder) {
+	id, back := lease.Labels[liveness.LabelSource], liveness.BackOf(lease)
+	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of " + id
+	switch {
+	case !liveness.VerdictOf(lease).Dead:
+	case back.IsZero():
+		add("this cluster", remedy, "cluster %s counts as dead here: it has not renewed its Lease on the hub for longer than it may", id)
+	default:
+		add("this cluster", "wait; if it goes on dying: "+remedy, "cluster %s still counts as dead here: it died again and again, has been renewing its Lease on the hub again for %s, and is let back in within %v of that",
+			id, table.Age(m.Now.Sub(back)), liveness.LongestWait)
 	}
 }
 
