@@ -28,6 +28,15 @@ func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok
 	return at, lease.Spec.RenewTime.Truncate(time.Second).Sub(at), true
 }
 
+// OrWas is what else it may be that a holder's clock looks ahead: renewals never go back, so that one which was set goes on from the last
+// that it wrote, until the time has come that this says.
+func OrWas(lease *coordinationv1.Lease, ahead time.Duration) string {
+	if ahead < 0 {
+		return ""
+	}
+	return ", or was until it was set: then this ends by itself at " + lease.Spec.RenewTime.UTC().Format(time.RFC3339)
+}
+
 // Expired tells whether a Lease has not been renewed for its duration, at now of its API server's clock.
 func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	at, _, ok := Renewed(lease)

@@ -249,6 +249,7 @@ var inHub = []planted{
 	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] }, "never"},
 	{"this clock is wrong", "clock", notice, func(f *doctor.Facts) { f.Now = now.Add(-time.Minute) }, "1m0s apart"},
 	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, -time.Hour) }, "cluster west is 1h0m0s away"},
+	{"a peer's clock was wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, time.Hour) }, "cluster west is 1h0m0s away from the hub's, or was until it was set: then this ends by itself at 2026-01-02T04:04:00Z"},
 }
 
 // tells has a member tell something of itself.

@@ -227,7 +227,7 @@ func clocks(f *Facts) (out []Finding) {
 	for i := range f.HubFacts.Leases {
 		l := &f.HubFacts.Leases[i]
 		if _, ahead, ok := clock.Renewed(l); ok && ahead.Abs() > tolerance && !clock.Expired(l, f.HubFacts.Now) {
-			out = append(out, warn(remedy, "the clock of cluster %s is %v away from the hub's", l.Name, ahead.Abs())...)
+			out = append(out, warn(remedy, "the clock of cluster %s is %v away from the hub's%s", l.Name, ahead.Abs(), clock.OrWas(l, ahead))...)
 		}
 	}
 	return out

@@ -80,7 +80,7 @@ func hubProblems(h *Hub, add adder) {
 	silentProblem(h, add)
 	for i := range h.Leases {
 		if _, ahead, ok := clock.Renewed(&h.Leases[i]); ok && ahead.Abs() > tolerance && !clock.Expired(&h.Leases[i], h.Now) {
-			add(h.Leases[i].Name, "set that cluster's clock: the age of its exports decides conflicts", "its clock is %v %s the hub's", ahead.Abs(), direction(ahead))
+			add(h.Leases[i].Name, "set that cluster's clock: the age of its exports decides conflicts", "its clock is %v %s the hub's%s", ahead.Abs(), direction(ahead), clock.OrWas(&h.Leases[i], ahead))
 		}
 	}
 }
