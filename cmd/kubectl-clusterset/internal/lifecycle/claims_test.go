@@ -79,6 +79,17 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	}
 }
 
+// TestID3ACloneThatHasBegunToJoinIsInNoMembersWay: it has its original's UID, and what would give its claim up is to leave.
+func TestID3ACloneThatHasBegunToJoinIsInNoMembersWay(t *testing.T) {
+	for _, renew := range []bool{false, true} {
+		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"), profile("copy", clusterset.AnnotationJoiningUID, "uid")))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, ClusterID: "east", Renew: renew}, state: state{uid: "uid", was: &aboutv1beta1.ClusterProperty{}}}
+		if mine, err := j.claimable(t.Context()); !mine || err != nil {
+			t.Errorf("renew %v: mine %v, %v", renew, mine, err)
+		}
+	}
+}
+
 // TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin: what undoes it is leave, and a member's imports and VIPs go with that.
 func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 	for was, told := range map[*aboutv1beta1.ClusterProperty]bool{nil: true, {}: false} {

@@ -266,7 +266,7 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 		return false, err
 	}
 	for _, id := range begun {
-		if id != j.ClusterID {
+		if id != j.ClusterID && j.was == nil { // a member's may be that of its clone
 			return false, fmt.Errorf("%s has begun to join as %s: join with --cluster-id %s, or give that up first (kubectl clusterset leave)", j.Member.Name, id, id)
 		}
 	}
