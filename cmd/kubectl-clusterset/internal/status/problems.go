@@ -181,6 +181,9 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 		add(about, "kubectl clusterset join", "it is a member of no clusterset")
 	case m.Leaving:
 		add(about, "kubectl clusterset leave goes on with it", "it is leaving clusterset %s", m.Set)
+	case forgotten(m, hub):
+		add(about, "kubectl clusterset join takes it in again with its id and VIPs; kubectl clusterset leave if it is to stay out",
+			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored to before it joined", m.Cluster)
 	}
 	if m.Set != "" && !works(m, hub) {
 		switch {
@@ -230,6 +233,12 @@ func deadProblem(m *Member, lease *coordinationv1.Lease, add adder) {
 		add("this cluster", "wait; if it goes on dying: "+remedy, "cluster %s still counts as dead here: it died again and again, has been renewing its Lease on the hub again for %s, and is let back in within %v of that",
 			id, table.Age(m.Now.Sub(back)), liveness.LongestWait)
 	}
+}
+
+// forgotten tells whether the hub of this cluster's own clusterset does not know it as a member.
+func forgotten(m *Member, hub *Hub) bool {
+	return hub != nil && len(hub.Sets) == 1 && hub.Sets[0].Name == m.Set &&
+		!slices.ContainsFunc(hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == m.Cluster })
 }
 
 // works tells whether the hub shows that this cluster's agent does, wherever it runs.

@@ -3,6 +3,7 @@ package status_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -268,6 +269,9 @@ func TestProblemsComeFirst(t *testing.T) {
 			pooled("10.200.0.0/16")(f)
 			f.Hub.Profiles[0].Status.Properties[0].Value = "all"
 		}, "pod-ranges.clusterset-dns.io"},
+		{"ID3 the hub has forgotten this cluster", "this cluster", func(f *status.Facts) {
+			f.Hub.Profiles = slices.DeleteFunc(f.Hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.Member.Cluster })
+		}, "the hub has no ClusterProfile east: it was evicted, or the hub was restored to before it joined"},
 		{"a ClusterProfile was lost", "north", func(f *status.Facts) {
 			f.Hub.Sets[0].Status.Blocks = []hubv1alpha1.Block{{ClusterID: "north", CIDR: "10.200.9.0/24"}}
 		}, "owns blocks"},
