@@ -51,8 +51,8 @@ func (r *root) join() *cobra.Command {
 is a member. The same command again goes on where it was interrupted; leave undoes it.
 
 The id is one DNS label, or two joined by a dot; by default the ClusterProperty cluster.clusterset.k8s.io, or the UID of the namespace
-kube-system. With --renew only the credentials are made anew, which the agent otherwise does by itself every hour: after it was away for
-more than their lifetime, and also while it is leaving, which takes the hub.`,
+kube-system. With --renew only the credentials are made anew, which the agent otherwise does by itself 24 times in their lifetime: after
+it was away for longer than that, and also while it is leaving, which takes the hub.`,
 		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image registry.example/clusterset-controller:v1.0.0
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

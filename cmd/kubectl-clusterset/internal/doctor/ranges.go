@@ -96,6 +96,6 @@ func importsOthers(f *Facts) []Finding {
 	if n := len(names); n > 3 {
 		names = append(names[:3], "…")
 	}
-	return warn("take the other implementation out (docs/guides on coming from it); an import without any export: kubectl delete it",
+	return warn("take the other implementation out (docs/migrate.md); an import without any export: kubectl delete it",
 		"ServiceImports that the agent did not make: %s: another implementation of the API runs here (Submariner, Cilium), or somebody made them by hand", strings.Join(names, ", "))
 }
