@@ -7,7 +7,7 @@ import (
 )
 
 // streams bounds how many questions are answered at a time over TCP and what runs on it. The server has no write timeout there: a client
-// that does not read keeps a goroutine and a whole reply for as long as it stays (docs/decisions/0011). UDP waits for nobody.
+// that does not read keeps a goroutine and a whole reply for as long as it stays (docs/decisions/0011). UDP waits for no client, and has CoreDNS's shed plugin.
 type streams struct {
 	limit int64
 	busy  atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/request"
@@ -80,13 +81,45 @@ type WireWriter interface {
 	TakesWire()
 }
 
-// takesWire tells whether Write of w sends a packed message. That of the library's UDP, TCP and TLS server does, and its type has
-// no name outside; writers for HTTPS, QUIC and gRPC keep the message, and get one.
+// takesWire tells whether Write of w sends a packed message as WriteMsg would. That of the library's UDP, TCP and TLS server does, but
+// not where the server decorates its writers, as the shed plugin has it do: Write goes past the decorator, and a decorator may keep the
+// octets that it is given, which are lent. Writers for HTTPS, QUIC and gRPC keep the message, and get one.
 func takesWire(w dns.ResponseWriter) bool {
-	if _, ok := w.(WireWriter); ok {
-		return true
+	k := known.Load()
+	if t := reflect.TypeOf(w); k == nil || k.of != t {
+		if _, ok := w.(WireWriter); ok {
+			return true
+		}
+		if k = learn(t); k == nil {
+			return false
+		}
+		known.Store(k)
 	}
-	return reflect.TypeOf(w).String() == "*dns.response"
+	v := reflect.ValueOf(w)
+	next := v.Elem().Field(k.writer).Elem()
+	return next.Kind() == reflect.Pointer && next.Pointer() == v.Pointer()
+}
+
+// response is the type of the library's writer, and which of its fields holds the writer that packed messages go to: itself, or what
+// decorates it. Neither has a name outside.
+type response struct {
+	of     reflect.Type
+	writer int
+}
+
+// known is the last one that was learnt: looking a field up by its name allocates.
+var known atomic.Pointer[response]
+
+// learn is nil for any other type.
+func learn(t reflect.Type) *response {
+	if t.String() != "*dns.response" {
+		return nil
+	}
+	f, ok := t.Elem().FieldByName("writer")
+	if !ok || len(f.Index) != 1 || f.Type.Kind() != reflect.Interface {
+		return nil
+	}
+	return &response{t, f.Index[0]}
 }
 
 func overStream(w dns.ResponseWriter) bool {
