@@ -8,6 +8,7 @@ import (
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/coredns/coredns/plugin/pkg/proxyproto"
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -75,6 +76,41 @@ func TestShedBoundsReplies(t *testing.T) {
 		t.Errorf("%d are still counted", n)
 	}
 }
+
+// TestShedCountsClientsOnStreams, and nobody else: who asks is told by the address, which plugins wrap and make up.
+func TestShedCountsClientsOnStreams(t *testing.T) {
+	udp := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40212}
+	tests := map[string]struct {
+		from net.Addr
+		want int
+	}{
+		"UDP":                        {udp, dns.RcodeSuccess},
+		"TCP":                        {remoteTCP, dns.RcodeRefused},
+		"HTTPS, from a link address": {&net.TCPAddr{Port: 40212}, dns.RcodeRefused}, // the server loses what has a zone
+		"UDP behind a proxy":         {proxyproto.NewAddr(udp, udp, []byte{1}), dns.RcodeSuccess},
+		"TCP behind a proxy":         {proxyproto.NewAddr(remoteTCP, remoteTCP, []byte{1}), dns.RcodeRefused},
+		"a refresh of cache's":       {&net.TCPAddr{}, dns.RcodeSuccess},
+		"an address that wraps none": {proxyproto.NewAddr(remoteTCP, nil, nil), dns.RcodeSuccess},
+	}
+	r := question("web.test.svc.clusterset.local.", dns.TypeA, 0)
+	for name, tt := range tests {
+		m := large()
+		m.streams = &streams{limit: 1}
+		m.streams.enter() // the one place is taken
+		w := &from{addr: tt.from}
+		if rcode, err := m.ServeDNS(context.Background(), w, r); rcode != tt.want || err != nil {
+			t.Errorf("%s: %s, %v, want %s", name, dns.RcodeToString[rcode], err, dns.RcodeToString[tt.want])
+		}
+	}
+}
+
+// from is a client with an address.
+type from struct {
+	packing
+	addr net.Addr
+}
+
+func (w *from) RemoteAddr() net.Addr { return w.addr }
 
 // refusals is the metric.
 func refusals(t *testing.T) float64 {

@@ -122,9 +122,15 @@ func learn(t reflect.Type) *response {
 	return &response{t, f.Index[0]}
 }
 
+// overStream tells whether a client asks over TCP. The address may be wrapped, as proxyproto's tlv_metadata does. What the cache plugin asks
+// for itself, to refresh what it has, comes from nobody's: no client waits.
 func overStream(w dns.ResponseWriter) bool {
-	_, tcp := w.RemoteAddr().(*net.TCPAddr)
-	return tcp
+	addr := w.RemoteAddr()
+	if wrapped, ok := addr.(interface{ Unwrap() net.Addr }); ok {
+		addr = wrapped.Unwrap()
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && (tcp.IP != nil || tcp.Port != 0)
 }
 
 // scrubber finds the server's writer below those that plugins have put on it. They embed the next one, as a field of the
