@@ -134,7 +134,8 @@ func overStream(w dns.ResponseWriter) bool {
 }
 
 // scrubber finds the server's writer below those that plugins have put on it. They embed the next one, as a field of the
-// interface's name.
+// interface's name. It finds none below a writer of the cache plugin that writes nothing to the client: the client may be served what is
+// stale meanwhile, through the same ScrubWriter, by another goroutine.
 func scrubber(w dns.ResponseWriter) *request.ScrubWriter {
 	for range 32 { // no chain of plugins is longer
 		if s, ok := w.(*request.ScrubWriter); ok {
@@ -142,6 +143,9 @@ func scrubber(w dns.ResponseWriter) *request.ScrubWriter {
 		}
 		v := reflect.Indirect(reflect.ValueOf(w))
 		if v.Kind() != reflect.Struct {
+			return nil
+		}
+		if detached := v.FieldByName("prefetch"); detached.Kind() == reflect.Bool && detached.Bool() {
 			return nil
 		}
 		f := v.FieldByName("ResponseWriter")
