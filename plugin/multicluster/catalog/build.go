@@ -9,8 +9,14 @@ import (
 	"strings"
 )
 
-// seed is that of every table of hosts; tables live and die with the process.
-var seed = maphash.MakeSeed()
+// seed is that of every table; tables live and die with the process. Names and addresses are a peer's to choose: with a seed it cannot
+// choose those that collide.
+var (
+	seed   = maphash.MakeSeed()
+	factor = [5]uint64{random("0"), random("1"), random("2"), random("3"), random("4")}
+)
+
+func random(of string) uint64 { return maphash.String(seed, of) }
 
 // ready are the slices with an endpoint, in the order of (rank, cluster, name) that makes answers stable (M2, T2).
 func ready(all []*Slice, t Topology) []*Slice {
@@ -143,13 +149,13 @@ func once(all string, width, end int) (distinct string, near int) {
 // first4 tells whether an IPv4 address is in seen, where it stands itself, for the first time. Most addresses are IPv4, and every change
 // of a large Service asks for all of them.
 func (b *builder) first4(addr string) bool {
-	n, mask := uint32(addr[0])<<24|uint32(addr[1])<<16|uint32(addr[2])<<8|uint32(addr[3]), uint32(len(b.seen)-1)
+	n, mask := word(addr), uint32(len(b.seen)-1)
 	if n == 0 { // is a free place
 		first := !b.zero
 		b.zero = true
 		return first
 	}
-	i := uint32(uint64(n)*0x9e3779b97f4a7c15>>32) & mask
+	i := uint32(uint64(n)*factor[0]>>32) & mask
 	for ; b.seen[i] != 0; i = (i + 1) & mask {
 		if b.seen[i] == n {
 			return false
@@ -162,7 +168,7 @@ func (b *builder) first4(addr string) bool {
 // first tells whether the address at an offset stands nowhere before, and takes note of it.
 func (b *builder) first(all string, off, width int) bool {
 	addr, mask := all[off:][:width], uint32(len(b.seen)-1)
-	i := hashAddr(addr) & mask
+	i := hashAddr(addr, 0) & mask
 	for ; b.seen[i] != 0; i = (i + 1) & mask {
 		if all[b.seen[i]-1:][:width] == addr {
 			return false
@@ -187,13 +193,19 @@ func tableSize(n int) int { return 1 << bits.Len(uint(n+n/3)) }
 
 func hashLabel(label string) uint32 { return uint32(maphash.String(seed, label)) }
 
-// hashAddr hashes a packed address.
-func hashAddr(addr string) uint32 {
-	var h uint64
-	for ; len(addr) >= 4; addr = addr[4:] {
-		h = (h ^ (uint64(addr[0])<<24 | uint64(addr[1])<<16 | uint64(addr[2])<<8 | uint64(addr[3]))) * 0x9e3779b97f4a7c15
+// hashAddr hashes a packed address and a number that goes with it, 0 for none. Words times random factors, added up, collide by chance alone
+// (multilinear hashing), and addresses that follow each other hardly ever.
+func hashAddr(addr string, with uint32) uint32 {
+	h := uint64(with) * factor[4]
+	for i := 0; len(addr) >= 4; i, addr = i+1, addr[4:] {
+		h += uint64(word(addr)) * factor[i&3]
 	}
 	return uint32(h >> 32)
+}
+
+// word is the number that four octets are.
+func word(b string) uint32 {
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
 // dashed names an endpoint without hostname by its address (N15). A label may not begin or end in a dash.

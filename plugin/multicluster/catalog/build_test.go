@@ -241,6 +241,65 @@ func sameAnswers(t *testing.T, s, anew *Service, epoch uint64) {
 	}
 }
 
+// TestBuildIsLinear: neither one address of many hosts nor addresses that collide under factors that everybody knows make a build look at
+// all that came before, for each endpoint.
+func TestBuildIsLinear(t *testing.T) {
+	defer func(random [5]uint64) { factor = random }(factor)
+	factor = [5]uint64{0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3, 0x589965cc75374cc3, 0x1d8e4e27c47d124f} // no run by chance
+	const n, size = 3000, 4096
+	var collide []uint32 // times 2^64 divided by the golden ratio
+	for i := uint32(1); len(collide) < n; i++ {
+		if uint64(i)*0x9e3779b97f4a7c15>>32%size == 0 {
+			collide = append(collide, i)
+		}
+	}
+	packed := func(width int, of uint32) string {
+		return strings.Repeat("\x00", width-4) + string([]byte{byte(of >> 24), byte(of >> 16), byte(of >> 8), byte(of)})
+	}
+	for _, width := range []int{4, 16} {
+		one := &builder{part: &part{hosts: make([]host, n), from: []*Slice{{width: uint8(width), addrs: strings.Repeat(packed(width, 1), n)}}}}
+		for host := range uint32(n) {
+			one.ids = append(one.ids, host)
+		}
+		one.group()
+		far := 0
+		for at, i := range one.seen {
+			if i != 0 {
+				e := &one.entries[i-1]
+				far += distance(at, hashAddr(one.addr(e), e.host))
+			}
+		}
+		if len(one.entries) != n || far > 10*n {
+			t.Errorf("one address of %d octets with %d hosts: %d entries, %d probes", width, n, len(one.entries), far)
+		}
+
+		var all strings.Builder
+		for _, i := range collide {
+			all.WriteString(packed(width, i))
+		}
+		many := &builder{seen: make([]uint32, size)}
+		for off := 0; off < all.Len(); off += width {
+			if width == 4 && !many.first4(all.String()[off:][:4]) || width == 16 && !many.first(all.String(), off, width) {
+				t.Fatalf("address %d is taken for another", off/width)
+			}
+		}
+		far = 0
+		for at, i := range many.seen {
+			if i != 0 && width == 4 {
+				far += distance(at, hashAddr(packed(4, i), 0))
+			} else if i != 0 {
+				far += distance(at, hashAddr(all.String()[i-1:][:width], 0))
+			}
+		}
+		if far > 10*n {
+			t.Errorf("%d addresses of %d octets: %d probes", n, width, far)
+		}
+	}
+}
+
+// distance is how many places behind that of its hash an entry stands in a table that is as large as those above.
+func distance(at int, hash uint32) int { return (at - int(hash)) & 4095 }
+
 func TestIndexSetAltersOnlyWhatDiffers(t *testing.T) {
 	x := NewIndex()
 	web := &Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Version: 5, IPs: []netip.Addr{addr("10.0.0.1")}}

@@ -64,7 +64,7 @@ type builder struct {
 	text   strings.Builder
 	hashes []uint32 // of the labels of hosts
 	ids    []uint32 // host of each endpoint
-	seen   []uint32 // open addressing by hash of address: in group, index of entry + 1; in once, where it stands + 1, or itself if IPv4
+	seen   []uint32 // open addressing: in group, by hash of host and address, index of entry + 1; in once, by hash of address, where it stands + 1, or itself if IPv4
 	zero   bool     // 0.0.0.0 is in seen
 	// What group works with: next4 and next6 count the octets of each host's addresses, then point to where its next address goes.
 	entries      []entry
@@ -210,7 +210,7 @@ func (b *builder) addr(e *entry) string {
 func (b *builder) enter(e entry) {
 	addr := b.addr(&e)
 	mask := uint32(len(b.seen) - 1)
-	i := hashAddr(addr) & mask
+	i := hashAddr(addr, e.host) & mask
 	for ; b.seen[i] != 0; i = (i + 1) & mask {
 		if o := &b.entries[b.seen[i]-1]; o.host == e.host && b.addr(o) == addr {
 			return
