@@ -208,6 +208,9 @@ func (s *store) setNamespace(o *namespaceObject, round uint32) {
 	old := s.namespaces[o.key]
 	if old != nil {
 		old.round = round
+		if old.version == o.version {
+			return // of a Namespace nothing but its existence counts: a restore that gave the version out again alters nothing
+		}
 		old.version = o.version
 		for key, g := range s.services {
 			if _, in := splitKey(key); in == o.key && g.imp != nil {

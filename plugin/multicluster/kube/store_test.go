@@ -43,6 +43,17 @@ func listed(t *testing.T) *workbench {
 	return b
 }
 
+// TestM4HeldNamespaceCostsNothing: a relist asks no Service about a Namespace that is as it was.
+func TestM4HeldNamespaceCostsNothing(t *testing.T) {
+	s := newStore(true)
+	s.setNamespace(&namespaceObject{key: "test", version: 7}, 1)
+	s.services = map[string]*service{"web.test": nil} // nobody may look into it
+	s.setNamespace(&namespaceObject{key: "test", version: 7}, 2)
+	if o := s.namespaces["test"]; o.round != 2 || o.version != 7 {
+		t.Errorf("round %d, version %d, want 2 and 7", o.round, o.version)
+	}
+}
+
 // decode gives an object the next resourceVersion and reads it.
 func (b *workbench) decode(o object) any {
 	b.version++
