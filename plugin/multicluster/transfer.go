@@ -18,7 +18,8 @@ const (
 	maxName   = 254     // octets of a name in presentation format (RFC 1035 §2.3.4)
 )
 
-// Transfer implements transfer.Transferer (L6). It asks the questions that queries ask, so it gives exactly what they give.
+// Transfer implements transfer.Transferer (L6). It asks the questions that queries ask, so it gives exactly what they give, over time
+// where max_endpoints gives them a part.
 func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
 	i := slices.Index(m.origins, zone)
 	if i < 0 {
@@ -28,8 +29,8 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 		return nil, errNotSynced
 	}
 	current, services := m.source.Index().Snapshot()
-	x := &xfr{zone: m.zones[i], window: m.window(m.zones[i]), out: make(chan []dns.RR)}
-	x.window.Everyone = true // another server's clients are elsewhere (T2)
+	// All endpoints: another server's clients are elsewhere (T2), and one serial has one content, whenever it is transferred (decision 0002).
+	x := &xfr{zone: m.zones[i], window: catalog.Window{Everyone: true}, out: make(chan []dns.RR)}
 	soa := x.zone.SOA(x.question(zone, dns.TypeSOA), zone, current).Answer
 	go func() {
 		defer close(x.out)
