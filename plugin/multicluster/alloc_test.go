@@ -33,12 +33,12 @@ func (*packing) WriteMsg(m *dns.Msg) error {
 // large serves a ClusterSetIP Service web.test and Headless ones h100.test and h1000.test over five clusters.
 func large() *Multicluster {
 	x := catalog.NewIndex()
-	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP, Version: 1,
+	web := &catalog.Import{Namespace: "test", Name: "web", Type: catalog.ClusterSetIP,
 		IPs:   []netip.Addr{netip.MustParseAddr("10.42.42.42")},
 		Ports: []catalog.Port{{Name: "https", Proto: "TCP", Number: 443}}}
 	x.Set("web.test", catalog.Build(web, nil), 1)
 	for _, n := range []int{100, 1000} {
-		imp := &catalog.Import{Namespace: "test", Name: fmt.Sprintf("h%d", n), Type: catalog.Headless, Version: 1}
+		imp := &catalog.Import{Namespace: "test", Name: fmt.Sprintf("h%d", n), Type: catalog.Headless}
 		var slices []*catalog.Slice
 		for c := range 5 {
 			var eps []catalog.Endpoint
@@ -46,7 +46,7 @@ func large() *Multicluster {
 				eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}), Host: fmt.Sprintf("pod-%d", i)})
 			}
 			slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
-				[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps, 1))
+				[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
 		}
 		x.Set(imp.Name+".test", catalog.Build(imp, slices), 1)
 	}

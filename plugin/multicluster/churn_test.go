@@ -36,7 +36,7 @@ const (
 // generationOfService makes Service i in its version v. Every address of it has v in its second and third octet, so an answer of
 // two versions shows. Even versions are ClusterSetIP, odd ones Headless; every 13th does not exist.
 func generationOfService(i, v int) *catalog.Service {
-	imp := &catalog.Import{Namespace: "churn", Name: fmt.Sprintf("s%d", i), Type: catalog.ClusterSetIP, Version: uint64(v),
+	imp := &catalog.Import{Namespace: "churn", Name: fmt.Sprintf("s%d", i), Type: catalog.ClusterSetIP,
 		Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
 	at := func(k int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(v >> 8), byte(v), byte(k)}) }
 	if v%13 == 12 {
@@ -53,7 +53,7 @@ func generationOfService(i, v int) *catalog.Service {
 		for k := range 4 {
 			eps = append(eps, catalog.Endpoint{Addr: at(c*10 + k), Host: fmt.Sprintf("h%d", k)})
 		}
-		slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("c%d", c), imp.Ports, eps, uint64(v)))
+		slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("c%d", c), imp.Ports, eps))
 	}
 	return catalog.Build(imp, slices)
 }

@@ -61,7 +61,7 @@ func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 	}
 	x := catalog.NewIndex()
 	for _, o := range objs.Imports {
-		imp := &catalog.Import{Namespace: strings.ToLower(o.Namespace), Name: strings.ToLower(o.Name), Version: 7}
+		imp := &catalog.Import{Namespace: strings.ToLower(o.Namespace), Name: strings.ToLower(o.Name)}
 		switch o.Spec.Type {
 		case "ClusterSetIP":
 			imp.Type = catalog.ClusterSetIP
@@ -119,7 +119,7 @@ func slice(o discoveryv1.EndpointSlice, t catalog.Topology) *catalog.Slice {
 			eps = append(eps, catalog.Endpoint{Addr: a, Host: host, Zone: t.Keep(zone)})
 		}
 	}
-	return catalog.NewSlice(o.Name, cluster, ports, eps, 7)
+	return catalog.NewSlice(o.Name, cluster, ports, eps)
 }
 
 // client is a writer that keeps the reply as the server would send it: cut to size, packed and unpacked.

@@ -84,7 +84,7 @@ func TestT2TransferListsEverything(t *testing.T) {
 func preferred(topology catalog.Topology) *Multicluster {
 	m := large()
 	x := m.source.(*fixed).index
-	imp := &catalog.Import{Namespace: "test", Name: "h100", Type: catalog.Headless, Version: 2}
+	imp := &catalog.Import{Namespace: "test", Name: "h100", Type: catalog.Headless}
 	var from []*catalog.Slice
 	for c := range 5 {
 		var eps []catalog.Endpoint
@@ -93,7 +93,7 @@ func preferred(topology catalog.Topology) *Multicluster {
 				Zone: topology.Keep([]string{"eu-1a", "eu-1b"}[i%2])})
 		}
 		from = append(from, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
-			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps, 2))
+			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
 	}
 	x.Set("h100.test", catalog.Rebuild(nil, imp, from, topology), 2)
 	return m

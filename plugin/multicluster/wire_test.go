@@ -131,10 +131,10 @@ func TestM5AFailedWriteIsAnError(t *testing.T) {
 // M2: an SRV reply without any target, since none of their names fits into a name of DNS, is NODATA with its SOA.
 func TestM2NoTargetFits(t *testing.T) {
 	label := strings.Repeat("a", 63)
-	imp := &catalog.Import{Namespace: label, Name: label, Type: catalog.Headless, Version: 1, Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
+	imp := &catalog.Import{Namespace: label, Name: label, Type: catalog.Headless, Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
 	eps := []catalog.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Host: label}}
 	x := catalog.NewIndex()
-	x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps, 1)}), 1)
+	x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}), 1)
 	m := &Multicluster{
 		origins: []string{defaultZone},
 		zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},

@@ -13,7 +13,7 @@ import (
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func headlessImport() *Import {
-	return &Import{Name: "db", Namespace: "test", Type: Headless, Version: 3}
+	return &Import{Name: "db", Namespace: "test", Type: Headless}
 }
 
 var pg = []Port{{Name: "pg", Proto: "TCP", Number: 5432}}
@@ -36,9 +36,9 @@ func srv(t Targets) (out []string) {
 
 func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("2", "b", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}, 9),
-		NewSlice("1", "a", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.1"), Host: "x"}}, 4),
-		NewSlice("3", "a", pg, []Endpoint{{Addr: addr("2001:db8::1"), Host: "x"}}, 5),
+		NewSlice("2", "b", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}),
+		NewSlice("1", "a", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.1"), Host: "x"}}),
+		NewSlice("3", "a", pg, []Endpoint{{Addr: addr("2001:db8::1"), Host: "x"}}),
 	})
 	if got, want := ips(s.Self(V4, Window{}).Addrs, 4), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
 		t.Errorf("A: %v, want %v", got, want)
@@ -52,21 +52,18 @@ func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	if got, want := srv(s.Targets("", "", Window{})), []string{"5432 x.a", "5432 x.b", "5432 y.b"}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
-	if s.Version() != 9 {
-		t.Errorf("version %d, want the highest of what went in, 9", s.Version())
-	}
 }
 
 func TestN6NoReadyEndpointIsNoService(t *testing.T) {
-	if s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, nil, 1)}); s != nil {
+	if s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, nil)}); s != nil {
 		t.Errorf("a Headless Service without ready endpoint answers: %+v", s)
 	}
 }
 
 func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("1", "eu", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "h"}}, 1),
-		NewSlice("2", "x.eu", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "h"}}, 1),
+		NewSlice("1", "eu", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "h"}}),
+		NewSlice("2", "x.eu", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "h"}}),
 	})
 	for name, want := range map[string]Outcome{
 		"eu": NoData, "x.eu": Success, "h.eu": Success, "h.x.eu": Success, "y.eu": NameError, "x.x.eu": NameError, "h.x": NameError,
@@ -81,7 +78,7 @@ func TestN15DashedAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::1": "0--1", "::": "0--0", "2001:db8::5": "2001-db8--5",
 	} {
-		s := NewSlice("1", "a", nil, []Endpoint{{Addr: addr(in), Host: ""}}, 1)
+		s := NewSlice("1", "a", nil, []Endpoint{{Addr: addr(in), Host: ""}})
 		if got := dashed(s.addrs); got != want || !IsLabel(got) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
@@ -115,7 +112,7 @@ func TestM6WindowRotates(t *testing.T) {
 		a[15] = byte(i)
 		six = append(six, Endpoint{Addr: netip.AddrFrom16(a), Host: host})
 	}
-	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, four, 1), NewSlice("2", "a", pg, six, 1)})
+	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, four), NewSlice("2", "a", pg, six)})
 	seen := map[string]bool{}
 	for epoch := range uint64(9) {
 		w := Window{Max: 3, Epoch: epoch}
@@ -145,7 +142,7 @@ func TestM6OneHostOfManyAddresses(t *testing.T) {
 	for i := range 10 {
 		eps = append(eps, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Host: "twin"})
 	}
-	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, eps, 1)})
+	s := Build(headlessImport(), []*Slice{NewSlice("1", "a", pg, eps)})
 	for epoch := range uint64(20) {
 		w := Window{Max: 4, Epoch: epoch}
 		self, host := s.Self(V4, w).Addrs, s.Host("twin.a", V4, w).Addrs
@@ -166,7 +163,7 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 			for range r.IntN(8) {
 				eps = append(eps, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}), Host: fmt.Sprintf("h%d", r.IntN(5)), Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
 			}
-			in = append(in, NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", r.IntN(3)), pg, eps, 1))
+			in = append(in, NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", r.IntN(3)), pg, eps))
 		}
 		a := Rebuild(nil, headlessImport(), in, topology)
 		shuffled := slices.Clone(in)
@@ -192,7 +189,7 @@ func TestRebuildIsBuild(t *testing.T) {
 			eps = append(eps, Endpoint{Addr: a, Host: []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)], Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
 		}
 		ports := []Port{{Name: []string{"pg", "web"}[r.IntN(2)], Number: uint16(1 + r.IntN(2))}}
-		return NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", i%3), ports, eps, uint64(i+1))
+		return NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", i%3), ports, eps)
 	}
 	for range 300 {
 		topology = randomTopology(r)
@@ -302,14 +299,13 @@ func distance(at int, hash uint32) int { return (at - int(hash)) & 4095 }
 
 func TestIndexSetAltersOnlyWhatDiffers(t *testing.T) {
 	x := NewIndex()
-	web := &Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Version: 5, IPs: []netip.Addr{addr("10.0.0.1")}}
+	web := &Import{Name: "web", Namespace: "test", Type: ClusterSetIP, IPs: []netip.Addr{addr("10.0.0.1")}}
 	if x.Serial() != 1 {
 		t.Errorf("serial of an empty index %d, want 1: never 0 (M4)", x.Serial())
 	}
 	if !x.Set("web.test", Build(web, nil), 5) || x.Serial() != 5 {
 		t.Errorf("new: serial %d", x.Serial())
 	}
-	web.Version = 6
 	if x.Set("web.test", Build(web, nil), 6) || x.Serial() != 6 {
 		t.Errorf("serial %d after version 6, which altered no answer, want 6: that of who starts now (M4)", x.Serial())
 	}

@@ -36,7 +36,6 @@ type Import struct {
 	Type            Type
 	IPs             []netip.Addr // spec.ips, in order; what does not parse is left out by the caller
 	Ports           []Port
-	Version         uint64 // resourceVersion
 }
 
 // Endpoint is one ready address of a slice, the host label that names it (N15), "" where it has none, and the zone that it is in,
@@ -57,14 +56,13 @@ type Slice struct {
 	width   uint8    // 4 or 16; 0 when the slice has no endpoint
 	labels  string   // host labels, each behind its length octet; length 0: it has no name
 	hashes  []uint32 // of the labels
-	version uint64
-	more    *Slice // the object's endpoints in other zones
+	more    *Slice   // the object's endpoints in other zones
 }
 
 // NewSlice packs the ready endpoints of one EndpointSlice. All addresses must be of one family; those that are not of
 // the first one's are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
-func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint, version uint64) *Slice {
-	blank := Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports), version: version}
+func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint) *Slice {
+	blank := Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports)}
 	valid := slices.IndexFunc(endpoints, func(e Endpoint) bool { return e.Addr.IsValid() })
 	if valid < 0 {
 		return &blank
@@ -147,9 +145,6 @@ func (s *Slice) count() int {
 
 // Cluster is the id of the source cluster.
 func (s *Slice) Cluster() string { return s.cluster }
-
-// Version is the resourceVersion that the slice was packed from.
-func (s *Slice) Version() uint64 { return s.version }
 
 // IsLabel tells whether s is a DNS label as RFC 1123 has it, in lower case.
 func IsLabel(s string) bool {

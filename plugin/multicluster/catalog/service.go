@@ -12,7 +12,6 @@ type Service struct {
 	key      string // "<svc>.<ns>", lower case
 	v4, v6   string // ClusterSetIP: spec.ips of each family, packed
 	ports    Ports  // ClusterSetIP: the ports of the import
-	version  uint64 // the highest resourceVersion that went into it
 	headless *headless
 	split    uint8 // length of the Service's name within key
 	kind     Type
@@ -41,10 +40,9 @@ func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 		return nil
 	}
 	s := &Service{
-		key:     imp.Name + "." + imp.Namespace,
-		split:   uint8(len(imp.Name)),
-		kind:    imp.Type,
-		version: imp.Version,
+		key:   imp.Name + "." + imp.Namespace,
+		split: uint8(len(imp.Name)),
+		kind:  imp.Type,
 	}
 	switch imp.Type {
 	case ClusterSetIP:
@@ -63,9 +61,6 @@ func (s *Service) withEndpoints(old *Service, from []*Slice, t Topology) *Servic
 		return nil
 	}
 	s.ports = noPorts
-	for _, sl := range from {
-		s.version = max(s.version, sl.version)
-	}
 	var before *headless
 	if old != nil {
 		before = old.headless
@@ -103,9 +98,6 @@ func (s *Service) Namespace() string { return s.key[s.split+1:] }
 
 // Type is ClusterSetIP or Headless.
 func (s *Service) Type() Type { return s.kind }
-
-// Version is the highest resourceVersion among the objects that the answers rest on (M4).
-func (s *Service) Version() uint64 { return s.version }
 
 // Same tells whether two Services give the same answers to every question; either may be nil.
 func (s *Service) Same(o *Service) bool {

@@ -18,7 +18,7 @@ func places(t Topology) []*Slice {
 		for i, text := range addrs {
 			eps = append(eps, Endpoint{Addr: addr(text), Host: fmt.Sprintf("h%d", i+1), Zone: t.Keep(fmt.Sprintf("Z%d", i+1))})
 		}
-		return NewSlice(text(addrs), cluster, pg, eps, 1)
+		return NewSlice(text(addrs), cluster, pg, eps)
 	}
 	return []*Slice{from("a", "10.0.0.1", "10.0.0.2"), from("b", "10.0.0.3", "10.0.0.4"), from("b", "2001:db8::3", "2001:db8::4")}
 }
@@ -87,8 +87,8 @@ func TestT2SubsetIsOfThoseWhoHaveThePort(t *testing.T) {
 	topology := Topology{Cluster: "b", ClusterOnly: true}
 	web := []Port{{Name: "web", Number: 80}}
 	s := Rebuild(nil, headlessImport(), []*Slice{
-		NewSlice("1", "a", append(web, pg...), []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}}, 1),
-		NewSlice("2", "b", web, []Endpoint{{Addr: addr("10.0.0.2"), Host: "x"}}, 1),
+		NewSlice("1", "a", append(web, pg...), []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}}),
+		NewSlice("2", "b", web, []Endpoint{{Addr: addr("10.0.0.2"), Host: "x"}}),
 	}, topology)
 	for port, want := range map[string]string{"web": "80 x.b", "pg": "5432 x.a", "": "80 x.b"} {
 		proto := "tcp"
@@ -107,8 +107,8 @@ func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 	topology := Topology{Zone: "z1"}
 	web := []Port{{Name: "web", Number: 80}}
 	s := Rebuild(nil, headlessImport(), []*Slice{
-		NewSlice("1", "a", web, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}, 1),
-		NewSlice("2", "a", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "x", Zone: "z1"}, {Addr: addr("10.0.0.1"), Host: "x", Zone: "z1"}}, 1),
+		NewSlice("1", "a", web, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}),
+		NewSlice("2", "a", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "x", Zone: "z1"}, {Addr: addr("10.0.0.1"), Host: "x", Zone: "z1"}}),
 	}, topology)
 	if got, want := srv(s.Targets("", "", Window{})), []string{"5432 x.a", "80 x.a", "80 y.a"}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
@@ -181,7 +181,7 @@ func TestKeepsNoMoreOfZonesThanIsAskedFor(t *testing.T) {
 func TestT2ChangeOfZoneIsAChange(t *testing.T) {
 	at := func(zone string, topology Topology) *Service {
 		ep := Endpoint{Addr: addr("10.0.0.1"), Host: "x", Zone: topology.Keep(zone)}
-		return Rebuild(nil, headlessImport(), []*Slice{NewSlice("1", "a", pg, []Endpoint{ep}, 1)}, topology)
+		return Rebuild(nil, headlessImport(), []*Slice{NewSlice("1", "a", pg, []Endpoint{ep})}, topology)
 	}
 	for _, tc := range []struct {
 		topology Topology
@@ -226,7 +226,7 @@ func TestT2AnswersBeginWithThePreferred(t *testing.T) {
 					ranks[e.Addr.String()] = rank
 				}
 			}
-			from = append(from, NewSlice(fmt.Sprint(i), cluster, pg, eps, 1))
+			from = append(from, NewSlice(fmt.Sprint(i), cluster, pg, eps))
 		}
 		s := Rebuild(nil, headlessImport(), from, topology)
 		all, answered := s.Self(V4, Window{Everyone: true}).Addrs, s.Self(V4, Window{}).Addrs

@@ -61,7 +61,7 @@ func (r *importReader) record() *importObject {
 	if r.kind != catalog.ClusterSetIP {
 		return o
 	}
-	imp := catalog.Import{Type: r.kind, IPs: r.ips, Ports: r.ports, Version: r.version}
+	imp := catalog.Import{Type: r.kind, IPs: r.ips, Ports: r.ports}
 	imp.Name, imp.Namespace = splitKey(o.key)
 	if o.service = catalog.Build(&imp, nil); o.service != nil {
 		o.key = o.service.Key()

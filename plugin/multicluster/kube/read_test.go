@@ -226,7 +226,6 @@ type slim struct {
 // record is the import that the slim struct makes.
 func (s *slim) record() *catalog.Service {
 	imp := catalog.Import{Namespace: s.Metadata.Namespace, Name: s.Metadata.Name, Type: kindOf([]byte(s.Spec.Type))}
-	imp.Version = parseUint([]byte(s.Metadata.ResourceVersion), 64)
 	for _, text := range s.Spec.IPs {
 		if ip, ok := address([]byte(text)); ok {
 			imp.IPs = append(imp.IPs, ip)
@@ -340,7 +339,7 @@ func sameSlice(t *testing.T, got *sliceObject, want *discoveryv1.EndpointSlice, 
 		}
 		ports = append(ports, catalog.Port{Name: *name, Proto: *proto, Number: uint16(*number)})
 	}
-	slice := catalog.NewSlice(want.Name, cluster, ports, typedEndpoints(want), version)
+	slice := catalog.NewSlice(want.Name, cluster, ports, typedEndpoints(want))
 	imp := &catalog.Import{Namespace: "n", Name: "s", Type: catalog.Headless}
 	zonal := catalog.Topology{Zonal: true}
 	if a, b := catalog.Rebuild(nil, imp, []*catalog.Slice{slice}, zonal), catalog.Rebuild(nil, imp, []*catalog.Slice{got.slice}, zonal); !a.Same(b) {

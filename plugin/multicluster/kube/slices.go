@@ -153,7 +153,7 @@ func (r *sliceReader) record() *sliceObject {
 		o.skipped = wrongAddressType
 	default:
 		_, name, _ := strings.Cut(o.key, "/")
-		o.slice = catalog.NewSlice(name, cluster, r.ports, r.endpoints(), o.version)
+		o.slice = catalog.NewSlice(name, cluster, r.ports, r.endpoints())
 	}
 	return o
 }

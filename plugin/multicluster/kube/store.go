@@ -338,7 +338,7 @@ func (s *store) build(g *service, before *catalog.Service) *catalog.Service {
 	for i, o := range g.slices {
 		slices[i] = o.slice
 	}
-	imp := catalog.Import{Type: catalog.Headless, Version: g.imp.version}
+	imp := catalog.Import{Type: catalog.Headless}
 	imp.Name, imp.Namespace = splitKey(g.imp.key)
 	return catalog.Rebuild(before, &imp, slices, s.topology)
 }

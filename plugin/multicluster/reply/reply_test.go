@@ -30,7 +30,7 @@ func headless(n int) *catalog.Service {
 			})
 		}
 		slices = append(slices, catalog.NewSlice(fmt.Sprintf("s%d", c), fmt.Sprintf("cluster-%d", c),
-			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps, uint64(c)))
+			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
 	}
 	return catalog.Build(&catalog.Import{Name: "db", Namespace: "test", Type: catalog.Headless}, slices)
 }

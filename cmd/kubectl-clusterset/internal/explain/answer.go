@@ -65,7 +65,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 
 // build strips the objects as the plugin's watches do.
 func build(f *Facts, t catalog.Topology) *catalog.Service {
-	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name, Version: 1}
+	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name}
 	switch f.Import.Spec.Type {
 	case mcsv1beta1.ClusterSetIP:
 		imp.Type = catalog.ClusterSetIP
@@ -87,7 +87,7 @@ func build(f *Facts, t catalog.Topology) *catalog.Service {
 		if !catalog.IsClusterID(cluster) || s.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, t), 1))
+		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, t)))
 	}
 	return catalog.Rebuild(nil, imp, from, t)
 }
