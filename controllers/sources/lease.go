@@ -18,6 +18,7 @@ const (
 	annotationRenewal = "clusterset-dns.io/renewal"       // as the source wrote it
 	annotationLease   = "clusterset-dns.io/lease-created" // RFC 3339: when the Lease that says so was created, by the hub's clock
 	annotationChecked = "clusterset-dns.io/checked"       // RFC 3339: until when it was watched
+	annotationStood   = "clusterset-dns.io/stood"         // RFC 3339: behind which own renewal the clock stood then; empty if it ran
 	annotationSeen    = "clusterset-dns.io/seen"          // RFC 3339: until when the hub was, believed or not
 	annotationDeaths  = "clusterset-dns.io/deaths"        // RFC 3339, comma-separated
 )
@@ -40,6 +41,7 @@ func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
 	if s.Seen, err = time.Parse(time.RFC3339Nano, a[annotationSeen]); err != nil {
 		s.Seen = checked
 	}
+	s.Stood, _ = time.Parse(time.RFC3339Nano, a[annotationStood])
 	s.Renewal.Lease, _ = time.Parse(time.RFC3339Nano, a[annotationLease])
 	for _, d := range strings.Split(a[annotationDeaths], ",") {
 		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
@@ -64,7 +66,7 @@ func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, v liven
 		deaths = append(deaths, stamp(d))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: stamp(s.Renewal.At), annotationLease: stamp(s.Renewal.Lease), annotationChecked: stamp(s.Checked), annotationSeen: stamp(s.Seen),
+		annotationRenewal: stamp(s.Renewal.At), annotationLease: stamp(s.Renewal.Lease), annotationChecked: stamp(s.Checked), annotationStood: stamp(s.Stood), annotationSeen: stamp(s.Seen),
 		annotationDeaths: strings.Join(deaths, ","), liveness.AnnotationBack: stamp(s.Back),
 	}
 	v.Write(lease.Annotations)

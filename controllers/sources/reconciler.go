@@ -103,12 +103,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		Renew: time.Duration(spec.RenewSeconds) * time.Second,
 		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
 	}
-	until := limits.Seen(seen, r.Now())
-	believed, err := r.believed(ctx, spec, until, limits)
+	hub := limits.Seen(seen, r.Now())
+	believed, err := r.believed(ctx, spec, hub, limits)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	s := r.look(req.Name, kept, believed, until, liveness.RenewalOf(shown), limits)
+	s := r.look(req.Name, kept, hub, believed, liveness.RenewalOf(shown), limits)
 	verdict := liveness.Verdict{Dead: s.Dead}
 	if s.Dead {
 		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
@@ -118,14 +118,15 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if age := s.Checked.Sub(remember(kept).Checked); age > 0 && age < limits.Renew {
 		again -= age
 	}
-	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && believed.Equal(until) && due > 0 && due < again {
+	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && believed.Equal(hub.Until) && due > 0 && due < again {
 		again = due
 	}
 	return reconcile.Result{RequeueAfter: again}, r.persist(ctx, req.Name, kept, s, verdict, limits)
 }
 
 // believed is until when the hub is, by what it shows of all others; where it is never to be doubted, until then.
-func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, until time.Time, l liveness.Limits) (time.Time, error) {
+func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.Hub, l liveness.Limits) (time.Time, error) {
+	until := hub.Until
 	if spec.MostSilent == hubv1alpha1.MostSilentExpire {
 		r.doubted.Store(false)
 		return until, nil
@@ -152,7 +153,7 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 		}
 		others[cluster] = s
 	}
-	at := r.crowd.Believed(until, others, renewals, l)
+	at := r.crowd.Believed(hub, others, renewals, l)
 	if doubted := at.Before(until); doubted != r.doubted.Load() {
 		r.doubted.Store(doubted)
 		log.FromContext(ctx).Info("whether most other members are silent together", "held", doubted, "since", at.UTC())
@@ -166,14 +167,14 @@ func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, u
 }
 
 // look goes by what this process has seen, or else by what was kept.
-func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, checked, seen time.Time, renewal liveness.Renewal, l liveness.Limits) liveness.Sight {
+func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, hub liveness.Hub, checked time.Time, renewal liveness.Renewal, l liveness.Limits) liveness.Sight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, ok := r.sights[cluster]
 	if !ok {
 		was = remember(kept)
 	}
-	s := was.Look(checked, seen, renewal, l)
+	s := was.Look(hub, checked, renewal, l)
 	r.sights[cluster] = s
 	return s
 }

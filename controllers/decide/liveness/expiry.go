@@ -36,17 +36,18 @@ func (r Renewal) After(than Renewal) bool {
 
 // Sight is what one member knows of another's heartbeat. All times are its own clock's.
 //
-// Time passes only while the hub is seen: until shortly after each of the own renewals that the hub shows (Seen). What lies between two
-// looks that are further apart than they should be was blindness, or a clock that was set, and counts for nothing. So neither a hub that is
-// away, nor a broken link to it, nor anybody's clock makes a member look dead (DESIGN §7).
+// Time passes only while the hub is seen: until shortly after each of the own renewals that the hub shows (Hub). What lies between two of
+// these, or two looks, that are further apart than they should be was blindness, or a clock that was set, and counts for nothing. So neither a
+// hub that is away, nor a broken link to it, nor an agent that stands still, nor anybody's clock makes a member look dead (DESIGN §7).
 type Sight struct {
 	Renewal Renewal   // the latest seen
 	At      time.Time // when it was first seen, moved on by all blindness since
-	Checked time.Time // when it was looked at last
+	Checked time.Time // until when it was watched
+	Stood   time.Time // when the last own renewal was shown, where the clock stood then already; else zero
 	Dead    bool
 
 	// Damping goes by a clock that runs in doubt too (Crowd): by that of the rest, nobody would come back while others are silent together.
-	Seen   time.Time   // when it was looked at last
+	Seen   time.Time   // until when the hub was seen, believed or not
 	Deaths []time.Time // the latest, oldest first
 	Back   time.Time   // since when it has been renewing again, while it is still counted as dead
 }
@@ -58,30 +59,45 @@ const (
 	LongestWait = 5 * time.Minute
 )
 
-// Seen is until when the hub is known to have been seen, if its last own renewal was shown at shown: the next one may still come.
-func (l Limits) Seen(shown, now time.Time) time.Time {
-	if next := shown.Add(l.Renew + l.Renew/5); next.Before(now) {
-		return next
-	}
-	return now
+// Hub is how long the hub was seen, by the own clock.
+type Hub struct {
+	Own   time.Time // when the last own renewal was shown
+	Until time.Time // until when the hub was seen: the next renewal may still come. Before Now the clock of all silences stands
+	Now   time.Time
 }
 
-// Look is the Sight once the hub was seen until the time seen, and believed until checked, with the renewal that it shows then; zero where
-// it shows none. One that is older than what was seen came back from a backup.
-func (s Sight) Look(checked, seen time.Time, renewal Renewal, l Limits) Sight {
+// Seen is what is known at a time of a hub whose last own renewal was shown at another.
+func (l Limits) Seen(own, now time.Time) Hub {
+	if next := own.Add(l.Renew + l.Renew/5); next.Before(now) {
+		return Hub{own, next, now}
+	}
+	return Hub{own, now, now}
+}
+
+// stands is Sight.Stood.
+func (h Hub) stands() time.Time {
+	if h.Until.Before(h.Now) {
+		return h.Own
+	}
+	return time.Time{}
+}
+
+// Look is the Sight at a hub that is believed until checked, with the renewal that it shows then; zero where it shows none. One that is older
+// than what was seen came back from a backup.
+func (s Sight) Look(hub Hub, checked time.Time, renewal Renewal, l Limits) Sight {
 	if s.Checked.IsZero() {
-		return Sight{Renewal: renewal, At: checked, Checked: checked, Seen: seen}
+		return Sight{Renewal: renewal, At: hub.Now, Checked: checked, Stood: hub.stands(), Seen: hub.Until}
 	}
-	s.At = s.At.Add(l.blind(s.Checked, checked))
+	s.At = l.after(s.At, s.Checked, checked, s.Stood, hub.Own)
 	if !s.Back.IsZero() {
-		s.Back = s.Back.Add(l.blind(s.Seen, seen))
+		s.Back = l.after(s.Back, s.Seen, hub.Until, s.Stood, hub.Own)
 	}
-	s.Checked, s.Seen = checked, seen
+	s.Checked, s.Stood, s.Seen = checked, hub.stands(), hub.Until
 	renewed := renewal.After(s.Renewal)
 	if renewed {
-		s.Renewal, s.At = renewal, checked
+		s.Renewal, s.At = renewal, hub.Now // and not the time at which the clock stands
 		if s.Dead && s.Back.IsZero() {
-			s.Back = seen
+			s.Back = hub.Until
 		}
 	} else if s.Renewal.Lease.IsZero() {
 		s.Renewal.Lease = renewal.Lease // an earlier version of the agent did not keep it
@@ -90,21 +106,27 @@ func (s Sight) Look(checked, seen time.Time, renewal Renewal, l Limits) Sight {
 	switch {
 	case silent && !s.Dead:
 		s.Dead, s.Back = true, time.Time{}
-		s.Deaths = append(recent(s.Deaths, seen), seen)
+		s.Deaths = append(recent(s.Deaths, hub.Until), hub.Until)
 	case silent:
 		s.Back = time.Time{}
-	case s.Dead && renewed && seen.Sub(s.Back) >= wait(len(recent(s.Deaths, seen))):
+	case s.Dead && renewed && hub.Until.Sub(s.Back) >= wait(len(recent(s.Deaths, hub.Until))):
 		s.Dead, s.Back = false, time.Time{}
 	}
 	return s
 }
 
-// blind is the time between two looks, where that was blindness.
-func (l Limits) blind(was, is time.Time) time.Duration {
-	if passed := is.Sub(was); passed > 2*l.Renew || passed < 0 {
-		return passed
+// after is a time before two looks, moved on by what was blindness between them: all, if they are further apart than two renewals, or the own
+// renewals are, between which the clock stood. It is no later than the second look: a renewal that was shown while the clock stood was none
+// of before.
+func (l Limits) after(at, was, is, stood, own time.Time) time.Time {
+	passed := is.Sub(was)
+	if passed >= 0 && passed <= 2*l.Renew && (stood.IsZero() || own.Sub(stood) <= 2*l.Renew) {
+		return at
 	}
-	return 0
+	if at = at.Add(passed); at.After(is) {
+		return is
+	}
+	return at
 }
 
 // Worth tells whether now, seen after s was kept, is worth another write: with every turn; every renewal; and every renewal that is missed,

@@ -20,6 +20,9 @@ func written(n int) Renewal {
 	return Renewal{Lease: time.Unix(100, 0), At: time.Unix(int64(1000+n), 0)}
 }
 
+// at is a hub that shows an own renewal now.
+func at(now time.Time) Hub { return limits.Seen(now, now) }
+
 func newWatcher() *watcher {
 	return &watcher{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
@@ -31,7 +34,7 @@ func (w *watcher) see(d time.Duration, lives bool) {
 		if lives {
 			w.n++
 		}
-		w.sight = w.sight.Look(w.now, w.now, written(w.n), limits)
+		w.sight = w.sight.Look(at(w.now), w.now, written(w.n), limits)
 	}
 }
 
@@ -64,6 +67,25 @@ func TestS3BlindnessIsNobodysDeath(t *testing.T) {
 			t.Fatal("dead by blindness")
 		}
 		w.see(20*time.Second, true)
+	}
+}
+
+// TestS3AHubThatIsAwayIsBlindness, for however long, and though it is looked at meanwhile: the other one had renewed up to one renewal before,
+// and takes another one when the hub is back.
+func TestS3AHubThatIsAwayIsBlindness(t *testing.T) {
+	for away := time.Second; away < time.Minute; away += time.Second {
+		w := newWatcher()
+		w.see(time.Minute, true)
+		own := w.now.Add(9 * time.Second)
+		w.sight = w.sight.Look(at(own), own, written(w.n), limits)
+		for w.now = own; w.now.Before(own.Add(away)); w.now = w.now.Add(time.Second) {
+			hub := limits.Seen(own, w.now)
+			w.sight = w.sight.Look(hub, hub.Until, written(w.n), limits)
+		}
+		w.sight = w.sight.Look(at(w.now), w.now, written(w.n), limits)
+		if w.see(limits.Renew, false); w.sight.Dead {
+			t.Errorf("away for %v: dead", away)
+		}
 	}
 }
 
@@ -108,7 +130,7 @@ func TestWhatIsWorthAWrite(t *testing.T) {
 		kept := w.sight
 		for end := w.now.Add(d); w.now.Before(end); {
 			for range 4 { // looks between the renewals change nothing
-				if now := w.sight.Look(w.now, w.now, written(w.n), limits); kept.Worth(now, limits) {
+				if now := w.sight.Look(at(w.now), w.now, written(w.n), limits); kept.Worth(now, limits) {
 					t.Errorf("lives %v: a look is worth a write though nothing passed", lives)
 				}
 			}
@@ -169,7 +191,7 @@ func TestNeverDeadWhileItRenews(t *testing.T) {
 		w := newWatcher()
 		for i := range 300 {
 			w.now = w.now.Add(time.Duration(r.Int64N(int64(45 * time.Second))))
-			w.sight = w.sight.Look(w.now, w.now, written(i/2), limits)
+			w.sight = w.sight.Look(at(w.now), w.now, written(i/2), limits)
 			if w.sight.Dead {
 				t.Fatalf("seed %d, look %d: dead", seed, i)
 			}
@@ -181,8 +203,41 @@ func TestNeverDeadWhileItRenews(t *testing.T) {
 func TestSeenEndsShortlyAfterTheLastOwnRenewal(t *testing.T) {
 	shown := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for after, want := range map[time.Duration]time.Duration{0: 0, 9 * time.Second: 9 * time.Second, time.Minute: 12 * time.Second} {
-		if got := limits.Seen(shown, shown.Add(after)).Sub(shown); got != want {
+		if got := limits.Seen(shown, shown.Add(after)).Until.Sub(shown); got != want {
 			t.Errorf("after %v: %v, want %v", after, got, want)
+		}
+	}
+}
+
+// TestT2AnAgentThatStandsStillIsBlind: it goes on, with a look at what came meanwhile, before its next renewal is shown. No silence counts
+// that is not from one own renewal to the next, and what was renewed while it stood still was renewed when it is seen.
+func TestT2AnAgentThatStandsStillIsBlind(t *testing.T) {
+	for still := 2 * time.Second; still < 3*time.Minute; still += time.Second {
+		for ago := time.Duration(0); ago <= still && ago < limits.Dead; ago += time.Second {
+			w := newWatcher()
+			w.see(time.Minute, true)
+			own := w.now
+			w.now = w.now.Add(still)
+			w.n++ // this long ago, and never again
+			last := w.now.Add(-ago)
+			w.sight = w.sight.Look(limits.Seen(own, w.now), limits.Seen(own, w.now).Until, written(w.n), limits)
+			w.now = w.now.Add(100 * time.Millisecond)
+			w.sight = w.sight.Look(at(w.now), w.now, written(w.n), limits)
+			for own := w.now; !w.sight.Dead; w.now = w.now.Add(time.Second) {
+				if w.now.Sub(last) > 2*limits.Dead+limits.Renew {
+					t.Fatalf("still for %v, renewed %v before its end: never dead", still, ago)
+				}
+				if w.now.Sub(own) >= limits.Renew {
+					own = w.now
+				}
+				w.sight = w.sight.Look(limits.Seen(own, w.now), w.now, written(w.n), limits)
+				if w.sight.Dead {
+					break
+				}
+			}
+			if silent := w.now.Sub(last); silent <= limits.Dead {
+				t.Fatalf("still for %v, renewed %v before its end: dead after %v", still, ago, silent)
+			}
 		}
 	}
 }
@@ -194,7 +249,7 @@ func TestABackupRaisesNobody(t *testing.T) {
 	w.see(70*time.Second, false)
 	for _, n := range []int{w.n - 3, w.n} {
 		w.now = w.now.Add(limits.Renew)
-		if w.sight = w.sight.Look(w.now, w.now, written(n), limits); !w.sight.Dead {
+		if w.sight = w.sight.Look(at(w.now), w.now, written(n), limits); !w.sight.Dead {
 			t.Fatalf("renewal %d of %d raises it", n, w.n)
 		}
 	}
@@ -203,7 +258,7 @@ func TestABackupRaisesNobody(t *testing.T) {
 // TestT1ALeaseThatIsMadeAnewIsARenewal whatever its time, as that of a cluster that takes over an id with a clock that is behind; one that is
 // older came back from a backup, and one of which an earlier version of the agent kept no more than the time goes by that.
 func TestT1ALeaseThatIsMadeAnewIsARenewal(t *testing.T) {
-	at := func(lease, n int64) (r Renewal) {
+	by := func(lease, n int64) (r Renewal) {
 		if r.At = time.Unix(n, 0); lease > 0 {
 			r.Lease = time.Unix(lease, 0)
 		}
@@ -214,28 +269,28 @@ func TestT1ALeaseThatIsMadeAnewIsARenewal(t *testing.T) {
 		was, is Renewal
 		after   bool
 	}{
-		{"the same", at(100, 1000), at(100, 1000), false},
-		{"the next", at(100, 1000), at(100, 1010), true},
-		{"an earlier one of the same Lease", at(100, 1000), at(100, 990), false},
-		{"another Lease, by a clock that is behind", at(100, 1000), at(200, 300), true},
-		{"an older Lease", at(100, 1000), at(50, 990), false},
-		{"a Lease made anew by a hub whose clock is behind", at(100, 1000), at(50, 1010), true},
-		{"none", at(100, 1000), Renewal{}, false},
-		{"the first", Renewal{}, at(100, 1000), true},
-		{"the same, kept by an earlier version", at(0, 1000), at(100, 1000), false},
-		{"the next, after one that an earlier version kept", at(0, 1000), at(100, 1010), true},
+		{"the same", by(100, 1000), by(100, 1000), false},
+		{"the next", by(100, 1000), by(100, 1010), true},
+		{"an earlier one of the same Lease", by(100, 1000), by(100, 990), false},
+		{"another Lease, by a clock that is behind", by(100, 1000), by(200, 300), true},
+		{"an older Lease", by(100, 1000), by(50, 990), false},
+		{"a Lease made anew by a hub whose clock is behind", by(100, 1000), by(50, 1010), true},
+		{"none", by(100, 1000), Renewal{}, false},
+		{"the first", Renewal{}, by(100, 1000), true},
+		{"the same, kept by an earlier version", by(0, 1000), by(100, 1000), false},
+		{"the next, after one that an earlier version kept", by(0, 1000), by(100, 1010), true},
 	} {
 		w := newWatcher()
-		w.sight = Sight{}.Look(w.now, w.now, c.was, limits)
+		w.sight = Sight{}.Look(at(w.now), w.now, c.was, limits)
 		for range 7 {
 			w.now = w.now.Add(limits.Renew)
-			w.sight = w.sight.Look(w.now, w.now, c.was, limits)
+			w.sight = w.sight.Look(at(w.now), w.now, c.was, limits)
 		}
 		if !w.sight.Dead {
 			t.Fatal("it is not dead")
 		}
 		w.now = w.now.Add(limits.Renew)
-		if w.sight = w.sight.Look(w.now, w.now, c.is, limits); w.sight.Dead == c.after {
+		if w.sight = w.sight.Look(at(w.now), w.now, c.is, limits); w.sight.Dead == c.after {
 			t.Errorf("%s: dead %v", c.what, w.sight.Dead)
 		}
 		if want := c.is.Lease; (c.after || c.was.Lease.IsZero()) && !w.sight.Renewal.Lease.Equal(want) {

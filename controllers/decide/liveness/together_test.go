@@ -30,7 +30,7 @@ func TestBelieved(t *testing.T) {
 			id, at := string(rune('a'+i)), now.Add(-time.Duration(s)*time.Second)
 			crowd.heard[id], sights[id] = heard{at: at}, Sight{At: at, Checked: now}
 		}
-		if got := now.Sub(crowd.Believed(now, sights, nil, limits)); got != time.Duration(c.want)*time.Second {
+		if got := now.Sub(crowd.Believed(at(now), sights, nil, limits)); got != time.Duration(c.want)*time.Second {
 			t.Errorf("%s: %v of doubt, want %d s", c.name, got, c.want)
 		}
 	}
@@ -73,7 +73,8 @@ func (o *others) look(until time.Time) {
 		renewals[id] = written(n)
 	}
 	for id, s := range o.sights {
-		o.sights[id] = s.Look(o.crowd.Believed(until, o.sights, renewals, limits), until, renewals[id], limits)
+		hub := Hub{until, until, o.now}
+		o.sights[id] = s.Look(hub, o.crowd.Believed(hub, o.sights, renewals, limits), renewals[id], limits)
 	}
 }
 
@@ -173,7 +174,7 @@ func TestOwnBlindnessIsNoSilence(t *testing.T) {
 			o.n[id] += 360
 			o.look(seen)
 		}
-		if at := o.crowd.Believed(o.now, o.sights, nil, limits); at != o.now {
+		if at := o.crowd.Believed(at(o.now), o.sights, nil, limits); at != o.now {
 			t.Errorf("of %d: the hub is believed until %v, and was seen until %v", n, at, o.now)
 		}
 		o.see(20*time.Second, ids...)
@@ -188,7 +189,7 @@ func TestOwnBlindnessIsNoSilence(t *testing.T) {
 func TestAStartIsNoDoubt(t *testing.T) {
 	o := begin("a", "b", "c")
 	o.crowd, o.now = Crowd{}, o.now.Add(time.Hour)
-	if at := o.crowd.Believed(o.now, o.sights, nil, limits); at != o.now {
+	if at := o.crowd.Believed(at(o.now), o.sights, nil, limits); at != o.now {
 		t.Errorf("the hub is believed until %v, and was seen until %v", at, o.now)
 	}
 	o.see(10 * time.Minute)
