@@ -127,6 +127,40 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e.forget(t, "evicted")
 }
 
+// TestID3AnEvictedMemberIsTakenInAgain by a plain join, while its agent runs, as it is after a hub that was restored to before it joined: id,
+// import and VIP are as before, and join --renew says the way.
+func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
+	e := setUp(t)
+	e.nodes(t, "hub", "east", "west")
+	e.ok(t, "init", "--context", "hub")
+	for _, c := range []string{"east", "west"} {
+		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
+	}
+	e.export(t, "east", "again", "web")
+	is := func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) }
+	eventually(t, "web.again in west", is)
+	before, after := &mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceImport{}
+	web := client.ObjectKey{Namespace: "again", Name: "web"}
+	if err := e.admin["west"].Get(t.Context(), web, before); err != nil {
+		t.Fatal(err)
+	}
+	e.ok(t, "leave", "west", "--evict", "--context", "hub")
+	e.refused(t, []string{"join, without --renew, takes it in again"}, "join", "--renew", "--context", "west", "--hub-context", "hub")
+	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout, "the hub has no ClusterProfile west") {
+		t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)
+	}
+	e.ok(t, "join", "--context", "west", "--hub-context", "hub")
+	eventually(t, "west is a member, and its claim is used", func(ctx context.Context) error { return e.healthy(ctx, "west") })
+	eventually(t, "web.again in west again", is)
+	if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID || !slices.Equal(after.Spec.IPs, before.Spec.IPs) {
+		t.Errorf("the import was %s with %v, and is %s with %v: %v", before.UID, before.Spec.IPs, after.UID, after.Spec.IPs, err)
+	}
+	for _, c := range []string{"east", "west"} {
+		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
+	}
+	e.forget(t, "again")
+}
+
 // dropped tells whether nothing is left of an import but its VIP, which is kept for a while for whoever has it in a cache (I6).
 func (e *environment) dropped(ctx context.Context, cluster, ns, name string) error {
 	imp := &mcsv1beta1.ServiceImport{}
