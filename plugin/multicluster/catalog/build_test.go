@@ -294,6 +294,31 @@ func TestBuildIsLinear(t *testing.T) {
 	}
 }
 
+// TestBuildMergesPortsOnce: hosts that stand in the same slices, each with ports of its own, share the unions of them.
+func TestBuildMergesPortsOnce(t *testing.T) {
+	allocations := func(hosts int) float64 {
+		var from []*Slice
+		for s := range 8 {
+			eps := make([]Endpoint, hosts)
+			for i := range eps {
+				eps[i] = Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(s), byte(i >> 8), byte(i)}), Host: fmt.Sprintf("h%d", i)}
+			}
+			var ports []Port
+			for p := range 30 {
+				ports = append(ports, Port{Name: fmt.Sprintf("p%d", p), Number: uint16(1 + s*10 + p)})
+			}
+			from = append(from, NewSlice(fmt.Sprint(s), "a", ports, eps))
+		}
+		if s := Build(headlessImport(), from); len(srv(s.Targets("p0", "tcp", Window{}))) != hosts*8 {
+			t.Errorf("%d hosts: ports were lost", hosts)
+		}
+		return testing.AllocsPerRun(5, func() { Build(headlessImport(), from) })
+	}
+	if few, many := allocations(10), allocations(500); many > 4*few {
+		t.Errorf("%.0f allocations for 10 hosts, %.0f for 500", few, many)
+	}
+}
+
 // distance is how many places behind that of its hash an entry stands in a table that is as large as those above.
 func distance(at int, hash uint32) int { return (at - int(hash)) & 4095 }
 

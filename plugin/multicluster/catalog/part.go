@@ -62,10 +62,11 @@ func (p *part) same(o *part) bool {
 type builder struct {
 	*part  // being made
 	text   strings.Builder
-	hashes []uint32 // of the labels of hosts
-	ids    []uint32 // host of each endpoint
-	seen   []uint32 // open addressing: in group, by hash of host and address, index of entry + 1; in once, by hash of address, where it stands + 1, or itself if IPv4
-	zero   bool     // 0.0.0.0 is in seen
+	hashes []uint32             // of the labels of hosts
+	ids    []uint32             // host of each endpoint
+	merged map[[2]uint32]uint32 // unions of lists of ports that were made for this part
+	seen   []uint32             // open addressing: in group, by hash of host and address, index of entry + 1; in once, by hash of address, where it stands + 1, or itself if IPv4
+	zero   bool                 // 0.0.0.0 is in seen
 	// What group works with: next4 and next6 count the octets of each host's addresses, then point to where its next address goes.
 	entries      []entry
 	next4, next6 []uint32
@@ -98,7 +99,7 @@ func newPart(from []*Slice, rank uint8) *part {
 		b.group()
 		b.fit()
 	}
-	b.part, b.text = nil, strings.Builder{} // not to hold what is gone
+	b.part, b.text, b.merged = nil, strings.Builder{}, nil // not to hold what is gone
 	return p
 }
 
@@ -114,7 +115,7 @@ func (b *builder) add(s *Slice) {
 		list := b.list(ports)
 		id, found := b.host(label, hash, list)
 		if h := &b.hosts[id]; found && h.ports != list { // its ports are the union
-			h.ports = b.list(b.ports[h.ports].merge(ports))
+			h.ports = b.merge(h.ports, list)
 		}
 		b.ids = append(b.ids, id)
 	}
@@ -128,6 +129,20 @@ func (b *builder) list(ports Ports) uint32 {
 		b.ports = append(b.ports, ports)
 	}
 	return uint32(i)
+}
+
+// merge is the union of two lists of ports. Hosts of the same slices have the same one, which is made once.
+func (b *builder) merge(list, other uint32) uint32 {
+	pair := [2]uint32{list, other}
+	both, ok := b.merged[pair]
+	if !ok {
+		both = b.list(b.ports[list].merge(b.ports[other]))
+		if b.merged == nil {
+			b.merged = make(map[[2]uint32]uint32)
+		}
+		b.merged[pair] = both
+	}
+	return both
 }
 
 // host finds or makes the host of a label.

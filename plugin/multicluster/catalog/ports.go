@@ -45,9 +45,16 @@ func PackPorts(ports []Port) Ports {
 
 func packPorts(ports []Port) Ports {
 	var b strings.Builder
+	var seen map[Port]bool
+	if len(ports) > 32 { // more than a Service has: a union of a peer's slices, that may be long
+		seen = make(map[Port]bool, len(ports))
+	}
 	for i, p := range ports {
-		if slices.Contains(ports[:i], p) {
+		if seen == nil && slices.Contains(ports[:i], p) || seen[p] {
 			continue
+		}
+		if seen != nil {
+			seen[p] = true
 		}
 		b.WriteByte(byte(len(p.Name)))
 		b.WriteString(p.Name)
