@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -30,7 +31,19 @@ func TestServerWritersTakeWire(t *testing.T) {
 			if n := testing.AllocsPerRun(100, func() { takesWire(w) }); n != 0 && !raceEnabled {
 				t.Errorf("%s: %.0f allocations to recognize the server's writer", network, n)
 			}
-			if _, err := m.ServeDNS(context.Background(), request.NewScrubWriter(r, w), r); err != nil {
+			var behind plugin.Handler = plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+				if n := testing.AllocsPerRun(100, func() { serversOwn(w) }); serversOwn(w) == nil || n != 0 && !raceEnabled {
+					t.Errorf("%s: behind plugins that have no writer of their own the server's is %v, found in %.0f allocations", network, serversOwn(w), n)
+				}
+				return m.ServeDNS(ctx, w, r)
+			})
+			for range 2 {
+				next := behind
+				behind = plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+					return plugin.NextOrFailure("", next, ctx, w, r)
+				})
+			}
+			if _, err := behind.ServeDNS(context.Background(), request.NewScrubWriter(r, w), r); err != nil {
 				t.Error(err)
 			}
 		})

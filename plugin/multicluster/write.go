@@ -1,6 +1,7 @@
 package multicluster
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
@@ -18,7 +20,7 @@ import (
 // keeps it, and it is made in memory that the next one is made in (docs/decisions/0004).
 type outlet struct {
 	w    dns.ResponseWriter
-	bare *request.ScrubWriter // w, if it is the server's own
+	bare *request.ScrubWriter // w, if it is the server's own, or merely passes on to that
 	lent *lent                // if the reply goes out as octets
 }
 
@@ -31,13 +33,42 @@ var lents = sync.Pool{New: func() any { return new(lent) }}
 
 func newOutlet(w dns.ResponseWriter) outlet {
 	o := outlet{w: w}
-	if scrub, ok := w.(*request.ScrubWriter); ok {
+	if scrub := serversOwn(w); scrub != nil {
 		o.bare = scrub
 		if takesWire(scrub.ResponseWriter) {
 			o.lent = lents.Get().(*lent)
 		}
 	}
 	return o
+}
+
+// passing is the type of the writer that CoreDNS has around every other for the next plugin, so that metrics can tell who wrote. It has no name
+// outside, passes everything on, and tells nothing to a ScrubWriter.
+var passing = func() reflect.Type {
+	var t reflect.Type
+	next := plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, _ *dns.Msg) (int, error) {
+		t = reflect.TypeOf(w)
+		return 0, nil
+	})
+	_, _ = plugin.NextOrFailure("", next, context.Background(), &request.ScrubWriter{}, nil)
+	if s := t.Elem(); s.NumField() == 0 || s.Field(0).Type != reflect.TypeFor[dns.ResponseWriter]() || !s.Field(0).IsExported() {
+		return nil
+	}
+	return t
+}()
+
+// serversOwn is the server's ScrubWriter, if no plugin has put a writer of its own on it.
+func serversOwn(w dns.ResponseWriter) *request.ScrubWriter {
+	for {
+		if scrub, ok := w.(*request.ScrubWriter); ok {
+			return scrub
+		}
+		v := reflect.ValueOf(w)
+		if v.Type() != passing {
+			return nil
+		}
+		w, _ = v.Elem().Field(0).Interface().(dns.ResponseWriter)
+	}
 }
 
 func (o *outlet) release() {
