@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,17 @@ func TestID3AClaimThatWasMadeAnewIsUsed(t *testing.T) {
 		}
 	}
 	look()
+	others := &inventoryv1alpha1.ClusterProfile{ObjectMeta: named("blue", "east")}
+	others.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid-of-another"}
+	if err := w.hub.Create(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), "uid-of-another") {
+		t.Errorf("the claim that is for another: %v", err)
+	}
+	if err := w.hub.Delete(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
 	anew := &inventoryv1alpha1.ClusterProfile{ObjectMeta: named("blue", "east")}
 	anew.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid-of-east"}
 	if err := w.hub.Create(t.Context(), anew); err != nil {

@@ -184,12 +184,14 @@ func claim(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string)
 	if profile == nil {
 		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, or was evicted; kubectl clusterset join", id, namespace)
 	}
-	holder := profile.Annotations[clusterset.AnnotationClusterUID]
+	holder, joining := profile.Annotations[clusterset.AnnotationClusterUID], profile.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case profile.DeletionTimestamp != nil:
 		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, or is evicted; once it is gone: kubectl clusterset join", id)
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		return false, fmt.Errorf("ClusterProfile %s on the hub is of a cluster that has left, and goes when its records are gone; then: kubectl clusterset join", id)
+	case holder == "" && joining != "" && joining != uid: // this one was evicted, and another is to have the id
+		return false, errors.New(heldBy(id, joining, uid))
 	case holder == "":
 		return false, nil
 	case holder != uid:

@@ -60,7 +60,7 @@ func TestP3MemberWritesItsPartOfItsProfile(t *testing.T) {
 			change()
 			must(t, patch(kube.Changes(was)))
 		}
-		write(whole, func() { p.Annotations[clusterset.AnnotationClusterUID] = "uid-of-" + id })
+		write(whole, func() { p.Annotations[clusterset.AnnotationClusterUID] = "uid" })
 		for _, version := range []string{"v1.32.0", "v1.36.2"} {
 			write(status, func() {
 				p.Status.Version.Kubernetes = version
@@ -182,6 +182,11 @@ func TestID3ClaimIsUsedByOneCluster(t *testing.T) {
 	p := e.fresh(t, "m")
 	p.Annotations[clusterset.AnnotationClusterUID] = ""
 	must(t, e.admin.Update(ctx, p)) // an empty one is none
+	other := p.DeepCopy()
+	other.Annotations[clusterset.AnnotationClusterUID] = "first"
+	refused(t, m.Update(ctx, other), "ClusterProfile m was made for the cluster with the kube-system UID uid: join with an id of your own")
+	delete(p.Annotations, clusterset.AnnotationJoiningUID) // as by hand
+	must(t, e.admin.Update(ctx, p))
 	p.Annotations[clusterset.AnnotationClusterUID] = "first"
 	must(t, m.Update(ctx, p))
 	says := "ClusterProfile m is in use by the cluster with the kube-system UID first: join with an id of your own"
