@@ -33,7 +33,7 @@ func (c *Crowd) Believed(hub Hub, sights map[string]Sight, renewals map[string]R
 		case s.Checked.IsZero():
 			h = heard{at: until}
 		default: // of an earlier process, which had looked until then
-			h = heard{s.Renewal, until.Add(s.At.Sub(s.Checked))}
+			h = heard{s.Renewal, until.Add(min(0, s.At.Sub(s.Checked)))} // in doubt it was heard after that
 		}
 		if renewals[id].After(h.renewal) {
 			h = heard{renewals[id], hub.Now}

@@ -198,6 +198,18 @@ func TestAStartIsNoDoubt(t *testing.T) {
 	}
 }
 
+// TestAStartInDoubtHearsNobodyInTheFuture: after an hour in which two of three are silent together, this agent starts anew, and the third falls
+// silent at once. One of the two comes back: the others are silent together still.
+func TestAStartInDoubtHearsNobodyInTheFuture(t *testing.T) {
+	o := begin("a", "b", "c")
+	o.see(time.Hour, "c")
+	o.crowd = Crowd{}
+	o.see(10*time.Minute, "a")
+	if got := o.dead(); len(got) > 0 {
+		t.Errorf("%v are dead, which are silent together", got)
+	}
+}
+
 // TestWhoIsHeldStaysSoWhileOthersLeave: of four others two are silent, which is no more than half; one leaves, and it is.
 func TestWhoIsHeldStaysSoWhileOthersLeave(t *testing.T) {
 	o := begin("a", "b", "c", "d")
