@@ -282,7 +282,7 @@ func (j *join) unknown() error {
 	case j.Renew && j.leaving():
 		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined; kubectl clusterset leave goes on with leaving", j.Hub.Name, j.ClusterID)
 	case j.Renew:
-		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined; kubectl clusterset join, without --renew, takes it in again with its id and VIPs; leave if it is to stay out", j.Hub.Name, j.ClusterID)
+		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined, or this is another hub; if it is the right one: kubectl clusterset join, without --renew, takes it in again with its id and VIPs; leave if it is to stay out", j.Hub.Name, j.ClusterID)
 	}
 	return nil
 }

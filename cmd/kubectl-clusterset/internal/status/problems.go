@@ -183,7 +183,7 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 		add(about, "kubectl clusterset leave goes on with it", "it is leaving clusterset %s", m.Set)
 	case forgotten(m, hub):
 		add(about, "kubectl clusterset join takes it in again with its id and VIPs; kubectl clusterset leave if it is to stay out",
-			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored to before it joined", m.Cluster)
+			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored to before it joined, or this is another hub", m.Cluster)
 	}
 	if m.Set != "" && !works(m, hub) {
 		switch {
