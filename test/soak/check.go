@@ -219,6 +219,12 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 	inEffect("the hub", s.hub.records)
 	for _, id := range t.members {
 		inEffect(id, s.members[id].records)
+		for _, rec := range s.members[id].records { // those that are over, too: what is still to be published, or followed, will be written
+			shown := find(s.hub.records, func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name })
+			if shown != nil && shown.Spec.Revision != rec.Spec.Revision {
+				wrong = append(wrong, fmt.Sprintf("record %s in %s is of revision %d, the hub's of %d", rec.Name, id, rec.Spec.Revision, shown.Spec.Revision))
+			}
+		}
 	}
 	var shares int
 	for i := range s.hub.shares {

@@ -87,6 +87,7 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		"an export that is refused": {func(s *state, _ *truth) { s.members["a"].exports[0].Status.Conditions[1].Status = "False" }, "ServiceExport steady in a: Ready"},
 		"a record lost":             {func(s *state, _ *truth) { s.hub.records = s.hub.records[1:] }, "records in effect in the hub"},
 		"a copy lost":               {func(s *state, _ *truth) { s.members["b"].records[0].Spec.Withdrawn = true }, "records in effect in b"},
+		"a word unpublished":        {func(s *state, _ *truth) { s.members["a"].records[0].Spec.Revision = 2 }, "in a is of revision 2, the hub's of 0"},
 		"a share lost":              {func(s *state, _ *truth) { s.hub.shares = s.hub.shares[1:] }, "11 EndpointRecords"},
 		"a member ill":              {func(s *state, _ *truth) { s.hub.profiles[0].Status.Conditions[0].Status = "Unknown" }, "ClusterProfile a"},
 		"a record held": {func(s *state, _ *truth) {
