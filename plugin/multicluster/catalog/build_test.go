@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -316,6 +317,64 @@ func TestBuildMergesPortsOnce(t *testing.T) {
 	}
 	if few, many := allocations(10), allocations(500); many > 4*few {
 		t.Errorf("%.0f allocations for 10 hosts, %.0f for 500", few, many)
+	}
+}
+
+// TestN8PortsAreNotCopiedPerSlice: a host in many slices, each with ports of its own, has all of their numbers, and a build takes
+// as much per endpoint as with few slices: neither one host nor hosts that all stand in other slices copy the lists each time.
+func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
+	const ports = 30
+	topology := Topology{Zone: "z1"}
+	for name, hosts := range map[string]func(slice, n int) []Endpoint{
+		"one host": func(slice, n int) []Endpoint { return []Endpoint{{Host: "h"}} },
+		"one host in two zones": func(slice, n int) []Endpoint {
+			return []Endpoint{{Host: "h", Zone: topology.Keep(fmt.Sprintf("z%d", 1+2*slice/n))}}
+		},
+		"hosts that start in other slices": func(slice, n int) (eps []Endpoint) {
+			for i := range slice + 1 { // h0 is in all of them
+				eps = append(eps, Endpoint{Host: fmt.Sprintf("h%d", i)})
+			}
+			return eps
+		},
+	} {
+		perEndpoint := func(n int) uint64 {
+			var from []*Slice
+			endpoints := 0
+			for s := range n {
+				eps := hosts(s, n)
+				for i := range eps {
+					eps[i].Addr = netip.AddrFrom4([4]byte{10, byte(s), 0, byte(i)})
+				}
+				endpoints += len(eps)
+				var list []Port
+				for p := range ports {
+					list = append(list, Port{Name: strings.Repeat("x", 58) + fmt.Sprint(p), Number: uint16(1 + s*ports + p)})
+				}
+				from = append(from, NewSlice(fmt.Sprintf("%03d", s), "a", list, eps))
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			s := Rebuild(nil, headlessImport(), from, topology)
+			runtime.ReadMemStats(&after)
+			walk := s.Targets(strings.Repeat("x", 58)+"0", "tcp", Window{}).Walk()
+			var numbers []uint16
+			for walk.Next() {
+				if label, _ := walk.Host(); label == "h" || label == "h0" {
+					numbers = append(numbers, walk.Number())
+				}
+			}
+			slices.Sort(numbers) // the near zone is first
+			for i := range n {
+				if len(numbers) != n || numbers[i] != uint16(1+i*ports) {
+					t.Fatalf("%s: %d slices: numbers %v", name, n, numbers)
+				}
+			}
+			return (after.TotalAlloc - before.TotalAlloc) / uint64(endpoints)
+		}
+		perEndpoint(10) // the builder's own memory is kept
+		if few, many := perEndpoint(10), perEndpoint(80); many > 2*few+200 {
+			t.Errorf("%s: %d octets per endpoint in 10 slices, %d in 80", name, few, many)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ type hostName struct{ label, cluster string }
 // its addresses and ports, at the place of its first rank.
 type span struct {
 	home   *part // the first that it is in
-	ports  Ports
+	ports  union
 	v4, v6 string
 }
 
@@ -33,7 +33,7 @@ func (h *headless) spanOver(home, other *part) {
 		if h.spans == nil {
 			h.spans = make(map[hostName]*span)
 		}
-		both := &span{home: home, ports: home.ports[home.hosts[first].ports].merge(other.ports[other.hosts[id].ports])}
+		both := &span{home: home, ports: home.union(first).merge(other.union(id))}
 		both.v4, _ = once(home.addrs(first, V4)+other.addrs(id, V4), 4, 0)
 		both.v6, _ = once(home.addrs(first, V6)+other.addrs(id, V6), 16, 0)
 		h.spans[hostName{label, home.cluster}] = both
@@ -163,7 +163,7 @@ func (t *Walk) nextHost() bool {
 			return false
 		}
 		t.inHost = true
-		t.numbers.begin(t.svc.ports, t.name, t.proto)
+		t.numbers.begin(union{first: t.svc.ports}, t.name, t.proto)
 		return true
 	}
 	w := t.window
@@ -176,7 +176,7 @@ func (t *Walk) nextHost() bool {
 	t.walked++
 	t.inHost = true
 	p := t.part()
-	ports, target := p.ports[p.hosts[t.turn.host].ports], true
+	ports, target := p.union(t.turn.host), true
 	if s := t.span(); s != nil {
 		ports, target = s.ports, s.home == p
 	}

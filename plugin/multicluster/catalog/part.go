@@ -13,7 +13,8 @@ type part struct {
 	cluster string
 	rank    uint8    // Topology.rank of all its endpoints
 	from    []*Slice // that it was made of
-	ports   []Ports  // the distinct port lists of hosts
+	ports   []Ports  // the distinct port lists of its slices, each that of some host, or in its union
+	unions  []union  // of the ports of hosts that stand in several slices
 	labels  string   // host labels, each behind its length octet; length 0: hosts without a name
 	hosts   []host   // one more than there are hosts: the last holds the ends
 	v4, v6  string   // addresses, grouped by host
@@ -24,7 +25,7 @@ type part struct {
 type host struct {
 	label  uint32 // into labels
 	a4, a6 uint32 // into v4 and v6, in octets
-	ports  uint32 // into ports
+	ports  uint32 // into ports, and past them into unions
 }
 
 // named tells whether some host has a name: what has none is below no cluster's.
@@ -53,24 +54,41 @@ func (p *part) addrs(id int, wanted Wanted) string {
 	return p.v4[p.hosts[id].a4:p.hosts[id+1].a4]
 }
 
+// union is the ports of a host.
+func (p *part) union(id int) union {
+	at := int(p.hosts[id].ports)
+	if at < len(p.ports) {
+		return union{first: p.ports[at]}
+	}
+	return p.unions[at-len(p.ports)]
+}
+
 func (p *part) same(o *part) bool {
 	return p == o || p.cluster == o.cluster && p.rank == o.rank && p.labels == o.labels && p.v4 == o.v4 && p.v6 == o.v6 &&
-		slices.Equal(p.ports, o.ports) && slices.Equal(p.hosts, o.hosts)
+		slices.Equal(p.ports, o.ports) && slices.Equal(p.hosts, o.hosts) &&
+		slices.EqualFunc(p.unions, o.unions, func(u, v union) bool { return u.first == v.first && slices.Equal(u.more, v.more) })
 }
 
 // builder makes parts. What it works with is kept for the next one; what it makes is not.
 type builder struct {
 	*part  // being made
 	text   strings.Builder
-	hashes []uint32             // of the labels of hosts
-	ids    []uint32             // host of each endpoint
-	merged map[[2]uint32]uint32 // unions of lists of ports that were made for this part
-	seen   []uint32             // open addressing: in group, by hash of host and address, index of entry + 1; in once, by hash of address, where it stands + 1, or itself if IPv4
-	zero   bool                 // 0.0.0.0 is in seen
+	hashes []uint32       // of the labels of hosts
+	ids    []uint32       // host of each endpoint
+	sets   []set          // of lists of ports
+	merged map[set]uint32 // what merge gave for this part
+	seen   []uint32       // open addressing: in group, by hash of host and address, index of entry + 1; in once, by hash of address, where it stands + 1, or itself if IPv4
+	zero   bool           // 0.0.0.0 is in seen
 	// What group works with: next4 and next6 count the octets of each host's addresses, then point to where its next address goes.
 	entries      []entry
 	next4, next6 []uint32
 }
+
+// set is of lists of ports: another one, and a list that is not in it. While a part is made, the ports of a host are an index of a
+// list, or that of a set with the bit isSet.
+type set struct{ rest, list uint32 }
+
+const isSet = 1 << 31
 
 // entry is one distinct (host, address). The address is that of a slice, from an offset on.
 type entry struct{ slice, off, host uint32 }
@@ -92,6 +110,7 @@ func newPart(from []*Slice, rank uint8) *part {
 	for _, s := range from {
 		b.add(s)
 	}
+	b.unite()
 	p.labels = b.text.String()
 	if len(p.hosts) == endpoints && !slices.ContainsFunc(from, func(s *Slice) bool { return s.width != from[0].width }) {
 		b.line()
@@ -99,7 +118,7 @@ func newPart(from []*Slice, rank uint8) *part {
 		b.group()
 		b.fit()
 	}
-	b.part, b.text, b.merged = nil, strings.Builder{}, nil // not to hold what is gone
+	b.part, b.text, b.sets, b.merged = nil, strings.Builder{}, nil, nil // not to hold what is gone
 	return p
 }
 
@@ -131,18 +150,61 @@ func (b *builder) list(ports Ports) uint32 {
 	return uint32(i)
 }
 
-// merge is the union of two lists of ports. Hosts of the same slices have the same one, which is made once.
-func (b *builder) merge(list, other uint32) uint32 {
-	pair := [2]uint32{list, other}
-	both, ok := b.merged[pair]
+// merge is the set that has a list, too. Hosts of the same slices have the same one.
+func (b *builder) merge(ports, list uint32) uint32 {
+	both := set{ports, list}
+	id, ok := b.merged[both]
 	if !ok {
-		both = b.list(b.ports[list].merge(b.ports[other]))
-		if b.merged == nil {
-			b.merged = make(map[[2]uint32]uint32)
+		if id = ports; !b.in(list, ports) {
+			id = isSet | uint32(len(b.sets))
+			b.sets = append(b.sets, both)
 		}
-		b.merged[pair] = both
+		if b.merged == nil {
+			b.merged = make(map[set]uint32)
+		}
+		b.merged[both] = id
 	}
-	return both
+	return id
+}
+
+func (b *builder) in(list, ports uint32) bool {
+	for ; ports&isSet != 0; ports = b.sets[ports&^isSet].rest {
+		if b.sets[ports&^isSet].list == list {
+			return true
+		}
+	}
+	return ports == list
+}
+
+// unite makes the unions of the sets that hosts were left with, not of those on the way there.
+func (b *builder) unite() {
+	if len(b.sets) == 0 {
+		return
+	}
+	made := make(map[uint32]uint32)
+	for i := range b.hosts {
+		ports := b.hosts[i].ports
+		if ports&isSet == 0 {
+			continue
+		}
+		at, ok := made[ports]
+		if !ok {
+			at = uint32(len(b.ports) + len(b.unions))
+			b.unions = append(b.unions, b.lists(ports))
+			made[ports] = at
+		}
+		b.hosts[i].ports = at
+	}
+}
+
+// lists is the union of a set, in the order of slices.
+func (b *builder) lists(ports uint32) union {
+	var more []Ports
+	for ; ports&isSet != 0; ports = b.sets[ports&^isSet].rest {
+		more = append(more, b.ports[b.sets[ports&^isSet].list])
+	}
+	slices.Reverse(more)
+	return union{first: b.ports[ports], more: slices.Clip(more)}
 }
 
 // host finds or makes the host of a label.

@@ -40,17 +40,13 @@ func PackPorts(ports []Port) Ports {
 		}
 		named = append(named, p)
 	}
-	return packPorts(named)
-}
-
-func packPorts(ports []Port) Ports {
 	var b strings.Builder
 	var seen map[Port]bool
-	if len(ports) > 32 { // more than a Service has: a union of a peer's slices, that may be long
-		seen = make(map[Port]bool, len(ports))
+	if len(named) > 32 { // more than a Service has: a peer's list may be long
+		seen = make(map[Port]bool, len(named))
 	}
-	for i, p := range ports {
-		if seen == nil && slices.Contains(ports[:i], p) || seen[p] {
+	for i, p := range named {
+		if seen == nil && slices.Contains(named[:i], p) || seen[p] {
 			continue
 		}
 		if seen != nil {
@@ -66,23 +62,6 @@ func packPorts(ports []Port) Ports {
 	return Ports{unique.Make(b.String())}
 }
 
-// merge is the union of two lists, p's ports first.
-func (p Ports) merge(o Ports) Ports {
-	if p == o || o == noPorts {
-		return p
-	}
-	if p == noPorts {
-		return o
-	}
-	var all []Port
-	for _, ports := range []Ports{p, o} {
-		for it := ports.all(); it.next(); {
-			all = append(all, Port{it.name, it.proto, it.number})
-		}
-	}
-	return packPorts(all)
-}
-
 // hasProto tells whether some port has a name of its own under the protocol.
 func (p Ports) hasProto(proto string) bool {
 	for it := p.all(); it.next(); {
@@ -94,23 +73,55 @@ func (p Ports) hasProto(proto string) bool {
 }
 
 // has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
-func (p Ports) has(name, proto string) bool {
+func (p Ports) has(name, proto string) bool { return union{first: p}.has(name, proto) }
+
+func (p Ports) all() portIter { return union{first: p}.all() }
+
+// union is the ports of several lists. It has no text of its own: hosts may have as many unions as there are hosts, each nearly as
+// long as all lists together.
+type union struct {
+	first Ports
+	more  []Ports // none twice
+}
+
+// merge is the union of two, u's ports first.
+func (u union) merge(o union) union {
+	u.more = slices.Clip(u.more) // it may be a part's
+	u = u.with(o.first)
+	for _, ports := range o.more {
+		u = u.with(ports)
+	}
+	return u
+}
+
+func (u union) with(ports Ports) union {
+	if ports != u.first && !slices.Contains(u.more, ports) {
+		u.more = append(u.more, ports)
+	}
+	return u
+}
+
+func (u union) has(name, proto string) bool {
 	var n numberIter
-	n.begin(p, name, proto)
+	n.begin(u, name, proto)
 	return n.next()
 }
 
-// portIter walks a packed list. After next, name, proto and number are those of the port it stands on.
+func (u union) all() portIter { return portIter{rest: u.first.packed.Value(), more: u.more} }
+
+// portIter walks packed lists. After next, name, proto and number are those of the port it stands on.
 type portIter struct {
 	rest, name, proto string
+	more              []Ports // behind rest
 	number            uint16
 }
 
-func (p Ports) all() portIter { return portIter{rest: p.packed.Value()} }
-
 func (it *portIter) next() bool {
-	if it.rest == "" {
-		return false
+	for ; it.rest == ""; it.more = it.more[1:] {
+		if len(it.more) == 0 {
+			return false
+		}
+		it.rest = it.more[0].packed.Value()
 	}
 	n := int(it.rest[0]) + 1
 	it.name, it.rest = it.rest[1:n], it.rest[n:]
@@ -122,15 +133,15 @@ func (it *portIter) next() bool {
 
 // numberIter walks the distinct numbers of the ports that match a name and a protocol; "" and "" match all (N7, N8).
 type numberIter struct {
-	ports       Ports
+	ports       union
 	it          portIter
 	name, proto string
 	number      uint16
 	moved       bool // number is one that was found
 }
 
-func (n *numberIter) begin(p Ports, name, proto string) {
-	n.ports, n.it.rest, n.name, n.proto, n.moved = p, p.packed.Value(), name, proto, false
+func (n *numberIter) begin(u union, name, proto string) {
+	n.ports, n.it, n.name, n.proto, n.moved = u, u.all(), name, proto, false
 }
 
 func (n *numberIter) match(it *portIter) bool {
@@ -149,8 +160,8 @@ func (n *numberIter) next() bool {
 
 // earlier tells whether the number that the walk stands on came before: lists are short, so looking again is cheap.
 func (n *numberIter) earlier() bool {
-	left := len(n.it.rest)
-	for it := n.ports.all(); it.next() && len(it.rest) > left; {
+	lists, left := len(n.it.more), len(n.it.rest)
+	for it := n.ports.all(); it.next() && (len(it.more) > lists || len(it.rest) > left); {
 		if it.number == n.it.number && n.match(&it) {
 			return true
 		}
