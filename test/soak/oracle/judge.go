@@ -117,6 +117,9 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 	}
 	if len(got) == 0 && o.mayBeGone(p, a.Received) { // be it for that reason or by its own wish, which is not known from here
 		if again := n.again[p]; !again.IsZero() && o.leases[cluster].latest.Before(again.Add(-look)) {
+			if a.Sent.Sub(again) < look { // it may have ended its export as it came back: its renewal may be seen here yet
+				return ""
+			}
 			delete(n.again, p)
 			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
 		}

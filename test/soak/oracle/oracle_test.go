@@ -151,6 +151,7 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.wrong("not heard of", 166, "b", "heads", "10.a", "10.b")
 	s.right(166, "c", "heads", "10.b")
 	s.right(167, "c", "heads", "10.a", "10.b") // its renewal may be seen there first
+	s.right(167.5, "c", "heads", "10.b")       // and so may that it exports no more
 	s.wrong("not heard of", 170.5, "c", "heads", "10.a", "10.b")
 	s.wrong("came at 00:02:47 and went", 171, "c", "heads", "10.b")
 	s.right(172, "c", "heads", "10.b")
@@ -163,6 +164,25 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.alive(210, 400, "a")
 	s.wrong("missing", 265, "c", "heads", "10.b")
 	s.right(265, "c", "heads", "10.a", "10.b")
+}
+
+// TestT1WhoReturnsMayHaveEndedItsExport, which is followed a moment after its renewal is, before the oracle sees that; not if it was none.
+func TestT1WhoReturnsMayHaveEndedItsExport(t *testing.T) {
+	for _, renewed := range []bool{true, false} {
+		s := told(t)
+		s.alive(0, 100, "a", "b")
+		s.alive(110, 400, "b")
+		s.right(166, "c", "heads", "10.b")
+		s.Publish("heads", "a", false, nil, at(170))(at(170))
+		s.right(180, "c", "heads", "10.a", "10.b")
+		s.right(180.1, "c", "heads", "10.b")
+		if !renewed {
+			s.wrong("came at 00:03:00 and went", 183.5, "c", "heads", "10.b")
+			continue
+		}
+		s.renew("a", 180.2)
+		s.right(183.5, "c", "heads", "10.b")
+	}
 }
 
 // TestT1ReturnsAtAnyTime: a renewal that members see a moment before the oracle does is no fault, also not around the bound.
