@@ -49,8 +49,8 @@ type reconciler struct {
 	over   int                  // how many properties too many was said last
 }
 
-// Reconcile uses the claim where nobody does yet (ID3), mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts the agent again where it is to leave or
-// is no member any more: what it does then is Gate's.
+// Reconcile uses the claim where nobody does yet (ID3), mirrors version and properties to this member's ClusterProfile (P3, ID5), and starts
+// the agent again where it is to leave or is no member any more: what it does then is Gate's.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list aboutv1beta1.ClusterPropertyList
 	if err := r.Local.List(ctx, &list); err != nil {

@@ -22,13 +22,7 @@ import (
 // the program names. What the original has on the hub is not touched once.
 func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	e := setUp(t)
-	e.nodes(t, "hub", "east", "west")
-	e.ok(t, "init", "--context", "hub")
-	for _, c := range []string{"east", "west"} {
-		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
-	}
-	e.export(t, "east", "cloned", "web")
-	eventually(t, "web.cloned in west", func(ctx context.Context) error { return e.imported(ctx, "west", "cloned", "web", 1) })
+	e.eastExports(t, "cloned")
 	e.clone(t, "east")
 	before := e.standing(t, "east")
 

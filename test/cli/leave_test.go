@@ -131,14 +131,7 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 // import and VIP are as before, and join --renew says the way.
 func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	e := setUp(t)
-	e.nodes(t, "hub", "east", "west")
-	e.ok(t, "init", "--context", "hub")
-	for _, c := range []string{"east", "west"} {
-		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
-	}
-	e.export(t, "east", "again", "web")
-	is := func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) }
-	eventually(t, "web.again in west", is)
+	e.eastExports(t, "again")
 	before, after := &mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceImport{}
 	web := client.ObjectKey{Namespace: "again", Name: "web"}
 	if err := e.admin["west"].Get(t.Context(), web, before); err != nil {
@@ -151,7 +144,7 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	}
 	e.ok(t, "join", "--context", "west", "--hub-context", "hub")
 	eventually(t, "west is a member, and its claim is used", func(ctx context.Context) error { return e.healthy(ctx, "west") })
-	eventually(t, "web.again in west again", is)
+	eventually(t, "web.again in west again", func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) })
 	if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID || !slices.Equal(after.Spec.IPs, before.Spec.IPs) {
 		t.Errorf("the import was %s with %v, and is %s with %v: %v", before.UID, before.Spec.IPs, after.UID, after.Spec.IPs, err)
 	}

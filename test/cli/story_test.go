@@ -90,6 +90,18 @@ func (e *environment) unmake(t *testing.T, cluster string) {
 	}
 }
 
+// eastExports makes a clusterset of east and west, in which west imports what east exports, as web in a namespace.
+func (e *environment) eastExports(t *testing.T, ns string) {
+	t.Helper()
+	e.nodes(t, "hub", "east", "west")
+	e.ok(t, "init", "--context", "hub")
+	for _, c := range []string{"east", "west"} {
+		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
+	}
+	e.export(t, "east", ns, "web")
+	eventually(t, "web."+ns+" in west", func(ctx context.Context) error { return e.imported(ctx, "west", ns, "web", 1) })
+}
+
 // export makes a Service with one endpoint, and its export.
 func (e *environment) export(t *testing.T, cluster, ns, name string) {
 	t.Helper()
