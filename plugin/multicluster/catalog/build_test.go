@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -374,6 +375,51 @@ func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
 		perEndpoint(10) // the builder's own memory is kept
 		if few, many := perEndpoint(10), perEndpoint(80); many > 2*few+200 {
 			t.Errorf("%s: %d octets per endpoint in 10 slices, %d in 80", name, few, many)
+		}
+	}
+}
+
+// TestN8ManyNumbersAreEachFoundOnce: the ports of a peer's host may be as many as there are numbers. Asking for them takes a few times as
+// long as reading them once: it is not each compared with all before it.
+func TestN8ManyNumbersAreEachFoundOnce(t *testing.T) {
+	for _, n := range []int{fewNumbers - 1, fewNumbers, fewNumbers + 1, 30000} {
+		var list []Port
+		for i := range n {
+			list = append(list, Port{Name: "a", Number: uint16(i + 1)}, Port{Name: "b", Number: uint16(i + 1)})
+		}
+		ports, all := PackPorts(list), 0
+		fastest := func(f func()) time.Duration {
+			least := time.Hour
+			for range 5 {
+				start := time.Now()
+				f()
+				least = min(least, time.Since(start))
+			}
+			return least
+		}
+		reading := fastest(func() {
+			all = 0
+			for it := ports.all(); it.next(); {
+				all++
+			}
+		})
+		if all != 2*n {
+			t.Fatalf("%d ports of %d", all, 2*n)
+		}
+		asking := fastest(func() {
+			var it numberIter
+			it.begin(union{first: ports}, "", "")
+			for i := range n {
+				if !it.next() || it.number != uint16(i+1) {
+					t.Fatalf("number %d of %d is %d", i+1, n, it.number)
+				}
+			}
+			if it.next() {
+				t.Fatalf("more than %d numbers: %d", n, it.number)
+			}
+		})
+		if asking > 100*reading+time.Millisecond {
+			t.Errorf("%d ports are read in %s, their numbers told in %s", 2*n, reading, asking)
 		}
 	}
 }

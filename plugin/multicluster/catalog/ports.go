@@ -137,11 +137,15 @@ type numberIter struct {
 	it          portIter
 	name, proto string
 	number      uint16
-	moved       bool // number is one that was found
+	found       int
+	seen        *[1 << 16 / 64]uint64 // a bit for each number found, from fewNumbers on
 }
 
+// fewNumbers are compared by looking again. Lists are short, but a peer's may not be.
+const fewNumbers = 64
+
 func (n *numberIter) begin(u union, name, proto string) {
-	n.ports, n.it, n.name, n.proto, n.moved = u, u.all(), name, proto, false
+	*n = numberIter{ports: u, it: u.all(), name: name, proto: proto}
 }
 
 func (n *numberIter) match(it *portIter) bool {
@@ -150,19 +154,37 @@ func (n *numberIter) match(it *portIter) bool {
 
 func (n *numberIter) next() bool {
 	for n.it.next() {
-		if n.match(&n.it) && !(n.moved && n.earlier()) {
-			n.number, n.moved = n.it.number, true
-			return true
+		if !n.match(&n.it) || n.before(n.it.number) {
+			continue
 		}
+		n.number = n.it.number
+		if n.found++; n.found == fewNumbers {
+			n.seen = new([1 << 16 / 64]uint64)
+			n.earlier(func(number uint16) bool { n.note(number); return false })
+		}
+		if n.seen != nil {
+			n.note(n.number)
+		}
+		return true
 	}
 	return false
 }
 
-// earlier tells whether the number that the walk stands on came before: lists are short, so looking again is cheap.
-func (n *numberIter) earlier() bool {
+func (n *numberIter) note(number uint16) { n.seen[number/64] |= 1 << (number % 64) }
+
+// before tells whether a number was found.
+func (n *numberIter) before(number uint16) bool {
+	if n.seen != nil {
+		return n.seen[number/64]&(1<<(number%64)) != 0
+	}
+	return n.found > 0 && n.earlier(func(found uint16) bool { return found == number })
+}
+
+// earlier tells whether one of the numbers before the one that the walk stands on is wanted.
+func (n *numberIter) earlier(wanted func(uint16) bool) bool {
 	lists, left := len(n.it.more), len(n.it.rest)
 	for it := n.ports.all(); it.next() && (len(it.more) > lists || len(it.rest) > left); {
-		if it.number == n.it.number && n.match(&it) {
+		if n.match(&it) && wanted(it.number) {
 			return true
 		}
 	}
