@@ -89,16 +89,24 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, i, at int) (rcode
 
 // window is the subset of large Services that this TTL's answers are taken from (M6).
 func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
-	if m.maxEndpoints == 0 {
-		return catalog.Window{}
+	w := catalog.Window{Zone: zone.Octets()}
+	if m.maxEndpoints > 0 {
+		w.Max, w.Epoch = m.maxEndpoints, uint64(time.Now().Unix())/uint64(max(zone.TTL(), 1))
 	}
-	return catalog.Window{Max: m.maxEndpoints, Epoch: uint64(time.Now().Unix()) / uint64(max(zone.TTL(), 1))}
+	return w
 }
 
-// limit is the size of the client's buffer, in octets.
+// maxDatagram is the most octets that UDP over IPv4 carries: 65,535 less the headers (RFC 768, RFC 791).
+const maxDatagram = 65507
+
+// limit is the size of the client's buffer, in octets, as far as what carries it there goes.
 func limit(w dns.ResponseWriter, r *dns.Msg) int {
 	state := request.Request{W: w, Req: r}
-	return max(state.Size(), dns.MinMsgSize)
+	size := max(state.Size(), dns.MinMsgSize)
+	if size > maxDatagram && !overStream(w) {
+		return maxDatagram
+	}
+	return size
 }
 
 // asked is one question with what its answer is made from.
@@ -186,9 +194,9 @@ func find(svc *catalog.Service, q query.Query, qtype uint16, w catalog.Window) c
 	case query.Service:
 		return svc.Self(wanted, w)
 	case query.Proto:
-		return svc.Proto(q.Proto)
+		return svc.Proto(q.Proto, w)
 	case query.Port:
-		return svc.Port(q.Below, q.Proto, wanted)
+		return svc.Port(q.Below, q.Proto, wanted, w)
 	}
 	return svc.Host(q.Below, wanted, w)
 }

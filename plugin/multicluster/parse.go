@@ -1,6 +1,7 @@
 package multicluster
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"strconv"
@@ -23,7 +24,7 @@ const (
 // parse reads the stanza. Its errors name the line of the Corefile (O2).
 func parse(c *caddy.Controller) (*stanza, error) {
 	c.Next() // the directive's name
-	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout}
+	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout, lines: make(map[string]int)}
 	if err := s.parseZones(c); err != nil {
 		return nil, err
 	}
@@ -32,6 +33,7 @@ func parse(c *caddy.Controller) (*stanza, error) {
 		if !ok {
 			return nil, c.Errf("unknown option '%s'", c.Val())
 		}
+		s.lines[c.Val()] = c.Line()
 		name, args := c.Val(), c.RemainingArgs()
 		if len(args) < option.min || option.max >= 0 && len(args) > option.max {
 			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, strings.TrimSpace(name+" "+option.usage))
@@ -43,22 +45,39 @@ func parse(c *caddy.Controller) (*stanza, error) {
 	if c.Next() {
 		return nil, c.Errf("only one multicluster stanza is allowed in a server block: name all zones in it")
 	}
-	switch {
-	case len(s.config.Namespaces) > 0 && s.config.NamespaceLabels != "":
-		return nil, c.Errf("namespaces and namespace_labels cannot both be set")
-	case s.config.Kubeconfig != "" && s.config.Endpoint != "":
-		return nil, c.Errf("kubeconfig and endpoint cannot both be set")
-	case s.config.TLSCert != "" && s.config.Endpoint == "":
-		return nil, c.Errf("tls is used with endpoint only")
-	case s.config.Burst > 0 && s.config.QPS == 0:
-		return nil, c.Errf("apiserver_burst limits nothing without apiserver_qps: set both, or take it out")
-	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
-		return nil, c.Errf("noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal")
+	if wrong, options := s.contradiction(); wrong != "" {
+		return nil, s.errf(c, wrong, options...)
 	}
-	if err := s.config.Check(); err != nil {
-		return nil, c.Errf("%v", err)
+	if option, err := s.config.Check(); err != nil {
+		return nil, s.errf(c, err.Error(), option)
 	}
 	return s, nil
+}
+
+// contradiction is what options say against each other, or without each other.
+func (s *stanza) contradiction() (wrong string, options []string) {
+	switch {
+	case len(s.config.Namespaces) > 0 && s.config.NamespaceLabels != "":
+		return "namespaces and namespace_labels cannot both be set", []string{"namespaces", "namespace_labels"}
+	case s.config.Kubeconfig != "" && s.config.Endpoint != "":
+		return "kubeconfig and endpoint cannot both be set", []string{"kubeconfig", "endpoint"}
+	case s.config.TLSCert != "" && s.config.Endpoint == "":
+		return "tls is used with endpoint only", []string{"tls"}
+	case s.config.Burst > 0 && s.config.QPS == 0:
+		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out", []string{"apiserver_burst"}
+	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
+		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal", []string{"noendpoints"}
+	}
+	return "", nil
+}
+
+// errf is an error at the last of the lines that options stand in.
+func (s *stanza) errf(c *caddy.Controller, wrong string, options ...string) error {
+	line := 0
+	for _, option := range options {
+		line = max(line, s.lines[option])
+	}
+	return fmt.Errorf("%s:%d - Error during parsing: %s", c.File(), line, wrong)
 }
 
 // parseZones reads the zones: clusterset.local where none is named. A zone outside those of the server block would never be

@@ -134,7 +134,7 @@ func TestM6OneSubsetPerTTL(t *testing.T) {
 	for _, ttl := range []uint32{0, 1, 5, 3600} {
 		m := preferred(catalog.Topology{})
 		m.zones = []*reply.Zone{reply.NewZone(defaultZone, ttl, []netip.Addr{nameserver})}
-		if w := m.window(m.zones[0]); w != (catalog.Window{}) {
+		if w := m.window(m.zones[0]); w.Max != 0 || w.Everyone {
 			t.Errorf("without max_endpoints: %+v", w)
 		}
 		m.maxEndpoints = 7

@@ -20,6 +20,7 @@ type stanza struct {
 	ttl            uint32
 	nameservers    []netip.Addr
 	startupTimeout time.Duration
+	lines          map[string]int // of the Corefile, that options stand in
 }
 
 func setup(c *caddy.Controller) error {

@@ -13,10 +13,7 @@ import (
 
 var errNotSynced = errors.New("zone is not transferred before the first complete list of ServiceImports and EndpointSlices")
 
-const (
-	unlimited = 1 << 30 // a buffer that every answer fits in: transfer cuts messages itself
-	maxName   = 254     // octets of a name in presentation format (RFC 1035 §2.3.4)
-)
+const unlimited = 1 << 30 // a buffer that every answer fits in: transfer cuts messages itself
 
 // Transfer implements transfer.Transferer (L6). It asks the questions that queries ask, so it gives exactly what they give, over time
 // where max_endpoints gives them a part.
@@ -28,9 +25,11 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	if !m.source.Synced() {
 		return nil, errNotSynced
 	}
-	current, services := m.source.Index().Snapshot()
+	index := m.source.Index()
+	current, services := index.Snapshot()
 	// All endpoints: another server's clients are elsewhere (T2), and one serial has one content, whenever it is transferred (decision 0002).
-	x := &xfr{zone: m.zones[i], window: catalog.Window{Everyone: true}, out: make(chan []dns.RR)}
+	window := catalog.Window{Everyone: true, Zone: m.zones[i].Octets()}
+	x := &xfr{zone: m.zones[i], index: index, window: window, out: make(chan []dns.RR)}
 	soa := x.zone.SOA(x.question(zone, dns.TypeSOA), zone, current).Answer
 	go func() {
 		defer close(x.out)
@@ -52,6 +51,7 @@ func newer(a, b uint32) bool { return int32(a-b) > 0 }
 
 type xfr struct {
 	zone   *reply.Zone
+	index  *catalog.Index
 	window catalog.Window
 	out    chan []dns.RR
 }
@@ -92,11 +92,11 @@ func (x *xfr) service(s *catalog.Service) {
 
 // send asks a name for its types and sends the answers. A name too long for DNS has none.
 func (x *xfr) send(s *catalog.Service, q query.Query, name string, types []uint16) {
-	if len(name) > maxName {
+	if len(name) > catalog.MaxName {
 		return
 	}
 	for _, t := range types {
-		a := asked{r: x.question(name, t), zone: x.zone, window: x.window, limit: unlimited}
+		a := asked{r: x.question(name, t), zone: x.zone, index: x.index, window: x.window, limit: unlimited}
 		if res := find(s, q, t, x.window); res.Outcome == catalog.Success {
 			x.out <- a.success(s, q, res.Addrs).Answer
 		}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -141,20 +143,92 @@ func TestM5AFailedWriteIsAnError(t *testing.T) {
 	}
 }
 
-// M2: an SRV reply without any target, since none of their names fits into a name of DNS, is NODATA with its SOA.
-func TestM2NoTargetFits(t *testing.T) {
+// N12: a host name that does not fit into a name of DNS does not exist, and above it does not either what only it would make exist (N4,
+// N8). Its addresses are still the Service's.
+func TestN12HostNameThatDoesNotFit(t *testing.T) {
 	label := strings.Repeat("a", 63)
 	imp := &catalog.Import{Namespace: label, Name: label, Type: catalog.Headless, Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
-	eps := []catalog.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Host: label}}
-	x := catalog.NewIndex()
-	x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}), 1)
-	m := &Multicluster{
-		origins: []string{defaultZone},
-		zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
-		source:  &fixed{index: x},
+	for _, tc := range []struct {
+		hosts                            []string
+		service, port, protocol, cluster string
+	}{
+		{[]string{label}, "NOERROR 0", "NXDOMAIN 0", "NXDOMAIN 0", "NXDOMAIN 0"},
+		{[]string{label, "fits"}, "NOERROR 1", "NOERROR 1", "NOERROR 0", "NOERROR 0"},
+	} {
+		var eps []catalog.Endpoint
+		for i, host := range tc.hosts {
+			eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Host: host})
+		}
+		x := catalog.NewIndex()
+		x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}), 1)
+		m := &Multicluster{
+			origins: []string{defaultZone},
+			zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
+			source:  &fixed{index: x},
+		}
+		service := label + "." + label + ".svc.clusterset.local."
+		for name, want := range map[string]string{"": tc.service, "_http._tcp.": tc.port, "_tcp.": tc.protocol, label + ".": tc.cluster} {
+			got, _ := ask(t, m, question(name+service, dns.TypeSRV, 0), true)
+			is := fmt.Sprint(dns.RcodeToString[got.Rcode], " ", len(got.Answer))
+			if is != want || len(got.Answer) == 0 && (len(got.Ns) != 1 || got.Ns[0].Header().Rrtype != dns.TypeSOA) {
+				t.Errorf("%v: SRV of %.10s: %s, want %s", tc.hosts, name, is, want)
+			}
+		}
+		if got, _ := ask(t, m, question(service, dns.TypeA, 0), true); len(got.Answer) != len(eps) {
+			t.Errorf("%v: addresses of the Service: %v", tc.hosts, got.Answer)
+		}
+		records, err := m.Transfer(defaultZone, 0) // L6
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rrs := range records {
+			for _, rr := range rrs {
+				if len(rr.Header().Name) > catalog.MaxName {
+					t.Errorf("%v: transferred: %s", tc.hosts, rr)
+				}
+			}
+		}
 	}
-	got, _ := ask(t, m, question("_http._tcp."+label+"."+label+".svc.clusterset.local.", dns.TypeSRV, 0), false)
-	if got.Rcode != dns.RcodeSuccess || len(got.Answer) != 0 || len(got.Ns) != 1 || got.Ns[0].Header().Rrtype != dns.TypeSOA {
-		t.Errorf("want NODATA with a SOA:\n%v", got)
+}
+
+// M3: a client whose buffer is larger than a datagram can be gets as much as a datagram carries, and TC, not an error.
+func TestM3NoDatagramIsTooLarge(t *testing.T) {
+	m, x := large(), catalog.NewIndex()
+	var eps []catalog.Endpoint
+	for i := range 5000 {
+		eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})
+	}
+	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless}
+	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", nil, eps)}), 1)
+	m.source = &fixed{index: x}
+	listener, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	server := &dns.Server{PacketConn: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		if _, err := m.ServeDNS(context.Background(), request.NewScrubWriter(r, w), r); err != nil {
+			failed <- err
+		}
+	})}
+	go func() { _ = server.ActivateAndServe() }() // ends with Shutdown
+	defer func() { _ = server.Shutdown() }()
+	c := &dns.Client{UDPSize: dns.MaxMsgSize, Timeout: time.Minute}
+	answer := make(chan *dns.Msg, 1)
+	go func() {
+		got, _, err := c.Exchange(question("huge.test.svc.clusterset.local.", dns.TypeA, dns.MaxMsgSize), listener.LocalAddr().String())
+		if err != nil {
+			failed <- err
+			return
+		}
+		answer <- got
+	}()
+	select {
+	case err := <-failed:
+		t.Fatal(err)
+	case got := <-answer:
+		if !got.Truncated || len(got.Answer) < 4000 {
+			t.Errorf("%d records, truncated: %t", len(got.Answer), got.Truncated)
+		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // The pools are small, so that names meet each other: services and namespaces called like parts of the zone, ids and host
-// names called like each other, labels of the greatest length.
+// names called like each other, labels of the greatest length: names of four of them are longer than DNS allows.
 var (
 	long = strings.Repeat("l", 63)
 
-	namespaces = []string{"test", "svc", "prod", "dns"}
+	namespaces = []string{"test", "svc", "prod", "dns", long}
 	services   = []string{"web", "db", "svc", "any", "eu", "tcp", "a.b", long}
-	clusterIDs = []string{"eu", "x.eu", "eu.x", "x", "us", "cluster-b.eu", strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
+	clusterIDs = []string{"eu", "x.eu", "eu.x", "x", "us", "cluster-b.eu", long, strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
 	impossible = []string{"", "a.b.c", "a..b", "under_score", "tail-.eu"} // N17; all may stand in a label
 	hosts      = []string{"x", "eu", "x-eu", "my-pet-0", "my-pet-1", "10-1-0-1", "tcp", long}
 	zones      = []string{"eu-1a", "EU-1a", "eu-1b", "corp.example.com", "x_1"}

@@ -33,7 +33,7 @@ func (m *Model) addServices(objs Objects) {
 		if !isLabel(svc) || !isLabel(ns) || replaced(objs.Imports[i+1:], imp) {
 			continue
 		}
-		if !m.selects(imp.Namespace, imp.Labels) {
+		if !m.selects(imp.Namespace) || m.cfg.Labels != nil && !m.cfg.Labels.Matches(labels.Set(imp.Labels)) { // O1
 			continue
 		}
 		name := below(m.cfg.Zone, svc, ns, "svc")
@@ -52,13 +52,9 @@ func replaced(later []Import, imp Import) bool {
 	})
 }
 
-// selects carries out the options namespaces and labels; the latter is for objects of every kind, as in the kubernetes
-// plugin (O1).
-func (m *Model) selects(namespace string, set map[string]string) bool {
-	if len(m.cfg.Namespaces) > 0 && !slices.Contains(m.cfg.Namespaces, namespace) {
-		return false
-	}
-	return m.cfg.Labels == nil || m.cfg.Labels.Matches(labels.Set(set))
+// selects carries out the option namespaces (O1).
+func (m *Model) selects(namespace string) bool {
+	return len(m.cfg.Namespaces) == 0 || slices.Contains(m.cfg.Namespaces, namespace)
 }
 
 func (m *Model) addClusterSetIP(name string, imp Import) {
@@ -140,7 +136,7 @@ func (m *Model) endpoints(imp Import, all []discoveryv1.EndpointSlice) []endpoin
 			continue
 		case slice.Namespace != imp.Namespace || slice.Labels[mcsv1beta1.LabelServiceName] != imp.Name:
 			continue // N17: also slices with only kubernetes.io/service-name
-		case !m.selects(slice.Namespace, slice.Labels): // O1
+		case !m.selects(slice.Namespace): // O1
 			continue
 		case !isClusterID(cluster): // N17: no source-cluster, or an impossible one
 			continue

@@ -228,10 +228,10 @@ func TestO1OptionsThatSelect(t *testing.T) {
 	want(t, Config{NoEndpoints: true}, objs, under[1:], dns.TypeA, "NXDOMAIN")
 	want(t, Config{NoEndpoints: true}, clusterSetIP([]string{"10.0.0.9"}), under[1:], dns.TypeA, "A 10.0.0.9")
 	chosen := Config{Labels: labels.SelectorFromSet(labels.Set{"tier": "gold"})}
-	want(t, chosen, objs, under[1:], dns.TypeA, "NXDOMAIN")
-	objs.Imports[0].Labels = map[string]string{"tier": "gold"}
-	want(t, chosen, objs, under[1:], dns.TypeA, "NXDOMAIN")
 	objs.Slices[0].Labels["tier"] = "gold"
+	want(t, chosen, objs, under[1:], dns.TypeA, "NXDOMAIN")
+	delete(objs.Slices[0].Labels, "tier")
+	objs.Imports[0].Labels = map[string]string{"tier": "gold"}
 	want(t, chosen, objs, under[1:], dns.TypeA, "A 10.0.0.1")
 }
 

@@ -15,6 +15,7 @@ type part struct {
 	from    []*Slice // that it was made of
 	ports   []Ports  // the distinct port lists of its slices, each that of some host, or in its union
 	unions  []union  // of the ports of hosts that stand in several slices
+	least   []uint8  // length of the shortest label of the hosts that have just these ports, then just these unions; 0: none has a name
 	labels  string   // host labels, each behind its length octet; length 0: hosts without a name
 	hosts   []host   // one more than there are hosts: the last holds the ends
 	v4, v6  string   // addresses, grouped by host
@@ -28,8 +29,28 @@ type host struct {
 	ports  uint32 // into ports, and past them into unions
 }
 
-// named tells whether some host has a name: what has none is below no cluster's.
-func (p *part) named() bool { return len(p.labels) > 1 }
+// named tells whether some host has a name that fits: what has none is below no cluster's.
+func (p *part) named(room int) bool {
+	return slices.ContainsFunc(p.least, func(label uint8) bool { return p.fits(label, room) })
+}
+
+// fits tells whether "<label>.<clusterid>." has its place in a room of octets.
+func (p *part) fits(label uint8, room int) bool {
+	return label > 0 && int(label)+1+len(p.cluster)+1 <= room
+}
+
+// anyPorts tells whether the ports of a host whose name fits are such.
+func (p *part) anyPorts(room int, such func(union) bool) bool {
+	if p.fits(maxLabel, room) { // nearly always: who has them need not be asked
+		return slices.ContainsFunc(p.ports, func(ports Ports) bool { return such(union{first: ports}) })
+	}
+	for at, label := range p.least {
+		if p.fits(label, room) && such(p.portsAt(at)) {
+			return true
+		}
+	}
+	return false
+}
 
 // find looks a host up by its label.
 func (p *part) find(label string) (id int, ok bool) {
@@ -55,8 +76,9 @@ func (p *part) addrs(id int, wanted Wanted) string {
 }
 
 // union is the ports of a host.
-func (p *part) union(id int) union {
-	at := int(p.hosts[id].ports)
+func (p *part) union(id int) union { return p.portsAt(int(p.hosts[id].ports)) }
+
+func (p *part) portsAt(at int) union {
 	if at < len(p.ports) {
 		return union{first: p.ports[at]}
 	}
@@ -112,6 +134,7 @@ func newPart(from []*Slice, rank uint8) *part {
 	}
 	b.unite()
 	p.labels = b.text.String()
+	b.measure()
 	if len(p.hosts) == endpoints && !slices.ContainsFunc(from, func(s *Slice) bool { return s.width != from[0].width }) {
 		b.line()
 	} else {
@@ -194,6 +217,17 @@ func (b *builder) unite() {
 			made[ports] = at
 		}
 		b.hosts[i].ports = at
+	}
+}
+
+// measure takes down the shortest labels.
+func (b *builder) measure() {
+	b.least = make([]uint8, len(b.ports)+len(b.unions))
+	for _, h := range b.hosts {
+		label := b.labels[h.label]
+		if least := &b.least[h.ports]; label > 0 && (*least == 0 || label < *least) {
+			*least = label
+		}
 	}
 }
 

@@ -62,19 +62,6 @@ func PackPorts(ports []Port) Ports {
 	return Ports{unique.Make(b.String())}
 }
 
-// hasProto tells whether some port has a name of its own under the protocol.
-func (p Ports) hasProto(proto string) bool {
-	for it := p.all(); it.next(); {
-		if it.proto == proto {
-			return true
-		}
-	}
-	return false
-}
-
-// has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
-func (p Ports) has(name, proto string) bool { return union{first: p}.has(name, proto) }
-
 func (p Ports) all() portIter { return union{first: p}.all() }
 
 // union is the ports of several lists. It has no text of its own: hosts may have as many unions as there are hosts, each nearly as
@@ -101,6 +88,17 @@ func (u union) with(ports Ports) union {
 	return u
 }
 
+// hasProto tells whether some port has a name of its own under the protocol, "_<port>._<proto>." of which has its place in a room of octets.
+func (u union) hasProto(proto string, room int) bool {
+	for it := u.all(); it.next(); {
+		if it.proto == proto && len("_._.")+len(it.name)+len(proto) <= room {
+			return true
+		}
+	}
+	return false
+}
+
+// has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
 func (u union) has(name, proto string) bool {
 	var n numberIter
 	n.begin(u, name, proto)

@@ -38,12 +38,21 @@ type Result struct {
 }
 
 // Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
-// Max: all. Everyone: those too that a preference leaves out (T2).
+// Max: all. Everyone: those too that a preference leaves out (T2). Zone is how many octets the zone takes in the names of answers.
 type Window struct {
 	Max      int
 	Epoch    uint64
 	Everyone bool
+	Zone     int
 }
+
+// MaxName is the most octets of a name in presentation format with its last dot, none of them escaped (RFC 1035 §2.3.4).
+const MaxName = 254
+
+const maxLabel = 63
+
+// room is how many octets are left for what stands below the Service's own name. A name that does not fit does not exist (N12).
+func (s *Service) room(w Window) int { return MaxName - len(s.key) - len(".svc.") - w.Zone }
 
 // start is the place in a ring of n from which the window of this epoch begins.
 func (w Window) start(n int) int { return int(w.Epoch * uint64(w.Max) % uint64(n)) }
@@ -54,7 +63,7 @@ func (s *Service) Self(wanted Wanted, w Window) Result {
 	case V4, V6:
 		return s.addresses(wanted, w)
 	case SRV:
-		if s.anyPorts(func(p Ports) bool { return p.has("", "") }) {
+		if s.anyPorts(w, func(ports union) bool { return ports.has("", "") }) {
 			return Result{Outcome: Success}
 		}
 	}
@@ -81,9 +90,9 @@ func found(addrs string) Result {
 }
 
 // Port answers a question for _name._proto of the Service (N8); both without underscore, in lower case.
-func (s *Service) Port(name, proto string, wanted Wanted) Result {
+func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
 	switch {
-	case !s.anyPorts(func(p Ports) bool { return p.has(name, proto) }):
+	case !s.anyPorts(w, func(ports union) bool { return ports.has(name, proto) }):
 		return Result{}
 	case wanted != SRV:
 		return Result{Outcome: NoData}
@@ -92,22 +101,23 @@ func (s *Service) Port(name, proto string, wanted Wanted) Result {
 }
 
 // Proto answers a question for _proto of the Service, an empty non-terminal where it has a named port of it (N4).
-func (s *Service) Proto(proto string) Result {
+func (s *Service) Proto(proto string, w Window) Result {
 	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // decision 0008
 		return Result{Outcome: NoData}
 	}
-	if s.anyPorts(func(p Ports) bool { return p.hasProto(proto) }) {
+	if s.anyPorts(w, func(ports union) bool { return ports.hasProto(proto, s.room(w)) }) {
 		return Result{Outcome: NoData}
 	}
 	return Result{}
 }
 
-// anyPorts tells whether a list of ports of the Service is such. Each list of a headless belongs to hosts.
-func (s *Service) anyPorts(such func(Ports) bool) bool {
+// anyPorts tells whether the ports of a target of the Service are such.
+func (s *Service) anyPorts(w Window, such func(union) bool) bool {
 	if s.headless == nil {
-		return such(s.ports)
+		return such(union{first: s.ports})
 	}
-	return slices.ContainsFunc(s.headless.parts, func(p *part) bool { return slices.ContainsFunc(p.ports, such) })
+	room := s.room(w)
+	return slices.ContainsFunc(s.headless.parts, func(p *part) bool { return p.anyPorts(room, such) })
 }
 
 // Zone is the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (decision 0008), in lower case: that of the zone's
@@ -141,9 +151,10 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 			return Result{Outcome: NoData}
 		}
 	}
+	room := s.room(w)
 	for _, p := range h.parts {
 		_, parent, two := strings.Cut(p.cluster, ".")
-		if p.named() && (p.cluster == name || two && parent == name) {
+		if p.named(room) && (p.cluster == name || two && parent == name) {
 			return Result{Outcome: NoData}
 		}
 	}

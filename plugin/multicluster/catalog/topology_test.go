@@ -153,11 +153,11 @@ func TestNamesOfZones(t *testing.T) {
 	}
 	web := Rebuild(nil, &Import{Name: "web", Namespace: "test", Type: ClusterSetIP}, nil, Topology{Zonal: true})
 	for name, s := range map[string]*Service{"without the option": twoByTwo(Topology{Zone: "z1"}), "ClusterSetIP": web} {
-		if _, exists := s.Zone("z1", true); exists || s.Proto("zone").Outcome != NameError {
+		if _, exists := s.Zone("z1", true); exists || s.Proto("zone", Window{}).Outcome != NameError {
 			t.Errorf("%s: names of zones exist", name)
 		}
 	}
-	if s.Proto("zone").Outcome != NoData {
+	if s.Proto("zone", Window{}).Outcome != NoData {
 		t.Error("_zone stands above names and does not exist (N4)")
 	}
 }

@@ -34,27 +34,34 @@ type Config struct {
 	Burst                         int
 }
 
-// Check finds what can be known to be wrong without asking the API server.
-func (c Config) Check() error {
+// Check finds what can be known to be wrong without asking the API server, and the option that it stands in.
+func (c Config) Check() (option string, err error) {
 	for _, ns := range c.Namespaces {
 		if wrong := validation.IsDNS1123Label(ns); wrong != nil {
-			return fmt.Errorf("namespaces: '%s' cannot be a namespace: %s", ns, wrong[0])
+			return "namespaces", fmt.Errorf("namespaces: '%s' cannot be a namespace: %s", ns, wrong[0])
 		}
 	}
 	if _, err := selector(c.Labels); err != nil {
-		return fmt.Errorf("labels: %w", err)
+		return "labels", fmt.Errorf("labels: %w", err)
 	}
 	if _, err := selector(c.NamespaceLabels); err != nil {
-		return fmt.Errorf("namespace_labels: %w", err)
+		return "namespace_labels", fmt.Errorf("namespace_labels: %w", err)
 	}
 	if c.Kubeconfig == "" && c.Endpoint == "" {
-		return nil // what a pod has is known where it starts
+		return "", nil // what a pod has is known where it starts
+	}
+	option = "endpoint"
+	if c.Kubeconfig != "" {
+		option = "kubeconfig"
 	}
 	cfg, err := c.rest()
 	if err != nil {
-		return err
+		return option, err
 	}
-	return checkTLS(cfg)
+	if c.TLSCert != "" {
+		option = "tls"
+	}
+	return option, checkTLS(cfg)
 }
 
 // selector brings an expression into the form of a request; "" selects everything.

@@ -52,7 +52,7 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 		"cannot use client certifi": {Endpoint: "https://127.0.0.1:1", TLSCert: good, TLSKey: good},
 		"cannot use the TLS":        {Endpoint: "https://127.0.0.1:1", TLSCA: "/nowhere/ca.crt"},
 	} {
-		err := c.Check()
+		_, err := c.Check()
 		if strings.TrimSpace(want) == "" {
 			if err != nil {
 				t.Errorf("%+v: %v", c, err)

@@ -59,6 +59,14 @@ func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 // Name is the zone's, fully qualified and in lower case.
 func (z *Zone) Name() string { return z.name }
 
+// Octets are how many it takes at the end of a name.
+func (z *Zone) Octets() int {
+	if z.name == "." {
+		return 0
+	}
+	return len(z.name)
+}
+
 // TTL of the zone's records, in seconds.
 func (z *Zone) TTL() uint32 { return z.ttl }
 

@@ -10,7 +10,6 @@ import (
 const (
 	srvPriority = 0
 	srvWeight   = 100
-	maxName     = 254 // octets of a name in presentation format with its last dot (RFC 1035 §2.3.4), none of them escaped
 )
 
 // few records of each kind share the allocation of an SRV reply: what a ClusterSetIP Service answers. So does the work on it, which a
@@ -99,7 +98,7 @@ type srvBuilder struct {
 	a6   []address6
 }
 
-// size is the length of a target's name, with its last dot; more than maxName if DNS cannot have it.
+// size is the length of a target's name, with its last dot; more than catalog.MaxName if DNS cannot have it.
 func (b *srvBuilder) size() int {
 	label, cluster := b.walk.Host()
 	if label == "" {
@@ -114,7 +113,7 @@ func (b *srvBuilder) plan() {
 	t := &b.walk
 	for last := -1; t.Next(); {
 		size := b.size()
-		if size > maxName {
+		if size > catalog.MaxName {
 			continue
 		}
 		if b.left < recordSize(size) {
@@ -143,7 +142,7 @@ func (b *srvBuilder) fill(h dns.RR_Header) {
 	name, last := "", -1
 	for i := 0; i < b.records && t.Next(); {
 		size := b.size()
-		if size > maxName {
+		if size > catalog.MaxName {
 			continue
 		}
 		first := t.Index() != last
