@@ -2,6 +2,7 @@ package integration
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -41,7 +42,9 @@ func TestCases(t *testing.T) {
 			s := c.serve(t, ".:0 {\n bind 127.0.0.1\n"+v.corefile+"\n}")
 			s.waitFor(t, "big.test.svc.clusterset.local.", "A")
 			for _, zone := range v.zones {
-				runCases(t, s.addr, zone, v.through)
+				config := model.Defaults(loopback)
+				config.Zone = zone
+				runCases(t, s.addr, config, v.through)
 			}
 		})
 	}
@@ -53,17 +56,47 @@ func TestL5CasesWithOnlyV1alpha1(t *testing.T) {
 	c.apply(t, strings.ReplaceAll(read(t, fixture), "multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1"))
 	s := c.serve(t, stanza)
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
-	runCases(t, s.addr, "clusterset.local.", false)
+	runCases(t, s.addr, model.Defaults(loopback), false)
 }
 
-// runCases asks every case in a zone. Where names fall through, the next plugin's answer stands for NXDOMAIN.
-func runCases(t *testing.T, addr, zone string, through bool) {
+// O1: with options, the questions of the cases have the model's answers, from the real binary too.
+func TestO1OptionsThatAlterAnswers(t *testing.T) {
+	c := newCluster(t, clusterOptions{fixture: true})
+	c.apply(t, headless("prod", "pods")+"---\n"+slice("prod", "pods", "cluster-a")+
+		`- {addresses: ["10.8.0.1"], targetRef: {kind: Pod, namespace: prod, name: pod-0}, conditions: {ready: true}}`)
+	for _, v := range []struct {
+		option string
+		set    func(*model.Config)
+		host   string // of the endpoint of a pod
+	}{
+		{"ttl 0", func(c *model.Config) { c.TTL = 0 }, "10-8-0-1"},
+		{"ttl 3600", func(c *model.Config) { c.TTL = 3600 }, "10-8-0-1"},
+		{"endpoint_pod_names", func(c *model.Config) { c.EndpointPodNames = true }, "pod-0"},
+		{"noendpoints", func(c *model.Config) { c.NoEndpoints = true }, ""},
+	} {
+		t.Run(strings.ReplaceAll(v.option, " ", "_"), func(t *testing.T) {
+			s := c.serve(t, strings.Replace(stanza, "kubeconfig KUBECONFIG", "kubeconfig KUBECONFIG\n "+v.option, 1))
+			s.waitFor(t, web, "A")
+			config := model.Defaults(loopback)
+			v.set(&config)
+			for _, host := range []string{"10-8-0-1", "pod-0"} {
+				m := dig(t, s.addr, question{name: host + ".cluster-a.pods.prod.svc.clusterset.local.", qtype: "A"})
+				if exists := len(m.Answer) == 1; exists != (host == v.host) {
+					t.Errorf("%s: %v", host, m)
+				}
+			}
+			runCases(t, s.addr, config, false)
+		})
+	}
+}
+
+// runCases asks every case in the zone of a configuration. Where names fall through, the next plugin's answer stands for NXDOMAIN.
+func runCases(t *testing.T, addr string, config model.Config, through bool) {
 	objs, err := model.LoadFixture(fixture)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := model.Defaults(loopback)
-	config.Zone = zone
+	zone, plain := config.Zone, reflect.DeepEqual(config, model.Defaults(loopback))
 	want := model.New(config, objs)
 	cases, err := model.LoadCases(casesAt)
 	if err != nil {
@@ -89,7 +122,7 @@ func runCases(t *testing.T, addr, zone string, through bool) {
 			if err := model.Check(expected, mapped, msg, c.Size()); err != nil {
 				t.Error(err)
 			}
-			if zone == model.DefaultZone {
+			if plain {
 				if err := model.CheckCase(c, msg, loopback); err != nil {
 					t.Error(err)
 				}

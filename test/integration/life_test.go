@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -292,6 +293,45 @@ func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
 			}
 		}
 	}
+}
+
+// L4: a reload that alters nothing of the source asks the API server for nothing anew; one that does, does.
+func TestL4ReloadListsNothingAnew(t *testing.T) {
+	c := newCluster(t, clusterOptions{fixture: true, noControllers: true})
+	s := c.serve(t, stanza)
+	s.waitFor(t, web, "A")
+	before := c.reads(t)
+	for i := range 3 {
+		s.reload(t, strings.Replace(stanza, "errors", fmt.Sprintf("errors\n loadbalance\n log v%d.example", i), 1))
+		if m := dig(t, s.addr, question{name: web, qtype: "A"}); len(m.Answer) != 1 {
+			t.Fatalf("after a reload: %v", m)
+		}
+	}
+	if after := c.reads(t); after != before {
+		t.Errorf("%d lists and watches before three reloads, %d after", before, after)
+	}
+	s.reload(t, strings.Replace(stanza, "kubeconfig KUBECONFIG", "kubeconfig KUBECONFIG\n namespaces test", 1))
+	eventually(t, time.Minute, "another source is read", func() bool { return c.reads(t) > before })
+}
+
+// reads is how many lists and watches of ServiceImports and EndpointSlices the API server has begun.
+func (c *cluster) reads(t *testing.T) (sum int) {
+	t.Helper()
+	for _, line := range strings.Split(c.kubectl(t, "", "get", "--raw", "/metrics"), "\n") {
+		ended := strings.HasPrefix(line, "apiserver_request_total{") && (strings.Contains(line, `verb="LIST"`) || strings.Contains(line, `verb="WATCH"`))
+		if !ended && !strings.HasPrefix(line, "apiserver_longrunning_requests{") {
+			continue
+		}
+		if !strings.Contains(line, `resource="serviceimports"`) && !strings.Contains(line, `resource="endpointslices"`) {
+			continue
+		}
+		n, err := strconv.Atoi(line[strings.LastIndexByte(line, ' ')+1:])
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		sum += n
+	}
+	return sum
 }
 
 // L4: a reload that fails leaves what is served as it was, and what it opened is given back: the next reload works.
