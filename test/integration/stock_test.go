@@ -1,0 +1,54 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// The plugin compiles into a stock CoreDNS by the line of plugin.cfg that the README gives, at the place that it names, and answers there.
+func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^multicluster:.*$`).FindString(read(t, filepath.Join(root, "plugin/multicluster/README.md")))
+	module, _, ok := strings.Cut(strings.TrimPrefix(line, "multicluster:"), "/plugin/")
+	if !ok {
+		t.Fatalf("the README has no line for plugin.cfg: %q", line)
+	}
+	tree := filepath.Join(t.TempDir(), "coredns")
+	run := func(dir string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false -trimpath", "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	stock := run(root, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "github.com/coredns/coredns")
+	if err := os.CopyFS(tree, os.DirFS(stock)); err != nil {
+		t.Fatal(err)
+	}
+	run(tree, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
+	list := filepath.Join(tree, "plugin.cfg")
+	plugins := strings.Replace(read(t, list), "\nkubernetes:kubernetes\n", "\n"+line+"\nkubernetes:kubernetes\n", 1)
+	if err := os.WriteFile(list, []byte(plugins), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(tree, "go", "mod", "edit", "-require", module+"@v0.0.0", "-replace", module+"="+root)
+	run(tree, "go", "run", "directives_generate.go")
+	run(tree, "go", "build", "-o", "coredns", ".")
+
+	t.Setenv("COREDNS_BINARY", filepath.Join(tree, "coredns"))
+	s := fixtureCluster(t).serve(t, stanza)
+	s.waitForAnswer(t, web, "A", "10.42.42.42")
+}
