@@ -85,7 +85,7 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 }
 
 // TestV4TheFenceIsMended: after a freed VIP, a lost reservation, and a crash in between; an ordinary Service that was faster is counted
-// and reported, and the VIP is another address.
+// and reported, at once and by an agent that starts, and the VIP is another address.
 func TestV4TheFenceIsMended(t *testing.T) {
 	e := start(t)
 	ns := e.namespace(t)
@@ -109,10 +109,29 @@ func TestV4TheFenceIsMended(t *testing.T) {
 	e.remove(t, "10.212.0.3")
 	e.wantReservation(t, "10.212.0.3")
 
+	const made = "clusterset-vips-exclusive-10-212-0-0-29"
+	other := e.namespace(t, "other")
+	lost := e.metric(t, e.series("swap_losses_total"))
+	if err := e.Agent.Pause(); err != nil { // else the agent may be faster
+		t.Fatal(err)
+	}
+	e.remove(t, "10.212.0.3")
+	quick := service(other, "quick", v4)
+	quick.Spec.ClusterIP = "10.212.0.3"
+	e.create(t, quick)
+	if err := e.Agent.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+1)))
+	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/quick")
+	if err := e.Delete(t.Context(), quick); err != nil {
+		t.Fatal(err)
+	}
+	e.wantReservation(t, "10.212.0.3")
+
 	e.Agent.Kill()
 	e.remove(t, "10.212.0.4")
 	e.remove(t, "10.212.0.5")
-	other := e.namespace(t, "other")
 	fast := service(other, "fast", v4)
 	fast.Spec.ClusterIP = "10.212.0.5"
 	e.create(t, fast)
@@ -121,7 +140,7 @@ func TestV4TheFenceIsMended(t *testing.T) {
 	}
 	e.wantReservation(t, "10.212.0.4")
 	e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
-	e.wantEvent(t, "default", "clusterset-vips-exclusive-10-212-0-0-29", "VIPSwapLost", other+"/fast")
+	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/fast")
 	for i := range 4 { // .1 to .6 without .5 and the one that rests
 		name := fmt.Sprint("web-", i)
 		e.export(t, other, name, v4)
