@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ const (
 	shown    = 64
 	others   = "others"
 	ordinary = "ordinary" // the cluster's own ranges
+	other    = "other"    // reasons
 )
 
 // counters are what happens; what there is, collect tells from the view (V6).
@@ -24,7 +26,7 @@ type counters struct {
 	allocations *prometheus.CounterVec
 	errors      *prometheus.CounterVec
 	lost        prometheus.Counter
-	duration    prometheus.Histogram
+	duration    *prometheus.HistogramVec
 }
 
 func newCounters() *counters {
@@ -32,16 +34,19 @@ func newCounters() *counters {
 		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clusterset_agent_vip_allocations_total", Help: "VIPs that derived Services got, by the range that they are in; ordinary: none for VIPs."}, []string{"range"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterset_agent_vip_errors_total", Help: "Requests for a VIP that were refused, by reason."}, []string{"reason"}),
+			Name: "clusterset_agent_vip_errors_total", Help: "Refusals of a VIP, by reason and the range that it was to be in; its family: no range of that."}, []string{"range", "reason"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "clusterset_agent_vip_swap_losses_total", Help: "Ordinary Services that were found with an address of a fenced range."}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "clusterset_agent_vip_allocation_duration_seconds", Help: "From the choice of an address to the API server's word.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "clusterset_agent_vip_allocation_duration_seconds", Help: "From the choice of an address to the API server's word, by the range that it is in.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}, []string{"range"}),
 	}
-	for _, reason := range reasons {
-		c.errors.WithLabelValues(reason.label)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, reason := range reasons {
+			c.errors.WithLabelValues(string(family), reason.label)
+		}
+		c.errors.WithLabelValues(string(family), other)
 	}
-	c.errors.WithLabelValues("other")
 	return c
 }
 
@@ -54,22 +59,32 @@ var reasons = []struct {
 	{ipam.ErrMismatchedNetwork, "no_range"}, {ipam.ErrNotReady, "not_ready"},
 }
 
-func (c *counters) failed(err error) {
+// failed counts that no VIP of these families was had. Those of the addresses that were refused are told by their range; a family of which
+// none was chosen, or of which the API server chooses, has no room in any.
+func (c *counters) failed(v *view, families []corev1.IPFamily, addresses []netip.Addr, err error) {
+	why := other
 	for _, reason := range reasons {
 		if errors.Is(err, reason.err) || strings.Contains(err.Error(), strings.TrimPrefix(reason.err.Error(), "address is ")) {
-			c.errors.WithLabelValues(reason.label).Inc()
-			return
+			why = reason.label
+			break
 		}
 	}
-	c.errors.WithLabelValues("other").Inc()
+	for _, f := range families {
+		where := string(f)
+		if i := slices.IndexFunc(addresses, func(a netip.Addr) bool { return familyOf(a) == f }); i >= 0 {
+			where = v.labelOf(addresses[i])
+		}
+		c.errors.WithLabelValues(where, why).Inc()
+	}
 }
 
-// given counts the addresses of these families that a Service has.
-func (c *counters) given(v *view, families []corev1.IPFamily, svc *corev1.Service) {
+// given counts the addresses of these families that a Service has, and how long they took.
+func (c *counters) given(v *view, families []corev1.IPFamily, svc *corev1.Service, took time.Duration) {
 	for _, text := range svc.Spec.ClusterIPs {
 		a, err := netip.ParseAddr(text)
 		if err == nil && slices.Contains(families, familyOf(a)) {
 			c.allocations.WithLabelValues(v.labelOf(a)).Inc()
+			c.duration.WithLabelValues(v.labelOf(a)).Observe(took.Seconds())
 		}
 	}
 }

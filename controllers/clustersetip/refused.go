@@ -27,7 +27,7 @@ func (r *Room) bar(ctx context.Context, q kube.VIPRequest) error {
 		return nil
 	}
 	r.barred[q.Service] = r.Now()
-	r.count.failed(err)
+	r.count.failed(r.view, q.Families, nil, err)
 	return err
 }
 

@@ -101,7 +101,7 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 			return nil, kube.VIPGrant{}, kube.ErrVIPBusy
 		}
 		if why != nil {
-			r.count.failed(why)
+			r.count.failed(r.view, []corev1.IPFamily{f}, nil, why)
 			grant.Refused = errors.Join(grant.Refused, why)
 			continue
 		}

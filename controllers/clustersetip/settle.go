@@ -35,8 +35,7 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 				delete(r.full, f)
 			}
 		}
-		r.count.given(r.view, grant.Families, svc)
-		r.count.duration.Observe(r.Now().Sub(grant.Asked).Seconds())
+		r.count.given(r.view, grant.Families, svc, r.Now().Sub(grant.Asked))
 		r.mu.Unlock()
 		return nil
 	}
@@ -149,8 +148,8 @@ func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) (over []
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
 		return nil, err
 	}
-	r.count.failed(err)
 	text := err.Error()
+	r.count.failed(r.view, concerned(text, grant), grant.Addresses, err)
 	if strings.Contains(text, ipam.ErrFull.Error()) {
 		return nil, fmt.Errorf("%w: %w", ipam.ErrFull, err)
 	}
@@ -179,14 +178,29 @@ func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) (over []
 }
 
 // blamed are the addresses that an error names; all where it names none.
-func blamed(text string, asked []netip.Addr) (out []netip.Addr) {
+func blamed(text string, asked []netip.Addr) []netip.Addr {
+	if out := mentioned(text, asked); out != nil {
+		return out
+	}
+	return asked
+}
+
+func mentioned(text string, asked []netip.Addr) (out []netip.Addr) {
 	for _, a := range asked {
 		if strings.Contains(text, "failed to allocate IP "+a.String()+":") {
 			out = append(out, a)
 		}
 	}
+	return out
+}
+
+// concerned are the families of the addresses that an error names; all where it names none.
+func concerned(text string, grant kube.VIPGrant) (out []corev1.IPFamily) {
+	for _, a := range mentioned(text, grant.Addresses) {
+		out = append(out, familyOf(a))
+	}
 	if out == nil {
-		return asked
+		return grant.Families
 	}
 	return out
 }

@@ -164,7 +164,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 			policy += "- {level: None, verbs: [get, list, watch]}\n"
 		}
 		if c.options.AuditServices {
-			policy += "- {level: RequestResponse, verbs: [create], resources: [{resources: [services]}]}\n"
+			policy += "- {level: RequestResponse, verbs: [create, update, patch], resources: [{resources: [services]}]}\n"
 		}
 		policy += "- {level: Metadata}\n"
 		if err := os.WriteFile(c.path("audit.yaml"), []byte(policy), 0o600); err != nil {

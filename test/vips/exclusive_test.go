@@ -48,6 +48,11 @@ func TestV2OnlyVIPsLiveInAnExclusiveRange(t *testing.T) {
 		e.export(t, ns, name, families)
 		wantIn(t, e.wantVIPs(t, ns, name, families), first...)
 	}
+	for _, p := range first { // V6
+		for _, name := range []string{"allocations_total", "allocation_duration_seconds_count"} {
+			e.wantMetric(t, e.series(name, "range", p), is("2"))
+		}
+	}
 	ordinary.Wait()
 	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+len(e.ordinaryIn(t, first...)))))
 	if n := len(e.ours(t)); n != 2 {
@@ -61,7 +66,6 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 	ns := e.namespace(t)
 	e.mode(t, ipam.ModeExclusive, "10.213.0.0/28", "10.213.0.16/28")
 	e.wantRange(t, "10.213.0.0/28")
-	timed := e.metric(t, e.series("allocation_duration_seconds_count"))
 	for i := range 10 {
 		e.export(t, ns, fmt.Sprintf("web-%d", i), v4)
 		wantIn(t, e.wantVIPs(t, ns, fmt.Sprintf("web-%d", i), v4), "10.213.0.0/28")
@@ -78,14 +82,14 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 		e.wantMetric(t, e.series("range_"+series, "range", "10.213.0.0/28"), is(want))
 	}
 	e.wantMetric(t, e.series("allocations_total", "range", "10.213.0.0/28"), is("11"))
-	e.wantMetric(t, e.series("allocation_duration_seconds_count"), is(strconv.Itoa(timed+11)))
+	e.wantMetric(t, e.series("allocation_duration_seconds_count", "range", "10.213.0.0/28"), is("11"))
 	if found := e.ordinaryIn(t, "10.213.0.0/28", "10.213.0.16/28"); len(found) > 0 {
 		t.Errorf("ordinary Services: %v", found)
 	}
 }
 
 // TestV4TheFenceIsMended: after a freed VIP, a lost reservation, and a crash in between; an ordinary Service that was faster is counted
-// and reported, and the VIP is another address.
+// and reported, at once and by an agent that starts, and the VIP is another address.
 func TestV4TheFenceIsMended(t *testing.T) {
 	e := start(t)
 	ns := e.namespace(t)
@@ -109,10 +113,29 @@ func TestV4TheFenceIsMended(t *testing.T) {
 	e.remove(t, "10.212.0.3")
 	e.wantReservation(t, "10.212.0.3")
 
+	const made = "clusterset-vips-exclusive-10-212-0-0-29"
+	other := e.namespace(t, "other")
+	lost := e.metric(t, e.series("swap_losses_total"))
+	if err := e.Agent.Pause(); err != nil { // else the agent may be faster
+		t.Fatal(err)
+	}
+	e.remove(t, "10.212.0.3")
+	quick := service(other, "quick", v4)
+	quick.Spec.ClusterIP = "10.212.0.3"
+	e.create(t, quick)
+	if err := e.Agent.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+1)))
+	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/quick")
+	if err := e.Delete(t.Context(), quick); err != nil {
+		t.Fatal(err)
+	}
+	e.wantReservation(t, "10.212.0.3")
+
 	e.Agent.Kill()
 	e.remove(t, "10.212.0.4")
 	e.remove(t, "10.212.0.5")
-	other := e.namespace(t, "other")
 	fast := service(other, "fast", v4)
 	fast.Spec.ClusterIP = "10.212.0.5"
 	e.create(t, fast)
@@ -121,7 +144,7 @@ func TestV4TheFenceIsMended(t *testing.T) {
 	}
 	e.wantReservation(t, "10.212.0.4")
 	e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
-	e.wantEvent(t, "default", "clusterset-vips-exclusive-10-212-0-0-29", "VIPSwapLost", other+"/fast")
+	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/fast")
 	for i := range 4 { // .1 to .6 without .5 and the one that rests
 		name := fmt.Sprint("web-", i)
 		e.export(t, other, name, v4)

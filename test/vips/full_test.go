@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -37,10 +36,10 @@ func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 				e.export(t, ns, name, v4)
 				had[name] = e.wantVIPs(t, ns, name, v4)[0].String()
 			}
-			refused := e.metric(t, e.series("errors_total", "reason", "full"))
+			refused := e.metric(t, e.series("errors_total", "range", "IPv4", "reason", "full"))
 			e.export(t, ns, "three", both)
 			e.wantFull(t, ns, "three")
-			e.wantMetric(t, e.series("errors_total", "reason", "full"), func(value string) bool {
+			e.wantMetric(t, e.series("errors_total", "range", "IPv4", "reason", "full"), func(value string) bool {
 				n, err := strconv.Atoi(value)
 				return err == nil && n > refused
 			})
@@ -71,10 +70,7 @@ func TestCFullPreferredRangesAreTold(t *testing.T) {
 	for name, families := range map[string][]corev1.IPFamily{"four-0": v4, "four-1": v4, "six": v6, "over": both, "next": both} {
 		e.create(t, service(ns, name, families)) // before there is a block that they could draw from
 	}
-	export := func(name string) {
-		t.Helper()
-		e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	}
+	export := func(name string) { e.exportMade(t, ns, name) }
 	e.mode(t, ipam.ModePreferred, "10.217.0.0/30", "fd00:217::/127")
 	e.wantRange(t, "10.217.0.0/30")
 	e.wantRange(t, "fd00:217::/127")

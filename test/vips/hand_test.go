@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,119 +19,145 @@ import (
 // TestV3ARangeInUseIsSwapped: deleting it is held back and says why, until another covers what is in use, a larger or a smaller one. The
 // VIPs stay, and can be had again, throughout.
 func TestV3ARangeInUseIsSwapped(t *testing.T) {
-	type swap struct {
-		name, from, into string // into "": the half that the VIP is in
-	}
 	for _, c := range []struct {
-		mode  ipam.Mode
-		use   ipam.Use
-		swaps []swap
+		mode, first ipam.Mode // first: of the VIPs; in shared the API server would choose where they are
+		use         ipam.Use
+		larger      [2]string
+		smaller     string // the half that the VIP is in
 	}{
-		{ipam.ModePreferred, ipam.Shared, []swap{{"larger", "10.220.0.0/28", "10.220.0.0/27"}}},
-		{ipam.ModeExclusive, ipam.Exclusive, []swap{{"larger", "10.221.0.0/29", "10.221.0.0/28"}, {"smaller", "fd00:222::/124", ""}}},
+		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, [2]string{"10.220.0.0/28", "10.220.0.0/27"}, "fd00:220::/124"},
+		{ipam.ModeExclusive, ipam.ModeExclusive, ipam.Exclusive, [2]string{"10.221.0.0/29", "10.221.0.0/28"}, "fd00:222::/124"},
+		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, [2]string{"10.225.0.0/28", "10.225.0.0/27"}, "fd00:225::/124"},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
-			e.mode(t, c.mode)
-			for _, s := range c.swaps {
-				ns := e.namespace(t, s.name)
-				t.Run(s.name, func(t *testing.T) {
+			e.mode(t, c.first)
+			for _, s := range []*swap{{e, e.namespace(t, "larger"), c.mode, c.use, v4, c.larger[0], c.larger[1]}, {e, e.namespace(t, "smaller"), c.mode, c.use, v6, c.smaller, ""}} {
+				t.Run(s.ns, func(t *testing.T) {
+					vip := s.begin(t)
 					t.Parallel() // Kubernetes takes ten seconds to delete a ServiceCIDR
-					e.swap(t, ns, c.use, s.from, s.into)
+					s.finish(t, vip)
 				})
 			}
+			e.mode(t, c.mode) // what is parallel goes on after this
 		})
 	}
 }
 
-func (e *env) swap(t *testing.T, ns string, use ipam.Use, first, second string) {
-	before, after := "from-"+ns, "into-"+ns
-	e.create(t, cidr(before, use, first))
-	e.wantMetric(t, e.series("range_available", "range", first), nil)
-	families := v4
-	if netip.MustParsePrefix(first).Addr().Is6() {
-		families = v6
+// swap is of a range that a VIP is in.
+type swap struct {
+	*env
+	ns         string
+	mode       ipam.Mode
+	use        ipam.Use
+	families   []corev1.IPFamily
+	from, into string
+}
+
+// begin gives a VIP out of the range.
+func (s *swap) begin(t *testing.T) netip.Addr {
+	for _, name := range []string{"web", "meanwhile"} { // an ordinary Service outside of a smaller range would hold the first one back, too
+		s.create(t, service(s.ns, name, s.families))
 	}
-	e.export(t, ns, "web", families)
-	vip := e.wantVIPs(t, ns, "web", families)[0]
-	wantIn(t, []netip.Addr{vip}, first)
-	if second == "" {
-		second = netip.PrefixFrom(vip, netip.MustParsePrefix(first).Bits()+1).Masked().String()
+	s.create(t, cidr("from-"+s.ns, s.use, s.from))
+	s.wantMetric(t, s.series("range_available", "range", s.from), nil)
+	s.exportMade(t, s.ns, "web")
+	vip := s.wantVIPs(t, s.ns, "web", s.families)[0]
+	wantIn(t, []netip.Addr{vip}, s.from)
+	return vip
+}
+
+// finish deletes the range, and makes another.
+func (s *swap) finish(t *testing.T, vip netip.Addr) {
+	own := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.96.0.0/16", corev1.IPv6Protocol: "fd00:96::/112"}[s.families[0]]
+	if s.into == "" {
+		s.into = netip.PrefixFrom(vip, netip.MustParsePrefix(s.from).Bits()+1).Masked().String()
 	}
-	from := e.wantFinalizer(t, before, true)
-	if err := e.Delete(t.Context(), from); err != nil {
+	from := s.wantFinalizer(t, "from-"+s.ns, true)
+	if err := s.Delete(t.Context(), from); err != nil {
 		t.Fatal(err)
 	}
-	e.wantEvent(t, "default", before, "VIPRangeHeld", vip.String())
-	e.export(t, ns, "meanwhile", families) // what is being deleted gives out nothing
-	if use == ipam.Exclusive {
-		e.wantNotReady(t, ns, "meanwhile", "being deleted")
+	s.wantEvent(t, "default", from.Name, "VIPRangeHeld", vip.String())
+	s.exportMade(t, s.ns, "meanwhile") // what is being deleted gives out nothing
+	if s.use == ipam.Exclusive {
+		s.wantNotReady(t, s.ns, "meanwhile", "being deleted")
 	} else {
-		wantIn(t, e.wantVIPs(t, ns, "meanwhile", families), "10.96.0.0/16")
+		wantIn(t, s.wantVIPs(t, s.ns, "meanwhile", s.families), own)
 	}
-	e.create(t, cidr(after, use, second))
-	e.wantGone(t, from)
-	e.deleteAsAgent(t, derivedOf(ns, "web"))
-	e.wantMade(t, ns, "web")
-	if now := e.wantVIPs(t, ns, "web", families)[0]; now != vip {
+	s.create(t, cidr("into-"+s.ns, s.use, s.into))
+	s.wantGone(t, from)
+	s.deleteAsAgent(t, derivedOf(s.ns, "web"))
+	s.wantMade(t, s.ns, "web")
+	if now := s.wantVIPs(t, s.ns, "web", s.families)[0]; now != vip {
 		t.Errorf("it moved from %s to %s", vip, now)
 	}
-	e.export(t, ns, "new", families)
-	wantIn(t, e.wantVIPs(t, ns, "new", families), second)
-	if use == ipam.Exclusive {
-		wantIn(t, e.wantVIPs(t, ns, "meanwhile", families), second)
+	s.export(t, s.ns, "new", s.families)
+	in := []string{s.into}
+	if s.mode == ipam.ModeShared {
+		in = append(in, own)
+	}
+	wantIn(t, s.wantVIPs(t, s.ns, "new", s.families), in...)
+	if s.use == ipam.Exclusive {
+		wantIn(t, s.wantVIPs(t, s.ns, "meanwhile", s.families), s.into)
 	}
 }
 
-// TestV2ADrainedRangeGivesOutNothing: the VIPs that must move are listed, and none moves unasked. In mode shared as well, in which the API
-// server chooses, that knows of no drain.
+// TestV2ADrainedRangeGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked. In mode shared as well, in
+// which the API server chooses, that knows of no drain.
 func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 	for _, c := range []struct {
-		mode         ipam.Mode
-		drain, other string
-		others       []string // that new VIPs may come from
+		mode, first         ipam.Mode // first: of the VIPs that are in the range; in shared the API server would choose
+		use                 ipam.Use
+		drain, other, extra []string // new VIPs may come from the last two
 	}{
-		{ipam.ModePreferred, "10.223.0.0/28", "10.223.0.16/28", []string{"10.223.0.16/28"}},
-		{ipam.ModeShared, "10.226.0.0/28", "10.226.0.16/28", []string{"10.226.0.16/28", "10.96.0.0/16"}},
+		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, []string{"10.223.0.0/28", "fd00:223::/124"}, []string{"10.223.0.32/27", "fd00:223::20/123"}, nil},
+		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, []string{"10.226.0.0/28", "fd00:226::/124"}, []string{"10.226.0.32/27", "fd00:226::20/123"}, strings.Split(serviceRanges, ",")},
+		{ipam.ModeExclusive, ipam.ModeExclusive, ipam.Exclusive, []string{"10.227.0.0/28", "fd00:227::/124"}, []string{"10.227.0.32/27", "fd00:227::20/123"}, nil},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
 			ns := e.namespace(t)
-			drain, other := "drain-"+string(c.mode), "other-"+string(c.mode)
-			e.mode(t, ipam.ModePreferred)
-			e.create(t, cidr(drain, ipam.Shared, c.drain))
-			e.wantMetric(t, e.series("range_available", "range", c.drain), nil) // a range by hand is not waited for before it is seen
-			e.export(t, ns, "stays", v4)
-			vip := e.wantVIPs(t, ns, "stays", v4)[0]
-			wantIn(t, []netip.Addr{vip}, c.drain)
-			e.create(t, cidr(other, ipam.Shared, c.other))
-			if c.mode != ipam.ModePreferred {
+			drain, other, others := "drain-"+string(c.mode), "other-"+string(c.mode), slices.Concat(c.other, c.extra)
+			e.mode(t, c.first)
+			e.create(t, cidr(drain, c.use, c.drain...))
+			for _, p := range c.drain {
+				e.wantMetric(t, e.series("range_available", "range", p), nil) // a range by hand is not waited for before it is seen
+			}
+			e.export(t, ns, "stays", both)
+			vips := e.wantVIPs(t, ns, "stays", both)
+			wantIn(t, vips, c.drain...)
+			e.create(t, cidr(other, c.use, c.other...))
+			if c.mode != c.first {
 				e.mode(t, c.mode)
 			}
 			e.change(t, drain, func(c *networkingv1.ServiceCIDR) {
 				metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
 			})
-			e.wantEvent(t, "default", drain, "VIPRangeDraining", vip.String()+" ("+ns+"/")
+			for _, vip := range vips {
+				e.wantEvent(t, "default", drain, "VIPRangeDraining", vip.String()+" ("+ns+"/")
+			}
 			for i := range 8 {
 				name := fmt.Sprint("web-", i)
-				e.export(t, ns, name, v4)
-				wantIn(t, e.wantVIPs(t, ns, name, v4), c.others...)
+				e.export(t, ns, name, both)
+				wantIn(t, e.wantVIPs(t, ns, name, both), others...)
 			}
-			if now := e.wantVIPs(t, ns, "stays", v4)[0]; now != vip {
-				t.Errorf("it moved unasked, from %s to %s", vip, now)
+			if now := e.wantVIPs(t, ns, "stays", both); !slices.Equal(now, vips) {
+				t.Errorf("they moved unasked, from %v to %v", vips, now)
 			}
 			e.deleteAsAgent(t, derivedOf(ns, "stays")) // asked
-			eventually(t, "the VIP moves", func() error {
+			eventually(t, "the VIPs move", func() error {
 				imp, err := e.imported(t.Context(), ns, "stays")
-				if err == nil && slices.Contains(imp.Spec.IPs, vip.String()) {
+				if err == nil && slices.ContainsFunc(vips, func(vip netip.Addr) bool { return slices.Contains(imp.Spec.IPs, vip.String()) }) {
 					err = fmt.Errorf("%v", imp.Spec.IPs)
 				}
 				return err
 			})
-			wantIn(t, e.wantVIPs(t, ns, "stays", v4), c.others...)
-			e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
+			wantIn(t, e.wantVIPs(t, ns, "stays", both), others...)
+			for _, vip := range vips {
+				e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
+			}
 			e.wantEvent(t, "default", drain, "VIPRangeDrained", "")
-			if err := e.Delete(t.Context(), cidr(drain, ipam.Shared)); err != nil {
+			if err := e.Delete(t.Context(), cidr(drain, c.use)); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "it is not held by us", func() error { // ordinary Services may be in it

@@ -47,7 +47,14 @@ var (
 // export makes a Service of these families, and exports it.
 func (e *env) export(t *testing.T, ns, name string, families []corev1.IPFamily) {
 	t.Helper()
-	e.create(t, service(ns, name, families), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	e.create(t, service(ns, name, families))
+	e.exportMade(t, ns, name)
+}
+
+// exportMade exports a Service that is there. Ordinary Services are made before a range that they may draw from as well.
+func (e *env) exportMade(t *testing.T, ns, name string) {
+	t.Helper()
+	e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
 }
 
 func service(ns, name string, families []corev1.IPFamily) *corev1.Service {

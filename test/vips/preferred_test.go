@@ -6,9 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -33,14 +31,16 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 			e.create(t, service(ns, name, families))
 		}
 	}
-	export := func(name string) {
-		t.Helper()
-		e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	}
+	export := func(name string) { e.exportMade(t, ns, name) }
 	e.mode(t, ipam.ModePreferred, "10.210.0.0/29", "fd00:210::/120")
 	for name, families := range first {
 		export(name)
 		wantIn(t, e.wantVIPs(t, ns, name, families), "10.210.0.0/29", "fd00:210::/120")
+	}
+	for _, p := range []string{"10.210.0.0/29", "fd00:210::/120"} { // V6
+		for _, name := range []string{"range_allocated", "allocations_total", "allocation_duration_seconds_count"} {
+			e.wantMetric(t, e.series(name, "range", p), is("2"))
+		}
 	}
 	if now := e.wantVIPs(t, ns, "before", both); now[0] != was[0] || now[1] != was[1] {
 		t.Errorf("another mode moved %v to %v", was, now)

@@ -17,9 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestI6TheVIPStays in each mode: through a restart of the agent, an outage of the hub, the loss of the derived Service, an import that is
+// TestI6TheVIPStaysInEachMode: through a restart of the agent, an outage of the hub, the loss of the derived Service, an import that is
 // deleted, an exporter that comes back, a flip to Headless and back, and another mode.
-func TestI6TheVIPStays(t *testing.T) {
+func TestI6TheVIPStaysInEachMode(t *testing.T) {
 	for i, c := range []struct {
 		mode   ipam.Mode
 		blocks []string
