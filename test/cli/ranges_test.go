@@ -20,8 +20,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member's blocks, its agent fences ranges in them beside one of the user's, and VIPs
-// come from both. Once the cluster has left, the user's range is as it was, and of the others nothing is left.
+// TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member a block, and another when its agent asks, which fences
+// ranges in both beside one of the user's, and VIPs come from all three. Once the cluster has left, the user's range is as it was, and of the
+// others nothing is left.
 func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	e := setUp(t)
 	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, &hubv1alpha1.ClusterSet{}); err == nil {
@@ -30,7 +31,8 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	e.nodes(t, "hub", "east")
 	// Before there are ranges: one that is made later may take an address of a fenced range while a VIP gets it (VIPSwapLost), and would keep
 	// that range for as long as it lives.
-	for i := range 10 { // more than the user's range holds
+	const services = 16 // more than the user's range and one block hold, six each
+	for i := range services {
 		e.service(t, "east", "leaving", fmt.Sprint("web-", i))
 	}
 	users := &networkingv1.ServiceCIDR{}
@@ -46,11 +48,11 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	})
 	e.ok(t, "init", "--context", "hub", "--vip-mode=exclusive", "--vip-pools=10.200.0.0/24", "--vip-block-bits=ipv4=29")
 	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
-	for i := range 10 {
+	for i := range services {
 		e.declare(t, "east", "leaving", fmt.Sprint("web-", i))
 	}
-	used := map[string]bool{}
-	for i := range 10 {
+	var vips []netip.Addr
+	for i := range services {
 		name := fmt.Sprint("web-", i)
 		eventually(t, "VIP of "+name, func(ctx context.Context) error {
 			imp := &mcsv1beta1.ServiceImport{}
@@ -60,16 +62,23 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 			if len(imp.Spec.IPs) == 0 {
 				return fmt.Errorf("%+v", imp.Status.Conditions)
 			}
-			for _, block := range []string{"10.200.0.0/24", "10.201.0.0/29"} {
-				if netip.MustParsePrefix(block).Contains(netip.MustParseAddr(imp.Spec.IPs[0])) {
-					used[block] = true
-				}
-			}
+			vips = append(vips, netip.MustParseAddr(imp.Spec.IPs[0]))
 			return nil
 		})
 	}
-	if len(used) != 2 {
-		t.Errorf("VIPs come from %v only", used)
+	set := &hubv1alpha1.ClusterSet{}
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, set); err != nil {
+		t.Fatal(err)
+	}
+	gave := func(cidr string) bool { return slices.ContainsFunc(vips, netip.MustParsePrefix(cidr).Contains) }
+	blocks := 0
+	for _, b := range set.Status.Blocks {
+		if b.ClusterID == "east" && gave(b.CIDR) {
+			blocks++
+		}
+	}
+	if !gave(users.Spec.CIDRs[0]) || blocks < 2 {
+		t.Errorf("VIPs %v, of %d blocks of %+v; want them of the user's range and of two blocks", vips, blocks, set.Status.Blocks)
 	}
 	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
 	// Kubernetes keeps a ServiceCIDR for ten seconds, and for as long as there is an address of a Service in it.

@@ -15,7 +15,8 @@ import (
 
 	"github.com/miekg/dns"
 	coordinationv1 "k8s.io/api/coordination/v1"
-
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -114,6 +115,23 @@ func (s *steadyState) published(t *testing.T) {
 	}
 }
 
+// wantHeld waits until the member says of a record that it holds it, and why, by a condition and by an Event.
+func (m *member) wantHeld(t *testing.T, record, reason string) {
+	t.Helper()
+	var held *metav1.Condition
+	eventually(t, fmt.Sprintf("%s: record %s is held: %s", m.ID, record, reason), func() error {
+		var rec hubv1alpha1.ServiceExportRecord
+		if err := m.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: record}, &rec); err != nil {
+			return err
+		}
+		if held = meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionHeld); held == nil || held.Status != metav1.ConditionTrue || held.Reason != reason {
+			return fmt.Errorf("%+v", rec.Status)
+		}
+		return nil
+	})
+	m.wantEvent(t, "clusterset-system", record, "RecordHeld", held.Message)
+}
+
 // TestHubEmptied: every record is deleted behind the members' backs: once while all are at work, and once while an agent is away and the other
 // one restarts. Absence is not deletion; what owners publish again is followed.
 func TestHubEmptied(t *testing.T) {
@@ -130,17 +148,7 @@ func TestHubEmptied(t *testing.T) {
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "b holds a's records", func() error {
-		var rec hubv1alpha1.ServiceExportRecord
-		if err := b.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: "steady." + s.ns + ".a"}, &rec); err != nil {
-			return err
-		}
-		if len(rec.Status.Conditions) == 0 || rec.Status.Conditions[0].Reason != "Absent" {
-			return fmt.Errorf("%+v", rec.Status)
-		}
-		return nil
-	})
-	b.wantEvent(t, "clusterset-system", "steady."+s.ns+".a", "RecordHeld")
+	b.wantHeld(t, "steady."+s.ns+".a", "Absent")
 	eventually(t, "b's metrics show what is held, and that it sees the hub", func() error {
 		metrics := b.Agent.Metrics()
 		if !strings.Contains(metrics, `clusterset_agent_records{cluster="b",clusterset="clusterset",state="held"}`) ||
@@ -201,9 +209,10 @@ func TestHubEmptiedOfAll(t *testing.T) {
 }
 
 // TestHubRestored: from an old snapshot of etcd. What was exported since stays, what was withdrawn since does not come back, and later
-// changes are followed.
+// changes are followed. While the owner is away, who holds either says so.
 func TestHubRestored(t *testing.T) {
 	s := steady(t)
+	defer s.lease(t, keep)() // a's agent is away until b holds its records
 	a, b := s.members["a"], s.members["b"]
 	a.exported(t, service(s.ns, "old"), "10.1.0.8")
 	b.wantImport(t, s.ns, "old", ready("a"))
@@ -232,7 +241,13 @@ func TestHubRestored(t *testing.T) {
 		}
 	})
 	s.restored = true
+	a.Agent.Kill()
 	if err := s.Hub.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	b.wantHeld(t, "old."+s.ns+".a", "OlderRevision")
+	b.wantHeld(t, "fresh."+s.ns+".a", "Absent")
+	if err := a.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(outage() / 4) // nothing to wait for: nothing may happen

@@ -2,7 +2,9 @@ package members
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -154,13 +156,19 @@ func TestE7OnlyExportedLabelsTravel(t *testing.T) {
 	})
 }
 
-// TestE8Transitions: a change that flips nothing moves no lastTransitionTime.
+// TestE8Transitions: a change that flips nothing moves no lastTransitionTime, which is of whole seconds.
 func TestE8Transitions(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a")
 	a := s.members["a"]
 	a.exported(t, service(ns, "web"), "10.1.0.1")
 	before := a.wantCondition(t, ns, "web", valid, metav1.ConditionTrue, "Valid").LastTransitionTime
+	eventually(t, "the next second", func() error {
+		if now := time.Now(); now.Unix() <= before.Unix() {
+			return fmt.Errorf("it is %v", now)
+		}
+		return nil
+	})
 	change(t, a, export(ns, "web"), func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"x": "y"} })
 	after := a.wantCondition(t, ns, "web", valid, metav1.ConditionTrue, "Valid") // of the new generation
 	if !after.LastTransitionTime.Equal(&before) || after.ObservedGeneration < 2 {

@@ -17,31 +17,32 @@ func TestSessionAffinityKeepsEachClientAtItsBackendOfWhateverCluster(t *testing.
 	w.a.imported(t, ns, "a")
 	w.b.exports(t, service(ns, tcp("http", 80)), "b1", "b2") // which asks for none, and is younger
 	for _, c := range w.clusters {
-		v4, _ := c.vips(t, ns, "a", "b")
-		vip := netip.AddrPortFrom(v4, 80)
-		// Clients that have not asked before, until all backends have one.
-		backend := map[netip.Addr]string{}
-		reached := map[string]bool{}
-		source := c.pod.sources().Addr()
-		eventually(t, c.ID+": clients at every backend", func() error {
-			source = source.Next()
-			if !c.pod.sources().Contains(source) {
-				t.Fatalf("%s: no client of %d got to all backends, only to %v", c.ID, len(backend), reached)
-			}
-			answer, err := c.pod.ask("tcp", source, vip)
-			if err != nil {
-				return err
-			}
-			backend[source], reached[answer] = answer, true
-			if len(reached) < 4 {
-				return fmt.Errorf("only %v", reached)
-			}
-			return nil
-		})
-		for range 10 {
-			for source, want := range backend {
-				if got, err := c.pod.ask("tcp", source, vip); err != nil || got != want {
-					t.Fatalf("%s: client %v got %q, %v; it was at %s before", c.ID, source, got, err, want)
+		for _, vip := range c.asked(t, ns, 80, "a", "b") {
+			// Clients that have not asked before, until all backends have one.
+			backend := map[netip.Addr]string{}
+			reached := map[string]bool{}
+			sources := c.pod.sources(vip.Addr())
+			source := sources.Addr()
+			eventually(t, c.ID+": clients at every backend", func() error {
+				source = source.Next()
+				if !sources.Contains(source) {
+					t.Fatalf("%s: no client of %d got to all backends of %v, only to %v", c.ID, len(backend), vip, reached)
+				}
+				answer, err := c.pod.ask("tcp", source, vip)
+				if err != nil {
+					return err
+				}
+				backend[source], reached[answer] = answer, true
+				if len(reached) < 4 {
+					return fmt.Errorf("only %v", reached)
+				}
+				return nil
+			})
+			for range 10 {
+				for source, want := range backend {
+					if got, err := c.pod.ask("tcp", source, vip); err != nil || got != want {
+						t.Fatalf("%s: client %v got %q, %v; it was at %s before", c.ID, source, got, err, want)
+					}
 				}
 			}
 		}

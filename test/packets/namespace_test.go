@@ -30,7 +30,8 @@ func newNamespace() (*namespace, error) {
 			"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
 			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0",
 			"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
-			"ipv4/icmp_ratelimit": "0", "ipv6/icmp/ratelimit": "0",
+			"ipv6/ip_nonlocal_bind": "1", // to addresses that are local by a route only, as in IPv4
+			"ipv4/icmp_ratelimit":   "0", "ipv6/icmp/ratelimit": "0",
 		} {
 			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 // of Services are not, so a packet to one that no kube-proxy has rewritten gets nowhere.
 //
 //	node n   10.77.n.1 fd77:n::1     its side of the link to the router, which has .254
-//	pod p    10.(200+n).0.p fd02:n::p, and as a client also all of 10.(200+n).p.0/24
+//	pod p    10.(200+n).0.p fd02:n::p, and as a client also all of 10.(200+n).p.0/24 fd02:n:0:p::/64
 type network struct {
 	router *namespace
 	nodes  []*node
@@ -60,7 +60,7 @@ func newNetwork(nodes int) (*network, error) {
 				fmt.Sprintf("route add default via fd77:%d::254", n)),
 			w.router.ip(
 				fmt.Sprintf("route add 10.%d.0.0/16 via 10.77.%d.1", 200+n, n),
-				fmt.Sprintf("route add fd02:%d::/64 via fd77:%[1]d::1", n)))
+				fmt.Sprintf("route add fd02:%d::/48 via fd77:%[1]d::1", n)))
 		if err != nil {
 			return w, err
 		}
@@ -88,7 +88,8 @@ func (nd *node) pod(name string) (*pod, error) {
 			fmt.Sprintf("link set pod%d up", p),
 			fmt.Sprintf("route add %s dev pod%d", out.v4, p),
 			fmt.Sprintf("route add %s dev pod%d", out.v6, p),
-			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(), out.v4, p)),
+			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(out.v4), out.v4, p),
+			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(out.v6), out.v6, p)),
 		out.ip(
 			fmt.Sprintf("addr add %s/32 dev eth0", out.v4),
 			fmt.Sprintf("addr add %s/128 dev eth0 nodad", out.v6),
@@ -97,11 +98,15 @@ func (nd *node) pod(name string) (*pod, error) {
 			fmt.Sprintf("route add %s dev eth0", gateway6),
 			"route add default via "+gateway4,
 			"route add default via "+gateway6,
-			fmt.Sprintf("route add local %s dev lo", out.sources())))
+			fmt.Sprintf("route add local %s dev lo", out.sources(out.v4)),
+			fmt.Sprintf("route add local %s dev lo", out.sources(out.v6))))
 }
 
-// sources are further addresses that the pod may ask from.
-func (p *pod) sources() netip.Prefix {
+// sources are further addresses that the pod may ask an address of this one's family from.
+func (p *pod) sources(to netip.Addr) netip.Prefix {
+	if to.Is6() {
+		return netip.MustParsePrefix(fmt.Sprintf("fd02:%d:0:%d::/64", p.number[0], p.number[1]))
+	}
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + p.number[0]), byte(p.number[1]), 0}), 24)
 }
 

@@ -157,6 +157,13 @@ func (c *cluster) vips(t *testing.T, namespace string, exporters ...string) (v4,
 	return v4, v6
 }
 
+// asked are the import's VIPs at a port, once it lists these exporters.
+func (c *cluster) asked(t *testing.T, namespace string, port uint16, exporters ...string) []netip.AddrPort {
+	t.Helper()
+	v4, v6 := c.vips(t, namespace, exporters...)
+	return []netip.AddrPort{netip.AddrPortFrom(v4, port), netip.AddrPortFrom(v6, port)}
+}
+
 // wantAnswers asks from the cluster's pod until these answer, "BACKEND:PORT", and no other does in a round of so many questions that
 // each of them is asked all but surely. It returns all answers that came meanwhile.
 func (c *cluster) wantAnswers(t *testing.T, protocol string, to netip.AddrPort, want ...string) (all map[string]int) {

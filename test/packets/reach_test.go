@@ -27,17 +27,18 @@ func TestOnlyExportersGetTraffic(t *testing.T) {
 	w.c.create(t, svc.DeepCopy())
 	w.c.create(t, w.c.endpoints(svc, "c1", "c2")...)
 	w.a.exports(t, svc.DeepCopy(), "a1")
-	vip := map[*cluster]netip.AddrPort{}
+	vips := map[*cluster][]netip.AddrPort{}
 	for _, c := range w.clusters {
-		v4, _ := c.vips(t, ns, "a")
-		vip[c] = netip.AddrPortFrom(v4, 80)
+		vips[c] = c.asked(t, ns, 80, "a")
 	}
 	expect := func(want ...string) {
 		t.Helper()
 		for _, c := range w.clusters {
-			for answer := range c.wantAnswers(t, "tcp", vip[c], want...) {
-				if strings.HasPrefix(answer, "c") {
-					t.Errorf("%s got an answer from %s, which is not exported", c.ID, answer)
+			for _, vip := range vips[c] {
+				for answer := range c.wantAnswers(t, "tcp", vip, want...) {
+					if strings.HasPrefix(answer, "c") {
+						t.Errorf("%s got an answer at %v from %s, which is not exported", c.ID, vip, answer)
+					}
 				}
 			}
 		}
@@ -49,7 +50,9 @@ func TestOnlyExportersGetTraffic(t *testing.T) {
 	expect("b1:8080", "b2:8080")
 	w.b.unexports(t, svc)
 	for _, c := range w.clusters {
-		c.wantRefused(t, "tcp", vip[c])
+		for _, vip := range vips[c] {
+			c.wantRefused(t, "tcp", vip)
+		}
 	}
 	w.a.create(t, export(svc))
 	expect("a1:8080")

@@ -126,8 +126,8 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 	if err == nil {
 		err = b.restarts(ctx, o.restarts)
 	}
-	made := crowd.stop()
-	return notes + fmt.Sprintf("\n%s\n\nResident memory of b's agent: %d MiB.\n", made, resident(to.Agent.PID())>>20), err
+	meanwhile := crowd.stop().report(&b.missed, o.rate)
+	return notes + fmt.Sprintf("\n%s\n\nResident memory of b's agent: %d MiB.\n", meanwhile, resident(to.Agent.PID())>>20), err
 }
 
 // spending is what the agents have cost the hub so far.

@@ -18,6 +18,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/test/bench/bar"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -228,30 +229,44 @@ func (c *crowd) drive(ctx context.Context, each, rate int) {
 }
 
 // stop ends it, and tells what was made.
-func (c *crowd) stop() string {
+func (c *crowd) stop() made {
 	c.cancel()
 	c.done.Wait()
-	if c.began.IsZero() {
-		return ""
-	}
-	var took []time.Duration
-	missed, last := 0, error(nil)
+	m := made{over: time.Since(c.began), late: c.late}
 	for _, p := range c.peers {
 		p.mu.Lock()
-		took, missed = append(took, p.took...), missed+p.missed
+		m.took, m.failed = append(m.took, p.took...), m.failed+p.missed
 		if p.err != nil {
-			last = p.err
+			m.last = p.err
 		}
 		p.mu.Unlock()
 	}
-	p50, p99 := quantiles(took)
-	out := fmt.Sprintf("The simulated members made %.1f changes a second meanwhile, which took the hub's API server %d ms at p50 and %d ms at p99.",
-		float64(len(took))/time.Since(c.began).Seconds(), p50.Milliseconds(), p99.Milliseconds())
-	if c.late > 0 {
-		out += fmt.Sprintf(" %d changes were not made, since their member was still at the one before.", c.late)
+	return m
+}
+
+// made is what the simulated members did in a time.
+type made struct {
+	over         time.Duration
+	took         []time.Duration // each change
+	late, failed int
+	last         error
+}
+
+// enough is how much of the rate the lines under load are to have had, which else are not what their names say.
+const enough = .95
+
+// report is the page's sentence about it.
+func (m made) report(missed *bar.Missed, rate int) string {
+	p50, p99 := quantiles(m.took)
+	got, least := float64(len(m.took))/m.over.Seconds(), enough*float64(rate)
+	holds := missed.Holds(fmt.Sprintf("simulated members: %.1f changes a second, bar >= %.1f", got, least), got >= least)
+	out := fmt.Sprintf("The simulated members made %.1f changes a second meanwhile (bar: >= %.1f; holds: %s), which took the hub's API server %d ms at p50 and %d ms at p99.",
+		got, least, holds, p50.Milliseconds(), p99.Milliseconds())
+	if m.late > 0 {
+		out += fmt.Sprintf(" %d changes were not made, since their member was still at the one before.", m.late)
 	}
-	if missed > 0 {
-		out += fmt.Sprintf(" %d failed, the last one since: %v.", missed, last)
+	if m.failed > 0 {
+		out += fmt.Sprintf(" %d failed, the last one since: %v.", m.failed, m.last)
 	}
 	return out
 }

@@ -92,11 +92,12 @@ func measure(ctx context.Context, levels string, rounds, many int) (string, bar.
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What a VIP costs\n\nWritten by `make bench-vips` on one machine that also runs etcd and the API server. An allocation is Reserve, the creation of the derived Service and Settle; "+
-		"four are under way at a time, %d for each line. Requests are writes of the agent for one VIP, fences and their mending included. Memory is the heap of the room and its caches. "+
+		"four are under way at a time, %d for each line. Measured is the room that gives VIPs out, as the agent runs it, and not an agent: what that writes for an import besides, its ServiceImport and the status, is in no column. "+
+		"Writes, dry-runs and reads are the room's requests for one VIP, creation of the derived Service, fences and their mending included, watches not. Memory is the heap of the room and its caches. "+
 		"Beside every allocation an ordinary Service of the same families is made, which tells what the machine and its API server were at: the column x ordinary is the VIP's p50 as times of that. "+
 		"It is flat where no line has more than %.1f times what the first of its mode has.\n\n"+
-		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat | Reserve p50 | Reserve p99.9 | requests | memory | ordinary p50 | ordinary p99.9 |\n"+
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, flat)
+		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | memory | ordinary p50 | ordinary p99.9 |\n"+
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, flat)
 	var fences []string
 	var missed bar.Missed
 	first := map[ipam.Mode]float64{}
@@ -148,12 +149,13 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		if _, err := w.allocate(ctx, level-w.made, false); err != nil {
 			return fence, err
 		}
-		writes := w.requests.all()
+		before := w.requests.all()
 		took, err := w.allocate(ctx, rounds, true)
 		if err != nil {
 			return fence, err
 		}
-		requests := float64(w.requests.all()-writes) / float64(rounds)
+		spent := w.requests.all().since(before)
+		each := func(n int) float64 { return float64(n) / float64(rounds) }
 		line := fmt.Sprintf("mode %s, %s, %s ranges, %d VIPs", s.mode, s.stack(), s.count(w), level)
 		last := at(took.whole, .999)
 		holds := missed.Holds(fmt.Sprintf("%s: p99.9 %s, bar < %s", line, last, most), last < most)
@@ -162,8 +164,8 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			first[s.mode] = beside
 		}
 		even := missed.Holds(fmt.Sprintf("%s: %.1f times an ordinary Service, the mode's first line %.1f", line, beside, first[s.mode]), beside <= flat*first[s.mode])
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %d MiB | %s | %s |\n", s.mode, s.stack(), s.count(w), level,
-			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, even, at(took.reserve, .5), at(took.reserve, .999), requests, heap()>>20,
+		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %d MiB | %s | %s |\n", s.mode, s.stack(), s.count(w), level,
+			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, even, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), heap()>>20,
 			at(took.ordinary, .5), at(took.ordinary, .999))
 		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; writes so far %s\n", line, last, beside, w.requests)
 	}

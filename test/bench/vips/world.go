@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -55,26 +54,44 @@ type world struct {
 	ended         chan struct{}
 }
 
-// counter counts an agent's writes.
+// counter counts the room's requests but for watches.
 type counter struct {
 	mu  sync.Mutex
-	n   map[string]int
-	sum atomic.Int64
+	n   map[string]int // writes
+	sum requests
 	to  http.RoundTripper
 }
 
+// requests are how many an API server answers; a dry run, which creates nothing, goes all the way to the allocator as a write does.
+type requests struct{ writes, dryRuns, reads int }
+
+func (r requests) since(before requests) requests {
+	return requests{r.writes - before.writes, r.dryRuns - before.dryRuns, r.reads - before.reads}
+}
+
 func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && r.URL.Query().Get("dryRun") == "" {
+	c.count(r)
+	return c.to.RoundTrip(r)
+}
+
+func (c *counter) count(r *http.Request) {
+	query := r.URL.Query()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case query.Get("watch") != "":
+	case r.Method == http.MethodGet:
+		c.sum.reads++
+	case query.Get("dryRun") != "":
+		c.sum.dryRuns++
+	default:
 		resource, verb := r.URL.Path, "create"
 		if r.Method != http.MethodPost {
 			resource, verb = path.Dir(r.URL.Path), strings.ToLower(r.Method)
 		}
-		c.mu.Lock()
 		c.n[verb+" "+path.Base(resource)]++
-		c.mu.Unlock()
-		c.sum.Add(1)
+		c.sum.writes++
 	}
-	return c.to.RoundTrip(r)
 }
 
 func (c *counter) of(verb, resource string) int {
@@ -90,7 +107,11 @@ func (c *counter) String() string {
 	return fmt.Sprint(c.n)
 }
 
-func (c *counter) all() int64 { return c.sum.Load() }
+func (c *counter) all() requests {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum
+}
 
 type silent struct{}
 
