@@ -149,6 +149,19 @@ func TestForbiddenWrites(t *testing.T) {
 	}
 }
 
+// TestT3OneLongDeathIsNoFlapping: a member that never came back costs few writes, which is no merit.
+func TestT3OneLongDeathIsNoFlapping(t *testing.T) {
+	for _, c := range []struct {
+		came   int
+		writes float64
+		want   bool
+	}{{2, 5, true}, {0, 1, false}, {1, 3, false}, {3, 21, false}} {
+		if got := flapped(c.came, c.writes); got != c.want {
+			t.Errorf("came back %d times for %.0f writes: %v", c.came, c.writes, got)
+		}
+	}
+}
+
 // TestT1TheLongRunIsJudgedByWhatItsPageSays: the bounds of docs/reliability.md are T1's and ours, without what TestSoak adds for shared machines.
 func TestT1TheLongRunIsJudgedByWhatItsPageSays(t *testing.T) {
 	b := bounds(byDefault, false)
