@@ -45,9 +45,9 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -run 'TestB' -timeout 80m ./test/vips/...
 
 .PHONY: soak
-soak: build ## scenarios beside random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md
+soak: build ## scenarios beside random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md and its log
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/soak ./test/soak
-	bin/soak -duration $(or $(DURATION),60m) -seed $(or $(SEED),0) -out docs/reliability.md
+	bin/soak -duration $(or $(DURATION),60m) -seed $(or $(SEED),0) -out docs/reliability.md -log docs/reliability.log.gz
 
 .PHONY: model
 model: ## a million random inputs of Merge beside its model

@@ -148,6 +148,31 @@ func TestT1MostSilentTogether(t *testing.T) {
 	}
 }
 
+// TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own renewal.
+func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
+	all := []string{"a", "b"}
+	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
+	s.pass(time.Minute, all, all...)
+	s.pass(10*time.Minute, all)
+	if !s.Held() {
+		t.Fatal("two of two are silent, and nobody is held")
+	}
+	for _, id := range all {
+		if err := s.hub.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.pass(10*time.Second, all)
+	for _, req := range s.ofLease(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}) {
+		if _, err := s.Reconcile(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Held() {
+		t.Error("nobody else is left, and most of them are held")
+	}
+}
+
 // TestT1AStartHoldsNobody: an agent that was away for long sees with its first look who has renewed since, and goes by that at once.
 func TestT1AStartHoldsNobody(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Controller is this room's entry in the list of controllers. Requests are cluster ids of other members. It sets env.Held.
+// Controller is this room's entry in the list of controllers. Requests are cluster ids of other members, and the own one. It sets env.Held.
 func Controller(env *kube.Env) kube.Controller {
 	r := &reconciler{Env: env, sights: map[string]liveness.Sight{}}
 	env.Held = r.doubted.Load
@@ -62,23 +62,34 @@ func (r *reconciler) ofLease(ctx context.Context, o client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetName()}}}
 }
 
-// all asks for every member that was ever seen from here.
+// all asks for every member that was ever seen from here, and for the own, without which nobody would look again at whether most are silent once
+// none is left.
 func (r *reconciler) all(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	var leases coordinationv1.LeaseList
 	if err := r.Local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
 		return nil // the cache answers; it fails only when the agent stops
 	}
+	out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Cluster}})
 	for i := range leases.Items {
 		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: leases.Items[i].Labels[liveness.LabelSource]}})
 	}
 	return out
 }
 
-// Reconcile looks at one member.
+// Reconcile looks at one member, or where it is this one at whether most others are silent together.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	seen := r.HubSeen()
 	if seen.IsZero() {
 		return reconcile.Result{RequeueAfter: time.Second}, nil // the own Lease comes
+	}
+	if req.Name == r.Cluster {
+		spec, found, err := kube.LeaseSpec(ctx, r.Env)
+		if err != nil || !found {
+			return reconcile.Result{}, err
+		}
+		limits := limitsOf(spec)
+		_, err = r.believed(ctx, spec, limits.Seen(seen, r.Now()), limits)
+		return reconcile.Result{}, err
 	}
 	shown, err := kube.Get[*coordinationv1.Lease](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
 	if err != nil {
@@ -99,10 +110,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || !found { // who was emptied says nothing of anybody's life, nor by which policy
 		return reconcile.Result{}, err
 	}
-	limits := liveness.Limits{
-		Renew: time.Duration(spec.RenewSeconds) * time.Second,
-		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
-	}
+	limits := limitsOf(spec)
 	hub := limits.Seen(seen, r.Now())
 	believed, err := r.believed(ctx, spec, hub, limits)
 	if err != nil {
@@ -122,6 +130,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		again = due
 	}
 	return reconcile.Result{RequeueAfter: again}, r.persist(ctx, req.Name, kept, s, verdict, limits)
+}
+
+func limitsOf(spec hubv1alpha1.LeaseSpec) liveness.Limits {
+	return liveness.Limits{
+		Renew: time.Duration(spec.RenewSeconds) * time.Second,
+		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
+	}
 }
 
 // believed is until when the hub is, by what it shows of all others; where it is never to be doubted, until then.

@@ -43,6 +43,11 @@ endpoints:
 	return b.String()
 }
 
+// zoned is a slice whose endpoints are in a topology zone.
+func zoned(zone, slice string) string {
+	return strings.ReplaceAll(slice, "conditions: {ready: true}", "zone: "+zone+", conditions: {ready: true}")
+}
+
 func service(ns, name, ip string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service

@@ -1,7 +1,6 @@
 package members
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -104,6 +103,18 @@ func (m *mortal) renewed(t *testing.T, id string) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
+// wantRenewal waits until a member renews after a time, and tells when it did.
+func (m *mortal) wantRenewal(t *testing.T, id string, after time.Time) (at time.Time) {
+	t.Helper()
+	eventually(t, id+" renews", func() error {
+		if at = m.renewed(t, id); !at.After(after) {
+			return fmt.Errorf("the last renewal is of %v", at)
+		}
+		return nil
+	})
+	return at
+}
+
 // gone waits until a's endpoints of web are gone in these members, and theirs alone, and returns how long after the last renewal that was
 // seen in each.
 func (m *mortal) gone(t *testing.T, last time.Time, ids ...string) map[string]time.Duration {
@@ -127,9 +138,9 @@ func (m *mortal) gone(t *testing.T, last time.Time, ids ...string) map[string]ti
 	return took
 }
 
-// TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile; imports and VIPs are as they were; by policy
-// the endpoints stay, or stay as not ready, or stay where they are the last ones; and they come back with its renewals, within
-// ten seconds on a machine that has nothing else to do: how long it took is logged.
+// TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile, and stay gone over a restart; imports and VIPs are
+// as they were; by policy the endpoints stay, or stay as not ready, or stay where they are the last ones; and they come back with its renewals,
+// within ten seconds on a machine that has nothing else to do: how long it took is logged. Who dies by Keep is told of, and nothing changes.
 func TestT1ADeadMember(t *testing.T) {
 	t.Parallel()
 	m := mortals(t)
@@ -146,12 +157,7 @@ func TestT1ADeadMember(t *testing.T) {
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "b renews", func() error {
-		if !m.renewed(t, "b").After(own) {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	m.wantRenewal(t, "b", own)
 	away := time.Since(killed)
 	t.Logf("b was away for %v", away)
 	for id, took := range m.gone(t, last, "b", "c") {
@@ -168,9 +174,16 @@ func TestT1ADeadMember(t *testing.T) {
 		t.Errorf("the VIP was %s and is %s", vip, got)
 	}
 
-	b.Agent.Kill() // the verdict is kept
+	m.wantWeb(t, "b", "b", "c")
+	changed := m.watch(t, 2, "b") // the verdict is kept
+	own = m.renewed(t, "b")
+	b.Agent.Kill()
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	m.wantRenewal(t, "b", m.wantRenewal(t, "b", own))
+	if bad := changed(); len(bad) > 0 {
+		t.Errorf("b started again, and a was back %d times, or others were gone: %s", len(bad), bad[0])
 	}
 	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.KeepLast = true })
 	b.wantEndpoints(t, m.ns, "only-a", "a/http/10.1.0.2:8080")
@@ -188,12 +201,7 @@ func TestT1ADeadMember(t *testing.T) {
 	if err := a.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a renews again", func() error {
-		if now := m.renewed(t, "a"); !now.After(last) {
-			return fmt.Errorf("the last renewal is of %v", now)
-		}
-		return nil
-	})
+	m.wantRenewal(t, "a", last)
 	began := time.Now()
 	m.wantWeb(t, "b", "a", "b", "c")
 	m.wantWeb(t, "c", "a", "b", "c")
@@ -206,6 +214,21 @@ func TestT1ADeadMember(t *testing.T) {
 		t.Errorf("the import was %v, and is %v", lonely.Spec.IPs, got.Spec.IPs)
 	}
 	m.wantWeb(t, "a", "a", "b", "c")
+
+	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.OnExpiry = hubv1alpha1.ExpiryKeep }) // before it dies
+	m.wantRenewal(t, "b", m.renewed(t, "b"))                                            // and b goes by it
+	m.wantRenewal(t, "c", m.renewed(t, "c"))
+	changed = m.watch(t, 3, "b", "c")
+	a.Agent.Kill()
+	time.Sleep(time.Until(m.renewed(t, "a").Add(m.patience()))) // nothing to wait for: nothing may happen
+	for _, in := range []*member{b, m.members["c"]} {
+		in.wantEvent(t, "clusterset-system", "source-a", "SourceExpired", string(hubv1alpha1.ExpiryKeep))
+	}
+	m.wantRenewal(t, "b", m.renewed(t, "b"))
+	m.wantRenewal(t, "c", m.renewed(t, "c"))
+	if bad := changed(); len(bad) > 0 {
+		t.Errorf("a died by Keep, and endpoints changed %d times: %s", len(bad), bad[0])
+	}
 }
 
 // TestS3WhoIsCutOffTakesNothingAway: members whose links to the hub are cut keep all. Who sees the hub treats one as dead, and two of three as
@@ -227,7 +250,7 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	m.wantWeb(t, "c", "a", "b", "c")
 
 	c := m.members["c"]
-	changed := m.watch(t, "a", "b", "c")
+	changed := m.watch(t, 3, "a", "b", "c")
 	b.ToHub.Cut()
 	c.ToHub.Cut()
 	time.Sleep(2 * m.within()) // nothing to wait for: nothing may happen
@@ -235,7 +258,7 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 		t.Errorf("two of three were cut off, and endpoints changed %d times: %s", len(bad), bad[0])
 	}
 	m.members["a"].wantEvent(t, "clusterset-system", "clusterset-system", "SourcesHeld")
-	changed = m.watch(t, "b", "c")
+	changed = m.watch(t, 3, "b", "c")
 	m.policy(t, func(l *hubv1alpha1.LeaseSpec) { l.MostSilent = hubv1alpha1.MostSilentExpire })
 	m.wantWeb(t, "a", "a")
 	time.Sleep(m.within()) // nothing to wait for: nothing may happen
@@ -246,7 +269,7 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	c.ToHub.Restore()
 	m.wantWeb(t, "a", "a", "b", "c")
 
-	changed = m.watch(t, "a", "b", "c")
+	changed = m.watch(t, 3, "a", "b", "c")
 	m.Hub.KillAPIServer()
 	time.Sleep(m.within()) // nothing to wait for: nothing may happen
 	if err := m.Hub.StartAPIServer(t.Context()); err != nil {
@@ -258,15 +281,15 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	}
 }
 
-// watch looks at web in some members until the function that it returns is called, which gives what it saw of other than all endpoints.
-func (m *mortal) watch(t *testing.T, ids ...string) func() []string {
+// watch looks at web in some members until the function that it returns is called, which gives what it saw of other than so many endpoints.
+func (m *mortal) watch(t *testing.T, endpoints int, ids ...string) func() []string {
 	stop := make(chan struct{})
 	var bad []string
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for {
 			for _, id := range ids {
-				if got, err := m.members[id].endpoints(t.Context(), m.ns, "web"); err == nil && len(got) != 3 {
+				if got, err := m.members[id].endpoints(t.Context(), m.ns, "web"); err == nil && len(got) != endpoints {
 					bad = append(bad, fmt.Sprintf("%s: %v", id, got))
 				}
 			}

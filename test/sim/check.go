@@ -19,6 +19,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -74,20 +75,7 @@ func (w *World) checkImport(m *member, t *truth) error {
 		return fmt.Errorf("there is no ServiceImport, though %v export it (I1)", t.merged.Clusters)
 	}
 	families := t.families(m)
-	want := mcsv1beta1.ServiceImportSpec{
-		Type: t.merged.Type, IPFamilies: families, Ports: []mcsv1beta1.ServicePort{}, InternalTrafficPolicy: &t.merged.InternalTrafficPolicy,
-		SessionAffinity: t.merged.SessionAffinity, SessionAffinityConfig: t.merged.SessionAffinityConfig,
-	}
-	for _, p := range t.merged.Ports {
-		port := mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Number}
-		if p.AppProtocol != "" {
-			port.AppProtocol = &p.AppProtocol
-		}
-		want.Ports = append(want.Ports, port)
-	}
-	if t.merged.TrafficDistribution != "" {
-		want.TrafficDistribution = &t.merged.TrafficDistribution
-	}
+	want := resolution.Spec(t.merged, families)
 	status, reason := metav1.ConditionTrue, "Ready"
 	switch {
 	case len(families) == 0:

@@ -57,26 +57,7 @@ func exportOf(m *member, n types.NamespacedName) (e clusterset.Export, v verdict
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return e, invalidType
 	}
-	e = clusterset.Export{
-		Cluster: m.id, Namespace: n.Namespace, Name: n.Name, Created: export.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
-		SessionAffinity: svc.Spec.SessionAffinity, SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
-		InternalTrafficPolicy: *svc.Spec.InternalTrafficPolicy, Families: svc.Spec.IPFamilies,
-		Labels: export.Spec.ExportedLabels, Annotations: export.Spec.ExportedAnnotations,
-	}
-	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		e.Type = mcsv1beta1.Headless
-	}
-	if d := svc.Spec.TrafficDistribution; d != nil {
-		e.TrafficDistribution = *d
-	}
-	for _, p := range svc.Spec.Ports {
-		port := clusterset.Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port}
-		if p.AppProtocol != nil {
-			port.AppProtocol = *p.AppProtocol
-		}
-		e.Ports = append(e.Ports, port)
-	}
-	return e, valid
+	return resolution.Of(m.id, export, svc), valid
 }
 
 // truthOf resolves one name.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,9 +11,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
 
 // truth is what the users have made.
@@ -20,11 +25,10 @@ type truth struct {
 	members   []string
 	exporters map[string]map[string][]string // name → cluster → addresses
 	vips      map[pair]string
-	affinity  map[string]corev1.ServiceAffinity // of quarrel
 }
 
 func (w *world) truth() *truth {
-	t := &truth{exporters: map[string]map[string][]string{}, vips: map[pair]string{}, affinity: w.affinity}
+	t := &truth{exporters: map[string]map[string][]string{}, vips: map[pair]string{}}
 	for _, m := range w.members {
 		t.members = append(t.members, m.ID)
 	}
@@ -47,11 +51,14 @@ func (t *truth) clusters(name string) []string {
 	return slices.Sorted(maps.Keys(t.exporters[name]))
 }
 
-// check is what the simulation's invariants come to here: what differs from the truth, and between members.
+// check is what the simulation's invariants come to here: what differs from the truth, and from what the model of the text makes of the
+// users' objects.
 func (s *state) check(t *truth) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	said := map[string]string{} // by name: the reasons of conflict
 	for _, name := range names {
-		var first *mcsv1beta1.ServiceImport
+		merged, reasons, own := s.merged(t, name)
+		said[name] = reasons
 		for _, id := range t.members {
 			m := s.members[id]
 			imp := find(m.imports, func(i *mcsv1beta1.ServiceImport) bool { return i.Name == name })
@@ -65,18 +72,14 @@ func (s *state) check(t *truth) (wrong []string) {
 				bad("ServiceImport %s in %s, and nobody exports it (I2)", name, id)
 				continue
 			}
-			if first == nil {
-				first = imp
-			}
-			if why := same(first, imp); why != "" {
-				bad("ServiceImport %s in %s is another than in %s: %s", name, id, t.members[0], why)
-			}
+			wrong = append(wrong, m.checkSpec(name, id, imp, &merged)...)
+			wrong = append(wrong, m.checkPorts(name, id, own, &merged)...)
 			wrong = append(wrong, m.checkImport(t, name, id, imp)...)
 		}
 	}
 	for _, id := range t.members {
 		wrong = append(wrong, s.members[id].checkShares(t, id)...)
-		wrong = append(wrong, s.members[id].checkExports(t, id)...)
+		wrong = append(wrong, s.members[id].checkExports(id, said)...)
 	}
 	return append(wrong, s.checkRecords(t)...)
 }
@@ -88,14 +91,70 @@ func find[T any](in []T, is func(*T) bool) *T {
 	return nil
 }
 
-// same compares two members' imports, but for what is each cluster's own.
-func same(a, b *mcsv1beta1.ServiceImport) string {
-	one, other := a.Spec.DeepCopy(), b.Spec.DeepCopy()
-	one.IPs, other.IPs = nil, nil
-	if !equality.Semantic.DeepEqual(one, other) {
-		return fmt.Sprintf("%+v and %+v", other, one)
+// merged is what the members export under a name, and on what they disagree, by their users' objects and the model of the text; own are the
+// slices that it is made of, by cluster.
+func (s *state) merged(t *truth, name string) (m conflict.Merged, reasons string, own map[string]*discoveryv1.EndpointSlice) {
+	var exports []clusterset.Export
+	own = map[string]*discoveryv1.EndpointSlice{}
+	for _, id := range t.clusters(name) {
+		o := s.members[id]
+		export := find(o.exports, func(e *mcsv1beta1.ServiceExport) bool { return e.Name == name })
+		svc := find(o.services, func(s *corev1.Service) bool { return s.Name == name })
+		own[id] = find(o.slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == sliceName(name) })
+		if export != nil && svc != nil {
+			exports = append(exports, resolution.Of(id, export, svc))
+		}
 	}
-	return ""
+	m, all := resolution.Resolve(exports)
+	var text []string
+	for _, r := range all {
+		text = append(text, string(r))
+	}
+	return m, strings.Join(text, ","), own
+}
+
+// checkSpec compares an import with what was exported (I3), but for the VIPs.
+func (o *objects) checkSpec(name, id string, imp *mcsv1beta1.ServiceImport, m *conflict.Merged) (wrong []string) {
+	have, want := imp.Spec.DeepCopy(), resolution.Spec(*m, families(m))
+	have.IPs = nil
+	if !equality.Semantic.DeepEqual(*have, want) {
+		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s says %s, want %s (I3, C3-C7)", name, id, show(have), show(want)))
+	}
+	if have := imp.Annotations[resolution.Annotation]; have != string(m.Preference) {
+		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, have, m.Preference))
+	}
+	return wrong
+}
+
+// families are those of an import here, where clusters have IPv4 only: a headless Service without a selector asks for both all the same.
+func families(m *conflict.Merged) []corev1.IPFamily {
+	return slices.DeleteFunc(slices.Clone(m.Families), func(f corev1.IPFamily) bool { return f != corev1.IPv4Protocol })
+}
+
+func show(v any) string {
+	text, _ := json.Marshal(v) // cannot fail: kinds of Kubernetes
+	return string(text)
+}
+
+// checkPorts: what is imported serves each port of its source by the import's name for it (C4).
+func (o *objects) checkPorts(name, id string, own map[string]*discoveryv1.EndpointSlice, m *conflict.Merged) (wrong []string) {
+	for i := range o.slices {
+		s := &o.slices[i]
+		source := own[s.Labels[mcsv1beta1.LabelSourceCluster]]
+		if source == nil || s.Labels[mcsv1beta1.LabelServiceName] != name {
+			continue
+		}
+		for _, p := range source.Ports {
+			as, served := m.Names[s.Labels[mcsv1beta1.LabelSourceCluster]][*p.Name]
+			same := func(q *discoveryv1.EndpointPort) bool {
+				return *q.Name == as && *q.Port == *p.Port && *q.Protocol == *p.Protocol
+			}
+			if served && find(s.Ports, same) == nil {
+				wrong = append(wrong, fmt.Sprintf("slice %s in %s does not serve %s/%d as %q (C4)", s.Name, id, *p.Name, *p.Port, as))
+			}
+		}
+	}
+	return wrong
 }
 
 func (o *objects) checkImport(t *truth, name, id string, imp *mcsv1beta1.ServiceImport) (wrong []string) {
@@ -114,13 +173,13 @@ func (o *objects) checkImport(t *truth, name, id string, imp *mcsv1beta1.Service
 	}
 	vip := t.vips[pair{name, id}]
 	if vip == "" {
-		if imp.Spec.Type != mcsv1beta1.Headless || len(imp.Spec.IPs) > 0 {
-			bad("%s %v, want Headless", imp.Spec.Type, imp.Spec.IPs)
+		if len(imp.Spec.IPs) > 0 {
+			bad("%v, want none", imp.Spec.IPs)
 		}
 		return wrong
 	}
-	if imp.Spec.Type != mcsv1beta1.ClusterSetIP || !slices.Equal(imp.Spec.IPs, []string{vip}) {
-		bad("%s %v, want the VIP that it had at first, %s (I6)", imp.Spec.Type, imp.Spec.IPs, vip)
+	if !slices.Equal(imp.Spec.IPs, []string{vip}) {
+		bad("%v, want the VIP that it had at first, %s (I6)", imp.Spec.IPs, vip)
 	}
 	derived := find(o.services, func(s *corev1.Service) bool { return s.Annotations["clusterset-dns.io/import"] == ns+"/"+name })
 	if derived == nil || derived.Spec.ClusterIP != vip {
@@ -163,33 +222,27 @@ func addresses(s *discoveryv1.EndpointSlice) (out []string) {
 	return out
 }
 
-// checkExports looks at the conditions that users read.
-func (o *objects) checkExports(t *truth, id string) (wrong []string) {
+// checkExports looks at the conditions that users read, by the reasons of conflict of each name.
+func (o *objects) checkExports(id string, said map[string]string) (wrong []string) {
 	for i := range o.exports {
 		e := &o.exports[i]
-		want := map[mcsv1beta1.ServiceExportConditionType]string{
-			mcsv1beta1.ServiceExportConditionValid: "True", mcsv1beta1.ServiceExportConditionReady: "True", mcsv1beta1.ServiceExportConditionConflict: "False",
+		conflict := metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse, Reason: "NoConflicts"}
+		if reasons := said[e.Name]; reasons != "" {
+			conflict.Status, conflict.Reason = metav1.ConditionTrue, reasons
 		}
-		if e.Name == "quarrel" && t.quarrels() {
-			want[mcsv1beta1.ServiceExportConditionConflict] = "True"
-		}
-		for kind, status := range want {
-			c := meta.FindStatusCondition(e.Status.Conditions, string(kind))
-			if c == nil || string(c.Status) != status {
-				wrong = append(wrong, fmt.Sprintf("ServiceExport %s in %s: %s is %v, want %s (E3-E5)", e.Name, id, kind, c, status))
+		for _, want := range []metav1.Condition{
+			{Type: string(mcsv1beta1.ServiceExportConditionValid), Status: metav1.ConditionTrue, Reason: "Valid"},
+			{Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionTrue, Reason: "Exported"},
+			conflict,
+		} {
+			c := meta.FindStatusCondition(e.Status.Conditions, want.Type)
+			if c == nil || c.Status != want.Status || c.Reason != want.Reason || c.ObservedGeneration != e.Generation {
+				wrong = append(wrong, fmt.Sprintf("ServiceExport %s in %s: %s is %v, want %s/%s of generation %d (E3-E5, E8)",
+					e.Name, id, want.Type, c, want.Status, want.Reason, e.Generation))
 			}
 		}
 	}
 	return wrong
-}
-
-// quarrels tells whether the members want different session affinities.
-func (t *truth) quarrels() bool {
-	wanted := map[bool]bool{}
-	for _, id := range t.members {
-		wanted[t.affinity[id] == corev1.ServiceAffinityClientIP] = true
-	}
-	return len(wanted) == 2
 }
 
 // checkRecords: the hub has the records of what is exported, every member has its copies, and all members are well.

@@ -74,7 +74,7 @@ func (r *results) text() string {
 		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
 		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
 		"member throughout, and every answer judged by what was published when (`test/soak/oracle`).\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every))
-	p("Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s` of the machine that ran it%s.\n",
+	p("Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s`%s.\n",
 		version, r.seed, r.seed, filepath.Base(r.raw), r.kept())
 	r.sums(p)
 	r.shaken(p)
@@ -97,7 +97,7 @@ func (r *results) text() string {
 	return b.String()
 }
 
-// kept tells by what the log is known, which is too large to be kept beside this page.
+// kept tells by what the log is known that belongs to this page.
 func (r *results) kept() string {
 	if r.sum == "" {
 		return ""

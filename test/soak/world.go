@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
@@ -188,7 +189,7 @@ func (w *world) populate(ctx context.Context) error {
 			return err
 		}
 		for _, name := range names {
-			svc, slice := service(name, slices.Contains(headless, name))
+			svc, slice := service(name, m.ID)
 			if err := errors.Join(m.Create(ctx, svc), m.Create(ctx, slice)); err != nil {
 				return err
 			}
@@ -233,24 +234,36 @@ func insist(ctx context.Context, try func() error) error {
 	}
 }
 
-// service is one without a selector and with a slice; its endpoints are ours.
-func service(name string, headless bool) (*corev1.Service, *discoveryv1.EndpointSlice) {
-	port, target, tcp := "http", int32(8080), corev1.ProtocolTCP
+// service is one without a selector and with a slice; its endpoints are ours. The members do not agree on what to call a port of steady,
+// which is a conflict, and all of them want that near.
+func service(name, member string) (*corev1.Service, *discoveryv1.EndpointSlice) {
+	tcp := corev1.ProtocolTCP
 	meta := metav1.ObjectMeta{Namespace: ns, Name: name}
-	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: port, Port: 80, Protocol: tcp}}}}
-	if headless {
+	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: tcp}}}}
+	if slices.Contains(headless, name) {
 		svc.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	if name == "steady" {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "tls-of-" + member, Port: 443, Protocol: tcp})
 	}
 	meta.Name = sliceName(name)
 	meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}
-	return svc, &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{Name: &port, Port: &target, Protocol: &tcp}}}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4}
+	for _, p := range svc.Spec.Ports {
+		target := 8000 + p.Port
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &target, Protocol: &tcp})
+	}
+	return svc, slice
 }
 
 func sliceName(name string) string { return name + "-1" }
 
 func serviceExport(name string) *mcsv1beta1.ServiceExport {
-	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	if name == "steady" {
+		e.Annotations = map[string]string{resolution.Annotation: string(hubv1alpha1.PreferLocal)}
+	}
+	return e
 }
 
 func exists(err error) error {

@@ -33,11 +33,13 @@ func (l Look) Next(reached bool) Look {
 type Pace struct {
 	Interval time.Duration // from one look at an endpoint to the next, while nothing changes
 	Timeout  time.Duration // of one
+	share    time.Duration // no shorter interval, whatever an endpoint does
 }
 
 // For so many live members, the pace at which all of them together look at an endpoint no more than once a second.
 func (p Pace) For(live int) Pace {
-	p.Interval = max(p.Interval, time.Duration(live-1)*time.Second)
+	p.share = time.Duration(live-1) * time.Second
+	p.Interval = max(p.Interval, p.share)
 	return p
 }
 
@@ -47,14 +49,14 @@ func (p Pace) First(member string, e Endpoint) time.Duration {
 	return time.Duration(float64(p.Interval) * fraction(member, e, 0))
 }
 
-// Again is how long it waits after the n-th look: the interval, a tenth more or less; a third of it where the last result is to be
-// confirmed.
+// Again is how long it waits after the n-th look: the interval, a tenth more or less; where the last result is to be confirmed a third of it,
+// as far as so many members may: one that changes its mind all the time would stay there.
 func (p Pace) Again(member string, e Endpoint, l Look, n int) time.Duration {
-	wait := float64(p.Interval) * (0.9 + 0.2*fraction(member, e, n))
+	wait := p.Interval
 	if l.Otherwise > 0 {
-		wait /= 3
+		wait = max(wait/3, p.share)
 	}
-	return time.Duration(wait)
+	return time.Duration(float64(wait) * (0.9 + 0.2*fraction(member, e, n)))
 }
 
 // fraction is in [0, 1), and for each its own.

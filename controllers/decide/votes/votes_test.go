@@ -225,8 +225,8 @@ func TestLookNeedsMoreThanOneResult(t *testing.T) {
 	}
 }
 
-// TestPaceIsBoundedForAllTogether: no endpoint is looked at more than once a second by all members, first looks spread over the interval,
-// a first failure is looked into sooner, and two members never go in step.
+// TestPaceIsBoundedForAllTogether: no endpoint is looked at more than once a second by all members, nor while a verdict is in doubt; first looks
+// spread over the interval, a first failure is looked into sooner, and two members never go in step.
 func TestPaceIsBoundedForAllTogether(t *testing.T) {
 	p := Pace{Interval: 10 * time.Second, Timeout: time.Second}
 	if got := p.For(3).Interval; got != 10*time.Second {
@@ -234,6 +234,15 @@ func TestPaceIsBoundedForAllTogether(t *testing.T) {
 	}
 	if got := p.For(101).Interval; got != 100*time.Second {
 		t.Error(got)
+	}
+	for _, live := range []int{31, 101} {
+		var looks float64 // a second
+		for i := range live - 1 {
+			looks += 1 / p.For(live).Again(fmt.Sprint("m", i), Endpoint{"c", "web.shop.c", "10.0.0.1"}, Look{Otherwise: 1}, i).Seconds()
+		}
+		if looks > 1.05 { // a tenth more or less, each
+			t.Errorf("%d members look %.1f times a second at an endpoint that is in doubt", live, looks)
+		}
 	}
 	var early int
 	waits := map[time.Duration]bool{}
@@ -251,7 +260,7 @@ func TestPaceIsBoundedForAllTogether(t *testing.T) {
 			t.Fatal(again)
 		}
 		waits[again] = true
-		if soon := p.Again("a", e, Look{Otherwise: 1}, i); soon > 4*time.Second {
+		if soon := p.For(3).Again("a", e, Look{Otherwise: 1}, i); soon > 4*time.Second {
 			t.Fatal(soon)
 		}
 	}
