@@ -49,9 +49,6 @@ func (r *Report) answer(f *Facts, t catalog.Topology) {
 
 func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 	a := Answer{Question: "_" + name + "._" + strings.ToLower(proto) + "." + r.Name, Type: "SRV"}
-	if service.Port(name, proto, catalog.SRV).Outcome != catalog.Success {
-		return a
-	}
 	walk := service.Targets(name, proto, catalog.Window{}).Walk()
 	for walk.Next() {
 		target := r.Name
