@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -11,8 +12,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// patient is a transport whose watches wait for an API server that is away and go on when it answers. A reflector of client-go's that sees
-// each attempt fail asks ever less often, once a minute in the end, and is that much late when the server is back.
+// patient is a transport whose watches wait for an API server that is away or starts, and go on when it answers. A reflector of client-go's that
+// sees each attempt fail asks ever less often, once a minute in the end, and is that much late when the server is back.
 type patient struct {
 	http.RoundTripper
 	log  logr.Logger
@@ -34,10 +35,16 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if p.lists != nil {
 		req = newest(req)
 	}
-	for gap := false; ; gap = true {
+	gap := false
+	for tries := 0; ; tries++ {
 		resp, err := p.RoundTripper.RoundTrip(req)
 		if req.URL.Query().Get("watch") == "" || req.Context().Err() != nil {
 			return resp, err
+		}
+		if err == nil && starting(resp.StatusCode, tries) {
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // the connection can be used again
+			resp.Body.Close()
+			err = errors.New(resp.Status)
 		}
 		if err == nil {
 			if p.away.Swap(false) {
@@ -52,6 +59,7 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			return p.lists.follow(req, resp), nil
 		}
+		gap = gap || resp == nil || resp.StatusCode != http.StatusTooManyRequests // which puts it off in order
 		if !p.away.Swap(true) {
 			p.log.Info("the API server does not answer; watches go on when it does", "host", req.URL.Host, "reason", err.Error())
 		}
@@ -61,6 +69,19 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// starting tells whether an API server answers so until it has started, or on its way down: it fails (5xx), as a balancer does for it, is
+// busy, or does not know its roles yet. Of a client-go that sees that each attempt of some outages within two minutes counts for how
+// long it waits in the next one. Who is refused for longer than a start takes is refused.
+func starting(status, tries int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return tries > 0 && tries < 10
+	case http.StatusTooManyRequests:
+		return true
+	}
+	return status >= http.StatusInternalServerError
 }
 
 // newest makes of a list that is to be no older than what was seen one of the newest. An API server that is behind that would refuse it, after
@@ -83,10 +104,9 @@ func (l *lists) instead(req *http.Request, gap bool) bool {
 	return (due || gap) && req.URL.Query().Get("sendInitialEvents") != "true" // which is a list itself
 }
 
-// follow takes note of how a watch ends. An API server that fails (5xx) may be on its way down, or a balancer may speak for it; client-go
-// asks again without a list if it is told when.
+// follow takes note of how a watch ends.
 func (l *lists) follow(req *http.Request, resp *http.Response) *http.Response {
-	if l.always || resp.StatusCode >= http.StatusInternalServerError {
+	if l.always {
 		l.due.Store(req.URL.Path, true)
 		return resp
 	}

@@ -146,16 +146,23 @@ func outlivesNoRestore(t *testing.T, behind *lists, end func()) {
 	}
 }
 
-// answers is a transport that fails as often as this before it answers, with a status and with bodies that end so.
+// answers is a transport that first answers with these statuses, away for none, then with another and with bodies that end so.
 type answers struct {
-	fails  int
+	first  []int
 	status int
 	end    error
 }
 
+const away = 0
+
 func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
-	if a.fails--; a.fails >= 0 {
-		return nil, io.ErrUnexpectedEOF
+	if len(a.first) > 0 {
+		status := a.first[0]
+		a.first = a.first[1:]
+		if status == away {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}
 	return &http.Response{StatusCode: a.status, Body: io.NopCloser(iotest.ErrReader(a.end))}, nil
 }
@@ -165,7 +172,7 @@ func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
 // its verifier looks.
 func TestV2L1AWatchFollowsAList(t *testing.T) {
 	const watch, other, list = "/sets?watch=true&resourceVersion=7", "/others?watch=true&resourceVersion=7", "/sets?watch=true&sendInitialEvents=true"
-	ordered, broken := answers{0, 200, io.EOF}, answers{0, 200, io.ErrUnexpectedEOF}
+	ordered, broken := answers{nil, 200, io.EOF}, answers{nil, 200, io.ErrUnexpectedEOF}
 	for _, c := range []struct {
 		name    string
 		lists   *lists
@@ -176,17 +183,21 @@ func TestV2L1AWatchFollowsAList(t *testing.T) {
 		{"the hub program's, first", &lists{always: true}, ordered, []string{watch}, []int{200}},
 		{"again, and after a list", &lists{always: true}, ordered, []string{watch, watch, watch, watch}, []int{200, 410, 200, 410}},
 		{"of several kinds", &lists{always: true}, ordered, []string{watch, other}, []int{200, 200}},
-		{"after an outage", &lists{always: true}, answers{1, 200, io.EOF}, []string{watch, watch}, []int{410, 200}},
-		{"that is a list", &lists{always: true}, answers{1, 200, io.EOF}, []string{list, list, watch, list}, []int{200, 200, 410, 200}},
+		{"after an outage", &lists{always: true}, answers{[]int{away}, 200, io.EOF}, []string{watch, watch}, []int{410, 200}},
+		{"that is a list", &lists{always: true}, answers{[]int{away}, 200, io.EOF}, []string{list, list, watch, list}, []int{200, 200, 410, 200}},
 		{"an agent's own cluster's, in order", &lists{}, ordered, []string{watch, watch, watch}, []int{200, 200, 200}},
-		{"after an outage", &lists{}, answers{1, 200, io.EOF}, []string{watch, watch, watch}, []int{410, 200, 200}},
+		{"after an outage", &lists{}, answers{[]int{away}, 200, io.EOF}, []string{watch, watch, watch}, []int{410, 200, 200}},
 		{"that broke off", &lists{}, broken, []string{watch, other, watch, watch, watch, other}, []int{200, 200, 410, 200, 410, 410}},
 		{"that is a list, and broke off", &lists{}, broken, []string{list, watch, list}, []int{200, 410, 200}},
-		{"put off", &lists{}, answers{0, 429, io.EOF}, []string{watch, watch}, []int{429, 429}},
-		{"failed", &lists{}, answers{0, 503, io.EOF}, []string{watch, watch, watch}, []int{503, 410, 503}},
-		{"the hub's", nil, answers{1, 200, io.ErrUnexpectedEOF}, []string{watch, watch}, []int{200, 200}},
+		{"put off", &lists{}, answers{[]int{429}, 200, io.EOF}, []string{watch, watch}, []int{200, 200}},
+		{"that failed", &lists{}, answers{[]int{503}, 200, io.EOF}, []string{watch, watch}, []int{410, 200}},
+		{"that is refused", &lists{}, answers{nil, 403, io.EOF}, []string{watch}, []int{403}},
+		{"of an API server that starts", nil, answers{[]int{away, 403, 429, 500, 401}, 200, io.EOF}, []string{watch}, []int{200}},
+		{"that is refused ever since an outage", nil, answers{[]int{away}, 403, io.EOF}, []string{watch}, []int{403}},
+		{"the hub's", nil, answers{[]int{away}, 200, io.ErrUnexpectedEOF}, []string{watch, watch}, []int{200, 200}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they wait for a second each time
 			p := patient{&c.answers, logr.Discard(), &atomic.Bool{}, c.lists}
 			for i, to := range c.sends {
 				resp, err := p.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, to, nil))
