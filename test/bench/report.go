@@ -146,6 +146,15 @@ func describeMachine() (string, error) {
 	return fmt.Sprintf("%d × %s, Linux %s, %s%s", runtime.NumCPU(), model, version, runtime.Version(), tool), nil
 }
 
+// pairs is the median of what was measured in turn, the first through the second.
+func pairs(first, second []float64) float64 {
+	var ratios []float64
+	for i := range first {
+		ratios = append(ratios, first[i]/second[i])
+	}
+	return median(ratios)
+}
+
 // median of values, which it sorts.
 func median(values []float64) float64 {
 	slices.Sort(values)

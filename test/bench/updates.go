@@ -42,8 +42,7 @@ func (b *bench) updates() ([]row, error) {
 		}
 		sides[p] = &side{api: api, srv: s}
 	}
-	var ratios []float64
-	for i := range rounds {
+	for range rounds {
 		for _, p := range []string{ours, inTree} {
 			d := sides[p]
 			idle, err := d.srv.over(time.Duration(n)*10*time.Millisecond, nil)
@@ -56,10 +55,9 @@ func (b *bench) updates() ([]row, error) {
 			}
 			d.spent = append(d.spent, (busy-idle)/float64(n))
 		}
-		ratios = append(ratios, sides[ours].spent[i]/sides[inTree].spent[i])
 	}
 	x, y := median(sides[ours].spent), median(sides[inTree].spent)
-	ratio := median(ratios)
+	ratio := pairs(sides[ours].spent, sides[inTree].spent)
 	rows := []row{row{What: "CPU per update of a 1,000-endpoint Service", Ours: microseconds(x), Theirs: microseconds(y),
 		Ratio: number(ratio)}.atMost(ratio, 0.4, "")}
 	lat := map[string][]float64{}

@@ -39,6 +39,9 @@ func (m *message) next() bool {
 	if m.err != nil || len(m.b) == 0 {
 		return false
 	}
+	if m.short() {
+		return true
+	}
 	tag := m.varint()
 	m.num, m.typ = int32(tag>>3), int(tag&7)
 	if m.err == nil && (m.typ == wireEnd || m.num <= 0) {
@@ -46,6 +49,17 @@ func (m *message) next() bool {
 	}
 	m.value(0)
 	return m.err == nil
+}
+
+// short is next for a field of less than 128 octets, as most are: tag and length are one octet each.
+func (m *message) short() bool {
+	b := m.b
+	if len(b) < 2 || b[0] >= 0x80 || b[0]&7 != wireBytes || b[0]>>3 == 0 || b[1] >= 0x80 || int(b[1]) > len(b)-2 {
+		return false
+	}
+	end := 2 + int(b[1])
+	m.num, m.typ, m.val, m.b = int32(b[0]>>3), wireBytes, b[2:end], b[end:]
+	return true
 }
 
 // pair reads the message as an entry of a map.

@@ -22,6 +22,7 @@ const (
 type sliceReader struct {
 	store    *store
 	podNames bool // option endpoint_pod_names
+	zoned    bool // answers depend on zones
 	names    interner
 	meta     metadata
 	sum      sum
@@ -99,7 +100,7 @@ func (md *metadata) entry(m *message) {
 // name.
 func (r *sliceReader) read(b []byte) (*sliceObject, error) {
 	r.meta, r.kind, r.found, r.hosts, r.ports = metadata{}, nil, r.found[:0], r.hosts[:0], r.ports[:0]
-	r.sum = sumOf(b)
+	r.sum, r.zoned = sumOf(b), r.store.topology != (catalog.Topology{})
 	m := message{b: b}
 	for m.next() {
 		switch {
@@ -199,7 +200,10 @@ func (r *sliceReader) endpoint(b []byte) error {
 	if m.err != nil || !ready {
 		return m.err
 	}
-	zone := r.zoneName()
+	zone := ""
+	if r.zoned {
+		zone = r.store.topology.Keep(r.names.intern(r.zone))
+	}
 	start := len(r.hosts)
 	r.hosts = append(r.hosts, r.hostname()...)
 	for _, text := range r.addrs {
@@ -232,14 +236,6 @@ func (r *sliceReader) hostname() []byte {
 		return r.pod.name
 	}
 	return nil
-}
-
-// zoneName is the zone of the endpoint being read, as far as answers depend on it.
-func (r *sliceReader) zoneName() string {
-	if r.store.topology == (catalog.Topology{}) {
-		return ""
-	}
-	return r.store.topology.Keep(r.names.intern(r.zone))
 }
 
 func (r *sliceReader) port(b []byte) error {
