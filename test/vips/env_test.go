@@ -219,7 +219,7 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 }
 
 // clean takes down what the test before has made: its Services, and with them its VIPs and their ranges. That Kubernetes waits ten seconds
-// before it lets a ServiceCIDR go is nobody's concern: it gives out nothing meanwhile.
+// before it lets a ServiceCIDR go is nobody's concern: it gives out nothing meanwhile, but where two are of one prefix (its allocator counts them).
 func (e *env) clean(t *testing.T) {
 	t.Helper()
 	e.mode(t, ipam.ModeShared)
@@ -235,9 +235,16 @@ func (e *env) clean(t *testing.T) {
 		if err := e.List(t.Context(), &list, client.HasLabels{ipam.LabelVIPs}); err != nil {
 			return err
 		}
+		ending := map[string]bool{}
 		for i := range list.Items {
 			c := &list.Items[i]
 			if c.DeletionTimestamp != nil {
+				for _, prefix := range c.Spec.CIDRs {
+					if ending[prefix] {
+						return fmt.Errorf("ServiceCIDR %s still gives out addresses of %s", c.Name, prefix)
+					}
+					ending[prefix] = true
+				}
 				continue
 			}
 			if c.Labels[derived.LabelManagedBy] == kube.Manager {
