@@ -71,9 +71,9 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// starting tells whether an API server answers so until it has started, or on its way down: it fails (5xx), as a balancer does for it, is
-// busy, or does not know its roles yet. Of a client-go that sees that each attempt of some outages within two minutes counts for how
-// long it waits in the next one. Who is refused for longer than a start takes is refused.
+// starting tells whether a watch is answered as by an API server that has not quite started, or is on its way down: it fails (5xx), as a balancer
+// does for it, is busy, or does not know its roles yet. client-go's informers count each such answer for two minutes and wait longer
+// after every one, so the third outage in a row would keep them away long after its end. A refusal that outlasts a start is one.
 func starting(status, tries int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
