@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -39,8 +40,8 @@ func newCollector(a *Agent) *collector {
 		records:      desc("records", "ServiceExportRecords in effect in this cluster: own, followed (a peer's as the hub shows it), held (a peer's that the hub shows otherwise or not at all).", "state"),
 		exports:      desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
 		conflicts:    desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
-		imports:      desc("imports", "ServiceImports of this cluster: ready, not_ready (no VIP yet, or none can be had).", "state"),
-		ip:           desc("vips", "Addresses of this cluster that ServiceImports have."),
+		imports:      desc("imports", "ServiceImports of this cluster that the agent made: ready, not_ready (no VIP yet, or none can be had).", "state"),
+		ip:           desc("vips", "Addresses that these ServiceImports have."),
 		sourceLive:   desc("source_live", "1 while another member renews its Lease, 0 while it counts as dead in this cluster.", "source"),
 		sourceSeen:   desc("source_seen_timestamp_seconds", "When that member's last renewal was seen, moved on by the time for which the hub was not seen.", "source"),
 		sourcesHeld:  desc("sources_held", "1 while most other members are silent together, and none of them counts as dead for it."),
@@ -150,6 +151,9 @@ func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	states, ips := none(), 0
 	for i := range list.Items {
+		if list.Items[i].Labels[derived.LabelManagedBy] != kube.Manager { // another's: nobody gives it conditions that we know
+			continue
+		}
 		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++
 		ips += len(list.Items[i].Spec.IPs)
 	}

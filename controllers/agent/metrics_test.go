@@ -21,6 +21,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
@@ -110,6 +111,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	}
 	imp := func(name string, ready metav1.ConditionStatus, ips ...string) client.Object {
 		return named("shop", name, &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) {
+			i.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
 			i.Spec.IPs, i.Status.Conditions = ips, condition(mcsv1beta1.ServiceImportConditionReady, ready)
 		})
 	}
@@ -119,6 +121,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 		export("new", nil), export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
 		export("db", append(condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue), condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...)),
 		imp("web", metav1.ConditionTrue, "10.0.0.1", "fd00::1"), imp("db", metav1.ConditionFalse), imp("x", metav1.ConditionTrue, "10.0.0.2"),
+		named("shop", "others", &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) { i.Spec.IPs = []string{"10.0.0.9"} }),
 	)
 	a.relists.Store(3)
 	a.env.Held = func() bool { return true }

@@ -48,7 +48,7 @@ func hubReachable(f *Facts) []Finding {
 	ago := table.Age(f.Now.Sub(at))
 	switch {
 	case f.HubFacts.Unreachable && old:
-		return wrong("kubectl -n clusterset-system logs deployment/clusterset-controller; mend the way to the hub, or: "+renew+" --hub-server URL",
+		return wrong("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50; mend the way to the hub, or: "+renew+" --hub-server URL",
 			"the hub is not reached at %s: the agent last renewed its Lease there %s ago, and from here: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
 	case f.HubFacts.Unreachable && known:
 		return warn("if the hub has another address for this machine than for the pods: name the hub with --hub-context",
@@ -148,7 +148,7 @@ func hubLeader(f *Facts) []Finding {
 	if !stopped {
 		return nil
 	}
-	remedy := "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub"
+	remedy := "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
 	if _, unread := f.Unread[HubAdmin]; !unread {
 		switch d := f.HubFacts.Controller; {
 		case d == nil:
@@ -156,7 +156,7 @@ func hubLeader(f *Facts) []Finding {
 		case d.Spec.Replicas != nil && *d.Spec.Replicas == 0:
 			remedy = "on the hub: kubectl -n clusterset-system scale deployment " + d.Name + " --replicas=2"
 		default:
-			remedy = "on the hub: kubectl -n clusterset-system describe deployment " + d.Name + "; kubectl -n clusterset-system logs deployment/" + d.Name
+			remedy = "on the hub: kubectl -n clusterset-system describe deployment " + d.Name + "; kubectl -n clusterset-system logs deployment/" + d.Name + " --all-pods --tail=50"
 		}
 	}
 	return warn(remedy, "clusterset-controller hub does not run: nobody has renewed its leader's Lease for %s; who leaves or is evicted is not cleaned up, nobody gets a block, and conditions of ClusterProfiles stand still", table.Age(idle))
@@ -176,7 +176,7 @@ func hubController(f *Facts) []Finding {
 	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
 		return warn("kubectl clusterset init", "%s; its Deployment in clusterset-system is not there", what)
 	}
-	return warn("on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub", "%s", what)
+	return warn("on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50", "%s", what)
 }
 
 func claim(f *Facts) []Finding {
@@ -206,7 +206,7 @@ func heartbeat(f *Facts) []Finding {
 	if f.Set == "" || f.fresh() {
 		return nil
 	}
-	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller"
+	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	for i := range f.HubFacts.Leases {
 		l := &f.HubFacts.Leases[i]
 		if at, _, ok := clock.Renewed(l); ok && l.Name == f.ID {

@@ -24,7 +24,7 @@ var memberChecks = []Check{
 	{"agent-deployment", []Topic{Agent}, agentDeployment},
 	{"agent-arguments", []Topic{Agent, Membership}, agentArguments},
 	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []Finding {
-		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, "kubectl clusterset join, or kubectl apply -k deploy/member")
+		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, "kubectl clusterset join, or apply your kustomization of deploy/member")
 	}},
 	{"agent-word", []Topic{AgentWord, Membership}, func(f *Facts) []Finding {
 		if f.Says == "" || f.Set != "" && !f.Leaving {
@@ -151,19 +151,19 @@ func Waiting(p *corev1.Pod) string {
 	return ""
 }
 
-// argument is the value of --name=value among the arguments of the agent's container.
-func (f *Facts) argument(name string) string {
+// argument is the value of --name=value among the arguments of the agent's container: of several the last, as the agent has it.
+func (f *Facts) argument(name string) (value string) {
 	if f.Deployment == nil {
 		return ""
 	}
 	for _, c := range f.Deployment.Spec.Template.Spec.Containers {
 		for _, a := range c.Args {
 			if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
-				return v
+				value = v
 			}
 		}
 	}
-	return ""
+	return value
 }
 
 func agentArguments(f *Facts) (out []Finding) {

@@ -25,7 +25,7 @@ func problems(f *Facts, exports []clusterset.Export, refused []Withheld, denied 
 	case !f.NamespaceThere && !f.unread(Namespace) && exported:
 		add("kubectl create namespace "+ns, "this cluster has no namespace %s: what others export from theirs is imported only where the namespace exists (SPEC I1)", ns)
 	case f.Import == nil && len(exports) > 0:
-		add("kubectl -n clusterset-system logs deployment/clusterset-controller; kubectl clusterset doctor", "%s, and there is no ServiceImport here: the agent of this cluster has not made it", exporting(exports))
+		add("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50; kubectl clusterset doctor", "%s, and there is no ServiceImport here: the agent of this cluster has not made it", exporting(exports))
 	case f.Import == nil && !exported && !f.unread(Records):
 		f.notExported(add)
 	}
@@ -41,7 +41,7 @@ func problems(f *Facts, exports []clusterset.Export, refused []Withheld, denied 
 		}
 		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
 			first, seen := f.asSeen()
-			add(first+"kubectl -n clusterset-system logs deployment/clusterset-controller; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
+			add(first+"kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50; if another program made it: kubectl -n "+ns+" delete serviceimport "+name,
 				"%sno cluster exports it, and yet there is a ServiceImport", seen)
 		}
 		if outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
@@ -97,7 +97,7 @@ func (f *Facts) ownExport(add func(remedy, what string, args ...any)) {
 	}
 	ns, name := f.Name.Namespace, f.Name.Name
 	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
-		add("kubectl -n clusterset-system logs deployment/clusterset-controller", "the agent has said nothing of this cluster's ServiceExport")
+		add("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50", "the agent has said nothing of this cluster's ServiceExport")
 	}
 	for _, c := range f.Export.Status.Conditions {
 		switch mcsv1beta1.ServiceExportConditionType(c.Type) {

@@ -38,19 +38,8 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := o.checkVIPs(ctx); err != nil {
 		return err
 	}
-	image, err := o.image(ctx, o.Hub, o.HubNamespace)
+	objects, err := o.render(ctx)
 	if err != nil {
-		return err
-	}
-	var objects []*unstructured.Unstructured
-	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
-		some, err := manifest.Render(folder, manifest.Values{Namespace: o.HubNamespace, Image: image})
-		if err != nil {
-			return err
-		}
-		objects = append(objects, some...)
-	}
-	if err := o.VIPs.put(only(objects, "ClusterSet")); err != nil {
 		return err
 	}
 	if o.DryRun != nil {
@@ -76,6 +65,23 @@ func Init(ctx context.Context, o *InitOptions) error {
 	}
 	o.Say("the hub: clusterset %s is ready; next, for each member: kubectl clusterset join --hub-context … --context …", o.HubNamespace)
 	return nil
+}
+
+// render is what is to be applied.
+func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
+	runs, err := running(ctx, o.Hub, o.HubNamespace)
+	if err != nil {
+		return nil, err
+	}
+	values := manifest.Values{Namespace: o.HubNamespace, Image: o.image(o.Hub, runs), Args: added(runs, "hub-namespace")}
+	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
+		some, err := manifest.Render(folder, values)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, some...)
+	}
+	return objects, o.VIPs.put(only(objects, "ClusterSet"))
 }
 
 // applyHub applies everything but a ClusterSet that is there: its spec is the admin's, but for what is asked for now.

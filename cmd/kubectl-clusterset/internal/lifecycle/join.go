@@ -223,11 +223,12 @@ func (j *join) membership() error {
 }
 
 func (j *join) render(ctx context.Context) error {
-	image, err := j.image(ctx, j.Member, "clusterset-controller")
+	runs, err := running(ctx, j.Member, "clusterset-controller")
 	if err != nil {
 		return err
 	}
-	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image, Args: []string{"--cluster-id=" + j.ClusterID}}
+	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig", "hub-namespace")...)
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
 		return err
 	}

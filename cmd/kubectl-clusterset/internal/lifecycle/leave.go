@@ -368,7 +368,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		return false, "its ClusterProfile " + id + " is still there", nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %s has not been cleaned up: %w\nclusterset-controller hub does that: kubectl -n %s logs -l app.kubernetes.io/name=clusterset-hub", o.Hub.Name, id, err, kube.SystemNamespace)
+		return fmt.Errorf("%s: %s has not been cleaned up: %w\nclusterset-controller hub does that: kubectl -n %s logs -l app.kubernetes.io/name=clusterset-hub --tail=50", o.Hub.Name, id, err, kube.SystemNamespace)
 	}
 	if life.goesOn {
 		o.Say("the hub: %s stays: an agent goes on renewing its Lease, so it is of another cluster, of which this one is a clone", id)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -111,18 +112,47 @@ func (o *Options) waiter(what string) func(why string) {
 	}
 }
 
-// image is the one to run: the one that is asked for, or else the one that runs already; "" if there is none, which is said.
-func (o *Options) image(ctx context.Context, c *cluster.Cluster, deployment string) (string, error) {
-	if o.Image != "" {
-		return o.Image, nil
-	}
+// running is the container of a Deployment that is there; nil without one.
+func running(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
 	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: deployment})
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", c.Name, err)
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	if d != nil && len(d.Spec.Template.Spec.Containers) > 0 {
-		return d.Spec.Template.Spec.Containers[0].Image, nil
+	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return nil, nil
+	}
+	return &d.Spec.Template.Spec.Containers[0], nil
+}
+
+// image is the one to run: the one that is asked for, or else the one that runs already; "" if there is none, which is said.
+func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
+	switch {
+	case o.Image != "":
+		return o.Image
+	case runs != nil:
+		return runs.Image
 	}
 	o.Say("%s: no --image was given, so the nodes will look for clusterset-dns/clusterset-controller in their default registry", c.Name)
-	return "", nil
+	return ""
+}
+
+// added are the arguments that somebody gave to what runs already, beside the flags that are set here.
+func added(runs *corev1.Container, set ...string) (out []string) {
+	if runs == nil {
+		return nil
+	}
+	for i := 0; i < len(runs.Args); i++ {
+		first := i
+		name, _, whole := strings.Cut(strings.TrimLeft(runs.Args[i], "-"), "=")
+		if !strings.HasPrefix(runs.Args[i], "-") {
+			continue // the command
+		}
+		if !whole && i+1 < len(runs.Args) && !strings.HasPrefix(runs.Args[i+1], "-") {
+			i++ // its value
+		}
+		if !slices.Contains(set, name) {
+			out = append(out, runs.Args[first:i+1]...)
+		}
+	}
+	return out
 }

@@ -132,7 +132,7 @@ func profileProblems(h *Hub, p *inventoryv1alpha1.ClusterProfile, add adder) {
 				return
 			}
 		}
-		add(p.Name, "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub", "%s, and its records on the hub are not gone yet", since)
+		add(p.Name, "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50", "%s, and its records on the hub are not gone yet", since)
 	case p.Annotations[clusterset.AnnotationClusterUID] == "":
 		if h.Now.Sub(p.CreationTimestamp.Time) > unfinished {
 			add(p.Name, "in that cluster: kubectl clusterset doctor; or give the id up: kubectl clusterset leave "+p.Name+" --evict", "its join was begun %s ago, and no agent has come", age)
@@ -190,7 +190,7 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 		case m.Agent == nil:
 			add(about, "kubectl clusterset join", "there is no Deployment clusterset-system/clusterset-controller: nobody keeps exports and imports in step")
 		case m.Agent.Status.AvailableReplicas == 0:
-			add(about, "kubectl -n clusterset-system get pods; kubectl -n clusterset-system logs deployment/clusterset-controller", "no replica of its agent is available: imports stand still as they are")
+			add(about, "kubectl -n clusterset-system get pods; kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50", "no replica of its agent is available: imports stand still as they are")
 		}
 	}
 	if t := m.TokenExpires; t != nil && m.Set != "" {
