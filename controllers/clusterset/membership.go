@@ -1,5 +1,11 @@
 package clusterset
 
+import (
+	"slices"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
 // The ClusterProperties that are the clusterset's (ID2).
 const (
 	PropertyID  = "cluster.clusterset.k8s.io" // the cluster's id
@@ -66,3 +72,8 @@ const SecretHub = "hub-kubeconfig"
 
 // AccountPrefix and a cluster id are the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"
+
+// Departed tells whether a clusterset has let a member go, which may have joined again since.
+func Departed(set *hubv1alpha1.ClusterSet, id string) bool {
+	return slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == id })
+}

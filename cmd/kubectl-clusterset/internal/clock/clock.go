@@ -58,6 +58,13 @@ func Seen(leases []coordinationv1.Lease, now time.Time) (at time.Time, old, ok b
 	return at, ok && now.Sub(at) > lives, ok
 }
 
+// Elsewhere tells whether a member's agent renews its Lease on another hub than the one that shows lease of it, nil for none: by what it keeps
+// (Seen, at now of the member's API server's clock) it has renewed it a moment ago, and there, at hubNow of that one's, it has not.
+func Elsewhere(kept []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
+	_, old, ok := Seen(kept, now)
+	return ok && !old && (lease == nil || Expired(lease, hubNow))
+}
+
 // leaderless is how long replicas may be without a leader: when one of them goes, another leads within half a minute.
 const leaderless = time.Minute
 

@@ -247,6 +247,15 @@ var inHub = []planted{
 	{"copied credentials", "claim", bad, func(f *doctor.Facts) { f.UID = "uid-9" }, "held by another cluster"},
 	{"agent stands still", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases[0] = lease("east", 3*time.Minute, 0) }, "3m ago"},
 	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] }, "never"},
+	{"another hub of the same name", "hub-another", bad, func(f *doctor.Facts) {
+		f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
+	}, "not renew its Lease on this hub, but on the one at https://hub.example:6443"},
+	{"evicted a moment ago", "heartbeat", bad, func(f *doctor.Facts) {
+		f.HubFacts.Leases = f.HubFacts.Leases[1:]
+		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
+		f.HubFacts.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
+	}, "never"},
 	{"this clock is wrong", "clock", notice, func(f *doctor.Facts) { f.Now = now.Add(-time.Minute) }, "1m0s apart"},
 	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, -time.Hour) }, "cluster west is 1h0m0s away"},
 	{"a peer's clock was wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, time.Hour) }, "cluster west is 1h0m0s away from the hub's, or was until it was set: then this ends by itself at 2026-01-02T04:04:00Z"},

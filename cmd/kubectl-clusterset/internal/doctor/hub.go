@@ -3,10 +3,12 @@ package doctor
 import (
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -109,6 +111,7 @@ var hubChecks = []Check{
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
+	{"hub-another", []Topic{Hub, Membership}, anotherHub},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
 	{"clock", []Topic{Hub}, clocks},
@@ -199,17 +202,37 @@ func claim(f *Facts) []Finding {
 		}
 		return nil
 	}
+	if f.elsewhere() {
+		return nil
+	}
 	return wrong("kubectl clusterset join", "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)
 }
 
+// anotherHub: what is told of a hub that is not this cluster's must not send anybody to join there.
+func anotherHub(f *Facts) []Finding {
+	if !f.elsewhere() {
+		return nil
+	}
+	where := ""
+	if f.Credentials != nil && f.Credentials.Server != "" {
+		where = ", but on the one at " + f.Credentials.Server
+	}
+	return wrong("name the hub of this cluster with --hub-context", "the agent does not renew its Lease on this hub%s: what is said here of the hub is another clusterset's", where)
+}
+
+// elsewhere leaves out who was evicted, a moment ago.
+func (f *Facts) elsewhere() bool {
+	evicted := slices.ContainsFunc(f.HubFacts.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
+	return f.Set != "" && !evicted && clock.Elsewhere(f.Leases, f.Now, f.lease(), f.HubFacts.Now)
+}
+
 func heartbeat(f *Facts) []Finding {
-	if f.Set == "" || f.fresh() {
+	if f.Set == "" || f.fresh() || f.elsewhere() {
 		return nil
 	}
 	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
-	for i := range f.HubFacts.Leases {
-		l := &f.HubFacts.Leases[i]
-		if at, _, ok := clock.Renewed(l); ok && l.Name == f.ID {
+	if l := f.lease(); l != nil {
+		if at, _, ok := clock.Renewed(l); ok {
 			return wrong(remedy, "the agent renewed its Lease on the hub %s ago: for other members this cluster is gone", table.Age(f.HubFacts.Now.Sub(at)))
 		}
 	}

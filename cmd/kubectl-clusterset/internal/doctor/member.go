@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -103,12 +104,18 @@ func membership(f *Facts) []Finding {
 
 // fresh tells whether the hub shows that the agent works, wherever it runs.
 func (f *Facts) fresh() bool {
+	l := f.lease()
+	return l != nil && !clock.Expired(l, f.HubFacts.Now)
+}
+
+// lease is this cluster's on the hub; nil for none.
+func (f *Facts) lease() *coordinationv1.Lease {
 	for i := range f.HubFacts.Leases {
 		if l := &f.HubFacts.Leases[i]; l.Name == f.ID {
-			return !clock.Expired(l, f.HubFacts.Now)
+			return l
 		}
 	}
-	return false
+	return nil
 }
 
 func agentDeployment(f *Facts) []Finding {

@@ -7,14 +7,15 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
 // answer asks CoreDNS's own catalogue.
-func (r *Report) answer(f *Facts, t catalog.Topology) {
-	service := build(f, t)
+func (r *Report) answer(f *Facts, d *dns) {
+	service := build(f, d)
 	if service == nil {
 		return // a Headless import without a ready endpoint does not exist (N6)
 	}
@@ -61,7 +62,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 }
 
 // build strips the objects as the plugin's watches do.
-func build(f *Facts, t catalog.Topology) *catalog.Service {
+func build(f *Facts, d *dns) *catalog.Service {
 	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name}
 	switch f.Import.Spec.Type {
 	case mcsv1beta1.ClusterSetIP:
@@ -84,9 +85,9 @@ func build(f *Facts, t catalog.Topology) *catalog.Service {
 		if !catalog.IsClusterID(cluster) || s.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
-		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, t)))
+		from = append(from, catalog.NewSlice(s.Name, cluster, slicePorts(s), readyOnes(s, d)))
 	}
-	return catalog.Rebuild(nil, imp, from, t)
+	return catalog.Rebuild(nil, imp, from, d.topology)
 }
 
 func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
@@ -106,7 +107,7 @@ func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
 	return out
 }
 
-func readyOnes(s *discoveryv1.EndpointSlice, t catalog.Topology) (out []catalog.Endpoint) {
+func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !isReady(e) {
@@ -117,11 +118,11 @@ func readyOnes(s *discoveryv1.EndpointSlice, t catalog.Topology) (out []catalog.
 			if err != nil || addr.Is4() != (s.AddressType == discoveryv1.AddressTypeIPv4) {
 				continue
 			}
-			host := ""
-			if e.Hostname != nil {
-				host = *e.Hostname
+			host := ptr.Deref(e.Hostname, "")
+			if pod := e.TargetRef; host == "" && d.podNames && pod != nil && pod.Kind == "Pod" && catalog.IsLabel(strings.ToLower(pod.Name)) {
+				host = pod.Name
 			}
-			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: t.Keep(zone(e))})
+			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone(e))})
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ const editCorefile = "kubectl -n kube-system edit configmap coredns (docs/corefi
 // dns is what this cluster's CoreDNS makes of an import, by its Corefile.
 type dns struct {
 	topology catalog.Topology
+	podNames bool      // endpoints without a host name bear their pod's
 	denied   []Problem // why it says NXDOMAIN although the import is there
 	unsure   []string  // why it may answer otherwise
 }
@@ -38,6 +39,7 @@ func (f *Facts) dns() (d dns) {
 	switch {
 	case stanza != nil:
 		d.topology = topology(stanza)
+		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, f)
 	case len(c.Unknown) > 0:
 		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile has no line multicluster for %s; it may stand in what it imports, %s, which was not looked at", Zone, strings.Join(c.Unknown, ", ")))

@@ -211,7 +211,7 @@ func Explain(f *Facts) Report {
 		case f.unread(Endpoints) && f.Import.Spec.Type == mcsv1beta1.Headless:
 			r.Outcome = Unknown
 		default:
-			r.answer(f, d.topology)
+			r.answer(f, &d)
 		}
 	}
 	if len(exports) > 0 {

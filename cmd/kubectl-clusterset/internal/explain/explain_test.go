@@ -135,6 +135,25 @@ func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
 	}
 }
 
+// TestN15EndpointsAreNamedAsCoreDNSNamesThem: by their host name, by their pod where the Corefile says so, by their address.
+func TestN15EndpointsAreNamedAsCoreDNSNamesThem(t *testing.T) {
+	host := "db-0"
+	for option, want := range map[string][]string{"": {"10-0-119-2.", "db-0."}, "endpoint_pod_names": {"db-0.", "web-7d9."}} {
+		f := member()
+		headless(f)
+		f.Corefile = ".:53 {\n multicluster {\n" + option + "\n}\n}\n"
+		f.Slices = []discoveryv1.EndpointSlice{slice("west", 2, 0)}
+		f.Slices[0].Endpoints[0].Hostname = &host
+		for i, name := range []string{"web-5c2", "web-7d9"} {
+			f.Slices[0].Endpoints[i].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: name}
+		}
+		r := explain.Explain(f)
+		if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[0], want[0]+"west.") || !strings.HasPrefix(r.Hosts[1], want[1]+"west.") {
+			t.Errorf("%q: hosts %v, want %v", option, r.Hosts, want)
+		}
+	}
+}
+
 func condition(kind, status, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
 }

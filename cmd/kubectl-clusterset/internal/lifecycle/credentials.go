@@ -149,7 +149,7 @@ func (j *join) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		if set != nil && lease != nil && lease.ResourceVersion != j.lastRenew {
+		if set != nil && lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion) {
 			return true, "", nil
 		}
 		why := agentSays(ctx, j.Member, began.Add(-Recent))

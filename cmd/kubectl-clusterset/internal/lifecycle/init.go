@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -126,21 +127,16 @@ func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructur
 	return append(out, without(objects, "CustomResourceDefinition", "Namespace")...)
 }
 
-// The made-up members by which the policies are proven: one forges what would be the other's.
-const (
-	forger = "init-check"
-	forged = "init-check-other"
-)
-
 // proveRefusals lets a member that does not exist try, in dry runs, what no member may do (DESIGN §6). It is given a real member's rights
 // for as long as that takes, so that it is the policies that refuse it and not RBAC; and what it may do must be let through.
 func (o *Options) proveRefusals(ctx context.Context) error {
+	forger := "init-check-" + rand.String(8) // nobody's: the binding is deleted again
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger}},
 	}
-	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil {
 		return fmt.Errorf("%s: %w", o.Hub.Name, err)
 	}
 	defer func() {
@@ -154,7 +150,7 @@ func (o *Options) proveRefusals(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, write := range forgeries(o.HubNamespace) {
+	for _, write := range forgeries(o.HubNamespace, forger) {
 		err := cluster.Until(ctx, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 			err := as.Create(ctx, write.object.DeepCopyObject().(client.Object), client.DryRunAll)
 			switch {
@@ -181,7 +177,9 @@ type forgery struct {
 	object        client.Object
 }
 
-func forgeries(namespace string) []forgery {
+// forgeries are those of one made-up member, which forges what would be another's.
+func forgeries(namespace, forger string) []forgery {
+	forged := forger + "-other"
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1, Withdrawn: true}
 	return []forgery{

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -40,11 +41,15 @@ const maxSkew = time.Minute
 type join struct {
 	*JoinOptions
 	state
-	set       string         // the clusterset's name
-	kept      *corev1.Secret // the credentials that the member has
-	hubSide   []*unstructured.Unstructured
-	here      []*unstructured.Unstructured
-	lastRenew string // of the Lease, before this run
+	set      string         // the clusterset's name
+	departed bool           // by the clusterset's word: the hub has let this cluster go
+	kept     *corev1.Secret // the credentials that the member has
+	hubSide  []*unstructured.Unstructured
+	here     []*unstructured.Unstructured
+	mine     bool                  // the claim was there before this run
+	lease    *coordinationv1.Lease // its Lease on the hub before this run; nil for none
+	now      time.Time             // of the member's API server's clock
+	hubNow   time.Time
 }
 
 // state is what a cluster says of itself.
@@ -132,8 +137,27 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if err := j.read(ctx); err != nil {
 		return err
 	}
-	_, err = j.claimable(ctx)
-	return err
+	if j.mine, err = j.claimable(ctx); err != nil {
+		return err
+	}
+	return j.sameHub(ctx)
+}
+
+// sameHub refuses to take a member that is alive on one hub to another: hubs of one clusterset's name are told apart by nothing else.
+func (j *join) sameHub(ctx context.Context) error {
+	if j.was == nil || j.departed {
+		return nil
+	}
+	var kept coordinationv1.LeaseList
+	if err := j.Member.List(ctx, &kept, client.InNamespace(kube.SystemNamespace)); err != nil {
+		return fmt.Errorf("%s: %w", j.Member.Name, err)
+	}
+	way := j.keptWay()
+	if way == nil || !clock.Elsewhere(kept.Items, j.now, j.lease, j.hubNow) {
+		return nil
+	}
+	return fmt.Errorf("%s is a member, and its agent renews its Lease on another hub than %s, the one at %s: name that one; if this is to take its place, end the agent, and give this command again when the Lease has run out: kubectl -n %s scale deployment clusterset-controller --replicas=0",
+		j.Member.Name, j.Hub.Name, way.Server, kube.SystemNamespace)
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -146,6 +170,7 @@ func (j *join) askBoth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	j.now, j.hubNow = member.Now, hub.Now
 	if skew := (member.Now.Sub(hub.Now) - time.Since(before)).Abs(); skew > maxSkew {
 		return fmt.Errorf("the clocks of %s and %s are %v apart: set them (NTP) first; the age of exports decides conflicts, and tokens have dates", j.Member.Name, j.Hub.Name, skew.Round(time.Second))
 	}
@@ -196,7 +221,7 @@ func (j *join) hubReady(ctx context.Context) error {
 	if len(sets.Items) != 1 {
 		return fmt.Errorf("namespace %s of %s holds %d ClusterSets, and one is needed: kubectl clusterset init, or give another --hub-namespace", j.HubNamespace, j.Hub.Name, len(sets.Items))
 	}
-	j.set = sets.Items[0].Name
+	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil
 }
 
@@ -259,8 +284,8 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", j.Hub.Name, err)
 	}
-	if lease, err := kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err == nil && lease != nil {
-		j.lastRenew = lease.ResourceVersion
+	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
+		return false, fmt.Errorf("%s: %w", j.Hub.Name, err)
 	}
 	_, begun, err := claims(ctx, &j.Options, j.uid) // one that is held may be that of the cluster of which this one is a clone
 	if err != nil {
@@ -370,7 +395,7 @@ func (j *join) name(ctx context.Context) error {
 	return nil
 }
 
-// print is --dry-run.
+// print is --dry-run: what would be written, and not what is there and stays as it is.
 func (j *join) print() error {
 	secret, err := j.secret("(asked of the hub when this is applied)")
 	if err != nil {
@@ -380,8 +405,15 @@ func (j *join) print() error {
 	id.SetAPIVersion(aboutv1beta1.GroupVersion.String())
 	id.SetKind("ClusterProperty")
 	id.SetName(clusterset.PropertyID)
-	if j.Renew {
-		return errors.Join(print(j.DryRun, j.Hub.Name, without(j.hubSide, "ClusterProfile")), print(j.DryRun, j.Member.Name, []*unstructured.Unstructured{secret}))
+	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
+	if j.Renew || j.mine {
+		hub = without(hub, "ClusterProfile")
 	}
-	return errors.Join(print(j.DryRun, j.Hub.Name, j.hubSide), print(j.DryRun, j.Member.Name, append(j.here, id, secret)))
+	if !j.Renew && j.id == nil {
+		here = append([]*unstructured.Unstructured{id}, here...)
+	}
+	if !j.Renew {
+		here = append(j.here, here...)
+	}
+	return errors.Join(print(j.DryRun, j.Hub.Name, hub), print(j.DryRun, j.Member.Name, here))
 }

@@ -2,14 +2,20 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -48,4 +54,43 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(objects, "r/c:v1", "hub", "--hub-namespace=blue", "--pprof-bind-address=:6060")
+}
+
+// TestAMemberIsNotTakenToAnotherHub while it is alive on its own: hubs are told apart by nothing but the clusterset's name, and every
+// upgrade gives this command again.
+func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	renewed := func(namespace, name string, ago time.Duration) *coordinationv1.Lease {
+		at, by, lives := metav1.NewTime(now.Add(-ago)), metav1.NewMicroTime(now.Add(-ago)), int32(40)
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: "agent", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "coordination.k8s.io/v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)},
+			}}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &by, LeaseDurationSeconds: &lives},
+		}
+	}
+	kept := &corev1.Secret{Data: map[string][]byte{kubeconfigKey: []byte(`{"current-context": "hub", "contexts": [{"name": "hub", "context": {"cluster": "hub"}}], "clusters": [{"name": "hub", "cluster": {"server": "https://prod"}}]}`)}}
+	for what, c := range map[string]struct {
+		here, there *coordinationv1.Lease
+		departed    bool
+		refused     bool
+	}{
+		"alive on another":            {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil, false, true},
+		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), renewed("blue", "east", time.Hour), false, true},
+		"alive on this one":           {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), renewed("blue", "east", 5*time.Second), false, false},
+		"evicted from this one":       {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil, true, false},
+		"its hub is gone":             {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, false, false},
+		"it has never been on one":    {nil, nil, false, false},
+	} {
+		var here []client.Object
+		if c.here != nil {
+			here = append(here, c.here)
+		}
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...)}, kept: kept, lease: c.there, departed: c.departed, now: now, hubNow: now}
+		j.was = &aboutv1beta1.ClusterProperty{}
+		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "https://prod") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

@@ -196,8 +196,7 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("%s: %w", l.Hub.Name, err)
 	}
 	for i := range sets.Items {
-		departed := slices.ContainsFunc(sets.Items[i].Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == l.id.Spec.Value })
-		if departed && sets.Items[i].Name == l.was.Spec.Value {
+		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.was.Spec.Value {
 			return true, nil
 		}
 	}

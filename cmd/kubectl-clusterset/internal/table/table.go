@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 )
@@ -24,6 +25,9 @@ func Write(out io.Writer, heading string, columns []string, rows [][]string) {
 		fmt.Fprintln(w, "  "+strings.Join(columns, "\t"))
 	}
 	for _, r := range rows {
+		for i, cell := range r {
+			r[i] = Plain(cell)
+		}
 		fmt.Fprintln(w, "  "+strings.Join(r, "\t"))
 	}
 	_ = w.Flush() // to memory
@@ -38,11 +42,30 @@ func Age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
 // Note writes what is wrong and what to do about it.
 func Note(out io.Writer, mark, what, remedy string) {
-	fmt.Fprintf(out, "%s %s\n", mark, what)
+	fmt.Fprintf(out, "%s %s\n", mark, Plain(what))
 	if remedy != "" {
-		fmt.Fprintf(out, "  → %s\n", remedy)
+		fmt.Fprintf(out, "  → %s\n", Plain(remedy))
 	}
 }
+
+// Plain writes what a terminal would obey, or take for another line, as Go writes it: much of what is shown is other clusters' word.
+func Plain(s string) string {
+	if strings.IndexFunc(s, hidden) < 0 {
+		return s
+	}
+	var out strings.Builder
+	for _, r := range s {
+		if hidden(r) {
+			quoted := strconv.QuoteRuneToASCII(r)
+			out.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
 // Count is a number of things.
 func Count(n int, what string) string {
