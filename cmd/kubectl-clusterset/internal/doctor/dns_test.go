@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,15 +42,28 @@ func beside(f *doctor.Facts) {
 	f.DNSFacts.Corefile += strings.ReplaceAll(block, "CLUSTERIP", "10.96.0.53")
 }
 
-// TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs: no image with the plugin, and no rights; what it is sent to is to be looked at.
+// TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs: no image with the plugin, and no rights; what it is sent to is to be looked at. The same
+// where it may do so in what was not looked at, as AKS's.
 func TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs(t *testing.T) {
-	f := sound(t)
-	beside(f)
-	image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2")(f)
-	f.DNSFacts.Lacks = []string{"watch serviceimports"}
-	for _, o := range doctor.Examine(f).Outcomes {
-		if want := o.Check == "corefile-stanza"; len(o.Findings) > 0 != want {
-			t.Errorf("%+v", o)
+	for name, c := range map[string]struct {
+		change func(*doctor.Facts)
+		found  []string
+	}{
+		"sent on":       {beside, []string{"corefile-stanza"}},
+		"maybe sent on": {edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), []string{"corefile", "corefile-stanza"}},
+	} {
+		f := sound(t)
+		c.change(f)
+		image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4")(f)
+		f.DNSFacts.Lacks = []string{"watch serviceimports"}
+		r := doctor.Examine(f)
+		for _, o := range r.Outcomes {
+			if want := slices.Contains(c.found, o.Check); len(o.Findings) > 0 != want {
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+		if r.Errors() > 0 {
+			t.Errorf("%s: %d errors", name, r.Errors())
 		}
 	}
 }
