@@ -5,5 +5,5 @@ import "embed"
 
 // Manifests are the kustomizations of this folder, by their paths.
 //
-//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml coredns/kustomization.yaml coredns/rbac.yaml
+//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml coredns/kustomization.yaml coredns/binding.yaml coredns/role/*.yaml
 var Manifests embed.FS

@@ -180,7 +180,7 @@ func TestCorefilesCanBeRead(t *testing.T) {
 	options := load(t, "plugin").corefileOptions()
 	blocks := 0
 	for page, text := range pages(t) {
-		for _, m := range regexp.MustCompile("(?ms)^(?:~~~|```) ?corefile\n(.*?)^(?:~~~|```)").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)").FindAllStringSubmatch(text, -1) {
 			blocks++
 			servers, err := caddyfile.Parse(page, strings.NewReader(m[1]), directives)
 			if err != nil {

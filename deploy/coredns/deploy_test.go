@@ -2,7 +2,6 @@
 package coredns
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"slices"
@@ -19,12 +18,8 @@ import (
 func TestPermissionsAreOnlyToListAndWatch(t *testing.T) {
 	var role rbacv1.ClusterRole
 	var binding rbacv1.ClusterRoleBinding
-	documents := bytes.Split(read(t, "rbac.yaml"), []byte("\n---\n"))
-	if len(documents) != 2 {
-		t.Fatalf("rbac.yaml holds %d documents, want a role and its binding", len(documents))
-	}
-	for i, into := range []any{&role, &binding} {
-		if err := yaml.UnmarshalStrict(documents[i], into); err != nil {
+	for file, into := range map[string]any{"role/role.yaml": &role, "binding.yaml": &binding} {
+		if err := yaml.UnmarshalStrict(read(t, file), into); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +51,7 @@ func TestKustomizationHoldsNothingOfKubeadms(t *testing.T) {
 	if err := yaml.Unmarshal(read(t, "kustomization.yaml"), &k); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(k.Resources, []string{"rbac.yaml"}) {
+	if !slices.Equal(k.Resources, []string{"role", "binding.yaml"}) {
 		t.Errorf("resources %v: kubectl delete -k would delete what is not ours", k.Resources)
 	}
 }

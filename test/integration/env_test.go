@@ -72,15 +72,13 @@ func makeCluster(t *testing.T, o clusterOptions) *cluster {
 	}
 	c := &cluster{cp, root}
 	c.kubectl(t, "", "apply", "-f", filepath.Join(root, "deploy/coredns/bare.yaml"))
+	c.kubectl(t, "", "apply", "-k", filepath.Join(root, "deploy/coredns"))
 	switch {
 	case o.noCRDs:
-		c.kubectl(t, "", "apply", "-f", filepath.Join(root, "deploy/coredns/rbac.yaml"))
 	case o.v1alpha1Only:
-		c.kubectl(t, "", "apply", "-k", filepath.Join(root, "deploy/coredns"))
 		c.apply(t, onlyV1alpha1(c.kubectl(t, "", "kustomize", filepath.Join(root, "deploy/crds"))))
 		c.established(t)
 	default:
-		c.kubectl(t, "", "apply", "-k", filepath.Join(root, "deploy/coredns"))
 		c.applyCRDs(t)
 	}
 	if o.fixture {

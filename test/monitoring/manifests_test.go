@@ -70,7 +70,7 @@ func into(t *testing.T, o *unstructured.Unstructured, field string, to any) {
 func TestFoldersRender(t *testing.T) {
 	want := map[string][]string{
 		"deploy/monitoring": {
-			"ConfigMap clusterset-dns-dashboard", "PodMonitor clusterset-controller", "PodMonitor clusterset-coredns",
+			"ConfigMap clusterset-dns-dashboard", "PodMonitor clusterset-controller", "PodMonitor clusterset-coredns", "PodMonitor clusterset-coredns-beside",
 			"PrometheusRule clusterset-controller", "PrometheusRule clusterset-coredns",
 		},
 		"deploy/monitoring/hub": {"PodMonitor clusterset-hub", "PrometheusRule clusterset-hub"},
@@ -102,7 +102,8 @@ type workload struct {
 
 func TestMonitorsSelectThePodsThatWeDeploy(t *testing.T) {
 	monitors := map[string]workload{"clusterset-coredns": kubeadm}
-	for folder, monitor := range map[string]string{"deploy/member": "clusterset-controller", "deploy/hub/controller": "clusterset-hub"} {
+	for folder, monitor := range map[string]string{"deploy/member": "clusterset-controller", "deploy/hub/controller": "clusterset-hub",
+		"deploy/coredns/beside": "clusterset-coredns-beside"} {
 		for _, o := range render(t, folder) {
 			if o.GetKind() != "Deployment" {
 				continue

@@ -117,7 +117,7 @@ func refusal(r *resource, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}
-	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns/rbac.yaml", r.kind)
+	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside where that is in use", r.kind)
 }
 
 // cause leaves out the URL, which is long.

@@ -249,3 +249,22 @@ func (b *Block) Stanza(plugin, zone string) *Line {
 	}
 	return nil
 }
+
+// SentOn are the servers that a zone is given to on purpose: by a forward in a block for the zone or one above it, or by a forward of those.
+// A forward of everything in a block for everything is none: it takes what nobody here answers.
+func (b *Block) SentOn(zone string) []string {
+	named := func(above string) bool { return above != "" && Covers(above, zone) }
+	of := slices.ContainsFunc(b.Keys, func(k Key) bool { return named(k.Zone) })
+	for _, l := range b.All("forward") {
+		args := l.Args()
+		if len(args) < 2 || !Covers(Normal(args[0]), zone) ||
+			slices.ContainsFunc(l.Values("except"), func(z string) bool { return Covers(Normal(z), zone) }) {
+			continue
+		}
+		if of || named(Normal(args[0])) {
+			return args[1:]
+		}
+		return nil // the first that covers it takes it
+	}
+	return nil
+}

@@ -99,3 +99,25 @@ func TestBlocksAreReadAsCaddyReadsThem(t *testing.T) {
 		t.Errorf("a circle: %+v", c)
 	}
 }
+
+func TestSentOnIsWhatIsGivenAwayOnPurpose(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"a block of its own":    {"clusterset.local:53 {\n forward . 10.0.0.1 10.0.0.2\n}", []string{"10.0.0.1", "10.0.0.2"}},
+		"a block for its zone":  {"Clusterset.Local. {\n forward clusterset.local 10.0.0.1\n}", []string{"10.0.0.1"}},
+		"a block above":         {"local {\n forward . 10.0.0.1\n}", []string{"10.0.0.1"}},
+		"a line of its own":     {". {\n forward clusterset.local. 10.0.0.1\n forward . /etc/resolv.conf\n}", []string{"10.0.0.1"}},
+		"everything":            {". {\n forward . /etc/resolv.conf\n}", nil},
+		"everything first":      {". {\n forward . /etc/resolv.conf\n forward clusterset.local 10.0.0.1\n}", nil},
+		"everything but this":   {"local {\n forward . 10.0.0.1 {\n except clusterset.local\n}\n}", nil},
+		"everything but others": {"local {\n forward . 10.0.0.1 {\n except other.local\n}\n}", []string{"10.0.0.1"}},
+		"another zone":          {". {\n forward cluster.local 10.0.0.1\n}", nil},
+		"nothing":               {"clusterset.local {\n whoami\n}", nil},
+	} {
+		if got := parse(t, c.text+"\n").For("clusterset.local", "53").SentOn("clusterset.local"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -24,9 +24,12 @@ var dnsChecks = []Check{
 	{"corefile-stanza", []Topic{DNS}, onCorefile(stanza)},
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherAnswers)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
-	{"corefile-cache", []Topic{DNS}, onCorefile(func(_ *Facts, c *corefile.Corefile) []Finding { return cached(c, "CoreDNS", edit, nil) })},
+	{"corefile-cache", []Topic{DNS}, onCorefile(coreCache)},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []Finding {
+		if elsewhere(f) {
+			return nil
+		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks, "kubectl apply -k deploy/coredns; its ServiceAccount must be the one that the binding names")
 	}},
 	{"nodelocal-forward", []Topic{NodeLocal}, nodeLocalForward},
@@ -35,9 +38,12 @@ var dnsChecks = []Check{
 		if f.DNSFacts.NodeLocal == "" || err != nil {
 			return nil
 		}
-		return cached(c, "NodeLocal DNS", nodeLocalEdit, map[string]int{"success": 5, "denial": 1})
+		return cached(c, "NodeLocal DNS", nodeLocalEdit, ofAForwarder)
 	}},
 }
+
+// ofAForwarder is for how many seconds one may keep answers that it fetched: it saves a trip, and is not seen (docs/corefile.md).
+var ofAForwarder = map[string]int{"success": 5, "denial": 1}
 
 const nodeLocalEdit = "kubectl -n kube-system edit configmap node-local-dns"
 
@@ -79,7 +85,7 @@ func corednsImage(f *Facts) []Finding {
 	}
 	hint := ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image + ":") {
+		if without.MatchString(c.Image+":") && !elsewhere(f) {
 			hint = fmt.Sprintf("the image %s is, by its name, one without the plugin %s", c.Image, plugin)
 		}
 	}
@@ -111,7 +117,7 @@ func serves(l *corefile.Line, zones []string) bool {
 // stanza concludes nothing from what is missing where a part of the Corefile was not looked at.
 func stanza(_ *Facts, c *corefile.Corefile) []Finding {
 	out := served(c)
-	if len(out) == 0 || len(c.Unknown) == 0 {
+	if len(out) == 0 || out[0].Severity != Error || len(c.Unknown) == 0 {
 		return out
 	}
 	return warn("look for the line multicluster, or a server block "+zone+":53, in what it imports", "%s; unless it stands in %s, which was not looked at", out[0].What, strings.Join(c.Unknown, ", "))
@@ -143,7 +149,24 @@ func served(c *corefile.Corefile) []Finding {
 	if len(b.All(plugin)) > 0 {
 		return wrong(edit, "the plugin %s is there, and not for %s", plugin, zone)
 	}
+	if to := b.SentOn(zone); len(to) > 0 {
+		return warn("see in a pod that it answers: dig +short TXT dns-version."+zone, "the Corefile sends %s to %s: what answers there was not looked at", zone, strings.Join(to, " "))
+	}
 	return wrong(edit+": add the line \"multicluster clusterset.local\"", "nothing in the server block %s of the Corefile answers %s: names are sent on, or do not exist", keys(b), zone)
+}
+
+// elsewhere tells whether the zone is another server's to answer, or may be, by what was not looked at: without a line of our plugin this one
+// needs neither an image that has it nor its rights then.
+func elsewhere(f *Facts) bool {
+	c, err := corefile.Parse(f.DNSFacts.Corefile)
+	if err != nil {
+		return false
+	}
+	if slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
+		return false
+	}
+	b := c.For(zone, "53")
+	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
 }
 
 func keys(b *corefile.Block) string {
@@ -228,6 +251,14 @@ func options(f *Facts, c *corefile.Corefile) (out []Finding) {
 		}
 	}
 	return out
+}
+
+func coreCache(f *Facts, c *corefile.Corefile) []Finding {
+	var may map[string]int
+	if elsewhere(f) {
+		may = ofAForwarder
+	}
+	return cached(c, "CoreDNS", edit, may)
 }
 
 // cached tells whether cache keeps answers of our zone, for more seconds than it may.

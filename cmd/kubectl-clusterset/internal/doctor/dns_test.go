@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,48 @@ func image(name string) func(*doctor.Facts) {
 	return func(f *doctor.Facts) { f.DNSFacts.Deployment.Spec.Template.Spec.Containers[0].Image = name }
 }
 
+// beside has the zone answered by a CoreDNS beside this one, as docs/corefile.md says.
+func beside(f *doctor.Facts) {
+	edit("    multicluster clusterset.local\n", "")(f)
+	text, err := os.ReadFile("../../../../docs/corefile.md")
+	if err != nil {
+		panic(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Beyond kubeadm\n")
+	_, block, _ := strings.Cut(section, "~~~ corefile\n")
+	block, _, found := strings.Cut(block, "~~~")
+	if !found || !strings.Contains(block, "CLUSTERIP") {
+		panic("docs/corefile.md has no block for a CoreDNS beside the cluster's")
+	}
+	f.DNSFacts.Corefile += strings.ReplaceAll(block, "CLUSTERIP", "10.96.0.53")
+}
+
+// TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs: no image with the plugin, and no rights; what it is sent to is to be looked at. The same
+// where it may do so in what was not looked at, as AKS's.
+func TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*doctor.Facts)
+		found  []string
+	}{
+		"sent on":       {beside, []string{"corefile-stanza"}},
+		"maybe sent on": {edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), []string{"corefile", "corefile-stanza"}},
+	} {
+		f := sound(t)
+		c.change(f)
+		image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4")(f)
+		f.DNSFacts.Lacks = []string{"watch serviceimports"}
+		r := doctor.Examine(f)
+		for _, o := range r.Outcomes {
+			if want := slices.Contains(c.found, o.Check); len(o.Findings) > 0 != want {
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+		if r.Errors() > 0 {
+			t.Errorf("%s: %d errors", name, r.Errors())
+		}
+	}
+}
+
 var inDNS = []planted{
 	{"CoreDNS does not start", "coredns-image", bad, func(f *doctor.Facts) {
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
@@ -40,6 +83,15 @@ var inDNS = []planted{
 	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
 	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
 	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
+	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
+	{"the zone is sent on", "corefile-stanza", notice, beside, "the Corefile sends clusterset.local to 10.96.0.53: what answers there was not looked at"},
+	{"the zone is sent on, and a part is elsewhere", "corefile-stanza", notice, func(f *doctor.Facts) { beside(f); f.DNSFacts.Corefile += "import custom/*.server\n" }, "sends clusterset.local to 10.96.0.53"},
+	{"the zone is sent on by a line", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    forward clusterset.local 10.96.0.53\n"), "sends clusterset.local to 10.96.0.53"},
+	{"the zone is sent on, and cached too long", "corefile-cache", notice, func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 2")(f) }, "keeps denial of"},
+	{"the zone is sent on, and the stock image cannot read a line", "coredns-image", notice, func(f *doctor.Facts) {
+		edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.96.0.53\n}\n")(f)
+		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
+	}, "by its name, one without the plugin"},
 	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
 	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "stands in another"},
 	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {

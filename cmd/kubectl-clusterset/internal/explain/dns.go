@@ -41,6 +41,8 @@ func (f *Facts) dns() (d dns) {
 		d.topology = topology(stanza)
 		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, f)
+	case b != nil && !inTree(b) && len(b.SentOn(Zone)) > 0:
+		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile sends %s to %s: what answers there was not looked at", Zone, strings.Join(b.SentOn(Zone), " ")))
 	case len(c.Unknown) > 0:
 		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile has no line multicluster for %s; it may stand in what it imports, %s, which was not looked at", Zone, strings.Join(c.Unknown, ", ")))
 	case b != nil && inTree(b):
