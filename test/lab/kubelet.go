@@ -33,6 +33,7 @@ type Kubelet struct {
 	mu      sync.Mutex
 	log     strings.Builder // under mu
 	last    string          // line of log
+	starts  map[string]int  // by Deployment, under mu
 }
 
 // pod is one replica.
@@ -49,7 +50,7 @@ func StartKubelet(c *ControlPlane) (*Kubelet, error) {
 		return nil, err
 	}
 	cfg.QPS, cfg.Timeout = -1, 10*time.Second
-	k := &Kubelet{plane: c, dir: c.path("node"), done: make(chan struct{}), running: map[string]*pod{}}
+	k := &Kubelet{plane: c, dir: c.path("node"), done: make(chan struct{}), running: map[string]*pod{}, starts: map[string]int{}}
 	if k.api, err = client.New(cfg, client.Options{Scheme: clientgoscheme.Scheme}); err != nil {
 		return nil, err
 	}
@@ -68,6 +69,13 @@ func (k *Kubelet) Stop() {
 		k.cancel()
 		<-k.done
 	}
+}
+
+// Starts is how often a Deployment's program was started.
+func (k *Kubelet) Starts(deployment string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.starts[deployment]
 }
 
 // Log is what it has said, and the end of what its programs have.
@@ -180,6 +188,9 @@ func (k *Kubelet) begin(ctx context.Context, d *appsv1.Deployment) (*pod, error)
 		return nil, err
 	}
 	args = append(args, "--kubeconfig="+kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	k.mu.Lock()
+	k.starts[d.Name]++
+	k.mu.Unlock()
 	p.proc, err = spawn(k.plane.bin, d.Name, filepath.Join(k.dir, d.Name+".log"), []string{dir}, nil, filepath.Join(root, "bin", "clusterset-controller"), args...)
 	return p, err
 }
