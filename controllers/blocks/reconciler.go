@@ -143,12 +143,12 @@ func (r *reconciler) unsure(ctx context.Context, facts *grants.Facts) (left time
 		if err := r.listen(ctx, facts, now); err != nil {
 			return 0, err
 		}
-	case grants.Forgotten(r.known, set):
+	case grants.Forgotten(r.known, set, facts.Profiles):
 		var there hubv1alpha1.ClusterSetList
 		if err := r.HubNow().List(ctx, &there, client.InNamespace(set.Namespace)); err != nil {
 			return 0, err
 		}
-		if len(there.Items) == 1 && grants.Forgotten(r.known, &there.Items[0]) {
+		if len(there.Items) == 1 && grants.Forgotten(r.known, &there.Items[0], facts.Profiles) {
 			r.sure, r.known = now.Add(telling), there.Items[0].Status.Blocks
 		}
 	default:

@@ -194,6 +194,13 @@ func claimed(id string) *inventoryv1alpha1.ClusterProfile {
 func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
 	for name, start := range map[string]func(r *rig){
 		"the program saw it": func(*rig) {},
+		"and who lost its block had left once, and joined again": func(r *rig) {
+			set := r.set()
+			set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "west", At: metav1.NewTime(r.clock.Add(-time.Hour))}}
+			if err := r.hub.Status().Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"the program started on it": func(r *rig) {
 			r.renew("east", r.clock.Add(-time.Hour))
 			r.renew("west", r.clock.Add(-time.Hour))

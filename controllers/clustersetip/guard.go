@@ -19,8 +19,9 @@ import (
 // listed is how many VIPs an Event names.
 const listed = 12
 
-// guard holds back the deletion of ranges that VIPs are in (V3), and says what has to move.
-func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1.ServiceCIDR) error {
+// guard holds back the deletion of ranges that VIPs are in (V3), and says what has to move; seen tells whether the hub, which knows the
+// blocks, has been.
+func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1.ServiceCIDR, seen bool) error {
 	var vips []ipam.Held
 	for _, h := range s.Held {
 		if !h.Foreign {
@@ -38,8 +39,10 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 			r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeInvalid", err.Error()+".")
 		}
 		_, draining := c.Annotations[ipam.AnnotationDrain]
+		remade := ours(c) && !seen
 		var moving []ipam.Held
 		for _, one := range mine {
+			remade = remade || draining && ipam.Remade(s, one)
 			if draining || c.DeletionTimestamp != nil {
 				moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
 			}
@@ -48,7 +51,7 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 					"%s has more than %d addresses and is not fenced, and no VIP comes from it: label ranges of at most a /24 or a /120 as exclusive.", one.Prefix, ipam.MaxFence))
 			}
 		}
-		r.announce(c, moving)
+		r.announce(c, moving, remade)
 		switch {
 		case held && (c.DeletionTimestamp != nil && len(moving) == 0 || c.Labels[ipam.LabelVIPs] == ""):
 			writes = append(writes, func() error { return r.finalize(ctx, c, false) })
@@ -61,8 +64,8 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 	return errors.Join(errs...)
 }
 
-// announce lists the VIPs that keep a range which is to go.
-func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held) {
+// announce lists the VIPs that keep a range which is to go; one that the agent would make again is not to.
+func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held, remade bool) {
 	_, draining := c.Annotations[ipam.AnnotationDrain]
 	var names []string
 	for _, h := range moving {
@@ -79,6 +82,8 @@ func (r *Room) announce(c *networkingv1.ServiceCIDR, moving []ipam.Held) {
 	case draining && c.DeletionTimestamp == nil && len(moving) > 0:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDraining", fmt.Sprintf(
 			"No new VIP comes from it, but for addresses that another ServiceCIDR covers as well. %d that none covers are still in it, and move when their Services are deleted%s: %s.", len(moving), ipam.AsAgent, list))
+	case draining && c.DeletionTimestamp == nil && remade:
+		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers. Leave it, drained: the agent would make it again.")
 	case draining && c.DeletionTimestamp == nil:
 		r.Event(about("ServiceCIDR", c.Name), kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: it can be deleted.")
 	}

@@ -64,7 +64,7 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 		r.tell(ctx, s, plan, cidrs, seen),
 		r.build(ctx, s, plan),
 		r.clear(ctx, s, plan),
-		r.guard(ctx, s, cidrs),
+		r.guard(ctx, s, cidrs, seen),
 		r.refit(s))
 	if err == nil {
 		r.laid.over()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,6 +231,42 @@ func TestV3ARangeThatIsToGoIsWatchedLessAndLess(t *testing.T) {
 	}
 	if again, err := r.lay(t.Context()); err != nil || again.RequeueAfter != attentive {
 		t.Errorf("%v: before the address was looked at, it is looked at again after %s", err, again.RequeueAfter)
+	}
+}
+
+// TestV3WhatIsMadeAgainIsNotToBeDeleted: of a drained range that the agent made the Event says so, while it has a use for it.
+func TestV3WhatIsMadeAgainIsNotToBeDeleted(t *testing.T) {
+	const leave, free = "Leave it, drained", "it can be deleted"
+	for _, c := range []struct {
+		name, range_, want string
+		unseen             bool
+	}{
+		{"a block", ipam.Named(netip.MustParsePrefix("10.200.0.0/24"), ipam.Shared).Name, leave, false},
+		{"a block, before the hub is seen", ipam.Named(netip.MustParsePrefix("10.200.0.0/24"), ipam.Shared).Name, leave, true},
+		{"by hand", "hand", free, false},
+		{"by hand, before the hub is seen", "hand", free, true},
+	} {
+		set := exclusiveSet()
+		set.Spec.VIPs.Mode, set.Status.Blocks = hubv1alpha1.VIPModePreferred, []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}}
+		drained := exclusiveRange(c.range_, "10.200.0.0/24")
+		drained.Annotations = map[string]string{ipam.AnnotationDrain: ""}
+		drained.Labels[ipam.LabelVIPs] = string(ipam.Shared)
+		if c.range_ != "hand" {
+			drained.Labels[derived.LabelManagedBy] = kube.Manager
+		}
+		mode := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet, Annotations: map[string]string{clusterset.AnnotationVIPMode: string(ipam.ModePreferred)}}}
+		r := roomOn(t, set, mode, drained)
+		var events told
+		r.view, r.Events = nil, &events
+		if c.unseen {
+			r.Hub = func() client.Client { return nil }
+		}
+		if _, err := r.lay(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Join(events, "\n"); strings.Count(said, "VIPRangeDrained") != 1 || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, said, c.want)
+		}
 	}
 }
 

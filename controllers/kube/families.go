@@ -11,9 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// FamiliesKept is how long an answer about IP families is kept: it changes only with the API server's flags.
+const FamiliesKept = 10 * time.Minute
+
 // Families asks the API server which IP families it gives a Service that prefers both, by a dry run, so that nothing is written; no
 // other source says so on every supported version (an IPv6 ServiceCIDR on an IPv4-only API server is refused all the same). The answer
-// is kept for ten minutes: it changes only with the API server's flags.
+// is kept for FamiliesKept.
 func Families(c client.Client, now func() time.Time) func(context.Context) ([]corev1.IPFamily, error) {
 	var (
 		mu    sync.Mutex
@@ -23,7 +26,7 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 	return func(ctx context.Context) ([]corev1.IPFamily, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if known != nil && now().Sub(asked) < 10*time.Minute {
+		if known != nil && now().Sub(asked) < FamiliesKept {
 			return known, nil
 		}
 		both := corev1.IPFamilyPolicyPreferDualStack

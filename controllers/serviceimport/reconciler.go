@@ -83,14 +83,14 @@ func (r *importer) resolve(ctx context.Context, s state) (again time.Duration, e
 		r.answered(s.name)
 		return r.retire(ctx, s)
 	case len(s.exports)+len(s.standIns) > 0:
-		if again, err = r.follow(ctx, s); again > 0 || err != nil {
-			return again, err
+		if again, err = r.follow(ctx, s); err != nil {
+			return 0, err
 		}
 	}
-	if s.lost {
+	if s.lost && (again == 0 || again > recheck) {
 		return recheck, nil
 	}
-	return 0, nil
+	return again, nil
 }
 
 // full tells whether a quota refused something. The API server has no reason of its own for that.
@@ -139,10 +139,15 @@ func (r *importer) follow(ctx context.Context, s state) (again time.Duration, er
 	err = errors.Join(refused, failed,
 		r.update(ctx, imp, &merged, families, svc, failed),
 		remove(ctx, sources, want, existing))
-	if (held || s.forgot) && err == nil {
+	switch {
+	case err != nil:
+		return 0, err
+	case held || s.forgot:
 		return recheck, nil
+	case len(families) < len(merged.Families): // no event tells of a family that the API server was given
+		return kube.FamiliesKept, nil
 	}
-	return 0, err
+	return 0, nil
 }
 
 // ofDerived names the import of a derived Service, also where a user has removed what says so.

@@ -54,23 +54,23 @@ type Said struct{ Member, Message string }
 // Departed are the owners of blocks that have no ClusterProfile any more and whose departure is on record. Absence alone is no departure
 // (DESIGN §2): of an emptied or restored hub nobody loses a block.
 func Departed(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	departed, _ := without(set, profiles)
+	departed, _ := without(set.Status.Blocks, set, profiles)
 	return departed
 }
 
 // Lost are those whose departure is not on record: their blocks are kept for them.
 func Lost(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	_, lost := without(set, profiles)
+	_, lost := without(set.Status.Blocks, set, profiles)
 	return lost
 }
 
 // without are the owners of blocks that have no ClusterProfile.
-func without(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (departed, lost []string) {
+func without(blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (departed, lost []string) {
 	seen := map[string]bool{}
 	for _, p := range profiles {
 		seen[p.Name] = true
 	}
-	for _, b := range set.Status.Blocks {
+	for _, b := range blocks {
 		switch {
 		case seen[b.ClusterID]:
 		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID }):
@@ -183,11 +183,11 @@ func familyOf(p netip.Prefix) corev1.IPFamily {
 }
 
 // Forgotten tells whether a ClusterSet lacks blocks that were there, and whose owners have not departed: nobody releases those, so that it
-// was restored, or edited by hand.
-func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet) bool {
+// was restored, or edited by hand. Who joined again is a member: that it had departed once stays on record.
+func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) bool {
+	departed, _ := without(known, set, profiles)
 	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
-		return !slices.Contains(set.Status.Blocks, b) &&
-			!slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID })
+		return !slices.Contains(set.Status.Blocks, b) && !slices.Contains(departed, b.ClusterID)
 	})
 }
 

@@ -184,7 +184,14 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" {
 		t.Errorf("nothing of it is left: %+v", plan)
 	}
+	known := s.Status.Blocks
 	s.Status.Blocks = plan.Blocks
+	if Forgotten(known, s, east) {
+		t.Error("what was released counts as forgotten")
+	}
+	if !Forgotten(known, s, append(east, member("gone", 2))) {
+		t.Error("it joined again, and its block is not missed")
+	}
 	if plan = Decide(Facts{Set: s, Profiles: east}); blocks(plan.Blocks) != "east 10.200.0.0/24" {
 		t.Errorf("it is free: %+v", plan)
 	}

@@ -59,7 +59,7 @@ func (a *Allocator) Drop(h Held) {
 	a.remove(claim{owner: h.Owner, address: canonical(h.Address), foreign: h.Foreign})
 }
 
-// Owned are the addresses that an owner holds or that are kept for it, in their order.
+// Owned are the addresses that an owner holds, in their order.
 func (a *Allocator) Owned(owner Owner) (all []netip.Addr) {
 	for _, c := range a.owned[owner] {
 		all = append(all, c.address)
@@ -75,27 +75,22 @@ func (a *Allocator) Gives(address netip.Addr) bool {
 	return ok
 }
 
-// Quarantine keeps an address for its owner until then; of two ends the later counts. It ends by itself, or by Lift.
+// Quarantine keeps an address from everybody until then; of two ends the later counts.
 func (a *Allocator) Quarantine(q Quarantined) {
-	address := canonical(q.Address)
-	if q.Until.IsZero() || slices.ContainsFunc(a.claims[address], func(c claim) bool { return c.owner == q.Owner && !c.until.Before(q.Until) }) {
+	kept := claim{address: canonical(q.Address), until: q.Until, foreign: true}
+	if !kept.quarantine() {
 		return
 	}
-	a.Lift(q)
-	a.add(claim{owner: q.Owner, address: address, until: q.Until})
-	if a.soonest.IsZero() || q.Until.Before(a.soonest) {
-		a.soonest = q.Until
-	}
-}
-
-// Lift ends the quarantine of an address, whenever it was to end.
-func (a *Allocator) Lift(q Quarantined) {
-	address := canonical(q.Address)
-	for _, c := range a.claims[address] {
-		if c.quarantine() && c.owner == q.Owner {
-			a.remove(c)
+	claims := a.claims[kept.address]
+	if i := slices.IndexFunc(claims, claim.quarantine); i >= 0 {
+		if !claims[i].until.Before(kept.until) {
 			return
 		}
+		a.remove(claims[i])
+	}
+	a.add(kept)
+	if a.soonest.IsZero() || kept.until.Before(a.soonest) {
+		a.soonest = kept.until
 	}
 }
 
@@ -237,11 +232,11 @@ func byAge(wanted []Wanted) []Wanted {
 
 // holds tells whether owner has an address of this family in use.
 func (a *Allocator) holds(owner Owner, f corev1.IPFamily) bool {
-	return slices.ContainsFunc(a.owned[owner], func(c claim) bool { return !c.quarantine() && family(c.address) == f })
+	return slices.ContainsFunc(a.owned[owner], func(c claim) bool { return family(c.address) == f })
 }
 
-// previous is the first address w had that it can have again: those it names, then those in quarantine for it. err is why it is
-// not the first that it names; nil if it is, or if it names none.
+// previous is the first address w had that it can have again. err is why it is not the first that it names; nil if it is, or if it names
+// none.
 func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, err error) {
 	for _, previous := range w.Previous {
 		if previous = canonical(previous); !previous.IsValid() || family(previous) != f {
@@ -254,15 +249,6 @@ func (a *Allocator) previous(w Wanted, f corev1.IPFamily) (address netip.Addr, e
 		if err == nil {
 			err = reason
 		}
-	}
-	var kept netip.Addr
-	for _, c := range a.owned[w.Owner] {
-		if c.quarantine() && family(c.address) == f && a.check(c.address, w.Owner) == nil && (!kept.IsValid() || c.address.Less(kept)) {
-			kept = c.address
-		}
-	}
-	if kept.IsValid() {
-		return kept, err
 	}
 	return netip.Addr{}, err
 }
@@ -284,7 +270,7 @@ func (a *Allocator) check(address netip.Addr, owner Owner) error {
 	case !ok:
 		return nil
 	case c.quarantine():
-		return fmt.Errorf("%s: %w: kept for %s until %s", address, ErrAllocated, c.owner, c.until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%s: %w: the API server refused it; it is not asked for again before %s", address, ErrAllocated, c.until.UTC().Format(time.RFC3339))
 	default:
 		return fmt.Errorf("%s: %w: in use by %s", address, ErrAllocated, c.owner)
 	}

@@ -39,9 +39,8 @@ type Held struct {
 	Foreign bool
 }
 
-// Quarantined is an address that only Owner may have before Until: answers with it may still live in caches.
+// Quarantined is an address that nobody is given before Until: the API server refused it, and by then it shows who has it.
 type Quarantined struct {
-	Owner   Owner
 	Address netip.Addr
 	Until   time.Time
 }

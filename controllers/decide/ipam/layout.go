@@ -234,6 +234,19 @@ func superfluous(s Standing) (names []string, kept []netip.Prefix) {
 	return names, kept
 }
 
+// Remade tells whether the agent would make a range of its own again, were it deleted: at once, or, fenced ones, when room is low.
+func Remade(s Standing, r Range) bool {
+	if !s.Ours[r.Name] || !s.Mode.takes(r.Use) {
+		return false
+	}
+	s.Ranges = slices.DeleteFunc(slices.Clone(s.Ranges), func(o Range) bool { return o.Name == r.Name })
+	if s.Mode == ModeExclusive {
+		_, free := nextFence(s, []netip.Prefix{r.Prefix})
+		return free && slices.ContainsFunc(s.Blocks, func(b netip.Prefix) bool { return covers(b.Masked(), r.Prefix) })
+	}
+	return slices.ContainsFunc(Lay(s).Make, func(m Range) bool { return m.Prefix == r.Prefix && m.Use == r.Use })
+}
+
 // Addresses are those that a range gives out, in their order.
 func Addresses(p netip.Prefix) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {

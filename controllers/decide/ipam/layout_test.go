@@ -153,6 +153,42 @@ func TestV2ARangeThatIsGoingIsMadeAnew(t *testing.T) {
 	}
 }
 
+// TestV3WhatTheAgentMakesAgain, were it deleted: what it made of a block that it still has, while the mode takes VIPs from there and no other
+// range does the same.
+func TestV3WhatTheAgentMakesAgain(t *testing.T) {
+	block, fence := ranged("block", "10.200.0.0/22", Shared, Draining), ranged("fence", "10.200.1.0/24", Exclusive, Draining)
+	granted, ours := prefixes("10.200.0.0/22"), map[string]bool{"block": true, "fence": true}
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		r      Range
+		ours   map[string]bool
+		blocks []netip.Prefix
+		beside []Range
+		want   bool
+	}{
+		{"a block", ModePreferred, block, ours, granted, nil, true},
+		{"of IPv6", ModePreferred, ranged("block", "fd00::/64", Shared, Draining), ours, prefixes("fd00::/48"), nil, true},
+		{"by hand", ModePreferred, block, nil, granted, nil, false},
+		{"of a former block", ModePreferred, block, ours, prefixes("10.201.0.0/22"), nil, false},
+		{"another covers it", ModePreferred, block, ours, granted, []Range{ranged("hand", "10.200.0.0/21", Shared, Ready)}, false},
+		{"a fence, of another mode", ModePreferred, fence, ours, granted, nil, false},
+		{"a block, of another mode", ModeExclusive, block, ours, granted, nil, false},
+		{"in mode shared", ModeShared, block, ours, granted, nil, false},
+		{"a fence", ModeExclusive, fence, ours, granted, nil, true},
+		{"a fence, though there is room now", ModeExclusive, fence, ours, granted, []Range{ranged("a", "10.200.0.0/24", Exclusive, Ready)}, true},
+		{"a fence by hand", ModeExclusive, fence, nil, granted, nil, false},
+		{"a fence of a former block", ModeExclusive, fence, ours, nil, nil, false},
+		{"a user's is in its place", ModeExclusive, fence, ours, granted, []Range{ranged("hand", "10.200.1.0/25", Ordinary, Ready)}, false},
+	} {
+		s := Standing{Mode: c.mode, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Blocks: c.blocks, Ours: c.ours, Ranges: append(c.beside, c.r)}
+		before := slices.Clone(s.Ranges)
+		if got := Remade(s, c.r); got != c.want || !slices.Equal(before, s.Ranges) {
+			t.Errorf("%s: %v, want %v; ranges %v", c.name, got, c.want, s.Ranges)
+		}
+	}
+}
+
 // TestAddresses are those that the API server gives out.
 func TestAddresses(t *testing.T) {
 	for prefix, want := range map[string]int{"10.0.0.0/24": 254, "10.0.0.0/30": 2, "10.0.0.0/31": 0, "10.0.0.0/32": 0, "fd00::/120": 255, "fd00::/126": 3} {

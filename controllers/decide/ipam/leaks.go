@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
@@ -54,8 +53,8 @@ func (r *repair) asWhom(svc *corev1.Service) string {
 	return AsAgent
 }
 
-// checkAddress finds what holds an address that nobody uses: a reservation whose import is gone or has another, a fence whose ServiceCIDR
-// is gone, and what the API server left of a derived Service.
+// checkAddress finds what holds an address that nobody uses: a fence whose ServiceCIDR is gone, and what the API server left of a derived
+// Service.
 func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
 	a, err := netip.ParseAddr(ip.Name)
 	ref := ip.Spec.ParentRef
@@ -64,19 +63,14 @@ func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
 	}
 	var user string // who ought to use it; none if it is none of ours
 	var inUse bool
-	owner := Owner{Namespace: ref.Namespace, Name: ref.Name}
-	service := types.NamespacedName{}
+	var service types.NamespacedName
 	switch ours := ip.Labels[networkingv1.LabelManagedBy] == r.Manager; {
-	case ours && ref.Group == mcsv1beta1.GroupName && ref.Resource == "serviceimports":
-		service = types.NamespacedName{Namespace: owner.Namespace, Name: derived.Name(owner.Namespace, owner.Name)}
-		user, inUse = "ServiceImport "+owner.String(), r.reserves(owner, service, a)
 	case ours && ref.Group == networkingv1.GroupName && ref.Resource == "servicecidrs":
 		user, inUse = "the fence of ServiceCIDR "+ref.Name, r.fences(ref.Name, a)
-		owner = Owner{}
 	case ours:
-		user, owner = Parent(ip)+", which is nothing we refer to", Owner{}
+		user = Parent(ip) + ", which is nothing we refer to"
 	case ip.Labels[networkingv1.LabelManagedBy] == APIServer && ref.Group == "" && ref.Resource == "services" && derived.Named(ref.Name):
-		service, owner = owner, Owner{}
+		service = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 		svc := r.services[service]
 		if svc != nil && !derived.Is(svc, r.Manager) {
 			return
@@ -88,17 +82,8 @@ func (r *repair) checkAddress(ip *networkingv1.IPAddress) {
 	if inUse || r.givenOut(a) || !r.old(ip.CreationTimestamp.Time) {
 		return
 	}
-	r.findings = append(r.findings, Finding{Kind: Leaked, Action: Delete, Owner: owner, Service: service, Address: a, UID: ip.UID,
+	r.findings = append(r.findings, Finding{Kind: Leaked, Action: Delete, Service: service, Address: a, UID: ip.UID,
 		Message: fmt.Sprintf("IPAddress %s is of %s, which does not use it; it is freed", a, user)})
-}
-
-// reserves tells whether an import may still come for its reservation: it is there, and its Service, if any, has no address of the family.
-func (r *repair) reserves(owner Owner, service types.NamespacedName, a netip.Addr) bool {
-	if r.imports[owner] == nil {
-		return false
-	}
-	svc := r.services[service]
-	return svc == nil || !slices.ContainsFunc(vips(svc), func(vip netip.Addr) bool { return vip.Is4() == a.Is4() })
 }
 
 // fences tells whether the fence of this ServiceCIDR has a place for a.

@@ -284,29 +284,31 @@ func TestI6PreviousAddressesComeBeforeNewOnes(t *testing.T) {
 		t.Errorf("why it is not the first of them: %+v", p)
 	}
 	in.Wanted[2].Previous = in.Wanted[2].Previous[:1]
-	in.Quarantined = []Quarantined{{Owner: owner(3), Address: addr("10.0.0.2"), Until: now.Add(time.Minute)}}
-	if p = decide(in); p.Reserve[0].Address != addr("10.0.0.2") || !errors.Is(p.Reserve[0].Lost, ErrAllocated) {
-		t.Errorf("why it is not the one that it names: %+v", p)
-	}
-	in.Ranges, in.Held, in.Quarantined = fenced("10.0.7.0/24"), nil, nil
+	in.Ranges, in.Held = fenced("10.0.7.0/24"), nil
 	if p = decide(in); !errors.Is(p.Reserve[2].Lost, ErrNotInRange) || !in.Ranges[0].Prefix.Contains(p.Reserve[2].Address) {
 		t.Errorf("%+v", p)
 	}
 }
 
-func TestQuarantineKeepsAnAddressForItsOwner(t *testing.T) {
+// TestV1AQuarantinedAddressIsNobodys until the later of its ends, also not of whom had it.
+func TestV1AQuarantinedAddressIsNobodys(t *testing.T) {
 	in := exclusive(fenced("10.0.0.0/30")...)
 	in.Held = []Held{{Address: addr("10.0.0.2"), Foreign: true}}
-	in.Quarantined = []Quarantined{{Owner: owner(1), Address: addr("10.0.0.1"), Until: now.Add(time.Hour)}}
-	in.Now = now.Add(time.Hour - 1)
-	in.Wanted = []Wanted{want(2, v4), want(1, v4)}
-	if p := decide(in); len(p.Reserve) != 1 || p.Reserve[0].Owner != owner(1) || len(p.Refused) != 1 {
-		t.Errorf("%+v", p)
-	}
-	in.Now = now.Add(time.Hour)
-	in.Wanted = in.Wanted[:1]
-	if r := one(t, decide(in)); r.Address != addr("10.0.0.1") {
-		t.Errorf("%+v", r)
+	in.Wanted = []Wanted{want(1, v4)}
+	in.Wanted[0].Previous = []netip.Addr{addr("10.0.0.1")}
+	for _, ends := range [][]time.Duration{{time.Hour}, {time.Minute, time.Hour}, {time.Hour, time.Minute}} {
+		in.Quarantined = nil
+		for _, end := range ends {
+			in.Quarantined = append(in.Quarantined, Quarantined{Address: addr("10.0.0.1"), Until: now.Add(end)})
+		}
+		in.Now = now.Add(time.Hour - 1)
+		if p := decide(in); len(p.Refused) != 1 || !errors.Is(p.Refused[0].Lost, ErrAllocated) || !errors.Is(p.Refused[0].Err, ErrFull) {
+			t.Errorf("%s: %+v", ends, p)
+		}
+		in.Now = now.Add(time.Hour)
+		if r := one(t, decide(in)); r.Address != addr("10.0.0.1") {
+			t.Errorf("%s: %+v", ends, r)
+		}
 	}
 }
 

@@ -53,10 +53,6 @@ func serviceRef(name string) networkingv1.ParentReference {
 	return networkingv1.ParentReference{Resource: "services", Namespace: "shop", Name: name}
 }
 
-func importRef(name string) networkingv1.ParentReference {
-	return networkingv1.ParentReference{Group: mcsv1beta1.GroupName, Resource: "serviceimports", Namespace: "shop", Name: name}
-}
-
 func fenceRef(name string) networkingv1.ParentReference {
 	return networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: name}
 }
@@ -89,18 +85,15 @@ var broken = map[string]struct {
 		s.Services = append(s.Services, copied)
 		s.add(ipAddress("10.0.0.6", APIServer, networkingv1.ParentReference{Resource: "services", Namespace: "clone", Name: copied.Name}, time.Hour))
 	}, "VIPLeaked Report -"},
-	"reservation without import":         {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 61*time.Second)) }, "VIPLeaked Delete 10.0.0.6"},
-	"young reservation without import":   {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("gone"), 59*time.Second)) }, ""},
-	"reservation beside a VIP":           {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, importRef("web"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
-	"reservation for the other family":   {func(s *Seen) { s.add(ipAddress("fd00::6", us, importRef("web"), time.Hour)) }, ""},
 	"leak of the API server":             {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-0123456789"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
 	"left of a Service with such a name": {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-gone"), time.Hour)) }, ""},
 	"leak of an ordinary Service":        {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("gone"), time.Hour)) }, ""},
 	"fence":                              {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, fenceRef("own"), time.Hour)) }, ""},
 	"fence without ServiceCIDR":          {func(s *Seen) { s.add(ipAddress("10.9.0.6", us, fenceRef("gone"), time.Hour)) }, "VIPLeaked Delete 10.9.0.6"},
+	"young fence without ServiceCIDR":    {func(s *Seen) { s.add(ipAddress("10.9.0.6", us, fenceRef("gone"), 59*time.Second)) }, ""},
 	"fence that is being made":           {func(s *Seen) { s.add(ipAddress("10.9.0.6", us, fenceRef("soon"), time.Hour)); s.Fencing = fencing }, ""},
 	"ours, and refers to anything":       {func(s *Seen) { s.add(ipAddress("10.0.0.6", us, serviceRef("x"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
-	"another controller's":               {func(s *Seen) { s.add(ipAddress("10.0.0.6", "other", importRef("gone"), time.Hour)) }, ""},
+	"another controller's":               {func(s *Seen) { s.add(ipAddress("10.0.0.6", "other", fenceRef("gone"), time.Hour)) }, ""},
 	"range deleted by force":             {func(s *Seen) { s.Ranges = nil }, "VIPOutOfRange Report 10.0.0.5"},
 	"range is terminating":               {func(s *Seen) { s.Ranges[0].DeletionTimestamp = &metav1.Time{Time: now} }, ""},
 	"out of range and without IPAddress": {func(s *Seen) { s.Ranges, s.Addresses = nil, nil }, "VIPOutOfRange Report 10.0.0.5"},
@@ -118,9 +111,9 @@ var broken = map[string]struct {
 		s.Services = append(s.Services, ordinary("x", "10.0.0.7", 0), ordinary("y", "10.0.0.7", 0))
 	}, ""},
 
-	"refers to a Service that is not":     {func(s *Seen) { s.Addresses[0].Spec.ParentRef.Name = "x" }, "VIPReferencesSomeother Replace 10.0.0.5"},
-	"refers to the import":                {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, importRef("web"), time.Hour) }, "VIPReferencesSomeother Replace 10.0.0.5"},
-	"refers to the import since just now": {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, importRef("web"), time.Second) }, ""},
+	"refers to a Service that is not":  {func(s *Seen) { s.Addresses[0].Spec.ParentRef.Name = "x" }, "VIPReferencesSomeother Replace 10.0.0.5"},
+	"refers to a fence":                {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, fenceRef("own"), time.Hour) }, "VIPReferencesSomeother Replace 10.0.0.5"},
+	"refers to a fence since just now": {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, fenceRef("own"), time.Second) }, ""},
 	"another controller has it": {func(s *Seen) {
 		s.Addresses[0].Labels[networkingv1.LabelManagedBy] = "other"
 		s.Addresses[0].Spec.ParentRef.Name = "x"
@@ -194,13 +187,13 @@ func unused(svc *corev1.Service, since time.Duration) {
 // TestV4ComesBackWhenTheGraceIsOver: the soonest of what is too young to be judged.
 func TestV4ComesBackWhenTheGraceIsOver(t *testing.T) {
 	seen := healthy()
-	seen.add(ipAddress("10.0.0.6", us, importRef("gone"), 10*time.Second), ipAddress("10.0.0.7", us, importRef("gone"), 20*time.Second))
+	seen.add(ipAddress("10.9.0.6", us, fenceRef("gone"), 10*time.Second), ipAddress("10.9.0.7", us, fenceRef("gone"), 20*time.Second))
 	found, next := Repair(seen)
 	if len(found) > 0 || !next.Equal(now.Add(40*time.Second)) {
 		t.Fatalf("%v, next %s", found, next)
 	}
 	seen.Now = next
-	if found, next = Repair(seen); len(found) != 1 || found[0].Address != addr("10.0.0.7") || !next.Equal(now.Add(50*time.Second)) {
+	if found, next = Repair(seen); len(found) != 1 || found[0].Address != addr("10.9.0.7") || !next.Equal(now.Add(50*time.Second)) {
 		t.Errorf("%v, next %s", found, next)
 	}
 }

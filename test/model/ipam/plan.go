@@ -133,7 +133,7 @@ func (m *model) new(r ipam.Range) bool {
 	return false
 }
 
-// blocked tells whether somebody else has the address, or it is kept for somebody else.
+// blocked tells whether somebody else has the address, or it is kept from everybody.
 func (m *model) blocked(a netip.Addr, owner ipam.Owner) bool {
 	for _, h := range m.in.Held {
 		if h.Address == a && (h.Foreign || h.Owner != owner) {
@@ -141,7 +141,7 @@ func (m *model) blocked(a netip.Addr, owner ipam.Owner) bool {
 		}
 	}
 	for _, q := range m.in.Quarantined {
-		if q.Address == a && q.Owner != owner && m.in.Now.Before(q.Until) {
+		if q.Address == a && m.in.Now.Before(q.Until) {
 			return true
 		}
 	}
@@ -226,15 +226,6 @@ func (m *model) previous(w ipam.Wanted, f corev1.IPFamily) (netip.Addr, error) {
 		if lost == nil {
 			lost = why
 		}
-	}
-	var kept []netip.Addr
-	for _, q := range m.in.Quarantined {
-		if q.Owner == w.Owner && of(q.Address, f) && m.in.Now.Before(q.Until) && m.why(q.Address, w.Owner) == nil {
-			kept = append(kept, q.Address)
-		}
-	}
-	if len(kept) > 0 {
-		return slices.MinFunc(kept, netip.Addr.Compare), lost
 	}
 	return netip.Addr{}, lost
 }

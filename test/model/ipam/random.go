@@ -49,10 +49,9 @@ func Random(r *rand.Rand) Input {
 		in.Held = append(in.Held, ipam.Held{Owner: owner(), Address: address(r), Foreign: r.IntN(4) == 0})
 	}
 	for range r.IntN(6) {
-		q := ipam.Quarantined{Owner: owner(), Address: address(r), Until: start.Add(time.Duration(r.IntN(120)) * time.Minute)}
+		q := ipam.Quarantined{Address: address(r), Until: start.Add(time.Duration(r.IntN(120)) * time.Minute)}
 		if len(in.Held) > 0 && r.IntN(2) == 0 { // of what is held
-			h := pick(r, in.Held...)
-			q.Owner, q.Address = h.Owner, h.Address
+			q.Address = pick(r, in.Held...).Address
 		}
 		in.Quarantined = append(in.Quarantined, q)
 	}

@@ -162,9 +162,7 @@ func sound(seen ipam.Seen, told []ipam.Finding) error {
 		if user(seen, a, nil) || made != manager && (made != apiManager || !strings.HasPrefix(ref.Name, "derived-")) {
 			continue
 		}
-		reservation := ref.Resource == "serviceimports" && slices.ContainsFunc(seen.Imports, func(i *mcsv1beta1.ServiceImport) bool { return i.Name == ref.Name && i.Namespace == ref.Namespace })
-		fence := ref.Resource == "servicecidrs" && covered(seen, a)
-		if !reservation && !fence {
+		if fence := ref.Resource == "servicecidrs" && covered(seen, a); !fence {
 			return fmt.Errorf("%s is leaked\n%s", a, describe(seen))
 		}
 	}
@@ -243,7 +241,6 @@ func randomAddress(r *rand.Rand, last int, made metav1.Time) *networkingv1.IPAdd
 	ip.Spec.ParentRef = pick(r,
 		&networkingv1.ParentReference{Resource: "services", Namespace: "a", Name: derived.Name("a", name)},
 		&networkingv1.ParentReference{Resource: "services", Namespace: "a", Name: fmt.Sprintf("other%d", r.IntN(3))},
-		&networkingv1.ParentReference{Group: mcsv1beta1.GroupName, Resource: "serviceimports", Namespace: "a", Name: name},
 		&networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: fmt.Sprintf("range%d", r.IntN(2))},
 		&networkingv1.ParentReference{Group: "example.com", Resource: "things", Name: "x"})
 	return ip

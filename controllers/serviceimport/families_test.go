@@ -1,0 +1,89 @@
+package serviceimport
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// TestC7AFamilyThatTheClusterGainsIsImported: no event tells of the API server's flags. What waits for a family is looked at again, without a
+// write while nothing has changed.
+func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
+	m, now, writes := newMember(t), time.Unix(1_700_000_000, 0), 0
+	supported := []corev1.IPFamily{corev1.IPv4Protocol}
+	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	m.Now = func() time.Time { return now }
+	m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		o.(*corev1.Service).Spec.IPFamilies = supported
+		return nil
+	}}), m.Now)
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			writes++
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			writes++
+			return c.Update(ctx, o, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			writes++
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	})
+	m.export("b", "10.1.0.1")
+	m.edit("b", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.IPFamilies = both })
+	pass := func(want []corev1.IPFamily) time.Duration {
+		t.Helper()
+		name := types.NamespacedName{Namespace: "shop", Name: "web"}
+		res, err := m.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		imp, err := kube.Get[*mcsv1beta1.ServiceImport](t.Context(), m.local, name)
+		if err != nil || imp == nil || !slices.Equal(imp.Spec.IPFamilies, want) {
+			t.Fatalf("%v, want families %v of %+v", err, want, imp)
+		}
+		return res.RequeueAfter
+	}
+	again := pass(supported)
+	if again == 0 {
+		t.Fatal("it is never looked at again")
+	}
+	now, writes = now.Add(again), 0
+	if again = pass(supported); again == 0 || writes > 0 {
+		t.Fatalf("again after %s, %d writes", again, writes)
+	}
+	now, supported = now.Add(again), both
+	if again = pass(both); again > 0 || writes == 0 {
+		t.Errorf("again after %s, %d writes", again, writes)
+	}
+}
+
+// TestC7ALostCopyIsLookedForAllTheSame: what waits for a family waits no longer for what comes sooner.
+func TestC7ALostCopyIsLookedForAllTheSame(t *testing.T) {
+	there := record("c", kube.SystemNamespace)
+	there.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	objects := slices.DeleteFunc(imported("a", "c"), func(o client.Object) bool {
+		if imp, is := o.(*mcsv1beta1.ServiceImport); is {
+			imp.Spec.IPFamilies = nil // so far there was no family in common
+		}
+		_, slice := o.(*discoveryv1.EndpointSlice)
+		return slice
+	})
+	if _, imp, again := pass(t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub), false); imp == nil || again != recheck {
+		t.Errorf("again after %s; import %+v", again, imp)
+	}
+}
