@@ -190,7 +190,7 @@ func (a *Agent) run(ctx context.Context) error {
 	}
 	for _, c := range a.list {
 		if !c.NeedsHub {
-			if err := a.start(c); err != nil {
+			if err := a.start(c, nil); err != nil {
 				return err
 			}
 		}
@@ -227,13 +227,19 @@ func (a *Agent) run(ctx context.Context) error {
 	}
 }
 
-// attach gives the controllers the hub's events. Those that need the hub begin with it.
+// attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take no watch until this
+// cluster's caches have synced.
 func (a *Agent) attach(hub cache.Cache, first bool) error {
 	for _, c := range a.list {
 		if c.NeedsHub && first {
-			if err := a.start(c); err != nil {
+			if err := a.start(c, hub); err != nil {
 				return err
 			}
+		}
+	}
+	for _, c := range a.list {
+		if c.NeedsHub && first {
+			continue
 		}
 		err := a.watch(a.started[c.Name], c, kube.Hub, hub)
 		if err == nil && !first {
@@ -246,16 +252,22 @@ func (a *Agent) attach(hub cache.Cache, first bool) error {
 	return nil
 }
 
-// start adds a controller with its local watches.
-func (a *Agent) start(c kube.Controller) error {
-	o := c.Options()
-	o.MaxConcurrentReconciles = concurrency(c.Name)
-	ctl, err := controller.New(c.Name, a.mgr, o)
+// start runs a controller with its watches of this cluster, and of the hub where there is one.
+func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
+	ctl, err := c.New(a.mgr, concurrency(c.Name))
 	if err != nil {
 		return err
 	}
 	a.started[c.Name] = ctl
-	return a.watch(ctl, c, kube.Local, a.mgr.GetCache())
+	if err := a.watch(ctl, c, kube.Local, a.mgr.GetCache()); err != nil {
+		return err
+	}
+	if hub != nil {
+		if err := a.watch(ctl, c, kube.Hub, hub); err != nil {
+			return err
+		}
+	}
+	return a.mgr.Add(ctl)
 }
 
 // concurrency: one name is only ever in one pass, so passes may run side by side. They wait for an API server, mostly: what the first list

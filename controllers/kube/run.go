@@ -13,8 +13,18 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
+
+// New makes a controller as this manager runs them, workers passes at a time. It is given to the manager (Add) behind its watches: one that
+// runs begins without those that come later, and takes none before the caches of the earlier ones have synced.
+func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller, error) {
+	o := c.Options()
+	o.MaxConcurrentReconciles = workers
+	o.DefaultFromConfig(mgr.GetControllerOptions())
+	return controller.NewUnmanaged(c.Name, o)
+}
 
 // Options are those by which every manager runs a controller.
 func (c Controller) Options() controller.Options {
