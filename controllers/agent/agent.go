@@ -185,6 +185,9 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
 	}
+	if err := a.await(ctx, "this cluster", "it must answer", attempt, a.warm); err != nil {
+		return nil
+	}
 	if err := a.look(ctx); err != nil {
 		return nil
 	}
@@ -225,6 +228,20 @@ func (a *Agent) run(ctx context.Context) error {
 			link = a.begin(ctx)
 		}
 	}
+}
+
+// warm begins to fill the caches of this cluster, side by side. Whoever reads one waits until it has synced.
+func (a *Agent) warm(ctx context.Context) error {
+	for _, c := range a.list {
+		for _, w := range c.Watches {
+			if w.Side == kube.Local && !w.Optional {
+				if _, err := a.mgr.GetCache().GetInformer(ctx, w.Object, cache.BlockUntilSynced(false)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take no watch until this

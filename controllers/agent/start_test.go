@@ -10,8 +10,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -28,12 +30,20 @@ type unsynced struct {
 	asked chan string
 }
 
-func (u unsynced) GetInformer(ctx context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+func (u unsynced) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	select {
 	case u.asked <- fmt.Sprintf("%T", o):
-		<-ctx.Done()
 	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
+	var how cache.InformerGetOptions
+	for _, set := range opts {
+		set(&how)
+	}
+	if how.BlockUntilSynced != nil && !*how.BlockUntilSynced {
+		return nil, nil
+	}
+	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
@@ -48,6 +58,9 @@ type eager struct {
 }
 
 func (e *eager) GetCache() cache.Cache { return e.local }
+func (e *eager) GetAPIReader() client.Reader {
+	return fake.NewClientBuilder().WithScheme(Scheme()).Build()
+}
 
 func (e *eager) GetControllerOptions() config.Controller {
 	again := true // of a controller's name
@@ -108,6 +121,31 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 			t.Fatalf("before one with %s runs: %v", want, err)
 		case <-time.After(time.Minute):
 			t.Fatalf("one with %s waits for this cluster's caches", want)
+		}
+	}
+}
+
+// TestCachesFillSideBySide, all that are read from the start and the optional ones: none waits until another has synced.
+func TestCachesFillSideBySide(t *testing.T) {
+	asked := make(chan string, 10)
+	a := &Agent{mgr: &eager{local: unsynced{asked: asked}}, list: []kube.Controller{{Watches: []kube.Watch{
+		{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}}, {Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}}, {Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true},
+		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
+	}}}}
+	for name, step := range map[string]func(context.Context) error{
+		"[*v1beta1.ServiceImport *v1.EndpointSlice]": a.warm, "[*v1.ServiceCIDR *v1.IPAddress]": a.look,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := step(ctx); err != nil {
+			t.Errorf("%s: it waits for a cache: %v", name, err)
+		}
+		var got []string
+		for len(asked) > 0 {
+			got = append(got, <-asked)
+		}
+		if fmt.Sprint(got) != name {
+			t.Errorf("caches of %v fill, want %s", got, name)
 		}
 	}
 }
