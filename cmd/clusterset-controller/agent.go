@@ -95,7 +95,7 @@ func agentCommand(args []string) error {
 		return again(ctx, logger, err)
 	}
 	given := f.cluster != ""
-	for f.cluster == "" {
+	for pause := kube.Pause; f.cluster == ""; {
 		if f.cluster, err = clusterID(ctx, local, kinds); err == nil {
 			break
 		}
@@ -103,7 +103,7 @@ func agentCommand(args []string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(2 * time.Second):
+		case <-time.After(pause.Step()):
 		}
 	}
 	logger = logger.WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6

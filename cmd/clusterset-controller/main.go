@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".
@@ -79,7 +80,7 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		defer server.Close()
 		go func() { _ = server.Serve(listener) }() // ends with Close
 	}
-	for last := ""; ; {
+	for last, pause := "", kube.Pause; ; {
 		kinds, err := apiutil.NewDynamicRESTMapper(cfg, to) // as the manager's own would be: kinds that come later are found later
 		if err == nil {
 			_, err = kinds.RESTMapping(schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}, hubv1alpha1.GroupVersion.Version)
@@ -95,7 +96,7 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(time.Second):
+		case <-time.After(pause.Step()):
 		}
 	}
 }

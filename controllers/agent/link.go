@@ -143,7 +143,7 @@ const attempt = 10 * time.Second
 
 // await calls try until it succeeds. The log says each new reason once, with what to do.
 func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Duration, try func(context.Context) error) error {
-	last := ""
+	last, pause := "", kube.Pause
 	for {
 		one, cancel := context.WithTimeout(ctx, limit)
 		err := try(one)
@@ -158,7 +158,7 @@ func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Durat
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(2 * time.Second):
+		case <-time.After(pause.Step()):
 		}
 	}
 }
