@@ -82,6 +82,8 @@ type Env struct {
 	Contested func() bool
 	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
 	Still func() bool
+	// Shown is closed once the hub has shown an own renewal of this agent.
+	Shown <-chan struct{}
 	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile; or
 	// that it was since. What it has lost was said by then at the latest, by this member's clock, which may have been put back.
 	Lapsed func() (then time.Time, lapsed bool)
@@ -132,7 +134,9 @@ type Controller struct {
 	NeedsHub   bool // started once the hub's caches have synced; in the others, hub watches are added then
 	Watches    []Watch
 	Reconciler reconcile.Reconciler
-	Metrics    []prometheus.Collector
+	// Wakes, if there is one, waits for what passes have waited for that no watch shows, and returns their requests, or none when ctx ends.
+	Wakes   func(ctx context.Context) []reconcile.Request
+	Metrics []prometheus.Collector
 }
 
 // Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new
