@@ -319,11 +319,27 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 			continue
 		}
 		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew) }}
-		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns)); err != nil {
+		asks := handler.EnqueueRequestsFromMapFunc(w.Requests)
+		if w.Ahead != nil {
+			asks = ahead{asks, w.Ahead}
+		}
+		if err := ctl.Watch(source.Kind(from, w.Object, asks, concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}
 	return nil
+}
+
+// ahead gives what has changed of the first list the place of a change in the queue.
+type ahead struct {
+	handler.EventHandler
+	changed func(context.Context, client.Object) bool
+}
+
+// Create is handler.EventHandler's.
+func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	e.IsInInitialList = e.IsInInitialList && !a.changed(ctx, e.Object)
+	a.EventHandler.Create(ctx, e, queue)
 }
 
 // revisit asks a controller to look at everything in this cluster once more: what is here and no longer on the hub makes no event in a

@@ -17,6 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -175,5 +178,26 @@ func TestWhatPassesWaitForMakesARequest(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("no pass")
+	}
+}
+
+// TestWhatHasChangedOfAFirstListGoesAhead of the rest of it, as a change of now does.
+func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
+	queue := priorityqueue.New[reconcile.Request]("ahead")
+	defer queue.ShutDown()
+	asks := ahead{handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)), func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" }}
+	for _, name := range []string{"a", "changed", "b"} {
+		record := &hubv1alpha1.EndpointRecord{}
+		record.Namespace, record.Name = "prod", name
+		asks.Create(t.Context(), event.CreateEvent{Object: record, IsInInitialList: true}, queue)
+	}
+	var order []string
+	for range 3 {
+		req, _ := queue.Get()
+		order = append(order, req.Name)
+		queue.Done(req)
+	}
+	if fmt.Sprint(order) != "[changed a b]" {
+		t.Errorf("looked at in the order %v", order)
 	}
 }

@@ -148,6 +148,9 @@ type Watch struct {
 	Requests func(context.Context, client.Object) []reconcile.Request
 	// Alike tells of an update whether it changes nothing of concern, so that it asks for nothing; nil: never.
 	Alike func(was, is client.Object) bool
+	// Ahead tells of an object of the first list whether it has changed while nobody looked, so that it goes ahead of the others as a change
+	// does; nil: never. It decides on the order alone.
+	Ahead func(context.Context, client.Object) bool
 }
 
 // Index is a field index that a cache must hold, for client.MatchingFields.
