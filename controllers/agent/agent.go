@@ -76,6 +76,7 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[linked] // the hub, once it was seen
 	relist  chan string
+	way     atomic.Pointer[way] // the latest that was tried
 	dials   atomic.Int64
 	relists atomic.Int64
 	ready   atomic.Bool
@@ -181,8 +182,7 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
-	link := a.begin(ctx)
-	defer func() { link.end() }()
+	link := a.begin(ctx, false) // which ends with ctx
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
 	}
@@ -204,29 +204,62 @@ func (a *Agent) run(ctx context.Context) error {
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
 
-	for first := true; ; first = false {
-		if <-link.done; link.err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return link.err
+	return a.follow(ctx, link)
+}
+
+// follow has the controllers follow the hub by the link that comes, and then by the next, which comes beside the one that works where the
+// hub's address or authority is given anew (moved.go), and in its place where what it shows is wrong.
+func (a *Agent) follow(ctx context.Context, next *linking) error {
+	var link *linking // the one that works
+	end := func(l *linking) {
+		if l != nil {
+			l.end()
 		}
-		if err := a.attach(link.hub.GetCache(), first); err != nil {
-			return err
+	}
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for first := true; ; {
+		var came chan struct{}
+		var relist chan string
+		if next != nil {
+			came = next.done
 		}
-		a.log.Info("the hub's side runs")
-		select {
-		case <-a.relist: // said of what was read before
-		default:
+		if link != nil {
+			relist = a.relist
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case why := <-a.relist:
+		case <-came:
+			if next.err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return next.err
+			}
+			a.linked.Store(next.linked)
+			if err := a.attach(next.cache, first); err != nil {
+				return err
+			}
+			a.log.Info("the hub's side runs")
+			end(link)
+			link, next, first = next, nil, false
+			select {
+			case <-a.relist: // said of what was read before
+			default:
+			}
+		case why := <-relist:
 			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
 			a.unlink(link)
-			link = a.begin(ctx)
+			end(next)
+			link, next = nil, a.begin(ctx, false)
+		case <-look.C:
+			if a.moved() {
+				a.log.Info("the hub has another address, or authority: going there")
+				end(next)
+				next = a.begin(ctx, link != nil)
+			}
 		}
 	}
 }
