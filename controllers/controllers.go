@@ -15,11 +15,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Rival,
-// env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held.
+// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Shown,
+// env.Rival, env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held.
 func Agent(env *kube.Env, holder string) []kube.Controller {
 	beat := heartbeat.New(env, holder)
-	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
+	env.Fresh, env.HubSeen, env.Gone, env.Shown = beat.Fresh, beat.HubSeen, beat.Gone, beat.Shown()
 	env.Rival, env.Still, env.Lapsed, env.Contested = beat.Rival, beat.Still, beat.Lapsed, beat.Contested
 	vips := clustersetip.New(env)
 	env.VIPs = vips

@@ -90,19 +90,20 @@ func agentCommand(args []string) error {
 		return fmt.Errorf("this cluster: %w", err)
 	}
 	logger := textlogger.NewLogger(textlogger.NewConfig())
-	if err := reach(ctx, logger, local, f.probes); err != nil {
+	kinds, err := reach(ctx, logger, local, f.probes)
+	if err != nil {
 		return again(ctx, logger, err)
 	}
 	given := f.cluster != ""
-	for f.cluster == "" {
-		if f.cluster, err = clusterID(ctx, local); err == nil {
+	for pause := kube.Pause; f.cluster == ""; {
+		if f.cluster, err = clusterID(ctx, local, kinds); err == nil {
 			break
 		}
 		fmt.Fprintln(os.Stderr, "clusterset-controller: trying again:", err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(2 * time.Second):
+		case <-time.After(pause.Step()):
 		}
 	}
 	logger = logger.WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
@@ -115,7 +116,7 @@ func agentCommand(args []string) error {
 		return err
 	}
 	var a *agent.Agent
-	options := managerOptions(f)
+	options := managerOptions(f, kinds)
 	if err := elect(&options, local, "clusterset-controller", func() bool { return a.Contested() }); err != nil {
 		return err
 	}
@@ -141,8 +142,9 @@ func agentCommand(args []string) error {
 	return again(ctx, logger, mgr.Start(ctx))
 }
 
-func managerOptions(f agentFlags) ctrl.Options {
+func managerOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 	return ctrl.Options{
+		MapperProvider:         found(kinds),
 		Scheme:                 agent.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,
@@ -171,8 +173,8 @@ func config(path string, behind *lists) (*rest.Config, error) {
 }
 
 // clusterID is the cluster's own: its ClusterProperty, or else the UID of kube-system (K2149).
-func clusterID(ctx context.Context, cfg *rest.Config) (string, error) {
-	c, err := client.New(cfg, client.Options{Scheme: agent.Scheme()})
+func clusterID(ctx context.Context, cfg *rest.Config, kinds meta.RESTMapper) (string, error) {
+	c, err := client.New(cfg, client.Options{Scheme: agent.Scheme(), Mapper: kinds})
 	if err != nil {
 		return "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -62,10 +63,11 @@ func hubCommand(args []string) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	labelMetrics(map[string]string{"clusterset": f.namespace}) // ID6
-	if err := reach(ctx, logger, cfg, f.probes); err != nil {
+	kinds, err := reach(ctx, logger, cfg, f.probes)
+	if err != nil {
 		return again(ctx, logger, err)
 	}
-	options := hubOptions(f)
+	options := hubOptions(f, kinds)
 	// One that the API server does not answer cannot write either: two leaders do no harm.
 	if err := elect(&options, cfg, clusterset.LeaseHubPrefix+f.namespace, func() bool { return false }); err != nil {
 		return err
@@ -91,8 +93,9 @@ func hubCommand(args []string) error {
 }
 
 // hubOptions let it see its clusterset alone, which elects a leader by itself (P6).
-func hubOptions(f hubFlags) ctrl.Options {
+func hubOptions(f hubFlags, kinds meta.RESTMapper) ctrl.Options {
 	return ctrl.Options{
+		MapperProvider:         found(kinds),
 		Scheme:                 hub.Scheme(),
 		Metrics:                server.Options{BindAddress: f.metrics},
 		HealthProbeBindAddress: f.probes,

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".
@@ -55,19 +57,19 @@ func main() {
 	}
 }
 
-// reach returns once the API server answers and serves the project's own kinds, or when ctx ends: no manager can be made before. /healthz is
-// served meanwhile, since a kubelet that ends this program helps nobody.
-func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) error {
+// reach returns once the API server answers and serves the project's own kinds, or when ctx ends: no manager can be made before, which goes
+// on with the kinds found. /healthz is served meanwhile, since a kubelet that ends this program helps nobody.
+func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
 	to, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if probes != "0" && probes != "" {
 		listener, err := net.Listen("tcp", probes)
 		if err != nil {
-			return fmt.Errorf("--health-probe-bind-address: %w", err)
+			return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 		}
 		mux := http.NewServeMux()
 		mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
@@ -78,13 +80,13 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		defer server.Close()
 		go func() { _ = server.Serve(listener) }() // ends with Close
 	}
-	for last := ""; ; {
-		kinds, err := apiutil.NewDynamicRESTMapper(cfg, to) // as the manager does
+	for last, pause := "", kube.Pause; ; {
+		kinds, err := apiutil.NewDynamicRESTMapper(cfg, to) // as the manager's own would be: kinds that come later are found later
 		if err == nil {
 			_, err = kinds.RESTMapping(schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}, hubv1alpha1.GroupVersion.Version)
 		}
 		if err == nil {
-			return nil
+			return kinds, nil
 		}
 		if err.Error() != last {
 			last = err.Error()
@@ -93,10 +95,15 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+			return nil, ctx.Err()
+		case <-time.After(pause.Step()):
 		}
 	}
+}
+
+// found gives a manager the kinds that reach has found. It would look for all of them once more.
+func found(kinds meta.RESTMapper) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kinds, nil }
 }
 
 // again starts this program anew after an error: it no longer leads since another replica does, or its API server is away, also while it

@@ -9,10 +9,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// TestReachWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back.
+// TestReachWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back. A manager
+// does not ask for those kinds again, and finds others that come later.
 func TestReachWaitsForTheAPIServer(t *testing.T) {
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,8 +27,13 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 		return l.Addr().String()
 	}
 	api, probes := free(), free()
+	var kinds meta.RESTMapper
 	done := make(chan error, 1)
-	go func() { done <- reach(t.Context(), logr.Discard(), &rest.Config{Host: "http://" + api}, probes) }()
+	go func() {
+		var err error
+		kinds, err = reach(t.Context(), logr.Discard(), &rest.Config{Host: "http://" + api}, probes)
+		done <- err
+	}()
 	get := func(path string) int {
 		r, err := http.Get("http://" + probes + path)
 		if err != nil {
@@ -50,10 +59,13 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing, served := make(chan struct{}), atomic.Bool{}
+	missing, served, asked, later := make(chan struct{}), atomic.Bool{}, atomic.Int64{}, atomic.Bool{}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		asked.Add(1)
 		w.Header().Set("Content-Type", "application/json")
 		switch {
+		case req.URL.Path == "/apis/later.example/v1" && later.Load():
+			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "later.example/v1", "resources": [{"name": "things", "kind": "Thing"}]}`))
 		case req.URL.Path != "/apis/hub.clusterset-dns.io/v1alpha1":
 			_, _ = w.Write([]byte(`{}`))
 		case !served.Load():
@@ -76,9 +88,28 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	}
 	l.Close()
 
+	for name, of := range map[string]ctrl.Options{"agent": managerOptions(agentFlags{}, kinds), "hub": hubOptions(hubFlags{}, kinds)} {
+		mapper, err := of.MapperProvider(nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := asked.Load()
+		if _, err := mapper.RESTMapping(schema.GroupKind{Group: "hub.clusterset-dns.io", Kind: "ServiceExportRecord"}, "v1alpha1"); err != nil || asked.Load() != before {
+			t.Errorf("%s: %d requests for a kind that was found: %v", name, asked.Load()-before, err)
+		}
+	}
+	thing := schema.GroupKind{Group: "later.example", Kind: "Thing"}
+	if _, err := kinds.RESTMapping(thing, "v1"); !meta.IsNoMatchError(err) {
+		t.Errorf("a kind that is not there: %v", err)
+	}
+	later.Store(true)
+	if _, err := kinds.RESTMapping(thing, "v1"); err != nil {
+		t.Errorf("a kind that came later: %v", err)
+	}
+
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := reach(ended, logr.Discard(), &rest.Config{Host: "http://" + free()}, "0"); err == nil {
+	if _, err := reach(ended, logr.Discard(), &rest.Config{Host: "http://" + free()}, "0"); err == nil {
 		t.Error("it was to end, and says that the API server answers")
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -75,6 +76,7 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[linked] // the hub, once it was seen
 	relist  chan string
+	way     atomic.Pointer[way] // the latest that was tried
 	dials   atomic.Int64
 	relists atomic.Int64
 	ready   atomic.Bool
@@ -180,17 +182,19 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
-	link := a.begin(ctx)
-	defer func() { link.end() }()
+	link := a.begin(ctx, false) // which ends with ctx
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
+	}
+	if err := a.await(ctx, "this cluster", "it must answer", attempt, a.warm); err != nil {
+		return nil
 	}
 	if err := a.look(ctx); err != nil {
 		return nil
 	}
 	for _, c := range a.list {
 		if !c.NeedsHub {
-			if err := a.start(c); err != nil {
+			if err := a.start(c, nil); err != nil {
 				return err
 			}
 		}
@@ -200,40 +204,93 @@ func (a *Agent) run(ctx context.Context) error {
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
 
-	for first := true; ; first = false {
-		if <-link.done; link.err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return link.err
+	return a.follow(ctx, link)
+}
+
+// follow has the controllers follow the hub by the link that comes, and then by the next, which comes beside the one that works where the
+// hub's address or authority is given anew (moved.go), and in its place where what it shows is wrong.
+func (a *Agent) follow(ctx context.Context, next *linking) error {
+	var link *linking // the one that works
+	end := func(l *linking) {
+		if l != nil {
+			l.end()
 		}
-		if err := a.attach(link.hub.GetCache(), first); err != nil {
-			return err
+	}
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for first := true; ; {
+		var came chan struct{}
+		var relist chan string
+		if next != nil {
+			came = next.done
 		}
-		a.log.Info("the hub's side runs")
-		select {
-		case <-a.relist: // said of what was read before
-		default:
+		if link != nil {
+			relist = a.relist
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case why := <-a.relist:
+		case <-came:
+			if next.err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return next.err
+			}
+			a.linked.Store(next.linked)
+			if err := a.attach(next.cache, first); err != nil {
+				return err
+			}
+			a.log.Info("the hub's side runs")
+			end(link)
+			link, next, first = next, nil, false
+			select {
+			case <-a.relist: // said of what was read before
+			default:
+			}
+		case why := <-relist:
 			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
 			a.unlink(link)
-			link = a.begin(ctx)
+			end(next)
+			link, next = nil, a.begin(ctx, false)
+		case <-look.C:
+			if a.moved() {
+				a.log.Info("the hub has another address, or authority: going there")
+				end(next)
+				next = a.begin(ctx, link != nil)
+			}
 		}
 	}
 }
 
-// attach gives the controllers the hub's events. Those that need the hub begin with it.
+// warm begins to fill the caches of this cluster, side by side. Whoever reads one waits until it has synced.
+func (a *Agent) warm(ctx context.Context) error {
+	for _, c := range a.list {
+		for _, w := range c.Watches {
+			if w.Side == kube.Local && !w.Optional {
+				if _, err := a.mgr.GetCache().GetInformer(ctx, w.Object, cache.BlockUntilSynced(false)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take no watch until this
+// cluster's caches have synced.
 func (a *Agent) attach(hub cache.Cache, first bool) error {
 	for _, c := range a.list {
 		if c.NeedsHub && first {
-			if err := a.start(c); err != nil {
+			if err := a.start(c, hub); err != nil {
 				return err
 			}
+		}
+	}
+	for _, c := range a.list {
+		if c.NeedsHub && first {
+			continue
 		}
 		err := a.watch(a.started[c.Name], c, kube.Hub, hub)
 		if err == nil && !first {
@@ -246,16 +303,38 @@ func (a *Agent) attach(hub cache.Cache, first bool) error {
 	return nil
 }
 
-// start adds a controller with its local watches.
-func (a *Agent) start(c kube.Controller) error {
-	o := c.Options()
-	o.MaxConcurrentReconciles = concurrency(c.Name)
-	ctl, err := controller.New(c.Name, a.mgr, o)
+// start runs a controller with its watches of this cluster, and of the hub where there is one.
+func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
+	ctl, err := c.New(a.mgr, concurrency(c.Name))
 	if err != nil {
 		return err
 	}
 	a.started[c.Name] = ctl
-	return a.watch(ctl, c, kube.Local, a.mgr.GetCache())
+	if err := a.watch(ctl, c, kube.Local, a.mgr.GetCache()); err != nil {
+		return err
+	}
+	if hub != nil {
+		if err := a.watch(ctl, c, kube.Hub, hub); err != nil {
+			return err
+		}
+	}
+	if c.Wakes != nil {
+		if err := ctl.Watch(wakes(c)); err != nil {
+			return err
+		}
+	}
+	return a.mgr.Add(ctl)
+}
+
+// wakes is a source of a controller's Wakes. What a change has asked for goes on ahead of the others.
+func wakes(c kube.Controller) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		go func() {
+			low := handler.LowPriority
+			queue.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(priorityqueue.AddOpts{Priority: &low}, c.Wakes(ctx)...)
+		}()
+		return nil
+	})
 }
 
 // concurrency: one name is only ever in one pass, so passes may run side by side. They wait for an API server, mostly: what the first list
@@ -273,11 +352,27 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 			continue
 		}
 		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew) }}
-		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns)); err != nil {
+		asks := handler.EnqueueRequestsFromMapFunc(w.Requests)
+		if w.Ahead != nil {
+			asks = ahead{asks, w.Ahead}
+		}
+		if err := ctl.Watch(source.Kind(from, w.Object, asks, concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}
 	return nil
+}
+
+// ahead gives what has changed of the first list the place of a change in the queue.
+type ahead struct {
+	handler.EventHandler
+	changed func(context.Context, client.Object) bool
+}
+
+// Create is handler.EventHandler's.
+func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	e.IsInInitialList = e.IsInInitialList && !a.changed(ctx, e.Object)
+	a.EventHandler.Create(ctx, e, queue)
 }
 
 // revisit asks a controller to look at everything in this cluster once more: what is here and no longer on the hub makes no event in a

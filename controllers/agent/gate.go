@@ -17,9 +17,9 @@ import (
 // errMembership ends an agent that is to begin anew.
 var errMembership = errors.New("membership has changed")
 
-// newGate makes what lets this cluster in, with clients of its own, since it goes before any cache.
+// newGate makes what lets this cluster in, with a client that reads none of the manager's caches, since it goes before them.
 func (a *Agent) newGate() (err error) {
-	local, err := client.New(a.mgr.GetConfig(), client.Options{Scheme: a.mgr.GetScheme()})
+	local, err := client.New(a.mgr.GetConfig(), client.Options{Scheme: a.mgr.GetScheme(), HTTPClient: a.mgr.GetHTTPClient(), Mapper: a.mgr.GetRESTMapper()})
 	if err != nil {
 		return err
 	}

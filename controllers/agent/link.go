@@ -22,27 +22,33 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// linking is the hub, which comes with its caches synced, or not before ctx ends.
+// linking is the hub, which comes with its caches synced, or not before it ends.
 type linking struct {
-	end  context.CancelFunc
-	done chan struct{}
-	hub  cluster.Cluster
-	err  error
+	end    context.CancelFunc
+	done   chan struct{}
+	linked *linked
+	cache  cache.Cache
+	err    error
 }
 
-// begin links the hub beside what else there is to do.
-func (a *Agent) begin(ctx context.Context) *linking {
+// begin links the hub beside what else there is to do; spare tells that there is a link that works.
+func (a *Agent) begin(ctx context.Context, spare bool) *linking {
 	l := &linking{done: make(chan struct{})}
 	ctx, l.end = context.WithCancel(ctx)
 	go func() {
 		defer close(l.done)
-		l.hub, l.err = a.link(ctx)
+		l.linked, l.cache, l.err = a.link(ctx, spare)
 	}()
 	return l
 }
 
-// link returns the hub with its caches synced; it tries until it succeeds or ctx ends.
-func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
+// link returns the hub, and its caches, synced; it tries until it succeeds or ctx ends. What a spare one is answered says nothing of the
+// membership.
+func (a *Agent) link(ctx context.Context, spare bool) (*linked, cache.Cache, error) {
+	answered := a.env.Answered
+	if spare {
+		answered = func(error) {}
+	}
 	var link cluster.Cluster
 	watches := &watches{}
 	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
@@ -50,6 +56,7 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 		if err != nil {
 			return err
 		}
+		a.way.Store(wayOf(cfg))
 		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			a.dials.Add(1)
@@ -66,38 +73,36 @@ func (a *Agent) link(ctx context.Context) (cluster.Cluster, error) {
 			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
 		}
 		if err != nil {
-			a.env.Answered(err)
+			answered(err)
 			return membership.Refused(err)
 		}
 		uncached, err := client.New(cfg, client.Options{Scheme: link.GetScheme(), HTTPClient: link.GetHTTPClient(), Mapper: link.GetRESTMapper()})
 		if err == nil {
 			_, err = a.gate.Claim(ctx, uncached)
 		}
-		a.env.Answered(err)
+		answered(err)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := index(ctx, link.GetFieldIndexer(), kube.Hub); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var running sync.WaitGroup
-	running.Go(func() {
+	go func() {
 		if err := link.Start(ctx); err != nil {
 			a.log.Error(err, "the hub's caches ended")
 		}
-	})
+	}()
 	for _, o := range hubKinds(a.HubNamespace) {
 		if _, err := link.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil { // side by side
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if !link.GetCache().WaitForCacheSync(ctx) {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
-	a.linked.Store(&linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches})
-	return link, nil
+	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches}, link.GetCache(), nil
 }
 
 // linked is what the controllers have of the hub: all of it of the same link, so that how far a watch has come is told of the cache that it fills.
@@ -143,7 +148,7 @@ const attempt = 10 * time.Second
 
 // await calls try until it succeeds. The log says each new reason once, with what to do.
 func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Duration, try func(context.Context) error) error {
-	last := ""
+	last, pause := "", kube.Pause
 	for {
 		one, cancel := context.WithTimeout(ctx, limit)
 		err := try(one)
@@ -158,7 +163,7 @@ func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Durat
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(2 * time.Second):
+		case <-time.After(pause.Step()):
 		}
 	}
 }

@@ -1,9 +1,15 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"reflect"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/go-logr/logr/funcr"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -43,4 +49,25 @@ func TestPositionIsOfWhatHubShows(t *testing.T) {
 	}
 	a.linked.Store(&linked{hub: hub, watches: of("18")})
 	at("18")
+}
+
+// TestWhatFailsInAStartIsTriedAgainSoon, and ever less often while it lasts; one reason is said once.
+func TestWhatFailsInAStartIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		said := 0
+		a := &Agent{log: funcr.New(func(_, _ string) { said++ }, funcr.Options{})}
+		began := time.Now()
+		var at []time.Duration
+		err := a.await(ctx, "it", "patience", attempt, func(context.Context) error {
+			if at = append(at, time.Since(began)/time.Millisecond); len(at) == 9 {
+				end()
+			}
+			return errors.New("busy")
+		})
+		want := []time.Duration{0, 100, 300, 700, 1500, 3100, 5100, 7100, 9100}
+		if !slices.Equal(at, want) || said != 1 || !errors.Is(err, context.Canceled) {
+			t.Errorf("tried at %d ms, want %d; said %d times; ended by %v", at, want, said, err)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -63,7 +64,7 @@ func (a *Agent) look(ctx context.Context) error {
 			}
 			a.options.set(k.item, err)
 			if err == nil {
-				if _, err := a.mgr.GetCache().GetInformer(ctx, k.item); err != nil {
+				if _, err := a.mgr.GetCache().GetInformer(ctx, k.item, cache.BlockUntilSynced(false)); err != nil {
 					return err
 				}
 			} else {

@@ -36,6 +36,7 @@ type Heartbeat struct {
 	due      bool              // the last one failed
 	said     *metav1.MicroTime // the latest renewal of this cluster's, by this process or one before
 	first    time.Time         // when one was seen first
+	began    chan struct{}     // closed then
 	acquired metav1.MicroTime  // what the first one said
 	unseen   time.Time         // since when the hub takes renewals and shows none
 	taken    time.Time         // when it took the last one
@@ -77,7 +78,7 @@ type sight struct {
 
 // New returns a Heartbeat that has seen nothing. holder names this instance of the agent.
 func New(env *kube.Env, holder string) *Heartbeat {
-	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, every: 10 * time.Second, seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
+	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, every: 10 * time.Second, began: make(chan struct{}), seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
 }
 
 // Controller is this room's entry in the list of controllers. Requests are the names of Leases; the ClusterSet asks for the own one.
@@ -111,6 +112,9 @@ func (h *Heartbeat) HubSeen() time.Time {
 	defer h.mu.Unlock()
 	return h.seen[h.Cluster].at
 }
+
+// Shown is closed once the hub has shown an own renewal.
+func (h *Heartbeat) Shown() <-chan struct{} { return h.began }
 
 // Reconcile renews the own Lease where that is due, and takes note of every other.
 func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -197,6 +201,7 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 		h.unseen = time.Time{}
 		if h.first.IsZero() {
 			h.first = h.Now()
+			close(h.began)
 		}
 	}
 	// A Lease that was made anew is a first sight, until its owner renews it: a backup of the hub's objects makes it so, too, and it states

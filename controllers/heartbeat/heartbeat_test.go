@@ -54,6 +54,31 @@ func TestRenewalsOnlyGoForward(t *testing.T) {
 	}
 }
 
+// TestShownOnceAnOwnRenewalWasSeen, and by nobody else's.
+func TestShownOnceAnOwnRenewalWasSeen(t *testing.T) {
+	w := newWatcher()
+	shown := func() bool {
+		select {
+		case <-w.Shown():
+			return true
+		default:
+			return false
+		}
+	}
+	w.remember(after(0))
+	w.note("west", lease("them", after(0)))
+	w.note("east", lease("who was before", after(-time.Minute)))
+	if shown() {
+		t.Error("shown by the renewals of others")
+	}
+	for _, renewed := range []metav1.MicroTime{after(0), after(time.Second)} {
+		w.remember(renewed)
+		if w.note("east", lease("me", renewed)); !shown() {
+			t.Error("not shown by an own renewal")
+		}
+	}
+}
+
 // TestFreshByOwnRenewalsOfLate: a watch may be slower than renewals are, but not so slow that it shows the hub as it was.
 func TestFreshByOwnRenewalsOfLate(t *testing.T) {
 	for _, c := range []struct {

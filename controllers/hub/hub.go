@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -88,7 +87,7 @@ func (h *Hub) Start(ctx context.Context) error {
 		return nil
 	}
 	for _, c := range Controllers(h.env) {
-		ctl, err := controller.New(c.Name, h.mgr, c.Options())
+		ctl, err := c.New(h.mgr, 1)
 		if err != nil {
 			return err
 		}
@@ -96,6 +95,9 @@ func (h *Hub) Start(ctx context.Context) error {
 			if err := ctl.Watch(source.Kind(h.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
 				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 			}
+		}
+		if err := h.mgr.Add(ctl); err != nil {
+			return err
 		}
 	}
 	h.ready.Store(true)

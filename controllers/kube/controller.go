@@ -82,6 +82,8 @@ type Env struct {
 	Contested func() bool
 	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
 	Still func() bool
+	// Shown is closed once the hub has shown an own renewal of this agent.
+	Shown <-chan struct{}
 	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile; or
 	// that it was since. What it has lost was said by then at the latest, by this member's clock, which may have been put back.
 	Lapsed func() (then time.Time, lapsed bool)
@@ -132,7 +134,9 @@ type Controller struct {
 	NeedsHub   bool // started once the hub's caches have synced; in the others, hub watches are added then
 	Watches    []Watch
 	Reconciler reconcile.Reconciler
-	Metrics    []prometheus.Collector
+	// Wakes, if there is one, waits for what passes have waited for that no watch shows, and returns their requests, or none when ctx ends.
+	Wakes   func(ctx context.Context) []reconcile.Request
+	Metrics []prometheus.Collector
 }
 
 // Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new
@@ -144,6 +148,9 @@ type Watch struct {
 	Requests func(context.Context, client.Object) []reconcile.Request
 	// Alike tells of an update whether it changes nothing of concern, so that it asks for nothing; nil: never.
 	Alike func(was, is client.Object) bool
+	// Ahead tells of an object of the first list whether it has changed while nobody looked, so that it goes ahead of the others as a change
+	// does; nil: never. It decides on the order alone.
+	Ahead func(context.Context, client.Object) bool
 }
 
 // Index is a field index that a cache must hold, for client.MatchingFields.

@@ -10,11 +10,22 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
+
+// New makes a controller as this manager runs them, workers passes at a time. It is given to the manager (Add) behind its watches: one that
+// runs begins without those that come later, and takes none before the caches of the earlier ones have synced.
+func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller, error) {
+	o := c.Options()
+	o.MaxConcurrentReconciles = workers
+	o.DefaultFromConfig(mgr.GetControllerOptions())
+	return controller.NewUnmanaged(c.Name, o)
+}
 
 // Options are those by which every manager runs a controller.
 func (c Controller) Options() controller.Options {
@@ -49,6 +60,10 @@ func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
 	}
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, most)
 }
+
+// Pause is how long a start waits before it tries again what failed, longer each time (Step, of a copy): an API server that was busy answers
+// in a moment, mostly.
+var Pause = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
 
 // Recorder reports to the events API.
 func Recorder(to events.EventRecorder) Events { return recorder{to} }

@@ -34,6 +34,7 @@ func Controller(env *kube.Env) kube.Controller {
 		}
 		return n
 	}
+	r := &reconciler{Env: env, said: map[string]int64{}, ended: map[string]time.Time{}, told: map[string]time.Time{}, waiting: map[types.NamespacedName]bool{}}
 	return kube.Controller{
 		Name:     "publish",
 		NeedsHub: true,
@@ -44,7 +45,8 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(own)},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(own)},
 		},
-		Reconciler: &reconciler{Env: env, said: map[string]int64{}, ended: map[string]time.Time{}, told: map[string]time.Time{}},
+		Reconciler: r,
+		Wakes:      r.wakes,
 	}
 }
 
@@ -56,6 +58,8 @@ type reconciler struct {
 	ended map[string]time.Time // own records that were deleted to be created anew, and when
 	told  map[string]time.Time // own records of which a failure was told, and when
 	still time.Time            // since when nothing may be said
+
+	waiting map[types.NamespacedName]bool // for the first own renewal to be seen; nil once it was
 }
 
 // overtaken takes note of a revision that the hub shows, and tells the highest one if that is higher: a restored hub shows an older one,
@@ -99,8 +103,37 @@ type state struct {
 	wrote     bool                                   // something of it, in this pass
 }
 
-// patience is how long a name waits for the first own renewal to be seen, before which nothing is said: a moment, mostly; where the hub
-// takes no renewal, thousands of names ask ever less often.
+// waits keeps a name for wakes, and tells whether it is to wait.
+func (r *reconciler) waits(name types.NamespacedName) bool {
+	if !r.Still() {
+		return false
+	}
+	r.mu.Lock()
+	if r.waiting != nil {
+		r.waiting[name] = true
+	}
+	r.mu.Unlock()
+	return r.Still() // the renewal may have been seen in between
+}
+
+// wakes returns what waits as soon as the first own renewal was seen.
+func (r *reconciler) wakes(ctx context.Context) (out []reconcile.Request) {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-r.Shown:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.waiting {
+		out = append(out, reconcile.Request{NamespacedName: name})
+	}
+	r.waiting = nil
+	return out
+}
+
+// patience is how long a name waits before it asks again whether it may be said now: wakes asks it sooner, mostly. An elder agent may take
+// its time to show itself; and where the hub takes no renewal, thousands of names ask ever less often.
 func (r *reconciler) patience() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +148,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Rival() {
 		return reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 	}
-	if r.Still() {
+	if r.waits(req.NamespacedName) {
 		return reconcile.Result{RequeueAfter: r.patience()}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)

@@ -222,3 +222,38 @@ func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatMayNotBeSaidYetIsSaidOnceTheOwnRenewalIsSeen, without asking now and then; also a name whose pass began just before.
+func TestWhatMayNotBeSaidYetIsSaidOnceTheOwnRenewalIsSeen(t *testing.T) {
+	shown, still := make(chan struct{}), true
+	asked := 0
+	c := Controller(&kube.Env{
+		Cluster: "east", HubNamespace: "prod", Now: time.Now, Shown: shown, Rival: func() bool { return false }, Local: plane(t, kube.Local, interceptor.Funcs{}),
+		Hub: clientOf(plane(t, kube.Hub, interceptor.Funcs{})),
+		Still: func() bool {
+			if asked++; asked == 3 { // of the second name, which was told to wait a moment ago
+				still = false
+			}
+			return still || asked == 3
+		},
+	})
+	pass := func(name string) time.Duration {
+		res, err := c.Reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.RequeueAfter
+	}
+	if pass("web") == 0 || pass("db") != 0 {
+		t.Error("web was to wait, and db not any more")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := c.Wakes(ended); got != nil {
+		t.Errorf("before anything is seen it asks for %v", got)
+	}
+	close(shown)
+	if got := fmt.Sprint(c.Wakes(t.Context())); got != "[shop/db shop/web]" && got != "[shop/web shop/db]" {
+		t.Errorf("it asks for %s", got)
+	}
+}

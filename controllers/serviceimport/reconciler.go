@@ -42,7 +42,7 @@ func Controller(env *kube.Env) kube.Controller {
 			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.ofNamespace},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.ofSource},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
-			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported), Ahead: r.changed},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.ofVerdict, Alike: sameVerdict},
 		},
 		Reconciler: &importer{reconciler: r},
@@ -51,6 +51,15 @@ func Controller(env *kube.Env) kube.Controller {
 
 type reconciler struct {
 	*kube.Env
+}
+
+// changed tells whether a peer's record is another than its slice here was made of. What was never imported does not go ahead.
+func (r *reconciler) changed(ctx context.Context, o client.Object) bool {
+	rec, of := o.(*hubv1alpha1.EndpointRecord), kube.Exported(o)
+	name := endpoints.SliceName(derived.Name(of.Namespace, of.Name), rec.Name, rec.Spec.AddressType)
+	slice, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, types.NamespacedName{Namespace: of.Namespace, Name: name})
+	return err == nil && slice != nil && rec.Spec.ClusterID != r.Cluster &&
+		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
 }
 
 // Reconcile is one pass over one name.

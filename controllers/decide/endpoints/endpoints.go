@@ -88,7 +88,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 			Labels:    Labels(imp.Name, imp.Derived, src.ClusterID, imp.Manager),
 			Annotations: map[string]string{
 				AnnotationRecord:   src.Record,
-				AnnotationRevision: strconv.FormatInt(src.Created, 10) + " " + strconv.FormatInt(src.Revision, 10),
+				AnnotationRevision: Revision(src.Created, src.Revision),
 				AnnotationPorts:    string(ports),
 			},
 			OwnerReferences: []metav1.OwnerReference{{
@@ -180,6 +180,11 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 // Older tells whether a record says less than src (Word.Older).
 func (src *Source) Older(created, revision int64) bool {
 	return Word{Created: src.Created, Revision: src.Revision}.Older(created, revision)
+}
+
+// Revision is AnnotationRevision's value.
+func Revision(created, revision int64) string {
+	return strconv.FormatInt(created, 10) + " " + strconv.FormatInt(revision, 10)
 }
 
 // Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.

@@ -39,16 +39,9 @@ func now() cpu {
 		if err != nil {
 			continue // it has ended
 		}
-		var pid, ppid, user, system int
-		var state, skip string
-		_, rest, _ := strings.Cut(string(text), ") ")
-		if _, err := fmt.Sscan(string(text), &pid); err != nil {
-			continue
+		if pid, ppid, n, ok := process(string(text)); ok {
+			parent[pid], used[pid] = ppid, n
 		}
-		if _, err := fmt.Sscan(rest, &state, &ppid, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system); err != nil {
-			continue
-		}
-		parent[pid], used[pid] = ppid, user+system
 	}
 	for pid := range used {
 		for p := pid; p > 0; p = parent[p] {
@@ -59,6 +52,18 @@ func now() cpu {
 		}
 	}
 	return c
+}
+
+// process reads a line of /proc/PID/stat: the ticks are a process's own and, of the children that have ended, all that they and theirs used.
+func process(stat string) (pid, parent, used int, ok bool) {
+	var state, skip string
+	var user, system, theirUser, theirSystem int
+	_, rest, _ := strings.Cut(stat, ") ")
+	if _, err := fmt.Sscan(stat, &pid); err != nil {
+		return 0, 0, 0, false
+	}
+	_, err := fmt.Sscan(rest, &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system, &theirUser, &theirSystem)
+	return pid, parent, user + system + theirUser + theirSystem, err == nil
 }
 
 // used is how many CPUs this program and its children have used since, and how many others have.

@@ -124,7 +124,9 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 	}
 	err = b.changes(ctx, fmt.Sprintf("endpoint change → answer, at %d changes/s with %d slices of %d simulated members on the hub", o.rate, o.peers*o.each, o.peers), moving, o.rounds)
 	if err == nil {
-		err = b.restarts(ctx, o.restarts)
+		var note string
+		note, err = b.restarts(ctx, o.restarts)
+		notes += note
 	}
 	meanwhile := crowd.stop().report(&b.missed, o.rate)
 	return notes + fmt.Sprintf("\n%s\n\nResident memory of b's agent: %d MiB.\n", meanwhile, resident(to.Agent.PID())>>20), err

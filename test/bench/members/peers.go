@@ -220,13 +220,16 @@ func (c *crowd) drive(ctx context.Context, each, rate int) {
 		}
 		for ; time.Duration(n)*every < time.Since(c.began); n++ {
 			select {
-			case c.peers[n%len(c.peers)].todo <- n / len(c.peers) * 7 % each:
+			case c.peers[n%len(c.peers)].todo <- turn(n, len(c.peers), each):
 			default:
 				c.late++
 			}
 		}
 	}
 }
+
+// turn is which of its records a member changes at the n-th change: another Service's than the other members' in the same round.
+func turn(n, members, each int) int { return (n/members*7 + n%members) % each }
 
 // stop ends it, and tells what was made.
 func (c *crowd) stop() made {

@@ -24,3 +24,22 @@ func TestLinesUnderLoadHaveHadTheRate(t *testing.T) {
 		})
 	}
 }
+
+// TestSimulatedMembersChangeServicesOfTheirOwn: in a round each another, and each all of its records in as many rounds as it has.
+func TestSimulatedMembersChangeServicesOfTheirOwn(t *testing.T) {
+	const members, each = 40, 50
+	seen := map[[2]int]bool{}
+	for round := range each {
+		services := map[int]bool{}
+		for m := range members {
+			j := turn(round*members+m, members, each)
+			services[j], seen[[2]int{m, j}] = true, true
+		}
+		if len(services) != members {
+			t.Errorf("round %d changes %d Services, want %d", round, len(services), members)
+		}
+	}
+	if len(seen) != members*each {
+		t.Errorf("%d of %d records are changed", len(seen), members*each)
+	}
+}

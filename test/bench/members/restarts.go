@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,39 +18,65 @@ const (
 )
 
 // restarts measures changes that are made while b's agent starts after a kill, and reads all of the hub: in a, whose endpoints it imports,
-// and in b, whose endpoints it publishes.
-func (b *bench) restarts(ctx context.Context, kills int) error {
+// and in b, whose endpoints it publishes. note is what is to be said of it below the table.
+func (b *bench) restarts(ctx context.Context, kills int) (note string, err error) {
 	a, cold := b.Members[0], b.Members[1]
 	imports, err := b.crowdOf(ctx, a, cold, "imported")
 	if err != nil {
-		return err
+		return "", err
 	}
 	exports, err := b.crowdOf(ctx, cold, a, "exported")
 	if err != nil {
-		return err
+		return "", err
 	}
-	var imported, exported []time.Duration
+	var imported, exported, firstIn, firstOut []time.Duration
 	since := now()
 	for range kills {
 		cold.Agent.Kill()
+		began := time.Now()
 		if err := cold.Agent.Start(ctx); err != nil {
-			return err
+			return "", err
 		}
 		var both sync.WaitGroup
-		var in, out []time.Duration
+		var in, out []carried
 		var inErr, outErr error
 		both.Go(func() { in, inErr = live(ctx, imports) })
 		both.Go(func() { out, outErr = live(ctx, exports) })
 		both.Wait()
 		if err := errors.Join(inErr, outErr); err != nil {
-			return err
+			return "", err
 		}
-		imported, exported = append(imported, in...), append(exported, out...)
+		imported, exported = append(imported, took(in)...), append(exported, took(out)...)
+		firstIn, firstOut = append(firstIn, first(in).Sub(began)), append(firstOut, first(out).Sub(began))
 	}
 	what := fmt.Sprintf("live change in %%s during a cold start of b's agent → answer in %%s, the same load (%d kills, a change every %v of the %v after each)", kills, pace, during*pace)
 	b.line(fmt.Sprintf(what, "a", "b"), imported, barRestart, since)
 	b.line(fmt.Sprintf(what, "b", "a"), exported, barRestart, since)
-	return nil
+	return fmt.Sprintf("\nFrom the start of b's agent to the first change that it carried: into b %s, out of b %s.\n", starts(firstIn), starts(firstOut)), nil
+}
+
+// starts is the page's words for how long starts took.
+func starts(all []time.Duration) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	p50, _ := quantiles(all)
+	return fmt.Sprintf("%d ms at p50 and %d ms at the worst of %d", p50.Milliseconds(), slices.Max(all).Milliseconds(), len(all))
+}
+
+// carried is a change from when it was made to when it was seen.
+type carried struct{ made, seen time.Time }
+
+func took(all []carried) (out []time.Duration) {
+	for _, c := range all {
+		out = append(out, c.seen.Sub(c.made))
+	}
+	return out
+}
+
+// first is when the first one was seen.
+func first(all []carried) time.Time {
+	return slices.MinFunc(all, func(a, b carried) int { return a.seen.Compare(b.seen) }).seen
 }
 
 func (b *bench) crowdOf(ctx context.Context, from, to *lab.Member, name string) (out []*moving, err error) {
@@ -63,22 +90,22 @@ func (b *bench) crowdOf(ctx context.Context, from, to *lab.Member, name string) 
 	return out, nil
 }
 
-// live changes one Service after the other, and tells how long each took to be seen.
-func live(ctx context.Context, services []*moving) ([]time.Duration, error) {
-	took, errs := make([]time.Duration, len(services)), make([]error, len(services))
+// live changes one Service after the other.
+func live(ctx context.Context, services []*moving) ([]carried, error) {
+	out, errs := make([]carried, len(services)), make([]error, len(services))
 	var all sync.WaitGroup
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for i, m := range services {
 		all.Go(func() {
-			began := time.Now()
+			out[i].made = time.Now()
 			if errs[i] = m.change(ctx); errs[i] == nil {
 				errs[i] = m.seen(ctx, 25*time.Millisecond)
 			}
-			took[i] = time.Since(began)
+			out[i].seen = time.Now()
 		})
 		<-tick.C
 	}
 	all.Wait()
-	return took, errors.Join(errs...)
+	return out, errors.Join(errs...)
 }

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestTheHubHasMoved by what its kubeconfig says of the way there; a new token is none, and what cannot be read is no reason.
+func TestTheHubHasMoved(t *testing.T) {
+	is := func() *rest.Config {
+		return &rest.Config{Host: "https://a", BearerToken: "1", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}}
+	}
+	var now *rest.Config
+	a := &Agent{hub: func() (*rest.Config, error) {
+		if now == nil {
+			return nil, errors.New("it is being written")
+		}
+		return now, nil
+	}}
+	if now = is(); a.moved() {
+		t.Error("before it was tried")
+	}
+	a.way.Store(wayOf(is()))
+	for what, c := range map[string]struct {
+		change func(*rest.Config)
+		moved  bool
+	}{
+		"nothing":   {func(*rest.Config) {}, false},
+		"token":     {func(c *rest.Config) { c.BearerToken = "2" }, false},
+		"address":   {func(c *rest.Config) { c.Host = "https://b" }, true},
+		"authority": {func(c *rest.Config) { c.CAData = []byte("y") }, true},
+		"name":      {func(c *rest.Config) { c.ServerName = "hub" }, true},
+	} {
+		now = is()
+		if c.change(now); a.moved() != c.moved {
+			t.Errorf("%s: moved is %v", what, !c.moved)
+		}
+	}
+	if now = nil; a.moved() {
+		t.Error("unread")
+	}
+}
