@@ -64,9 +64,9 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		at, by, lives := metav1.NewTime(now.Add(-ago)), metav1.NewMicroTime(now.Add(-ago)), int32(40)
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{
-				Manager: "agent", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "coordination.k8s.io/v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)},
+				Manager: "agent", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "coordination.k8s.io/v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`),
 			}}},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: &by, LeaseDurationSeconds: &lives},
+			Spec: coordinationv1.LeaseSpec{RenewTime: &by, LeaseDurationSeconds: &lives},
 		}
 	}
 	kept := &corev1.Secret{Data: map[string][]byte{kubeconfigKey: []byte(`{"current-context": "hub", "contexts": [{"name": "hub", "context": {"cluster": "hub"}}], "clusters": [{"name": "hub", "cluster": {"server": "https://prod"}}]}`)}}
