@@ -116,9 +116,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.HubNow = func() client.Reader { return a.linked.Load().past }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
-		select {
-		case a.relist <- message:
-		default: // said already
+		if a.again(message) {
+			a.relists.Add(1)
 		}
 	}
 	if err := a.newGate(); err != nil {
@@ -249,7 +248,6 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 			default:
 			}
 		case why := <-relist:
-			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
 			a.unlink(link)
 			end(next)
@@ -261,6 +259,16 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 				next = a.begin(ctx, link != nil)
 			}
 		}
+	}
+}
+
+// again asks for another link in the place of the one that works, unless that is asked for already.
+func (a *Agent) again(why string) bool {
+	select {
+	case a.relist <- why:
+		return true
+	default:
+		return false
 	}
 }
 

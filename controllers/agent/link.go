@@ -8,7 +8,10 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +53,12 @@ func (a *Agent) link(ctx context.Context, spare bool) (*linked, cache.Cache, err
 		answered = func(error) {}
 	}
 	var link cluster.Cluster
-	watches := &watches{}
+	began := time.Now()
+	watches := &watches{expired: func() {
+		if time.Since(began) > young {
+			a.again("its API server does not know any more what has changed since, as after a start")
+		}
+	}}
 	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
@@ -121,13 +129,58 @@ func (a *Agent) unlink(l *linking) {
 }
 
 // watches are a link's informers by type: controller-runtime does not tell how far one has come.
-type watches struct{ sync.Map }
+type watches struct {
+	sync.Map
+	expired func() // called where a watch cannot go on
+}
 
 // informer is client-go's.
 func (w *watches) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-	i := toolscache.NewSharedIndexInformer(lw, of, resync, by)
+	i := toolscache.NewSharedIndexInformer(expiring{toolscache.ToListerWatcherWithContext(lw), w.expired}, of, resync, by)
 	w.Store(reflect.TypeOf(of), i)
 	return i
+}
+
+// young is a link that leaves it to its informers to wait where a watch cannot go on: their first waits are of a second, and an API server that
+// goes on so is spared.
+const young = 5 * time.Second
+
+// expiring says where a watch cannot go on, so that a list is due. An informer waits before that, the longer the more often it has happened
+// within two minutes: half a minute and more after the fifth start of an API server. Those of a new link do not wait.
+type expiring struct {
+	toolscache.ListerWatcherWithContext
+	expired func()
+}
+
+// List is toolscache.ListerWatcher's.
+func (e expiring) List(o metav1.ListOptions) (runtime.Object, error) {
+	return e.ListWithContext(context.Background(), o)
+}
+
+// Watch is toolscache.ListerWatcher's.
+func (e expiring) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return e.WatchWithContext(context.Background(), o)
+}
+
+// WatchWithContext is toolscache.WatcherWithContext's.
+func (e expiring) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := e.ListerWatcherWithContext.WatchWithContext(ctx, o)
+	if err != nil {
+		e.look(err)
+		return nil, err
+	}
+	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+		if event.Type == watch.Error {
+			e.look(apierrors.FromObject(event.Object))
+		}
+		return event, true
+	}), nil
+}
+
+func (e expiring) look(err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		e.expired()
+	}
 }
 
 // position is Env's.

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -70,4 +74,34 @@ func TestWhatFailsInAStartIsTriedAgainSoon(t *testing.T) {
 			t.Errorf("tried at %d ms, want %d; said %d times; ended by %v", at, want, said, err)
 		}
 	})
+}
+
+// TestAWatchThatCannotGoOnIsToldOf, and of nothing else; what it shows passes.
+func TestAWatchThatCannotGoOnIsToldOf(t *testing.T) {
+	status := func(err *apierrors.StatusError) *metav1.Status { return &err.ErrStatus }
+	var refused error
+	told, shown := 0, watch.NewFakeWithChanSize(4, false)
+	lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+		return shown, refused
+	}}), func() { told++ }}
+	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := &hubv1alpha1.EndpointRecord{}
+	shown.Add(record)
+	shown.Error(status(apierrors.NewInternalError(errors.New("it stumbled"))))
+	for _, want := range []watch.EventType{watch.Added, watch.Error} {
+		if e := <-w.ResultChan(); e.Type != want || want == watch.Added && e.Object != runtime.Object(record) || told != 0 {
+			t.Errorf("shown is %v, want %s; told %d times", e, want, told)
+		}
+	}
+	shown.Error(status(apierrors.NewResourceExpired("too old resource version: 331 (333)")))
+	if e := <-w.ResultChan(); e.Type != watch.Error || told != 1 {
+		t.Errorf("shown is %v; told %d times, want once", e, told)
+	}
+	refused = apierrors.NewResourceExpired("too old")
+	if _, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{}); !errors.Is(err, refused) || told != 2 {
+		t.Errorf("refused with %v; told %d times, want twice", err, told)
+	}
 }

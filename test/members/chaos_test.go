@@ -94,6 +94,25 @@ func TestHubAPIServerKilled(t *testing.T) {
 	s.settled(t)
 }
 
+// TestHubAPIServerKilledAgainAndAgain: the last of several outages within two minutes is over as soon as the first. With client-go's informers
+// alone that is half a minute and more, since an API server that starts knows no history: each watch ends and waits longer than the time before.
+func TestHubAPIServerKilledAgainAndAgain(t *testing.T) {
+	s := steady(t)
+	for range 6 {
+		s.Hub.KillAPIServer()
+		if err := s.Hub.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		s.move(t)
+		s.members["b"].wantEndpoints(t, s.ns, "moving", s.at())
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("b follows %v after the hub was back", took)
+		}
+	}
+	s.settled(t)
+}
+
 // empty deletes all of these kinds on the hub.
 func (s *steadyState) empty(t *testing.T, kinds ...client.Object) {
 	t.Helper()
