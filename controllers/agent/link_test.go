@@ -81,7 +81,7 @@ func TestAWatchThatCannotGoOnIsToldOf(t *testing.T) {
 	status := func(err *apierrors.StatusError) *metav1.Status { return &err.ErrStatus }
 	var refused error
 	told, shown := 0, watch.NewFakeWithChanSize(4, false)
-	lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+	lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 		return shown, refused
 	}}), func() { told++ }}
 	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
