@@ -98,7 +98,8 @@ func TestHubAPIServerKilled(t *testing.T) {
 // alone that is half a minute and more, since an API server that starts knows no history: each watch ends and waits longer than the time before.
 func TestHubAPIServerKilledAgainAndAgain(t *testing.T) {
 	s := steady(t)
-	for range 6 {
+	var took [6]time.Duration
+	for i := range took {
 		s.Hub.KillAPIServer()
 		if err := s.Hub.StartAPIServer(t.Context()); err != nil {
 			t.Fatal(err)
@@ -106,10 +107,12 @@ func TestHubAPIServerKilledAgainAndAgain(t *testing.T) {
 		began := time.Now()
 		s.move(t)
 		s.members["b"].wantEndpoints(t, s.ns, "moving", s.at())
-		if took := time.Since(began); took > 15*time.Second {
-			t.Errorf("b follows %v after the hub was back", took)
-		}
+		took[i] = time.Since(began)
 	}
+	if bound := 2*max(took[0], took[1]) + 10*time.Second; max(took[4], took[5]) > bound {
+		t.Errorf("after each outage b followed within %v: the last two took more than %v", took, bound)
+	}
+	t.Logf("b followed within %v", took)
 	s.settled(t)
 }
 
