@@ -76,6 +76,7 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[linked] // the hub, once it was seen
 	relist  chan string
+	expired chan struct{}       // a watch of the link that works cannot go on
 	way     atomic.Pointer[way] // the latest that was tried
 	dials   atomic.Int64
 	relists atomic.Int64
@@ -91,7 +92,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
+	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1), expired: make(chan struct{}, 1)}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
 		return nil, err
@@ -116,8 +117,9 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.HubNow = func() client.Reader { return a.linked.Load().past }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
-		if a.again(message) {
-			a.relists.Add(1)
+		select {
+		case a.relist <- message:
+		default: // said already
 		}
 	}
 	if err := a.newGate(); err != nil {
@@ -206,8 +208,8 @@ func (a *Agent) run(ctx context.Context) error {
 	return a.follow(ctx, link)
 }
 
-// follow has the controllers follow the hub by the link that comes, and then by the next, which comes beside the one that works where the
-// hub's address or authority is given anew (moved.go), and in its place where what it shows is wrong.
+// follow has the controllers follow the hub by the link that comes, and then by the next: beside the one that works where the hub's address or
+// authority is given anew (moved.go), or its history has ended, and in its place where what it shows is wrong.
 func (a *Agent) follow(ctx context.Context, next *linking) error {
 	var link *linking // the one that works
 	end := func(l *linking) {
@@ -236,7 +238,7 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 				}
 				return next.err
 			}
-			a.linked.Store(next.linked)
+			a.use(next)
 			if err := a.attach(next.cache, first); err != nil {
 				return err
 			}
@@ -248,10 +250,16 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 			default:
 			}
 		case why := <-relist:
+			a.relists.Add(1)
 			a.log.Info("reading the hub again", "reason", why)
 			a.unlink(link)
 			end(next)
 			link, next = nil, a.begin(ctx, false)
+		case <-a.expired:
+			if link != nil && next == nil {
+				a.log.Info("reading the hub again", "reason", "its API server does not know any more what has changed since, as after a start")
+				next = a.begin(ctx, true)
+			}
 		case <-look.C:
 			if a.moved() {
 				a.log.Info("the hub has another address, or authority: going there")
@@ -259,16 +267,6 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 				next = a.begin(ctx, link != nil)
 			}
 		}
-	}
-}
-
-// again asks for another link in the place of the one that works, unless that is asked for already.
-func (a *Agent) again(why string) bool {
-	select {
-	case a.relist <- why:
-		return true
-	default:
-		return false
 	}
 }
 

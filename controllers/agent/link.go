@@ -5,6 +5,7 @@ import (
 	"net"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -29,6 +30,7 @@ import (
 type linking struct {
 	end    context.CancelFunc
 	done   chan struct{}
+	spare  atomic.Bool // until it is used: another one works
 	linked *linked
 	cache  cache.Cache
 	err    error
@@ -37,28 +39,34 @@ type linking struct {
 // begin links the hub beside what else there is to do; spare tells that there is a link that works.
 func (a *Agent) begin(ctx context.Context, spare bool) *linking {
 	l := &linking{done: make(chan struct{})}
+	l.spare.Store(spare)
 	ctx, l.end = context.WithCancel(ctx)
 	go func() {
 		defer close(l.done)
-		l.linked, l.cache, l.err = a.link(ctx, spare)
+		l.linked, l.cache, l.err = a.link(ctx, &l.spare)
 	}()
 	return l
 }
 
+// use has the controllers use a link that has come.
+func (a *Agent) use(l *linking) {
+	if l.spare.Swap(false) {
+		a.dials.Add(1) // of all that it has made so far: the connections are others now
+	}
+	a.linked.Store(l.linked)
+}
+
 // link returns the hub, and its caches, synced; it tries until it succeeds or ctx ends. What a spare one is answered says nothing of the
-// membership.
-func (a *Agent) link(ctx context.Context, spare bool) (*linked, cache.Cache, error) {
-	answered := a.env.Answered
-	if spare {
-		answered = func(error) {}
+// membership, and how often it dials nothing of the connections in use.
+func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Cache, error) {
+	answered := func(err error) {
+		if !spare.Load() {
+			a.env.Answered(err)
+		}
 	}
 	var link cluster.Cluster
-	began := time.Now()
-	watches := &watches{expired: func() {
-		if time.Since(began) > young {
-			a.again("its API server does not know any more what has changed since, as after a start")
-		}
-	}}
+	watches := &watches{}
+	watches.expired = func() { a.expire(watches) }
 	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
@@ -67,7 +75,9 @@ func (a *Agent) link(ctx context.Context, spare bool) (*linked, cache.Cache, err
 		a.way.Store(wayOf(cfg))
 		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			a.dials.Add(1)
+			if !spare.Load() {
+				a.dials.Add(1)
+			}
 			return dialer.DialContext(ctx, network, address)
 		}
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
@@ -110,7 +120,7 @@ func (a *Agent) link(ctx context.Context, spare bool) (*linked, cache.Cache, err
 	if !link.GetCache().WaitForCacheSync(ctx) {
 		return nil, nil, ctx.Err()
 	}
-	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches}, link.GetCache(), nil
+	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches, since: time.Now()}, link.GetCache(), nil
 }
 
 // linked is what the controllers have of the hub: all of it of the same link, so that how far a watch has come is told of the cache that it fills.
@@ -118,6 +128,7 @@ type linked struct {
 	hub     client.Client
 	past    client.Reader // the hub past the cache
 	watches *watches      // nil once they have ended
+	since   time.Time     // when its caches had synced
 }
 
 // unlink ends the link. What its caches hold stays; they come no further.
@@ -145,6 +156,17 @@ func (w *watches) informer(lw toolscache.ListerWatcher, of runtime.Object, resyn
 // goes on so is spared.
 const young = 5 * time.Second
 
+// expire asks for another link where these watches are those of the one that works.
+func (a *Agent) expire(of *watches) {
+	if l := a.linked.Load(); l == nil || l.watches != of || time.Since(l.since) < young {
+		return
+	}
+	select {
+	case a.expired <- struct{}{}:
+	default: // asked for already
+	}
+}
+
 // expiring says where a watch cannot go on, so that a list is due. An informer waits before that, the longer the more often it has happened
 // within two minutes: half a minute and more after the fifth start of an API server. Those of a new link do not wait.
 type expiring struct {
@@ -169,12 +191,41 @@ func (e expiring) WatchWithContext(ctx context.Context, o metav1.ListOptions) (w
 		e.look(err)
 		return nil, err
 	}
-	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+	p := &passing{Interface: w, out: make(chan watch.Event), done: make(chan struct{})}
+	go p.pass(e.look)
+	return p, nil
+}
+
+// passing is a watch that is looked at. apimachinery's Filter has nobody end it where it is stopped with an event under way, which would keep
+// all of a link's caches.
+type passing struct {
+	watch.Interface
+	out  chan watch.Event
+	done chan struct{}
+	once sync.Once
+}
+
+// ResultChan is watch.Interface's.
+func (p *passing) ResultChan() <-chan watch.Event { return p.out }
+
+// Stop is watch.Interface's.
+func (p *passing) Stop() {
+	p.once.Do(func() { close(p.done) })
+	p.Interface.Stop()
+}
+
+func (p *passing) pass(look func(error)) {
+	defer close(p.out)
+	for event := range p.Interface.ResultChan() {
 		if event.Type == watch.Error {
-			e.look(apierrors.FromObject(event.Object))
+			look(apierrors.FromObject(event.Object))
 		}
-		return event, true
-	}), nil
+		select {
+		case p.out <- event:
+		case <-p.done:
+			return
+		}
+	}
 }
 
 func (e expiring) look(err error) {

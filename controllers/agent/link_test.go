@@ -105,3 +105,61 @@ func TestAWatchThatCannotGoOnIsToldOf(t *testing.T) {
 		t.Errorf("refused with %v; told %d times, want twice", err, told)
 	}
 }
+
+// TestOnlyTheLinkThatWorksExpires, and not before it has been there for a while: what ended, and what has not come yet, says nothing.
+func TestOnlyTheLinkThatWorksExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{expired: make(chan struct{}, 1)}
+		of, another := &watches{}, &watches{}
+		expires := func(of *watches) bool {
+			a.expire(of)
+			select {
+			case <-a.expired:
+				return true
+			default:
+				return false
+			}
+		}
+		if expires(of) {
+			t.Error("before there is a link")
+		}
+		a.use(&linking{linked: &linked{watches: of, since: time.Now()}})
+		if expires(of) {
+			t.Error("at once")
+		}
+		time.Sleep(young)
+		if expires(another) || !expires(of) {
+			t.Error("it is not the link that works that expires")
+		}
+	})
+}
+
+// TestASpareLinksDialsAreNotThoseInUse, until it is used.
+func TestASpareLinksDialsAreNotThoseInUse(t *testing.T) {
+	a := &Agent{}
+	for _, spare := range []bool{false, true} {
+		l := &linking{linked: &linked{}}
+		l.spare.Store(spare)
+		before := a.dials.Load()
+		if a.use(l); l.spare.Load() || a.linked.Load() != l.linked || (a.dials.Load() != before) != spare {
+			t.Errorf("spare %v: %d connections more", spare, a.dials.Load()-before)
+		}
+	}
+}
+
+// TestAWatchThatIsLookedAtEnds where it is stopped with an event under way, which nobody reads any more.
+func TestAWatchThatIsLookedAtEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which waits for all that it has begun
+		shown := watch.NewFakeWithChanSize(1, false)
+		lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return shown, nil
+		}}), func() {}}
+		w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown.Add(&hubv1alpha1.EndpointRecord{})
+		synctest.Wait()
+		w.Stop()
+	})
+}
