@@ -208,68 +208,6 @@ func (a *Agent) run(ctx context.Context) error {
 	return a.follow(ctx, link)
 }
 
-// follow has the controllers follow the hub by the link that comes, and then by the next: beside the one that works where the hub's address or
-// authority is given anew (moved.go), or its history has ended, and in its place where what it shows is wrong.
-func (a *Agent) follow(ctx context.Context, next *linking) error {
-	var link *linking // the one that works
-	end := func(l *linking) {
-		if l != nil {
-			l.end()
-		}
-	}
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
-	for first := true; ; {
-		var came chan struct{}
-		var relist chan string
-		if next != nil {
-			came = next.done
-		}
-		if link != nil {
-			relist = a.relist
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-came:
-			if next.err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return next.err
-			}
-			a.use(next)
-			if err := a.attach(next.cache, first); err != nil {
-				return err
-			}
-			a.log.Info("the hub's side runs")
-			end(link)
-			link, next, first = next, nil, false
-			select {
-			case <-a.relist: // said of what was read before
-			default:
-			}
-		case why := <-relist:
-			a.relists.Add(1)
-			a.log.Info("reading the hub again", "reason", why)
-			a.unlink(link)
-			end(next)
-			link, next = nil, a.begin(ctx, false)
-		case <-a.expired:
-			if link != nil && next == nil {
-				a.log.Info("reading the hub again", "reason", "its API server does not know any more what has changed since, as after a start")
-				next = a.begin(ctx, true)
-			}
-		case <-look.C:
-			if a.moved() {
-				a.log.Info("the hub has another address, or authority: going there")
-				end(next)
-				next = a.begin(ctx, link != nil)
-			}
-		}
-	}
-}
-
 // warm begins to fill the caches of this cluster, side by side. Whoever reads one waits until it has synced.
 func (a *Agent) warm(ctx context.Context) error {
 	for _, c := range a.list {

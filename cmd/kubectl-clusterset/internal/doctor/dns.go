@@ -27,7 +27,7 @@ var dnsChecks = []Check{
 	{"corefile-cache", []Topic{DNS}, onCorefile(coreCache)},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []Finding {
-		if elsewhere(f) {
+		if answeredElsewhere(f) {
 			return nil
 		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks, "kubectl apply -k deploy/coredns; its ServiceAccount must be the one that the binding names")
@@ -85,7 +85,7 @@ func corednsImage(f *Facts) []Finding {
 	}
 	hint := ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image+":") && !elsewhere(f) {
+		if without.MatchString(c.Image+":") && !answeredElsewhere(f) {
 			hint = fmt.Sprintf("the image %s is, by its name, one without the plugin %s", c.Image, plugin)
 		}
 	}
@@ -155,9 +155,9 @@ func served(c *corefile.Corefile) []Finding {
 	return wrong(edit+": add the line \"multicluster clusterset.local\"", "nothing in the server block %s of the Corefile answers %s: names are sent on, or do not exist", keys(b), zone)
 }
 
-// elsewhere tells whether the zone is another server's to answer, or may be, by what was not looked at: without a line of our plugin this one
+// answeredElsewhere tells whether the zone is another server's to answer, or may be, by what was not looked at: without a line of our plugin this one
 // needs neither an image that has it nor its rights then.
-func elsewhere(f *Facts) bool {
+func answeredElsewhere(f *Facts) bool {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	if err != nil {
 		return false
@@ -255,7 +255,7 @@ func options(f *Facts, c *corefile.Corefile) (out []Finding) {
 
 func coreCache(f *Facts, c *corefile.Corefile) []Finding {
 	var may map[string]int
-	if elsewhere(f) {
+	if answeredElsewhere(f) {
 		may = ofAForwarder
 	}
 	return cached(c, "CoreDNS", edit, may)

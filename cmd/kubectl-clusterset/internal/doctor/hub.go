@@ -202,7 +202,7 @@ func claim(f *Facts) []Finding {
 		}
 		return nil
 	}
-	if f.elsewhere() {
+	if f.renewsElsewhere() {
 		return nil
 	}
 	return wrong("kubectl clusterset join", "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)
@@ -210,7 +210,7 @@ func claim(f *Facts) []Finding {
 
 // anotherHub: what is told of a hub that is not this cluster's must not send anybody to join there.
 func anotherHub(f *Facts) []Finding {
-	if !f.elsewhere() {
+	if !f.renewsElsewhere() {
 		return nil
 	}
 	where := ""
@@ -220,14 +220,14 @@ func anotherHub(f *Facts) []Finding {
 	return wrong("name the hub of this cluster with --hub-context", "the agent does not renew its Lease on this hub%s: what is said here of the hub is another clusterset's", where)
 }
 
-// elsewhere leaves out who was evicted, a moment ago.
-func (f *Facts) elsewhere() bool {
+// renewsElsewhere tells whether the agent renews its Lease on another hub. Who was evicted a moment ago does not.
+func (f *Facts) renewsElsewhere() bool {
 	evicted := slices.ContainsFunc(f.HubFacts.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
 	return f.Set != "" && !evicted && clock.Elsewhere(f.Leases, f.Now, f.lease(), f.HubFacts.Now)
 }
 
 func heartbeat(f *Facts) []Finding {
-	if f.Set == "" || f.fresh() || f.elsewhere() {
+	if f.Set == "" || f.fresh() || f.renewsElsewhere() {
 		return nil
 	}
 	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"

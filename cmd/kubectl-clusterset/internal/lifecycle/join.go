@@ -247,25 +247,6 @@ func (j *join) membership() error {
 	return nil
 }
 
-func (j *join) render(ctx context.Context) error {
-	runs, err := running(ctx, j.Member, "clusterset-controller")
-	if err != nil {
-		return err
-	}
-	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
-	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig", "hub-namespace")...)
-	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
-		return err
-	}
-	j.hubSide, err = manifest.Render(manifest.HubMember, manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID})
-	if err != nil {
-		return err
-	}
-	profile := only(j.hubSide, "ClusterProfile")
-	profile.SetAnnotations(map[string]string{clusterset.AnnotationJoiningUID: j.uid})
-	return nil
-}
-
 func (j *join) checkRights(ctx context.Context) error {
 	hub := append(cluster.RightsToApply(j.hubSide, write...),
 		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
@@ -393,27 +374,4 @@ func (j *join) name(ctx context.Context) error {
 	}
 	j.Say("%s: its id is %s", j.Member.Name, j.ClusterID)
 	return nil
-}
-
-// print is --dry-run: what would be written, and not what is there and stays as it is.
-func (j *join) print() error {
-	secret, err := j.secret("(asked of the hub when this is applied)")
-	if err != nil {
-		return err
-	}
-	id := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": j.ClusterID}}}
-	id.SetAPIVersion(aboutv1beta1.GroupVersion.String())
-	id.SetKind("ClusterProperty")
-	id.SetName(clusterset.PropertyID)
-	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
-	if j.Renew || j.mine {
-		hub = without(hub, "ClusterProfile")
-	}
-	if !j.Renew && j.id == nil {
-		here = append([]*unstructured.Unstructured{id}, here...)
-	}
-	if !j.Renew {
-		here = append(j.here, here...)
-	}
-	return errors.Join(print(j.DryRun, j.Hub.Name, hub), print(j.DryRun, j.Member.Name, here))
 }

@@ -1,0 +1,55 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// render makes what join applies, on both sides. Arguments that somebody has added to the agent's stay.
+func (j *join) render(ctx context.Context) error {
+	runs, err := running(ctx, j.Member, "clusterset-controller")
+	if err != nil {
+		return err
+	}
+	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig", "hub-namespace")...)
+	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
+		return err
+	}
+	j.hubSide, err = manifest.Render(manifest.HubMember, manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID})
+	if err != nil {
+		return err
+	}
+	profile := only(j.hubSide, "ClusterProfile")
+	profile.SetAnnotations(map[string]string{clusterset.AnnotationJoiningUID: j.uid})
+	return nil
+}
+
+// print is --dry-run: what would be written, and not what is there and stays as it is.
+func (j *join) print() error {
+	secret, err := j.secret("(asked of the hub when this is applied)")
+	if err != nil {
+		return err
+	}
+	id := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": j.ClusterID}}}
+	id.SetAPIVersion(aboutv1beta1.GroupVersion.String())
+	id.SetKind("ClusterProperty")
+	id.SetName(clusterset.PropertyID)
+	hub, here := j.hubSide, []*unstructured.Unstructured{secret}
+	if j.Renew || j.mine {
+		hub = without(hub, "ClusterProfile")
+	}
+	if !j.Renew && j.id == nil {
+		here = append([]*unstructured.Unstructured{id}, here...)
+	}
+	if !j.Renew {
+		here = append(j.here, here...)
+	}
+	return errors.Join(print(j.DryRun, j.Hub.Name, hub), print(j.DryRun, j.Member.Name, here))
+}
