@@ -17,22 +17,30 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// elect makes the manager's replicas elect a leader. The holder is the pod: a container that crashed leads again at once. Another replica
-// takes over well before the other members would give this one up (T1). contested tells a leader that another one is at work.
+// A leader whose node is gone last renewed on the hub up to 10 s before (T1's renewal, by default). The replica that waits saw its last word
+// here up to leaderRetry late, counts to leaderDuration, and tries up to leaderRetry later; then it begins. That is over before the other members would give
+// this one up, after 50 s.
+const (
+	leaderDuration = 20 * time.Second
+	leaderDeadline = 15 * time.Second
+	leaderRetry    = 2 * time.Second // and up to leaderelection.JitterFactor times that more
+)
+
+// elect makes the manager's replicas elect a leader. The holder is the pod: a container that crashed leads again at once. contested tells a
+// leader that another one is at work.
 func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool) error {
 	host, err := os.Hostname() // a pod's name
 	if err != nil {
 		return err
 	}
 	cfg = rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election")
-	cfg.Timeout = 10 * time.Second // an API server that hangs leaves time for a second attempt
+	cfg.Timeout = leaderDeadline / 2 // an API server that hangs leaves time for a second attempt
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	duration, deadline, retry := 30*time.Second, 25*time.Second, 2*time.Second
 	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = true, name, kube.SystemNamespace
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &duration, &deadline, &retry
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = new(leaderDuration), new(leaderDeadline), new(leaderRetry)
 	o.LeaderElectionReleaseOnCancel = true
 	o.LeaderElectionResourceLockInterface = &lock{contested: contested, Interface: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -69,5 +71,15 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 		if err := l.Update(t.Context(), mine); (err == nil) != c.stays {
 			t.Errorf("%s: %v, want that it stays: %v", name, err, c.stays)
 		}
+	}
+}
+
+// TestT1TheStandbyIsInTime: when the leader's node is gone right before its next renewal, and the standby sees and tries as late as it may.
+// The ClusterSet's defaults are docs/reference.md's.
+func TestT1TheStandbyIsInTime(t *testing.T) {
+	const renew, dead, start = 10 * time.Second, 50 * time.Second, 5 * time.Second
+	poll := leaderRetry + time.Duration(leaderelection.JitterFactor*float64(leaderRetry))
+	if worst := renew + poll + leaderDuration + poll + start; worst > dead {
+		t.Errorf("a standby may renew first %v after the last renewal, and the others give its member up after %v", worst, dead)
 	}
 }
