@@ -23,6 +23,7 @@ type Controller struct {
 	bin                  *Binaries
 	binary, name         string
 	args, env            []string
+	host                 string // the name of its machine, or pod; empty: this one's
 	dir                  string
 	probe, metric, pprof *Port
 	proc                 *process
@@ -33,6 +34,14 @@ func StartAgent(ctx context.Context, binary string, o AgentOptions) (*Controller
 	args := append([]string{"agent", "--kubeconfig", o.Kubeconfig, "--hub-kubeconfig", o.HubKubeconfig, "--hub-namespace", o.HubNamespace,
 		"--cluster-id", o.ClusterID}, o.Args...)
 	return startController(ctx, &Controller{binary: binary, name: "agent " + o.ClusterID, args: args, env: o.Env})
+}
+
+// Twin starts another replica of the same Deployment, in a pod of that name: a UTS namespace, by root's right or by a user namespace.
+func (c *Controller) Twin(ctx context.Context, pod string) (*Controller, error) {
+	if err := Require("unshare", "hostname"); err != nil {
+		return nil, err
+	}
+	return startController(ctx, &Controller{binary: c.binary, name: c.name + ", " + pod, args: c.args, env: c.env, host: pod})
 }
 
 // StartHub runs what keeps a clusterset on its hub. It returns when the process lives.
@@ -67,6 +76,14 @@ func (c *Controller) Start(context.Context) error { return c.StartAs(c.binary) }
 func (c *Controller) StartAs(binary string, env ...string) (err error) {
 	args := append(slices.Clone(c.args), "--health-probe-bind-address", c.probe.Addr(), "--metrics-bind-address", c.metric.Addr(),
 		"--pprof-bind-address", c.pprof.Addr())
+	if c.host != "" {
+		as := []string{"--uts"}
+		if os.Getuid() != 0 {
+			as = append(as, "--map-root-user")
+		}
+		args = append(append(as, "sh", "-c", `hostname "$0" && exec "$@"`, c.host, binary), args...)
+		binary = "unshare"
+	}
 	c.proc, err = spawn(c.bin, c.name, filepath.Join(c.dir, "agent.log"), []string{c.dir}, append(slices.Clone(c.env), env...), binary, args...)
 	return err
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // packages are the Debian packages of the programs that tests run.
-var packages = map[string]string{"dig": "bind9-dnsutils", "dnsperf": "dnsperf", "taskset": "util-linux", "setcap": "libcap2-bin",
+var packages = map[string]string{"dig": "bind9-dnsutils", "dnsperf": "dnsperf", "taskset": "util-linux", "unshare": "util-linux", "hostname": "hostname", "setcap": "libcap2-bin",
 	"ip": "iproute2", "nft": "nftables", "promtool": "prometheus"}
 
 var (

@@ -32,6 +32,7 @@ type steadyState struct {
 	*set
 	ns       string
 	vips     map[string]string // of steady, by member
+	movings  map[string]string // of moving, which may lose its last exporter
 	asked    int
 	mu       sync.Mutex
 	wrong    []string
@@ -54,7 +55,7 @@ func steady(t *testing.T) *steadyState {
 			t.Fatal(err)
 		}
 	}
-	s := &steadyState{set: chaos.set, vips: map[string]string{}}
+	s := &steadyState{set: chaos.set, vips: map[string]string{}, movings: map[string]string{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			s.Stop()
@@ -72,6 +73,7 @@ func steady(t *testing.T) *steadyState {
 	s.members["a"].create(t, svc, s.moving, export(s.ns, "moving"))
 	for _, id := range []string{"a", "b"} {
 		s.vips[id] = s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")).Spec.IPs[0]
+		s.movings[id] = s.members[id].wantImport(t, s.ns, "moving", ready("a")).Spec.IPs[0]
 		s.members[id].wantEndpoints(t, s.ns, "steady", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8080")
 		s.members[id].wantEndpoints(t, s.ns, "heads", "a/http/10.1.0.2:8080", "b/http/10.2.0.2:8080")
 		s.members[id].wantEndpoints(t, s.ns, "moving", "a/http/10.1.1.0:8080")
@@ -173,6 +175,9 @@ func (s *steadyState) judge(t *testing.T) {
 	for id, vip := range s.vips {
 		if imp := s.members[id].wantImport(t, s.ns, "steady", ready("a", "b")); imp.Spec.IPs[0] != vip {
 			t.Errorf("%s: the VIP is %s, and was %s", id, imp.Spec.IPs[0], vip)
+		}
+		if imp := s.members[id].wantImport(t, s.ns, "moving", ready("a")); imp.Spec.IPs[0] != s.movings[id] {
+			t.Errorf("%s: the VIP of moving is %s, and was %s", id, imp.Spec.IPs[0], s.movings[id])
 		}
 	}
 }
