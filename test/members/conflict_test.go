@@ -159,9 +159,9 @@ func TestC7FamiliesThatThisClusterHas(t *testing.T) {
 	})
 }
 
-// TestC7NoFamilyThatThisClusterHas: an import says so, and who exports another family learns of the conflict; it comes to life when there is
+// TestC7I4NoFamilyThatThisClusterHas: an import says so, and who exports another family learns of the conflict; it comes to life when there is
 // one.
-func TestC7NoFamilyThatThisClusterHas(t *testing.T) {
+func TestC7I4NoFamilyThatThisClusterHas(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	record := s.liar(t, ns, time.Now().Add(-time.Minute), "10.66.0.1")

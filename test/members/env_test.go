@@ -81,7 +81,8 @@ type set struct {
 	*lab.ClusterSet
 	hub     client.Client
 	members map[string]*member
-	lives   sync.Once // the liar
+	lives   sync.Once     // the liar
+	lying   client.Client // as it
 }
 
 type member struct {

@@ -8,8 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 const (
@@ -186,7 +191,7 @@ func TestAnInvalidLocalExportDoesNotStopImports(t *testing.T) {
 	s.members["b"].wantImport(t, ns, "web", ready("a"))
 }
 
-// TestADerivedServiceIsNeverExported: nor its slices.
+// TestADerivedServiceIsNeverExported: nor its slices, and nobody hears of it.
 func TestADerivedServiceIsNeverExported(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
@@ -196,6 +201,16 @@ func TestADerivedServiceIsNeverExported(t *testing.T) {
 	s.members["b"].create(t, export(ns, derived))
 	s.members["b"].wantCondition(t, ns, derived, valid, metav1.ConditionFalse, "InvalidServiceType")
 	s.members["b"].wantCondition(t, ns, derived, exported, metav1.ConditionFalse, "Pending")
+	s.members["b"].exported(t, service(ns, "last"), "10.2.0.1")
+	s.members["a"].wantImport(t, ns, "last", ready("b")) // so the agents have looked
+	var record hubv1alpha1.ServiceExportRecord
+	key := client.ObjectKey{Namespace: lab.HubNamespace, Name: derived + "." + ns + ".b"}
+	if err := s.hub.Get(t.Context(), key, &record); err == nil && !record.Spec.Withdrawn || client.IgnoreNotFound(err) != nil {
+		t.Errorf("the hub has %s: %v", key.Name, err)
+	}
+	if _, err := s.members["a"].imported(t.Context(), ns, derived); !apierrors.IsNotFound(err) {
+		t.Errorf("a derived Service is imported: %v", err)
+	}
 }
 
 // TestS1ARelabelledSlice goes from one exported Service to another, and back, in every member: its record cannot change whose it is.

@@ -105,8 +105,8 @@ func TestI3Spec(t *testing.T) {
 	}
 }
 
-// TestI5SlicesArePublished: status says so, and lists exporters sorted (I4).
-func TestI5SlicesArePublished(t *testing.T) {
+// TestI4I5StatusOfAnImport lists exporters, sorted, is Ready, and says that slices are published.
+func TestI4I5StatusOfAnImport(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b", "c")
 	for _, id := range []string{"c", "a", "b"} {
@@ -319,6 +319,29 @@ func TestS1S2Slices(t *testing.T) {
 	s.members["a"].remove(t, home)
 	s.members["b"].wantEndpoints(t, ns, "web")
 	s.members["b"].wantImport(t, ns, "web", ready("a"))
+}
+
+// TestE2S1WhatWentWhileAnAgentWasAwayGoes: a slice, and a name. No event tells the agent that starts of either.
+func TestE2S1WhatWentWhileAnAgentWasAwayGoes(t *testing.T) {
+	s := three(t)
+	a, b := s.members["a"], s.members["b"]
+	ns := s.namespace(t, "a", "b")
+	a.exported(t, service(ns, "web"), "10.1.0.1")
+	a.exported(t, service(ns, "gone"), "10.1.0.2")
+	more := slice(service(ns, "web"), "more", "10.1.0.3")
+	a.create(t, more)
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "a/http/10.1.0.3:8080")
+	b.wantEndpoints(t, ns, "gone", "a/http/10.1.0.2:8080")
+	b.Agent.Kill()
+	a.remove(t, more, export(ns, "gone"))
+	a.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	a.wantNoImport(t, ns, "gone")
+	if err := b.Agent.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
+	b.wantNoImport(t, ns, "gone")
+	b.wantEndpoints(t, ns, "gone")
 }
 
 // TestNamesThatLookAlike: a-b/c and a/b-c are two imports, and equal node names in two clusters are two nodes.

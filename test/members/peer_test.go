@@ -10,29 +10,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// liar writes records of a cluster that has no agent, as a member with our API server's consent but without our agent could. It renews its
-// Lease from then on: who was dead to a member in one test would be so in the next.
+// liar writes records as a member that has no agent of ours: by the rights, and through the policies, of deploy/hub/member. It renews its Lease from
+// then on: who was dead to a member in one test would be so in the next.
 func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
-	s.lives.Do(func() {
-		if err := s.renewLiar(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for { // as long as the hub is there
-				time.Sleep(5 * time.Second)
-				_ = s.renewLiar(context.Background())
-			}
-		}()
-	})
+	s.join(t)
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
 	record := &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
@@ -48,17 +40,57 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 	for _, a := range addresses {
 		slice.Spec.Endpoints = append(slice.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
 	}
-	for _, err := range []error{s.hub.Create(t.Context(), record), s.hub.Create(t.Context(), slice)} {
+	s.lie(t, record, slice)
+	return record
+}
+
+// join makes the liar a member.
+func (s *set) join(t *testing.T) {
+	t.Helper()
+	s.lives.Do(func() {
+		root, err := lab.Root()
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := s.Hub.Apply(t.Context(), lab.HubMember(root, "liar")); err != nil {
+			t.Fatal(err)
+		}
+		file, err := s.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-liar", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := clientcmd.BuildConfigFromFlags("", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.lying, err = client.New(cfg, client.Options{Scheme: agent.Scheme()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.renewLiar(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for { // as long as the hub is there
+				time.Sleep(5 * time.Second)
+				_ = s.renewLiar(context.Background())
+			}
+		}()
+	})
+}
+
+// lie writes these to the hub.
+func (s *set) lie(t *testing.T, records ...client.Object) {
+	t.Helper()
+	for _, record := range records {
+		if err := s.lying.Create(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return record
 }
 
 func (s *set) renewLiar(ctx context.Context) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "liar"}}
-	_, err := controllerutil.CreateOrUpdate(ctx, s.hub, lease, func() error {
+	_, err := controllerutil.CreateOrUpdate(ctx, s.lying, lease, func() error {
 		now := metav1.NowMicro()
 		lease.Spec.RenewTime = &now
 		return nil
@@ -87,9 +119,7 @@ func TestS4ReservedAndIPv6(t *testing.T) {
 		Spec: hubv1alpha1.EndpointRecordSpec{Origin: record.Spec.Origin, AddressType: "IPv6", Endpoints: []hubv1alpha1.Endpoint{{Address: "fe80::1"}, {Address: "::1"}},
 			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}}},
 	}
-	if err := s.hub.Create(t.Context(), six); err != nil {
-		t.Fatal(err)
-	}
+	s.lie(t, six)
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080", "liar/http/10.77.0.1:8080")
 	s.members["c"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 	s.members["c"].wantEvent(t, ns, "web", "EndpointsRefused", "10.77.0.1")
@@ -120,6 +150,7 @@ func TestE9ABackdatedExport(t *testing.T) {
 // TestARecordThatIsNonsense to Kubernetes, though the hub's schema lets it pass, is not imported, and says so.
 func TestARecordThatIsNonsense(t *testing.T) {
 	s := three(t)
+	s.join(t)
 	ns := s.namespace(t, "a")
 	bad := "not a protocol!"
 	record := &hubv1alpha1.ServiceExportRecord{
@@ -128,13 +159,26 @@ func TestARecordThatIsNonsense(t *testing.T) {
 			ExportedAt: &metav1.Time{Time: time.Now()}, Type: "ClusterSetIP", IPFamilies: []corev1.IPFamily{"IPv4"},
 			Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, AppProtocol: &bad}}},
 	}
-	if err := s.hub.Create(t.Context(), record); err != nil {
-		t.Fatal(err)
-	}
+	s.lie(t, record)
 	s.members["a"].wantEvent(t, "clusterset-system", record.Name, "RecordRefused")
 	if _, err := s.members["a"].imported(t.Context(), ns, "web"); err == nil {
 		t.Error("it is imported")
 	}
+}
+
+// TestEndpointsThatAreNonsense, one port name twice, are not imported, and the user of the import is told; the cluster's other slices are.
+func TestEndpointsThatAreNonsense(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a")
+	record := s.liar(t, ns, time.Now(), "10.66.0.1")
+	one, two := int32(8080), int32(8081)
+	s.lie(t, &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "99999999-" + ns + ".liar"},
+		Spec: hubv1alpha1.EndpointRecordSpec{Origin: record.Spec.Origin, AddressType: "IPv4", Endpoints: []hubv1alpha1.Endpoint{{Address: "10.66.0.2"}},
+			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &one}, {Name: "http", Protocol: "TCP", Port: &two}}},
+	})
+	s.members["a"].wantEvent(t, ns, "web", "RecordRefused", "liar", "http")
+	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 }
 
 // TestALostCopyRetiresNothing: who deletes this cluster's copies of its peers' records, or of its own, deletes nothing that is imported.

@@ -59,4 +59,13 @@ func TestAgentStartsBeforeItsKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	said(`"waiting for membership"`) // the hub is this cluster, where deploy/hub was not applied
+	_, since, knows := strings.Cut(a.Log(), `] "starting"`)
+	if !knows {
+		t.Errorf("log: %s", a.Log())
+	}
+	for line := range strings.Lines("]" + since) { // ID6, from when the agent knows who it is
+		if strings.Contains(line, "]") && !(strings.Contains(line, ` cluster="a"`) && strings.Contains(line, ` clusterset="`+lab.HubNamespace+`"`)) {
+			t.Errorf("a line does not say whose it is: %s", line)
+		}
+	}
 }

@@ -13,10 +13,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// TestPortRenamedByMergeKeepsItsConnections (C3, C9): as the oldest exporters leave one after the other, the next one's port names take
+// TestC3C9PortRenamedByMergeKeepsItsConnections: as the oldest exporters leave one after the other, the next one's port names take
 // over. From every cluster, by TCP and UDP, connections of before live on and new ones are taken throughout. Who leaves has no backend
 // for UDP, so that what is lost would be lost by the renaming; its TCP connections live on after it has left.
-func TestPortRenamedByMergeKeepsItsConnections(t *testing.T) {
+func TestC3C9PortRenamedByMergeKeepsItsConnections(t *testing.T) {
 	w, ns := clusters(t)
 	ports := func(prefix string) *corev1.Service {
 		return service(ns, tcp(prefix+"-tcp", 80), udp(prefix+"-udp", 53))
