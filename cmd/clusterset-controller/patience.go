@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +15,8 @@ import (
 )
 
 // patient is a transport whose watches wait for an API server that is away or starts, and go on when it answers. A reflector of client-go's that
-// sees each attempt fail asks ever less often, once a minute in the end, and is that much late when the server is back.
+// sees each attempt fail asks ever less often, once a minute in the end, and is that much late when the server is back. And no request
+// lasts much longer than an API server lets it.
 type patient struct {
 	http.RoundTripper
 	log  logr.Logger
@@ -37,8 +40,8 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	gap := false
 	for tries := 0; ; tries++ {
-		resp, err := p.RoundTripper.RoundTrip(req)
-		if req.URL.Query().Get("watch") == "" || req.Context().Err() != nil {
+		resp, err := p.bounded(req)
+		if !isWatch(req) || req.Context().Err() != nil {
 			return resp, err
 		}
 		if err == nil && starting(resp.StatusCode, tries) {
@@ -71,6 +74,65 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
+// graceful is how much longer than that a request may last. The API server ends it in time, unless it hangs, or a proxy that stalls it
+// answers HTTP/2's pings in its place, by which client-go else finds a dead connection.
+const graceful = 30 * time.Second
+
+// lasts is how long API servers let a request last, unless they are told otherwise. Informers' watches ask for 5 to 10 minutes.
+func lasts(req *http.Request) time.Duration {
+	if !isWatch(req) {
+		return time.Minute
+	}
+	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil && seconds > 0 {
+		return time.Duration(seconds) * time.Second
+	}
+	return time.Hour
+}
+
+// bounded sends a request that ends where the API server should have ended it long since. The time runs from when it is sent: a watch is
+// answered at once, but some proxies hold that back until there is an event. client-go's StreamWatcher takes the timeout for the stream's end
+// and sends no event of type Error, so its reflector sends the next watch without a wait. Where that one is refused, for a list (instead),
+// it waits for about a second.
+func (p patient) bounded(req *http.Request) (*http.Response, error) {
+	ctx, end := context.WithTimeout(req.Context(), lasts(req)+graceful)
+	resp, err := p.RoundTripper.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		end()
+		return nil, err
+	}
+	late := func() {
+		if isWatch(req) { // of which nobody else would say it
+			p.log.Info("a watch was not ended in time: does a proxy stall it?", "host", req.URL.Host, "path", req.URL.Path)
+		}
+	}
+	resp.Body = &body{ReadCloser: resp.Body, end: end, late: late}
+	return resp, nil
+}
+
+func isWatch(req *http.Request) bool { return req.URL.Query().Get("watch") != "" }
+
+// body is a response's. late is called where its time is over.
+type body struct {
+	io.ReadCloser
+	end  context.CancelFunc
+	late func()
+}
+
+// Read is io.Reader's.
+func (b *body) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if errors.Is(err, context.DeadlineExceeded) {
+		b.late()
+	}
+	return n, err
+}
+
+// Close is io.Closer's.
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
 // starting tells whether a watch is answered as by an API server that has not quite started, or is on its way down: it fails (5xx), as a balancer
 // does for it, is busy, or does not know its roles yet. client-go's informers count each such answer for two minutes and wait longer
 // after every one, so the third outage in a row would keep them away long after its end. A refusal that outlasts a start is one.
@@ -88,7 +150,7 @@ func starting(status, tries int) bool {
 // 3 s each and up to ten times (decision 0015).
 func newest(req *http.Request) *http.Request {
 	q := req.URL.Query()
-	if v := q.Get("resourceVersion"); req.Method != http.MethodGet || q.Get("watch") != "" || v == "" || v == "0" || q.Has("resourceVersionMatch") {
+	if v := q.Get("resourceVersion"); req.Method != http.MethodGet || isWatch(req) || v == "" || v == "0" || q.Has("resourceVersionMatch") {
 		return req
 	}
 	q.Del("resourceVersion")

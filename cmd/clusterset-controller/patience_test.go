@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -222,3 +227,173 @@ func TestV2L1AWatchFollowsAList(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 	}
 }
+
+// TestS2AStalledWatchEnds: a proxy answers for the API server that the connection lives, and shows no more of a watch, which the API server ended
+// long ago, or has never begun to show it. What was made meanwhile is seen half a minute after the time that the watch asked for, and not
+// before. It is asked for as behind any other watch that broke off: of an agent's own cluster by a list, of the hub in an agent by a watch.
+func TestS2AStalledWatchEnds(t *testing.T) {
+	for name, protocol := range map[string]func(*http.Protocols, bool){"HTTP/1": (*http.Protocols).SetHTTP1, "HTTP/2": (*http.Protocols).SetUnencryptedHTTP2} {
+		var spoken http.Protocols
+		protocol(&spoken, true)
+		for _, c := range []struct {
+			name  string
+			lists *lists
+			begun bool // the watch is answered
+			list  bool // is asked for
+		}{
+			{"an agent's of its own cluster", &lists{}, true, true},
+			{"not answered", &lists{}, false, true},
+			{"the hub program's", &lists{always: true}, true, true},
+			{"an agent's of the hub", nil, true, false},
+			{"not answered", nil, false, false},
+		} {
+			t.Run(name+", "+c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { outlivesAStall(t, &spoken, c.lists, c.begun, c.list) })
+			})
+		}
+	}
+}
+
+func outlivesAStall(t *testing.T, spoken *http.Protocols, behind *lists, begun, list bool) {
+	const empty = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`
+	const missed = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"set","name":"missed","uid":"1","resourceVersion":"8"}}`
+	const full = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[` + missed + `]}`
+	asked, stalled := make(chan string, 9), make(chan time.Duration, 1)
+	shown := empty
+	transport := serve(t, spoken, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		q := req.URL.Query()
+		switch {
+		case q.Get("sendInitialEvents") != "":
+			http.Error(w, "it is an old one", http.StatusUnprocessableEntity)
+			return
+		case q.Get("watch") == "":
+			asked <- "list"
+			_, _ = io.WriteString(w, shown)
+			return
+		}
+		asked <- "watch from " + q.Get("resourceVersion")
+		if shown == empty {
+			shown = full
+			seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
+			stalled <- time.Duration(seconds) * time.Second
+		} else if q.Get("resourceVersion") == "7" {
+			begun = true
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":`+missed+`}`)
+		}
+		if begun {
+			w.(http.Flusher).Flush()
+		}
+		<-req.Context().Done()
+	})
+	cfg := &rest.Config{Host: "http://stalls", Transport: transport, QPS: -1}
+	said := make(chan string, 9)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return patient{next, funcr.New(func(_, args string) { said <- args }, funcr.Options{}), &atomic.Bool{}, behind}
+	})
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan struct{}, 9)
+	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(clients.CoreV1().RESTClient(), "configmaps", "set", fields.Everything()), &corev1.ConfigMap{}, 0, nil)
+	err = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}) // client-go's waits, by the clock outside
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { seen <- struct{}{} }}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { informer.RunWithContext(ctx); close(done) }()
+	defer func() { stop(); <-done }()
+	limit, began := <-stalled, time.Now()
+	select {
+	case <-seen:
+	case <-time.After(limit + time.Hour):
+		t.Fatal("what was made meanwhile is not seen in an hour")
+	}
+	if took := time.Since(began); took < limit+20*time.Second || took > limit+40*time.Second {
+		t.Errorf("a watch that asked for %v stalled for %v", limit, took)
+	}
+	var asks []string
+	for len(asked) > 0 {
+		asks = append(asks, <-asked)
+	}
+	if slices.Contains(asks[1:], "list") != list {
+		t.Errorf("it asked for %q", asks)
+	}
+	if len(said) == 0 {
+		t.Error("it said nothing")
+	}
+}
+
+// TestS2AStalledRequestEnds half a minute after the API server should have ended it: a list that follows a stalled watch may stall as well, and
+// nothing is written any more behind a write that does.
+func TestS2AStalledRequestEnds(t *testing.T) {
+	stalls := func(t *testing.T, method string, begun bool) {
+		var spoken http.Protocols
+		spoken.SetUnencryptedHTTP2(true)
+		transport := serve(t, &spoken, func(w http.ResponseWriter, req *http.Request) {
+			if begun {
+				_, _ = io.WriteString(w, "{")
+				w.(http.Flusher).Flush()
+			}
+			<-req.Context().Done()
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		req, err := http.NewRequestWithContext(ctx, method, "http://stalls/sets", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		resp, err := patient{transport, logr.Discard(), &atomic.Bool{}, nil}.RoundTrip(req)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took < time.Minute || took > 100*time.Second {
+			t.Errorf("it ended after %v: %v", took, err)
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPatch} {
+		for _, begun := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, begun %t", method, begun), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { stalls(t, method, begun) })
+			})
+		}
+	}
+}
+
+// serve returns the way to a server within the process. As client-go's it asks by pings whether the connection lives, which it does.
+func serve(t *testing.T, spoken *http.Protocols, handler http.HandlerFunc) *http.Transport {
+	server, l := &http.Server{Protocols: spoken, Handler: handler}, pipes{make(chan net.Conn), make(chan struct{})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		l.dialled <- there
+		return here, nil
+	}
+	return &http.Transport{DialContext: dial, Protocols: spoken, HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}}
+}
+
+// pipes is a listener within the process.
+type pipes struct {
+	dialled chan net.Conn
+	closed  chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.dialled:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
