@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -233,7 +232,7 @@ func (r *Room) build(ctx context.Context, s ipam.Standing, plan ipam.Layout) err
 	refused, why := map[corev1.IPFamily]error{}, ""
 	for _, one := range plan.Make {
 		err := r.make(ctx, one)
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if forbids(err) {
 			refused[familyOf(one.Prefix.Addr())] = err
 			why += fmt.Sprintf(" ServiceCIDR %s cannot be made: %v.", one.Name, err)
 			err = nil

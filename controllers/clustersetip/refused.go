@@ -3,6 +3,7 @@ package clustersetip
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,4 +41,19 @@ func ofAddresses(err error) bool {
 func refused(err error) bool {
 	var told apierrors.APIStatus
 	return errors.As(err, &told) && told.Status().Code/100 == 4
+}
+
+// forbids tells whether an API server refuses an object for what it is, so that the same again is refused again. Policies may say so with
+// nearly any code: a webhook that names none says 400.
+func forbids(err error) bool {
+	var told apierrors.APIStatus
+	if !errors.As(err, &told) {
+		return false
+	}
+	switch code := told.Status().Code; code {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // of the moment
+		return false
+	default:
+		return code/100 == 4
+	}
 }

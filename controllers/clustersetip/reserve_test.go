@@ -100,6 +100,57 @@ func TestV4OnlyWhatIsRefusedWasNotMade(t *testing.T) {
 	}
 }
 
+// TestV7APolicySaysNoWithAnyCode: what a webhook denies without a code is a bad request, and a policy may give another reason than Forbidden.
+// What another attempt may change is no refusal.
+func TestV7APolicySaysNoWithAnyCode(t *testing.T) {
+	cidrs := networkingv1.Resource("servicecidrs")
+	denied := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "no ranges here"}}
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"a webhook without a code", denied(400, ""), true},
+		{"a policy: Unauthorized", denied(401, metav1.StatusReasonUnauthorized), true},
+		{"a policy: Forbidden", denied(403, metav1.StatusReasonForbidden), true},
+		{"a policy: RequestEntityTooLarge", denied(413, metav1.StatusReasonRequestEntityTooLarge), true},
+		{"a policy: Invalid", denied(422, metav1.StatusReasonInvalid), true},
+		{"of a fence", errors.Join(errors.New("another"), denied(400, "")), true},
+		{"made meanwhile", apierrors.NewAlreadyExists(cidrs, "x"), false},
+		{"changed meanwhile", apierrors.NewConflict(cidrs, "x", errors.New("no")), false},
+		{"not served", apierrors.NewNotFound(cidrs, "x"), false},
+		{"a request that took too long", denied(408, ""), false},
+		{"too many requests", apierrors.NewTooManyRequests("later", 1), false},
+		{"in trouble", apierrors.NewInternalError(errors.New("failed calling webhook")), false},
+		{"no answer", context.DeadlineExceeded, false},
+	} {
+		set := exclusiveSet()
+		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/28"}}
+		r, events := roomOn(t, set), told{}
+		r.view, r.Events = nil, &events
+		r.Local = interceptor.NewClient(r.Local.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, is := o.(*networkingv1.ServiceCIDR); is {
+				return c.err
+			}
+			return under.Create(ctx, o, opts...)
+		}})
+		if _, err := r.lay(t.Context()); (err == nil) != c.want {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if soon := r.soon(corev1.IPv4Protocol); soon == c.want {
+			t.Errorf("%s: a range comes soon: %v", c.name, soon)
+		}
+		if said := strings.Join(events, "\n"); strings.Contains(said, "VIPRangeRefused") != c.want {
+			t.Errorf("%s: %q", c.name, said)
+		}
+		if why := r.because(corev1.IPv4Protocol, ipam.ErrFull); errors.Is(why, c.err) != c.want {
+			t.Errorf("%s: an import is told %v", c.name, why)
+		}
+	}
+}
+
 // told are the Events.
 type told []string
 
