@@ -170,7 +170,8 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		if err := os.WriteFile(c.path("audit.yaml"), []byte(policy), 0o600); err != nil {
 			return err
 		}
-		args = append(args, "--audit-policy-file="+c.path("audit.yaml"), "--audit-log-path="+c.AuditLog())
+		args = append(args, "--audit-policy-file="+c.path("audit.yaml"), "--audit-log-path="+c.AuditLog(),
+			"--audit-log-maxsize=0") // one file: else the first 100 MiB are another's soon
 	}
 	// One that finds its storage too slow for its first checks ends, and whoever runs it starts it again: so does a kubelet.
 	for attempt := 1; ; attempt++ {

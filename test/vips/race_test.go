@@ -112,7 +112,7 @@ func (e *env) race(t *testing.T, ns, plain string, in []string) {
 	others.Wait()
 	t.Logf("%d imports beside %d ordinary Services in %s", n, made[0]+made[1], time.Since(began).Round(time.Second))
 
-	e.wantOneOwnerEach(t, plain, began)
+	e.wantOneOwnerEach(t, plain, began, map[string]int{ns: 2 * n, plain: made[0] + made[1] + 1})
 }
 
 // churn makes and deletes ordinary Services, and leaves the last.
@@ -245,13 +245,14 @@ type life struct {
 	from, till time.Time
 }
 
-// wantOneOwnerEach reads the audit log: no two Services had one address at a time.
-func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time) {
+// wantOneOwnerEach reads the audit log: no two Services had one address at a time. made is how many Services were made at least, by namespace,
+// with the last.
+func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time, made map[string]int) {
 	t.Helper()
 	const last = "last"
 	e.create(t, service(ns, last, v4))
 	var o *owners
-	eventually(t, "audit of the last Service", func() error { // it is written behind
+	eventually(t, "audit of every Service", func() error { // it is written behind
 		o = newOwners()
 		err := e.audit(func(event *request) {
 			if !event.RequestReceivedTimestamp.Time.Before(since) {
@@ -261,6 +262,9 @@ func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time) {
 		if err == nil && o.now[ns+"/"+last] == nil {
 			err = errors.New("it does not tell")
 		}
+		if err == nil {
+			err = o.lacks(made)
+		}
 		return err
 	})
 	if o.grown == 0 {
@@ -269,18 +273,19 @@ func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time) {
 	for _, two := range o.doubled() {
 		t.Error(two)
 	}
-	t.Logf("audit: %d Services created, %d times one more address, %d addresses in all", o.created, o.grown, len(o.lives))
+	t.Logf("audit: Services created %v, %d times one more address, %d addresses in all", o.created, o.grown, len(o.lives))
 }
 
 // owners are what the audit log has told.
 type owners struct {
-	lives          map[string][]*life          // by address
-	now            map[string]map[string]*life // by Service and address
-	created, grown int
+	lives   map[string][]*life          // by address
+	now     map[string]map[string]*life // by Service and address
+	created map[string]int              // by namespace
+	grown   int
 }
 
 func newOwners() *owners {
-	return &owners{lives: map[string][]*life{}, now: map[string]map[string]*life{}}
+	return &owners{lives: map[string][]*life{}, now: map[string]map[string]*life{}, created: map[string]int{}}
 }
 
 func (o *owners) see(event *request) {
@@ -291,7 +296,7 @@ func (o *owners) see(event *request) {
 	held := o.now[name]
 	switch event.Verb {
 	case "create":
-		o.created++
+		o.created[event.ObjectRef.Namespace]++
 		if held == nil {
 			held = map[string]*life{}
 			o.now[name] = held
@@ -321,6 +326,16 @@ func (o *owners) see(event *request) {
 		held[ip] = &life{of: name, from: event.StageTimestamp.Time, till: event.StageTimestamp.Add(24 * time.Hour)}
 		o.lives[ip] = append(o.lives[ip], held[ip])
 	}
+}
+
+// lacks says where fewer Services were created than were made: a log whose beginning is gone proves nothing.
+func (o *owners) lacks(made map[string]int) error {
+	for ns, want := range made {
+		if got := o.created[ns]; got < want {
+			return fmt.Errorf("it tells of %d Services made in %q, want %d", got, ns, want)
+		}
+	}
+	return nil
 }
 
 // doubled are the addresses that two Services had at a time.
@@ -356,6 +371,9 @@ func TestTwoOwnersAreSeen(t *testing.T) {
 	}
 	if got := o.doubled(); !slices.Equal(got, []string{"10.0.0.2 was /d's and /b's at a time", "fd00::1 was /e's and /c's at a time"}) {
 		t.Errorf("%q", got)
+	}
+	if all, more := o.lacks(map[string]int{"": 7}), o.lacks(map[string]int{"": 8}); all != nil || more == nil {
+		t.Errorf("of 7 Services: %v; of 8: %v", all, more)
 	}
 }
 
