@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,51 +58,71 @@ func TestV7WithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestV7WhereAPolicyForbidsRanges: the same where admission refuses ServiceCIDRs; no reservation is left over. Once it does not, it recovers.
+// TestV7WhereAPolicyForbidsRanges: the same where admission refuses ServiceCIDRs, with whatever reason; no reservation is left over. Once it
+// does not, it recovers.
 func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	if err := e.Cluster.Apply(t.Context(), forbidden); err != nil {
-		t.Fatal(err)
+	for i, c := range []struct {
+		reason metav1.StatusReason
+		own    map[ipam.Mode][]string
+	}{
+		{metav1.StatusReasonForbidden, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.0/28", "fd00:251::/124"}, ipam.ModeExclusive: {"10.251.0.16/28", "fd00:251::10/124"}}},
+		{metav1.StatusReasonUnauthorized, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.32/28", "fd00:251::20/124"}, ipam.ModeExclusive: {"10.251.0.48/28", "fd00:251::30/124"}}},
+	} {
+		t.Run(string(c.reason), func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			said := fmt.Sprint("no ranges here ", i) // an Event of the policy before is none of this one's
+			policy := forbidden(said, c.reason)
+			if err := e.Cluster.Apply(t.Context(), policy); err != nil {
+				t.Fatal(err)
+			}
+			lift := func() {
+				if _, err := e.Cluster.Kubectl(t.Context(), policy, "delete", "--ignore-not-found", "-f", "-"); err != nil {
+					t.Error(err)
+				}
+			}
+			defer lift()
+			other := cidr("forbidden", ipam.Shared, "10.251.1.0/28")
+			eventually(t, "the policy works", func() error {
+				err := e.Create(t.Context(), other.DeepCopy(), client.DryRunAll)
+				if err == nil || !strings.Contains(err.Error(), said) || apierrors.ReasonForError(err) != c.reason {
+					return errNot(fmt.Sprint("refused: ", err))
+				}
+				return nil
+			})
+			for _, mode := range []ipam.Mode{ipam.ModePreferred, ipam.ModeExclusive} {
+				e.mode(t, mode, c.own[mode]...)
+				e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), is("0"))
+				e.export(t, ns, string(mode), both)
+				if mode == ipam.ModePreferred {
+					wantIn(t, e.wantVIPs(t, ns, string(mode), both), strings.Split(serviceRanges, ",")...)
+				} else {
+					e.wantNotReady(t, ns, string(mode), said)
+				}
+				for _, p := range c.own[mode] {
+					use := map[ipam.Mode]ipam.Use{ipam.ModePreferred: ipam.Shared, ipam.ModeExclusive: ipam.Exclusive}[mode]
+					e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Named(netip.MustParsePrefix(p), use).Name)
+					if n := e.reservations(t, p); n > 0 {
+						t.Errorf("%d reservations of %s, which is refused", n, p)
+					}
+				}
+				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", said)
+			}
+			e.mode(t, ipam.ModeShared)
+			e.export(t, ns, "shared", both)
+			wantIn(t, e.wantVIPs(t, ns, "shared", both), strings.Split(serviceRanges, ",")...)
+			lift()
+			eventually(t, "the policy is gone", func() error { return e.Create(t.Context(), other.DeepCopy(), client.DryRunAll) })
+			e.mode(t, ipam.ModeExclusive, c.own[ipam.ModeExclusive]...)
+			e.export(t, ns, "again", both)
+			wantIn(t, e.wantVIPs(t, ns, "again", both), c.own[ipam.ModeExclusive]...)
+		})
 	}
-	lift := func() {
-		if _, err := e.Cluster.Kubectl(t.Context(), forbidden, "delete", "--ignore-not-found", "-f", "-"); err != nil {
-			t.Error(err)
-		}
-	}
-	defer lift()
-	eventually(t, "the policy works", func() error {
-		err := e.Create(t.Context(), cidr("forbidden", ipam.Shared, "10.251.1.0/28"), client.DryRunAll)
-		if err == nil || !strings.Contains(err.Error(), "no ranges here") {
-			return errNot(fmt.Sprint("refused: ", err))
-		}
-		return nil
-	})
-	e.mode(t, ipam.ModeExclusive, "10.251.0.0/28")
-	e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", "no ranges here")
-	e.wantMetric(t, e.series("mode_supported", "mode", "exclusive"), is("0"))
-	e.export(t, ns, "exclusive", v4)
-	e.wantNotReady(t, ns, "exclusive", "no ranges here")
-	if n := e.reservations(t, "10.251.0.0/28"); n > 0 {
-		t.Errorf("%d reservations of a range that is refused", n)
-	}
-	e.mode(t, ipam.ModePreferred, "10.251.0.0/28")
-	e.wantMetric(t, e.series("mode_supported", "mode", "preferred"), is("0"))
-	e.export(t, ns, "preferred", v4)
-	wantIn(t, e.wantVIPs(t, ns, "preferred", v4), "10.96.0.0/16")
-	e.mode(t, ipam.ModeShared)
-	e.export(t, ns, "shared", v4)
-	wantIn(t, e.wantVIPs(t, ns, "shared", v4), "10.96.0.0/16")
-	lift()
-	eventually(t, "the policy is gone", func() error {
-		return e.Create(t.Context(), cidr("forbidden", ipam.Shared, "10.251.1.0/28"), client.DryRunAll)
-	})
-	e.mode(t, ipam.ModeExclusive, "10.251.0.0/28")
-	e.export(t, ns, "again", v4)
-	wantIn(t, e.wantVIPs(t, ns, "again", v4), "10.251.0.0/28")
 }
 
-const forbidden = `
+// forbidden is a policy that refuses ranges with this message and reason.
+func forbidden(message string, reason metav1.StatusReason) string {
+	return fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: no-ranges}
@@ -110,13 +132,14 @@ spec:
     resourceRules:
     - {apiGroups: [networking.k8s.io], apiVersions: ["*"], resources: [servicecidrs], operations: [CREATE]}
   validations:
-  - {expression: "false", message: "no ranges here", reason: Forbidden}
+  - {expression: "false", message: %q, reason: %s}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-ranges}
 spec: {policyName: no-ranges, validationActions: [Deny]}
-`
+`, message, reason)
+}
 
 type errNot string
 
