@@ -2,6 +2,7 @@ package vips
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"testing"
 
@@ -60,6 +61,46 @@ func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCAFullIPv6RangeIsToldAndRecovers: in mode exclusive, and IPv4 is not concerned.
+func TestCAFullIPv6RangeIsToldAndRecovers(t *testing.T) {
+	e := start(t)
+	ns := e.namespace(t)
+	const four, six, room = "10.218.0.0/28", "fd00:218::/126", "fd00:218::8/125"
+	e.mode(t, ipam.ModeExclusive, four, six)
+	e.wantRange(t, four)
+	e.wantRange(t, six)
+	had := map[string]netip.Addr{}
+	for range ipam.Addresses(netip.MustParsePrefix(six)) {
+		name := fmt.Sprint("six-", len(had))
+		e.export(t, ns, name, v6)
+		had[name] = e.wantVIPs(t, ns, name, v6)[0]
+		wantIn(t, []netip.Addr{had[name]}, six)
+	}
+	e.export(t, ns, "over", v6)
+	e.wantFull(t, ns, "over")
+	e.wantMetric(t, e.series("range_available", "range", six), is("0"))
+	e.wantMetric(t, e.series("range_allocated", "range", six), is(strconv.Itoa(len(had))))
+	e.export(t, ns, "both", both)
+	e.wantFull(t, ns, "both")
+	eventually(t, "the other family", func() error {
+		imp, err := e.imported(t.Context(), ns, "both")
+		if err == nil && (len(imp.Spec.IPs) != 1 || !netip.MustParsePrefix(four).Contains(netip.MustParseAddr(imp.Spec.IPs[0]))) {
+			err = fmt.Errorf("%v", imp.Spec.IPs)
+		}
+		return err
+	})
+	e.export(t, ns, "four", v4)
+	wantIn(t, e.wantVIPs(t, ns, "four", v4), four)
+	e.mode(t, ipam.ModeExclusive, four, six, room)
+	wantIn(t, e.wantVIPs(t, ns, "over", v6), room)
+	wantIn(t, e.wantVIPs(t, ns, "both", both), four, room)
+	for name, vip := range had {
+		if now := e.wantVIPs(t, ns, name, v6)[0]; now != vip {
+			t.Errorf("%s moved from %s to %s", name, vip, now)
+		}
 	}
 }
 
