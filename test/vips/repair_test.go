@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,42 +20,57 @@ import (
 
 // What spoil breaks, each in a way of its own.
 const (
-	spoiled   = "spoiled"     // the namespace
-	leaked    = "10.240.0.30" // as an API server leaves it that ends in the middle of a deletion
-	stale     = "10.240.0.32" // of the fence of a ServiceCIDR that is gone
-	unknown   = "10.240.0.33" // ours by its label, of what only another version may know
-	theirs    = "10.240.0.31"
-	uncovered = "10.240.0.0/28"
+	spoiled = "spoiled"     // the namespace
+	unknown = "10.240.0.33" // ours by its label, of what only another version may know
+	theirs  = "10.240.0.31"
 )
 
-var spoils = map[string]netip.Addr{}
+// And in each family.
+var (
+	leaked    = []string{"10.240.0.30", "fd00:240::30"} // as an API server leaves it that ends in the middle of a deletion
+	stale     = []string{"10.240.0.32", "fd00:240::32"} // of the fence of a ServiceCIDR that is gone
+	uncovered = []string{"10.240.0.0/28", "fd00:240::/124"}
+	spoils    = map[string]netip.Addr{}
+)
 
 // spoil breaks what TestV4WhatIsBrokenIsMended finds mended: nothing is judged before it is a minute old, so that the other tests come in
 // between.
 func (e *env) spoil(t *testing.T) {
 	t.Helper()
 	e.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spoiled}})
-	for name, families := range map[string][]corev1.IPFamily{"missing": v4, "foreign": v4, "foreign-six": v6, "doubled": v4} {
+	for name, families := range map[string][]corev1.IPFamily{
+		"missing": v4, "missing-six": v6, "foreign": v4, "foreign-six": v6, "doubled": v4, "doubled-six": v6,
+	} {
 		e.export(t, spoiled, name, families)
 		spoils[name] = e.wantVIPs(t, spoiled, name, families)[0]
 	}
 	e.mode(t, ipam.ModePreferred)
-	e.create(t, cidr("uncovered", ipam.Shared, uncovered))
-	e.wantMetric(t, e.series("range_available", "range", uncovered), nil)
-	e.export(t, spoiled, "outside", v4)
-	spoils["outside"] = e.wantVIPs(t, spoiled, "outside", v4)[0]
-	wantIn(t, []netip.Addr{spoils["outside"]}, uncovered)
+	e.create(t, cidr("uncovered", ipam.Shared, uncovered...))
+	for _, p := range uncovered {
+		e.wantMetric(t, e.series("range_available", "range", p), nil)
+	}
+	for name, families := range map[string][]corev1.IPFamily{"outside": v4, "outside-six": v6} {
+		e.export(t, spoiled, name, families)
+		spoils[name] = e.wantVIPs(t, spoiled, name, families)[0]
+		wantIn(t, []netip.Addr{spoils[name]}, uncovered...)
+	}
 
 	for _, name := range []string{"foreign", "foreign-six"} {
 		e.remove(t, spoils[name].String())
 		e.create(t, address(spoils[name].String(), kube.Manager, networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: "nobody"}))
 	}
-	e.remove(t, spoils["doubled"].String())
-	second := service(spoiled, "second", v4)
-	second.Spec.ClusterIP = spoils["doubled"].String()
-	e.create(t, second,
-		address(leaked, "ipallocator.k8s.io", networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: derivedOf(spoiled, "nobody").Name}),
-		address(stale, kube.Manager, networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: "nothing"}),
+	for name, families := range map[string][]corev1.IPFamily{"doubled": v4, "doubled-six": v6} {
+		e.remove(t, spoils[name].String())
+		second := service(spoiled, "second-"+name, families)
+		second.Spec.ClusterIP = spoils[name].String()
+		e.create(t, second)
+	}
+	for i := range leaked {
+		e.create(t,
+			address(leaked[i], "ipallocator.k8s.io", networkingv1.ParentReference{Resource: "services", Namespace: spoiled, Name: derivedOf(spoiled, "nobody").Name}),
+			address(stale[i], kube.Manager, networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: "nothing"}))
+	}
+	e.create(t,
 		address(unknown, kube.Manager, networkingv1.ParentReference{Group: "multicluster.x-k8s.io", Resource: "serviceimports", Namespace: spoiled, Name: "nobody"}),
 		address(theirs, "somebody", networkingv1.ParentReference{Resource: "widgets", Name: "theirs"}))
 	c := cidr("uncovered", ipam.Shared)
@@ -74,11 +90,12 @@ func (e *env) spoil(t *testing.T) {
 }
 
 // TestV4WhatIsBrokenIsMended: an IPAddress that is missing, one that nobody uses, one that names somebody else, a VIP that no range covers,
-// and one that a Service has as well. What is in use stays, and nothing is freed before the grace is over.
+// and one that a Service has as well, in each family. What is in use stays, and nothing is freed before the grace is over.
 func TestV4WhatIsBrokenIsMended(t *testing.T) {
 	e := start(t)
 	e.wantMissed(t, "missing")
-	for _, name := range []string{"missing", "foreign", "foreign-six"} {
+	e.wantMissed(t, "missing-six")
+	for _, name := range []string{"missing", "missing-six", "foreign", "foreign-six"} {
 		eventually(t, "IPAddress of "+name, func() error {
 			ip := &networkingv1.IPAddress{}
 			err := e.Get(t.Context(), client.ObjectKey{Name: spoils[name].String()}, ip)
@@ -88,12 +105,17 @@ func TestV4WhatIsBrokenIsMended(t *testing.T) {
 			return err
 		})
 	}
-	e.wantGone(t, address(stale, "", networkingv1.ParentReference{})) // at once: nobody but the agent makes reservations
-	for _, gone := range []string{leaked, unknown} {                  // the former may be Kubernetes' doing, after the same grace
+	for _, gone := range stale { // at once: nobody but the agent makes reservations
+		e.wantGone(t, address(gone, "", networkingv1.ParentReference{}))
+	}
+	for _, gone := range append(slices.Clone(leaked), unknown) { // the former may be Kubernetes' doing, after the same grace
 		e.wantGone(t, address(gone, "", networkingv1.ParentReference{}))
 		e.wantGrace(t, gone)
 	}
-	for name, reason := range map[string]string{"foreign": "VIPReferencesSomeother", "foreign-six": "VIPReferencesSomeother", "outside": "VIPOutOfRange", "doubled": "VIPDoubled"} {
+	for name, reason := range map[string]string{
+		"foreign": "VIPReferencesSomeother", "foreign-six": "VIPReferencesSomeother", "outside": "VIPOutOfRange", "outside-six": "VIPOutOfRange",
+		"doubled": "VIPDoubled", "doubled-six": "VIPDoubled",
+	} {
 		e.wantEvent(t, spoiled, derivedOf(spoiled, name).Name, reason, spoils[name].String())
 	}
 	e.wantEvent(t, "default", unknown, "VIPLeaked", unknown)
@@ -153,7 +175,11 @@ func (e *env) wantGrace(t *testing.T, name string) {
 func address(name, manager string, parent networkingv1.ParentReference) *networkingv1.IPAddress {
 	ip := &networkingv1.IPAddress{}
 	ip.Name = name
-	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: "IPv4", networkingv1.LabelManagedBy: manager}
+	family := corev1.IPv4Protocol
+	if netip.MustParseAddr(name).Is6() {
+		family = corev1.IPv6Protocol
+	}
+	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: string(family), networkingv1.LabelManagedBy: manager}
 	ip.Spec.ParentRef = &parent
 	return ip
 }
