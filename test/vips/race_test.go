@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -64,6 +65,9 @@ func TestBRaces(t *testing.T) {
 				inside := e.ordinaryIn(t, c.blocks...)
 				e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(len(inside)))) // a new process counts what it finds
 				t.Logf("%d ordinary Services in the blocks", len(inside))
+				for _, one := range slices.Sorted(maps.Keys(e.ours(t))) {
+					e.wantFence(t, one)
+				}
 			}
 			e.wantNoLeak(t, c.in...)
 		})
