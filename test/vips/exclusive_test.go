@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,72 +89,83 @@ func TestV2TheNextRangeIsThereBeforeThisOneIsFull(t *testing.T) {
 	}
 }
 
-// TestV4TheFenceIsMended: after a freed VIP, a lost reservation, and a crash in between; an ordinary Service that was faster is counted
-// and reported, at once and by an agent that starts, and the VIP is another address.
+// TestV4TheFenceIsMended: in each family, after a freed VIP, a lost reservation, and a crash in between; an ordinary Service that was faster
+// is counted and reported, at once and by an agent that starts, and the VIP is another address.
 func TestV4TheFenceIsMended(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	const block = "10.212.0.0/29"
-	e.mode(t, ipam.ModeExclusive, block)
-	e.wantRange(t, block)
-	e.wantFence(t, block)
+	for _, c := range []struct {
+		families []corev1.IPFamily
+		block    string
+	}{{v4, "10.212.0.0/29"}, {v6, "fd00:212::/125"}} {
+		t.Run(string(c.families[0]), func(t *testing.T) {
+			e := start(t)
+			ns := e.namespace(t)
+			block := c.block
+			at := slices.Collect(ipam.Addresses(netip.MustParsePrefix(block)))
+			third, fourth, fifth := at[2].String(), at[3].String(), at[4].String()
+			e.mode(t, ipam.ModeExclusive, block)
+			e.wantRange(t, block)
+			e.wantFence(t, block)
 
-	vip := func(name string) netip.Addr {
-		e.export(t, ns, name, v4)
-		ips := e.wantVIPs(t, ns, name, v4)
-		wantIn(t, ips, block)
-		return ips[0]
-	}
-	freed := vip("freed")
-	if err := e.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil { // with it the promise ends
-		t.Fatal(err)
-	}
-	e.wantReservation(t, freed.String())
+			vip := func(name string) netip.Addr {
+				e.export(t, ns, name, c.families)
+				ips := e.wantVIPs(t, ns, name, c.families)
+				wantIn(t, ips, block)
+				return ips[0]
+			}
+			freed := vip("freed")
+			e.wantMetric(t, e.series("range_allocated", "range", block), is("1")) // V6
+			e.wantMetric(t, e.series("range_available", "range", block), is(strconv.Itoa(len(at)-1)))
+			if err := e.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil { // with it the promise ends
+				t.Fatal(err)
+			}
+			e.wantReservation(t, freed.String())
 
-	e.remove(t, "10.212.0.3")
-	e.wantReservation(t, "10.212.0.3")
+			e.remove(t, third)
+			e.wantReservation(t, third)
 
-	const made = "clusterset-vips-exclusive-10-212-0-0-29"
-	other := e.namespace(t, "other")
-	lost := e.metric(t, e.series("swap_losses_total"))
-	if err := e.Agent.Pause(); err != nil { // else the agent may be faster
-		t.Fatal(err)
-	}
-	e.remove(t, "10.212.0.3")
-	quick := service(other, "quick", v4)
-	quick.Spec.ClusterIP = "10.212.0.3"
-	e.create(t, quick)
-	if err := e.Agent.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+1)))
-	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/quick")
-	if err := e.Delete(t.Context(), quick); err != nil {
-		t.Fatal(err)
-	}
-	e.wantReservation(t, "10.212.0.3")
+			made := ipam.Named(netip.MustParsePrefix(block), ipam.Exclusive).Name
+			other := e.namespace(t, "other")
+			lost := e.metric(t, e.series("swap_losses_total"))
+			if err := e.Agent.Pause(); err != nil { // else the agent may be faster
+				t.Fatal(err)
+			}
+			e.remove(t, third)
+			quick := service(other, "quick", c.families)
+			quick.Spec.ClusterIP = third
+			e.create(t, quick)
+			if err := e.Agent.Resume(); err != nil {
+				t.Fatal(err)
+			}
+			e.wantMetric(t, e.series("swap_losses_total"), is(strconv.Itoa(lost+1)))
+			e.wantEvent(t, "default", made, "VIPSwapLost", other+"/quick")
+			if err := e.Delete(t.Context(), quick); err != nil {
+				t.Fatal(err)
+			}
+			e.wantReservation(t, third)
 
-	e.Agent.Kill()
-	e.remove(t, "10.212.0.4")
-	e.remove(t, "10.212.0.5")
-	fast := service(other, "fast", v4)
-	fast.Spec.ClusterIP = "10.212.0.5"
-	e.create(t, fast)
-	if err := e.Agent.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.wantReservation(t, "10.212.0.4")
-	e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
-	e.wantEvent(t, "default", made, "VIPSwapLost", other+"/fast")
-	for i := range 4 { // .1 to .6 without .5 and the one that rests
-		name := fmt.Sprint("web-", i)
-		e.export(t, other, name, v4)
-		if ips := e.wantVIPs(t, other, name, v4); ips[0].String() == "10.212.0.5" {
-			t.Errorf("%v has two owners", ips)
-		}
-	}
-	if found := e.ordinaryIn(t, block); len(found) != 1 {
-		t.Errorf("ordinary Services: %v, want the one", found)
+			e.Agent.Kill()
+			e.remove(t, fourth)
+			e.remove(t, fifth)
+			fast := service(other, "fast", c.families)
+			fast.Spec.ClusterIP = fifth
+			e.create(t, fast)
+			if err := e.Agent.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			e.wantReservation(t, fourth)
+			e.wantMetric(t, e.series("swap_losses_total"), is("1")) // of this process
+			e.wantEvent(t, "default", made, "VIPSwapLost", other+"/fast")
+			for i := range 4 { // of six or seven, one is a Service's and one rests
+				name := fmt.Sprint("web-", i)
+				e.export(t, other, name, c.families)
+				if ips := e.wantVIPs(t, other, name, c.families); ips[0].String() == fifth {
+					t.Errorf("%v has two owners", ips)
+				}
+			}
+			if found := e.ordinaryIn(t, block); len(found) != 1 {
+				t.Errorf("ordinary Services: %v, want the one", found)
+			}
+		})
 	}
 }
 
