@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,8 +50,18 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 			}
 			lose := func() { e.deleteAsAgent(t, derivedOf(ns, "web")) }
 
+			given := 0
+			if c.mode == ipam.ModeShared { // V6
+				given = e.metric(t, e.series("allocations_total", "range", "ordinary"))
+			}
 			lose()
 			still("the derived Service was deleted")
+			if c.mode == ipam.ModeShared {
+				e.wantMetric(t, e.series("allocations_total", "range", "ordinary"), func(value string) bool {
+					n, err := strconv.Atoi(value)
+					return err == nil && n >= given+2
+				})
+			}
 			imp, err := e.imported(t.Context(), ns, "web")
 			if err != nil {
 				t.Fatal(err)
