@@ -65,6 +65,8 @@ type counter struct {
 // requests are how many an API server answers; a dry run, which creates nothing, goes all the way to the allocator as a write does.
 type requests struct{ writes, dryRuns, reads int }
 
+func (r requests) sum() int { return r.writes + r.dryRuns + r.reads }
+
 func (r requests) since(before requests) requests {
 	return requests{r.writes - before.writes, r.dryRuns - before.dryRuns, r.reads - before.reads}
 }
@@ -202,6 +204,9 @@ func use(m ipam.Mode) ipam.Use {
 
 // ready waits until each family has its ranges that VIPs come from, and all that are to be fenced are.
 func (w *world) ready(ctx context.Context) error {
+	if w.mode == ipam.ModeShared { // VIPs come from the cluster's own
+		return nil
+	}
 	for {
 		var list networkingv1.ServiceCIDRList
 		if err := w.List(ctx, &list, client.HasLabels{ipam.LabelVIPs}); err != nil {

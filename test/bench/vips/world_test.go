@@ -3,6 +3,8 @@ package main
 import (
 	"net/http/httptest"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
 func TestRequestsAreCountedByTheirKind(t *testing.T) {
@@ -27,5 +29,45 @@ func TestRequestsAreCountedByTheirKind(t *testing.T) {
 	}
 	if got, want := c.all().since(requests{1, 1, 1}), (requests{writes: 2, reads: 1}); got != want {
 		t.Errorf("since: %+v, want %+v", got, want)
+	}
+}
+
+func TestV5RequestsOfAVIPAreFlat(t *testing.T) {
+	first := requests{writes: 2000, dryRuns: 10, reads: 490} // of 1,000 VIPs
+	own := setting{mode: ipam.ModeExclusive, families: four}
+	for _, tt := range []struct {
+		name  string
+		in    setting
+		spent requests
+		want  bool
+	}{
+		{"the same", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, first, true},
+		{"one in five more", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 2500, reads: 500}, true},
+		{"a write more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 3000, dryRuns: 10, reads: 490}, false},
+		{"a read more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 2000, dryRuns: 10, reads: 1490}, false},
+		{"a dry run more for each", setting{mode: ipam.ModeShared, families: four}, requests{writes: 2000, dryRuns: 1010, reads: 490}, false},
+		{"the fence of a range of its own", own, requests{writes: 3000 + ipam.MaxFence}, true},
+		{"of another", own, requests{writes: 3000 + 2*ipam.MaxFence}, false},
+		{"of one in each family", setting{mode: ipam.ModeExclusive, families: both}, requests{writes: 3000 + 2*ipam.MaxFence}, true},
+		{"ranges by hand were fenced before", setting{mode: ipam.ModeExclusive, families: four, ranges: 1000}, requests{writes: 3000 + ipam.MaxFence}, false},
+	} {
+		if got := tt.in.even(tt.spent, first); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestV5EverySettingIsMeasured(t *testing.T) {
+	modes := map[ipam.Mode]bool{}
+	for _, s := range settings(1000) {
+		modes[s.mode] = true
+		if (s.ranges > 0) != (s.cut != nil) {
+			t.Errorf("%s, %s: %d ranges, and how they are cut: %v", s.mode, s.stack(), s.ranges, s.cut != nil)
+		}
+	}
+	for _, mode := range []ipam.Mode{ipam.ModeShared, ipam.ModePreferred, ipam.ModeExclusive} {
+		if !modes[mode] {
+			t.Errorf("mode %s has no line", mode)
+		}
 	}
 }
