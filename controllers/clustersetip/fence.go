@@ -217,7 +217,7 @@ func (r *Room) reserve(ctx context.Context, a netip.Addr, cidr string) error {
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: cidr}
 	r.mu.Lock()
 	if rest, kept := r.rests[a]; kept {
-		rest.write(ip)
+		ipam.Keep(ip, rest.of, rest.until)
 	}
 	r.mu.Unlock()
 	err := r.Local.Create(ctx, ip)

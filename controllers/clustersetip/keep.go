@@ -3,12 +3,9 @@ package clustersetip
 import (
 	"context"
 	"net/netip"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -22,26 +19,6 @@ import (
 type rest struct {
 	of    types.NamespacedName
 	until time.Time
-}
-
-// A reservation says for whom its address is kept, and until when: an agent that starts has nothing else to know that by.
-const (
-	annotationKeptFor   = "clusterset-dns.io/kept-for"
-	annotationKeptUntil = "clusterset-dns.io/kept-until"
-)
-
-func (k rest) write(reservation *networkingv1.IPAddress) {
-	metav1.SetMetaDataAnnotation(&reservation.ObjectMeta, annotationKeptFor, k.of.String())
-	metav1.SetMetaDataAnnotation(&reservation.ObjectMeta, annotationKeptUntil, k.until.UTC().Format(time.RFC3339))
-}
-
-// restOf is what write wrote; kept is false where there is nothing.
-func restOf(reservation *networkingv1.IPAddress) (k rest, kept bool) {
-	var slash bool
-	k.of.Namespace, k.of.Name, slash = strings.Cut(reservation.Annotations[annotationKeptFor], "/")
-	until, err := time.Parse(time.RFC3339, reservation.Annotations[annotationKeptUntil])
-	k.until = until
-	return k, slash && err == nil
 }
 
 // keep makes the VIPs rest that no IPAddress speaks for, as long as they are somebody's: those of derived Services, where it was lost, and

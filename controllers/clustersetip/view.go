@@ -54,7 +54,7 @@ func (e entry) ordinary() bool { return e.uid != "" && !e.fence && e.other == ""
 func entryOf(ip *networkingv1.IPAddress) entry {
 	e := entry{uid: ip.UID}
 	ref := ip.Spec.ParentRef
-	if ip.Labels[networkingv1.LabelManagedBy] == kube.Manager && ref != nil && ref.Resource == "servicecidrs" {
+	if ipam.Reserves(ip, kube.Manager) {
 		e.fence = true
 		return e
 	}
@@ -105,8 +105,8 @@ func (r *Room) load(ctx context.Context) error {
 				continue
 			}
 			v.addresses[a] = entryOf(&list.Items[i])
-			if k, kept := restOf(&list.Items[i]); kept && v.addresses[a].fence && r.Now().Before(k.until) {
-				r.rests[a] = k
+			if of, until, kept := ipam.Kept(&list.Items[i], r.Now()); kept && v.addresses[a].fence {
+				r.rests[a] = rest{of, until}
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,22 +29,25 @@ func serviceRanges(ctx context.Context, c *cluster.Cluster) (out []ipam.Range, e
 	return out, nil
 }
 
-// taken are the addresses in use; the reservations that fence a range are not.
-func taken(ctx context.Context, c *cluster.Cluster) (out []netip.Addr, err error) {
+// taken are the addresses that are not free.
+func taken(ctx context.Context, c *cluster.Cluster, now time.Time) (out []netip.Addr, err error) {
 	var addresses networkingv1.IPAddressList
 	if err := c.List(ctx, &addresses); err != nil {
 		return nil, unlessMissing(c, err)
 	}
 	for i := range addresses.Items {
 		ip := &addresses.Items[i]
-		if ip.Labels[networkingv1.LabelManagedBy] == kube.Manager && ip.Spec.ParentRef != nil && ip.Spec.ParentRef.Resource == "servicecidrs" {
-			continue
-		}
-		if a, err := netip.ParseAddr(ip.Name); err == nil {
+		if a, err := netip.ParseAddr(ip.Name); err == nil && !free(ip, now) {
 			out = append(out, a)
 		}
 	}
 	return out, nil
+}
+
+// free tells whether an IPAddress only fences its range: the agent gives nobody else an address that is kept for who had it.
+func free(ip *networkingv1.IPAddress, now time.Time) bool {
+	_, _, kept := ipam.Kept(ip, now)
+	return ipam.Reserves(ip, kube.Manager) && !kept
 }
 
 func unlessMissing(c *cluster.Cluster, err error) error {
