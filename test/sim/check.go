@@ -96,7 +96,7 @@ func (w *World) checkImport(m *member, t *truth) error {
 		differ("spec of the ServiceImport (I3)", want, imp.Spec),
 		differ("status.clusters (I4)", t.merged.Clusters, clusters),
 		differ("status.endpointSliceObjects (I5)", mcsv1beta1.EndpointSliceObjectsPresent, imp.Status.EndpointSliceObjects),
-		differ("annotation derived-service", derivedName(t.name), imp.Annotations["multicluster.kubernetes.io/derived-service"]),
+		differ("annotation derived-service", derivedName(t.name), imp.Annotations[resolution.AnnotationDerived]),
 		exported("label", t.merged.Labels, imp.Labels), exported("annotation", t.merged.Annotations, imp.Annotations),
 		condition(imp.Status.Conditions, "Ready", status, reason, imp.Generation),
 	)
@@ -147,30 +147,8 @@ func (w *World) checkService(m *member, t *truth) error {
 	if svc == nil {
 		return fmt.Errorf("there is no derived Service")
 	}
-	want := svc.Spec.DeepCopy()
-	want.Type, want.Ports, want.Selector = corev1.ServiceTypeClusterIP, nil, nil
-	want.SessionAffinity, want.InternalTrafficPolicy, want.TrafficDistribution = t.merged.SessionAffinity, &t.merged.InternalTrafficPolicy, nil
-	if t.merged.SessionAffinity == corev1.ServiceAffinityNone {
-		want.SessionAffinityConfig = nil
-	} else if t.merged.SessionAffinityConfig != nil {
-		want.SessionAffinityConfig = t.merged.SessionAffinityConfig
-	}
-	if t.merged.TrafficDistribution != "" {
-		want.TrafficDistribution = &t.merged.TrafficDistribution
-	}
-	var got []string
-	for _, p := range svc.Spec.Ports {
-		got = append(got, fmt.Sprintf("%s %s/%d", p.Name, p.Protocol, p.Port))
-	}
-	var ports []string
-	for _, p := range t.merged.Ports {
-		ports = append(ports, fmt.Sprintf("%s %s/%d", proxyName(p), p.Protocol, p.Number))
-	}
-	is := svc.Spec.DeepCopy()
-	is.Ports = nil
 	return errors.Join(
-		differ("derived Service's ports", ports, got),
-		differ("derived Service", want, is),
+		differ("derived Service", resolution.DerivedSpec(&t.merged, svc), svc.Spec),
 		differ("derived Service's managed-by", kube.Manager, svc.Labels["app.kubernetes.io/managed-by"]),
 	)
 }
@@ -203,17 +181,9 @@ func (w *World) checkSlices(m *member, t *truth) error {
 }
 
 func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
-	labels := map[string]string{
-		mcsv1beta1.LabelServiceName: t.name.Name, mcsv1beta1.LabelSourceCluster: src.cluster,
-		discoveryv1.LabelServiceName: derivedName(t.name), discoveryv1.LabelManagedBy: kube.Manager,
-	}
-	if t.merged.Type == mcsv1beta1.Headless {
-		labels[corev1.IsHeadlessService] = ""
-	}
-	no := false
-	owners := []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: imp.Name, UID: imp.UID, Controller: &no}}
+	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, false)
 	if err := errors.Join(
-		differ("labels", labels, s.Labels), differ("owners", owners, s.OwnerReferences), differ("addressType", src.slice.AddressType, s.AddressType),
+		differ("labels", labels, s.Labels), differ("owners", resolution.Owners(imp), s.OwnerReferences), differ("addressType", src.slice.AddressType, s.AddressType),
 		differ("ports (C3, C4)", t.ports(src), s.Ports), differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),
 	); err != nil {
 		return fmt.Errorf("slice %s of %s: %w", s.Name, src.record, err)

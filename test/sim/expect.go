@@ -1,11 +1,8 @@
 package sim
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -149,21 +146,12 @@ func sliceOf(rec *hubv1alpha1.EndpointRecord) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// derivedName is DESIGN §11's.
-func derivedName(n types.NamespacedName) string {
-	sum := sha256.Sum256([]byte(n.Namespace + "/" + n.Name))
-	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
-}
+func derivedName(n types.NamespacedName) string { return resolution.DerivedName(n.Namespace, n.Name) }
 
 // claimable is S4, as far as the liar tries it.
 func claimable(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast() && !reserved[0].Contains(a)
-}
-
-// proxyName is the name of a port between the derived Service and kube-proxy (docs/decisions/0006).
-func proxyName(p clusterset.Port) string {
-	return strings.ToLower(string(p.Protocol)) + "-" + strconv.Itoa(int(p.Number))
 }
 
 // ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it serves that. Each
@@ -179,7 +167,7 @@ func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 	for _, p := range s.slice.Ports {
 		for _, u := range t.merged.Ports {
 			if name, ok := names[*p.Name]; ok && name == u.Name && t.merged.Type == mcsv1beta1.ClusterSetIP {
-				add(proxyName(u), p)
+				add(resolution.ProxyName(u), p)
 			}
 		}
 	}

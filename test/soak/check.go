@@ -17,6 +17,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
 
@@ -73,8 +74,9 @@ func (s *state) check(t *truth) (wrong []string) {
 				continue
 			}
 			wrong = append(wrong, m.checkSpec(name, id, imp, &merged)...)
-			wrong = append(wrong, m.checkPorts(name, id, own, &merged)...)
+			wrong = append(wrong, m.checkSlices(t, name, id, imp, own, &merged)...)
 			wrong = append(wrong, m.checkImport(t, name, id, imp)...)
+			wrong = append(wrong, m.checkDerived(t, name, id, &merged)...)
 		}
 	}
 	for _, id := range t.members {
@@ -136,16 +138,27 @@ func show(v any) string {
 	return string(text)
 }
 
-// checkPorts: what is imported serves each port of its source by the import's name for it (C4).
-func (o *objects) checkPorts(name, id string, own map[string]*discoveryv1.EndpointSlice, m *conflict.Merged) (wrong []string) {
+// checkSlices: what is imported is marked as what it is, is its import's, and serves each port of its source by the import's name for it (C4).
+// Where the import prefers the member's own endpoints and it has some, all others are silent (T2): here every source serves every port.
+func (o *objects) checkSlices(t *truth, name, id string, imp *mcsv1beta1.ServiceImport, own map[string]*discoveryv1.EndpointSlice, m *conflict.Merged) (wrong []string) {
+	near := m.Preference == hubv1alpha1.PreferLocal && len(t.exporters[name][id]) > 0
 	for i := range o.slices {
 		s := &o.slices[i]
-		source := own[s.Labels[mcsv1beta1.LabelSourceCluster]]
+		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
+		source := own[cluster]
 		if source == nil || s.Labels[mcsv1beta1.LabelServiceName] != name {
 			continue
 		}
+		bad := func(what string, have, want any) {
+			if !equality.Semantic.DeepEqual(have, want) {
+				wrong = append(wrong, fmt.Sprintf("slice %s of %s of %s in %s: %s are %s, want %s", s.Name, name, cluster, id, what, show(have), show(want)))
+			}
+		}
+		bad("labels (S1, T2)", s.Labels, resolution.SliceLabels(m, ns, name, cluster, kube.Manager, near && cluster != id))
+		bad("owners (S1)", s.OwnerReferences, resolution.Owners(imp))
+		bad("addresses' types (S2)", s.AddressType, source.AddressType)
 		for _, p := range source.Ports {
-			as, served := m.Names[s.Labels[mcsv1beta1.LabelSourceCluster]][*p.Name]
+			as, served := m.Names[cluster][*p.Name]
 			same := func(q *discoveryv1.EndpointPort) bool {
 				return *q.Name == as && *q.Port == *p.Port && *q.Protocol == *p.Protocol
 			}
@@ -171,6 +184,12 @@ func (o *objects) checkImport(t *truth, name, id string, imp *mcsv1beta1.Service
 	if !meta.IsStatusConditionTrue(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) {
 		bad("not Ready: %v", imp.Status.Conditions)
 	}
+	if have, want := imp.Status.EndpointSliceObjects, mcsv1beta1.EndpointSliceObjectsPresent; have != want {
+		bad("EndpointSlices are %q, want %q (I5)", have, want)
+	}
+	if have, want := imp.Annotations[resolution.AnnotationDerived], resolution.DerivedName(ns, name); have != want {
+		bad("names %q as the derived Service, want %q", have, want)
+	}
 	vip := t.vips[pair{name, id}]
 	if vip == "" {
 		if len(imp.Spec.IPs) > 0 {
@@ -181,9 +200,24 @@ func (o *objects) checkImport(t *truth, name, id string, imp *mcsv1beta1.Service
 	if !slices.Equal(imp.Spec.IPs, []string{vip}) {
 		bad("%v, want the VIP that it had at first, %s (I6)", imp.Spec.IPs, vip)
 	}
-	derived := find(o.services, func(s *corev1.Service) bool { return s.Annotations["clusterset-dns.io/import"] == ns+"/"+name })
-	if derived == nil || derived.Spec.ClusterIP != vip {
-		bad("the derived Service has not the VIP %s: %v", vip, derived)
+	return wrong
+}
+
+// checkDerived compares the Service behind a VIP with what was exported.
+func (o *objects) checkDerived(t *truth, name, id string, m *conflict.Merged) (wrong []string) {
+	vip := t.vips[pair{name, id}]
+	if vip == "" {
+		return nil
+	}
+	svc := find(o.services, func(s *corev1.Service) bool { return s.Name == resolution.DerivedName(ns, name) })
+	if svc == nil || svc.Spec.ClusterIP != vip {
+		return []string{fmt.Sprintf("ServiceImport %s in %s: the derived Service has not the VIP %s: %s", name, id, vip, show(svc))}
+	}
+	if want := resolution.DerivedSpec(m, svc); !equality.Semantic.DeepEqual(svc.Spec, want) {
+		wrong = append(wrong, fmt.Sprintf("the derived Service of %s in %s is %s, want %s (I3, C3-C6)", name, id, show(svc.Spec), show(want)))
+	}
+	if have := svc.Labels["app.kubernetes.io/managed-by"]; have != kube.Manager {
+		wrong = append(wrong, fmt.Sprintf("the derived Service of %s in %s is managed by %q, want %q", name, id, have, kube.Manager))
 	}
 	return wrong
 }
@@ -279,14 +313,31 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 			}
 		}
 	}
-	var shares int
+	published := map[string][]string{} // by record of an export: of each slice in effect, the addresses
 	for i := range s.hub.shares {
-		if !s.hub.shares[i].Spec.Withdrawn {
-			shares++
+		if spec := &s.hub.shares[i].Spec; !spec.Withdrawn {
+			var has []string
+			for _, e := range spec.Endpoints {
+				if e.Ready == nil || *e.Ready {
+					has = append(has, e.Address)
+				}
+			}
+			slices.Sort(has)
+			of := spec.ServiceName + "." + spec.ServiceNamespace + "." + spec.ClusterID
+			published[of] = append(published[of], strings.Join(has, " "))
 		}
 	}
-	if shares != len(want) {
-		wrong = append(wrong, fmt.Sprintf("%d EndpointRecords are in effect on the hub, want %d: one slice of each export", shares, len(want)))
+	for _, name := range names {
+		for cluster, has := range t.exporters[name] {
+			of := name + "." + ns + "." + cluster
+			if have, want := published[of], []string{strings.Join(has, " ")}; !slices.Equal(have, want) {
+				wrong = append(wrong, fmt.Sprintf("EndpointRecords of %s in effect on the hub: %q, want %q: one slice of each export", of, have, want))
+			}
+			delete(published, of)
+		}
+	}
+	for of, have := range published {
+		wrong = append(wrong, fmt.Sprintf("EndpointRecords of %s are in effect on the hub, %q, though that is not exported", of, have))
 	}
 	for i := range s.hub.profiles {
 		p := &s.hub.profiles[i]

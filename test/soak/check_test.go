@@ -9,16 +9,34 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
 
 var (
 	ids     = []string{"a", "b"}
 	cluster = corev1.ServiceInternalTrafficPolicyCluster
 )
+
+// silencing keeps kube-proxy from a slice.
+const silencing = "service.kubernetes.io/headless"
+
+func derivedService(name, vip string) corev1.Service {
+	svc := corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: resolution.DerivedName(ns, name),
+		Labels: map[string]string{"app.kubernetes.io/managed-by": kube.Manager}, Annotations: map[string]string{"clusterset-dns.io/import": ns + "/" + name}}}
+	svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: vip, InternalTrafficPolicy: &cluster, SessionAffinity: corev1.ServiceAffinityNone,
+		Ports: []corev1.ServicePort{{Name: "tcp-80", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(80)}}}
+	if name == "steady" {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "tcp-443", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(443)})
+	}
+	return svc
+}
 
 // settled is what a and b, which export every name, come to, and the truth of it.
 func settled() (*state, *truth) {
@@ -41,9 +59,10 @@ func settled() (*state, *truth) {
 				vip := "10.96.0." + id
 				t.vips[pair{name, id}] = vip
 				imp.Spec.Type, imp.Spec.IPs = mcsv1beta1.ClusterSetIP, []string{vip}
-				m.services = append(m.services, corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "derived-" + name,
-					Annotations: map[string]string{"clusterset-dns.io/import": ns + "/" + name}}, Spec: corev1.ServiceSpec{ClusterIP: vip}})
+				m.services = append(m.services, derivedService(name, vip))
 			}
+			imp.UID, imp.Annotations = types.UID(name+"-in-"+id), map[string]string{"multicluster.kubernetes.io/derived-service": resolution.DerivedName(ns, name)}
+			imp.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 			imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "b"}}
 			imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
 			export := serviceExport(name)
@@ -51,20 +70,28 @@ func settled() (*state, *truth) {
 				{Type: "Conflict", Status: "False", Reason: "NoConflicts"}}
 			if name == "steady" { // a was first
 				imp.Spec.Ports = append(imp.Spec.Ports, mcsv1beta1.ServicePort{Name: "tls-of-a", Protocol: corev1.ProtocolTCP, Port: 443})
-				imp.Annotations = export.Annotations
+				imp.Annotations[resolution.Annotation] = string(hubv1alpha1.PreferLocal)
 				export.Status.Conditions[2].Status, export.Status.Conditions[2].Reason = "True", "PortConflict"
 			}
 			m.imports = append(m.imports, imp)
 			m.exports = append(m.exports, *export)
 			for _, source := range ids {
 				_, of := service(name, "a")
-				of.Name, of.Labels = name+"-of-"+source, map[string]string{mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: source}
+				of.Name, of.Labels = name+"-of-"+source, map[string]string{mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: source,
+					discoveryv1.LabelServiceName: resolution.DerivedName(ns, name), discoveryv1.LabelManagedBy: kube.Manager}
+				if imp.Spec.Type == mcsv1beta1.Headless || name == "steady" && source != id { // which all want near
+					of.Labels[silencing] = ""
+				}
+				of.OwnerReferences = []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: name, UID: imp.UID, Controller: new(bool)}}
 				of.Endpoints = []discoveryv1.Endpoint{{Addresses: t.exporters[name][source]}}
 				m.slices = append(m.slices, *of)
 				m.records = append(m.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + source}})
 			}
 			s.hub.records = append(s.hub.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}})
-			s.hub.shares = append(s.hub.shares, hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + id}})
+			share := hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + id}}
+			share.Spec.ClusterID, share.Spec.ServiceNamespace, share.Spec.ServiceName = id, ns, name
+			share.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: t.exporters[name][id][0]}}
+			s.hub.shares = append(s.hub.shares, share)
 		}
 	}
 	for _, id := range ids {
@@ -84,28 +111,46 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		plant func(*state, *truth)
 		want  string
 	}{
-		"another VIP":               {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = []string{"10.96.9.9"} }, "the VIP that it had at first"},
-		"no VIP":                    {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = nil }, "the VIP that it had at first"},
-		"another derived Service":   {func(s *state, _ *truth) { s.members["b"].services[1].Spec.ClusterIP = "10.96.9.9" }, "the derived Service has not the VIP"},
-		"no derived Service":        {func(s *state, _ *truth) { s.members["b"].services[1].Annotations = nil }, "the derived Service has not the VIP"},
-		"no import":                 {func(s *state, _ *truth) { s.members["a"].imports = s.members["a"].imports[1:] }, "no ServiceImport steady in a"},
-		"import without an export":  {func(_ *state, t *truth) { delete(t.exporters, "steady") }, "nobody exports it"},
-		"imports that differ":       {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.SessionAffinity = "ClientIP" }, "ServiceImport steady in b says"},
-		"not ready":                 {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Conditions[0].Status = "False" }, "not Ready"},
-		"exporters":                 {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Clusters = nil }, "clusters [], want [a b]"},
-		"type":                      {func(s *state, _ *truth) { s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP }, "ServiceImport heads in a says"},
-		"stale endpoints":           {func(s *state, _ *truth) { s.members["a"].slices[10].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "want [10.1.0.1] (S1, S2)"},
-		"stale behind a VIP":        {func(s *state, _ *truth) { s.members["a"].slices[1].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "a has [10.1.0.9] of steady of a, want [10.1.0.1]"},
-		"endpoints gone":            {func(s *state, _ *truth) { s.members["a"].slices = s.members["a"].slices[:17] }, "has [] of coming of b"},
-		"endpoints of no export":    {func(s *state, t *truth) { delete(t.exporters["coming"], "b") }, "coming of b, which is not exported"},
-		"a conflict unsaid":         {func(s *state, _ *truth) { s.members["b"].services[4].Spec.SessionAffinity = "ClientIP" }, "ServiceExport quarrel in a: Conflict"},
-		"a conflict that is none":   {func(s *state, _ *truth) { s.members["a"].exports[2].Status.Conditions[2].Status = "True" }, "ServiceExport quarrel in a: Conflict"},
-		"an export that is refused": {func(s *state, _ *truth) { s.members["a"].exports[0].Status.Conditions[1].Status = "False" }, "ServiceExport steady in a: Ready"},
-		"a record lost":             {func(s *state, _ *truth) { s.hub.records = s.hub.records[1:] }, "records in effect in the hub"},
-		"a copy lost":               {func(s *state, _ *truth) { s.members["b"].records[0].Spec.Withdrawn = true }, "records in effect in b"},
-		"a word unpublished":        {func(s *state, _ *truth) { s.members["a"].records[0].Spec.Revision = 2 }, "in a is of revision 2, the hub's of 0"},
-		"a share lost":              {func(s *state, _ *truth) { s.hub.shares = s.hub.shares[1:] }, "11 EndpointRecords"},
-		"a member ill":              {func(s *state, _ *truth) { s.hub.profiles[0].Status.Conditions[0].Status = "Unknown" }, "ClusterProfile a"},
+		"another VIP":                           {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = []string{"10.96.9.9"} }, "the VIP that it had at first"},
+		"no VIP":                                {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = nil }, "the VIP that it had at first"},
+		"another derived Service":               {func(s *state, _ *truth) { s.members["b"].services[1].Spec.ClusterIP = "10.96.9.9" }, "the derived Service has not the VIP"},
+		"no derived Service":                    {func(s *state, _ *truth) { s.members["b"].services[1].Name = "derived" }, "the derived Service has not the VIP"},
+		"no import":                             {func(s *state, _ *truth) { s.members["a"].imports = s.members["a"].imports[1:] }, "no ServiceImport steady in a"},
+		"import without an export":              {func(_ *state, t *truth) { delete(t.exporters, "steady") }, "nobody exports it"},
+		"imports that differ":                   {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.SessionAffinity = "ClientIP" }, "ServiceImport steady in b says"},
+		"not ready":                             {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Conditions[0].Status = "False" }, "not Ready"},
+		"exporters":                             {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Clusters = nil }, "clusters [], want [a b]"},
+		"type":                                  {func(s *state, _ *truth) { s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP }, "ServiceImport heads in a says"},
+		"stale endpoints":                       {func(s *state, _ *truth) { s.members["a"].slices[10].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "want [10.1.0.1] (S1, S2)"},
+		"stale behind a VIP":                    {func(s *state, _ *truth) { s.members["a"].slices[1].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "a has [10.1.0.9] of steady of a, want [10.1.0.1]"},
+		"endpoints gone":                        {func(s *state, _ *truth) { s.members["a"].slices = s.members["a"].slices[:17] }, "has [] of coming of b"},
+		"endpoints of no export":                {func(s *state, t *truth) { delete(t.exporters["coming"], "b") }, "coming of b, which is not exported"},
+		"a conflict unsaid":                     {func(s *state, _ *truth) { s.members["b"].services[4].Spec.SessionAffinity = "ClientIP" }, "ServiceExport quarrel in a: Conflict"},
+		"a conflict that is none":               {func(s *state, _ *truth) { s.members["a"].exports[2].Status.Conditions[2].Status = "True" }, "ServiceExport quarrel in a: Conflict"},
+		"an export that is refused":             {func(s *state, _ *truth) { s.members["a"].exports[0].Status.Conditions[1].Status = "False" }, "ServiceExport steady in a: Ready"},
+		"a record lost":                         {func(s *state, _ *truth) { s.hub.records = s.hub.records[1:] }, "records in effect in the hub"},
+		"a copy lost":                           {func(s *state, _ *truth) { s.members["b"].records[0].Spec.Withdrawn = true }, "records in effect in b"},
+		"a word unpublished":                    {func(s *state, _ *truth) { s.members["a"].records[0].Spec.Revision = 2 }, "in a is of revision 2, the hub's of 0"},
+		"a share lost":                          {func(s *state, _ *truth) { s.hub.shares = s.hub.shares[1:] }, "EndpointRecords of steady.soak.a in effect on the hub: [], want"},
+		"a share that is stale":                 {func(s *state, _ *truth) { s.hub.shares[0].Spec.Endpoints[0].Address = "10.1.0.9" }, "EndpointRecords of steady.soak.a in effect on the hub: [\"10.1.0.9\"], want"},
+		"a share of no export":                  {func(s *state, _ *truth) { s.hub.shares[0].Spec.ClusterID = "c" }, "EndpointRecords of steady.soak.c are in effect"},
+		"others that are not silent":            {func(s *state, _ *truth) { delete(s.members["a"].slices[2].Labels, silencing) }, "slice steady-of-b of steady of b in a: labels (S1, T2)"},
+		"its own that are silent":               {func(s *state, _ *truth) { s.members["a"].slices[1].Labels[silencing] = "" }, "slice steady-of-a of steady of a in a: labels (S1, T2)"},
+		"a headless slice for kube-proxy":       {func(s *state, _ *truth) { delete(s.members["a"].slices[10].Labels, silencing) }, "slice heads-of-a of heads of a in a: labels (S1, T2)"},
+		"a slice that kube-proxy does not find": {func(s *state, _ *truth) { s.members["b"].slices[1].Labels[discoveryv1.LabelServiceName] = "steady" }, "of steady of a in b: labels (S1, T2)"},
+		"a slice of nobody's":                   {func(s *state, _ *truth) { delete(s.members["b"].slices[1].Labels, discoveryv1.LabelManagedBy) }, "of steady of a in b: labels (S1, T2)"},
+		"a slice of another import":             {func(s *state, _ *truth) { s.members["b"].slices[1].OwnerReferences[0].UID = "earlier" }, "of steady of a in b: owners (S1)"},
+		"a slice that nobody owns":              {func(s *state, _ *truth) { s.members["b"].slices[1].OwnerReferences = nil }, "of steady of a in b: owners (S1)"},
+		"a slice of another family":             {func(s *state, _ *truth) { s.members["b"].slices[1].AddressType = discoveryv1.AddressTypeIPv6 }, "of steady of a in b: addresses' types (S2)"},
+		"a derived Service's port lost":         {func(s *state, _ *truth) { s.members["b"].services[1].Spec.Ports = nil }, "the derived Service of steady in b is"},
+		"a derived Service's affinity":          {func(s *state, _ *truth) { s.members["b"].services[1].Spec.SessionAffinity = "ClientIP" }, "the derived Service of steady in b is"},
+		"a derived Service's policy":            {func(s *state, _ *truth) { s.members["b"].services[1].Spec.InternalTrafficPolicy = nil }, "the derived Service of steady in b is"},
+		"a derived Service of nobody's":         {func(s *state, _ *truth) { s.members["b"].services[1].Labels = nil }, "the derived Service of steady in b is managed by"},
+		"slices that are not promised":          {func(s *state, _ *truth) { s.members["b"].imports[0].Status.EndpointSliceObjects = "" }, "EndpointSlices are"},
+		"a derived Service unnamed": {func(s *state, _ *truth) {
+			delete(s.members["b"].imports[3].Annotations, "multicluster.kubernetes.io/derived-service")
+		}, "ServiceImport heads in b: names"},
+		"a member ill": {func(s *state, _ *truth) { s.hub.profiles[0].Status.Conditions[0].Status = "Unknown" }, "ClusterProfile a"},
 		"wrong everywhere alike": {func(s *state, _ *truth) {
 			for _, id := range ids {
 				s.members[id].imports[0].Spec.Ports = s.members[id].imports[0].Spec.Ports[:1]

@@ -1,7 +1,15 @@
 package resolution
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -11,6 +19,9 @@ import (
 
 // Annotation is that of T2, on exports and imports.
 const Annotation = "clusterset-dns.io/preference"
+
+// AnnotationDerived names the derived Service on a ServiceImport.
+const AnnotationDerived = "multicluster.kubernetes.io/derived-service"
 
 // Of is what a cluster exports by its user's objects, as an API server has them: with defaults filled in.
 func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) clusterset.Export {
@@ -54,4 +65,55 @@ func Spec(m conflict.Merged, families []corev1.IPFamily) mcsv1beta1.ServiceImpor
 		spec.TrafficDistribution = &m.TrafficDistribution
 	}
 	return spec
+}
+
+// DerivedName is DESIGN §11's.
+func DerivedName(namespace, name string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + name))
+	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
+}
+
+// ProxyName is the name of a port between the derived Service and kube-proxy (docs/decisions/0006).
+func ProxyName(p clusterset.Port) string {
+	return strings.ToLower(string(p.Protocol)) + "-" + strconv.Itoa(int(p.Number))
+}
+
+// DerivedSpec is that of the derived Service svc; its addresses and families are as they are.
+func DerivedSpec(m *conflict.Merged, svc *corev1.Service) corev1.ServiceSpec {
+	spec := *svc.Spec.DeepCopy()
+	spec.Type, spec.Selector, spec.Ports = corev1.ServiceTypeClusterIP, nil, nil
+	for _, p := range m.Ports {
+		port := corev1.ServicePort{Name: ProxyName(p), Protocol: p.Protocol, Port: p.Number, TargetPort: intstr.FromInt32(p.Number)}
+		if p.AppProtocol != "" {
+			port.AppProtocol = &p.AppProtocol
+		}
+		spec.Ports = append(spec.Ports, port)
+	}
+	spec.SessionAffinity, spec.InternalTrafficPolicy, spec.TrafficDistribution = m.SessionAffinity, &m.InternalTrafficPolicy, nil
+	if m.SessionAffinity == corev1.ServiceAffinityNone {
+		spec.SessionAffinityConfig = nil
+	} else if m.SessionAffinityConfig != nil {
+		spec.SessionAffinityConfig = m.SessionAffinityConfig
+	}
+	if m.TrafficDistribution != "" {
+		spec.TrafficDistribution = &m.TrafficDistribution
+	}
+	return spec
+}
+
+// SliceLabels are those of a slice that is imported of cluster. kube-proxy leaves out what is silent, and all of a headless import.
+func SliceLabels(m *conflict.Merged, namespace, name, cluster, manager string, silent bool) map[string]string {
+	labels := map[string]string{
+		mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: cluster,
+		discoveryv1.LabelServiceName: DerivedName(namespace, name), discoveryv1.LabelManagedBy: manager,
+	}
+	if silent || m.Type == mcsv1beta1.Headless {
+		labels[corev1.IsHeadlessService] = ""
+	}
+	return labels
+}
+
+// Owners are those of an imported slice.
+func Owners(imp *mcsv1beta1.ServiceImport) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: imp.Name, UID: imp.UID, Controller: new(bool)}}
 }
