@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -242,6 +244,29 @@ func TestT1TheLongRunIsJudgedByWhatItsPageSays(t *testing.T) {
 	for _, want := range []string{"65.0 s after its last renewal (T1)", "15.0 s after", "within 30.0 s", "beside other trouble: 1 of 2", "is in `reliability.log.gz`: 0.2 MB, SHA-256 `f00d`.\n"} {
 		if text := r.text(); !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestI6TheShortRunForgivesDurationsOnly: what must hold on every machine is no question of a busy one.
+func TestI6TheShortRunForgivesDurationsOnly(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		hurried bool
+		find    func(*stage)
+		failed  int
+	}{
+		{"too slow, in the long run", false, func(s *stage) { s.took("A", "back", soon+1, soon) }, 1},
+		{"too slow, in the short run", true, func(s *stage) { s.took("A", "back", soon+1, soon) }, 0},
+		{"in time", false, func(s *stage) { s.took("A", "back", soon, soon) }, 0},
+		{"another VIP, in the long run", false, func(s *stage) { s.found("A", "VIPs", "unchanged", false, "others") }, 1},
+		{"another VIP, in the short run", true, func(s *stage) { s.found("A", "VIPs", "unchanged", false, "others") }, 1},
+		{"the same VIP", true, func(s *stage) { s.found("A", "VIPs", "unchanged", true, "unchanged") }, 0},
+	} {
+		reel := &reel{out: bufio.NewWriter(io.Discard), say: func(string) {}}
+		s := &stage{world: &world{tape: &tape{reel: reel}, hurried: c.hurried}, finds: func(finding) {}}
+		if c.find(s); len(reel.failures) != c.failed {
+			t.Errorf("%s: %q", c.what, reel.failures)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func silentWatch(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.found(section, "noticed, and frozen: clusterset_agent_hub_fresh is 0", "≤ "+seconds(duration+soon), frozen <= duration+soon, "after %s", seconds(frozen))
+	s.took(section, "noticed, and frozen: clusterset_agent_hub_fresh is 0", frozen, duration+soon)
 	if err := s.probe(ctx); err != nil { // not before: it is compared with the hub what the watches have shown
 		return err
 	}
@@ -156,13 +156,13 @@ func silentWatch(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.found(section, "the hub is read again", "≤ "+seconds(s.within()+soon), relisted <= s.within()+soon, "after %s", seconds(relisted))
+	s.took(section, "the hub is read again", relisted, s.within()+soon)
 	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < 5*time.Minute && ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 	}
 	followed := time.Since(began)
 	s.oracle.Healed(oracle.Link(s.b.ID), time.Now())
-	s.found(section, "changes that were made in the others meanwhile are in b's answers", "≤ "+seconds(s.within()+2*soon), followed <= s.within()+2*soon, "after %s", seconds(followed))
+	s.took(section, "changes that were made in the others meanwhile are in b's answers", followed, s.within()+2*soon)
 	said := s.event(ctx, s.b, "HubSilent")
 	s.found(section, "Event on the agent", "HubSilent", said != "", "%s", said)
 	s.keeps(section, s.b, began)

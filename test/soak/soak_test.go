@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSoak is make soak for a minute: a member dies and returns, and then things fail at random, with Leases that are short. Figures are not
-// compared with their bounds here, since machines are shared; answers and objects are as in the long run.
+// TestSoak is make soak for a minute: a member dies and returns, and then things fail at random, with Leases that are short. Durations are
+// not compared with their bounds here, since machines are shared; all else is as in the long run.
 func TestSoak(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "soak.log.gz")
 	if dir := os.Getenv("SOAK_KEEP"); dir != "" {

@@ -60,7 +60,7 @@ type world struct {
 	seed       uint64
 	chance     *rand.Rand // of faults; users have their own
 
-	hurried bool             // figures are no failures, and answers have more time: for a machine that is shared, and short Leases
+	hurried bool             // durations are no failures, and answers have more time: for a machine that is shared, and short Leases
 	audited map[string]int64 // how far the audit logs were read
 
 	mu        sync.Mutex // of what follows
