@@ -2,6 +2,7 @@ package sources
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type set struct {
 	now        time.Time
 	shown      time.Time // the latest own renewal, where that is not now
 	events     []string
+	notes      []string
 }
 
 func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
@@ -66,7 +68,9 @@ func (s *set) hubSeen() time.Time {
 	return s.shown
 }
 
-func (s *set) Event(_ runtime.Object, _, reason, _ string) { s.events = append(s.events, reason) }
+func (s *set) Event(_ runtime.Object, _, reason, note string) {
+	s.events, s.notes = append(s.events, reason), append(s.notes, note)
+}
 
 // pass lets the hub show own renewals for d, and those of whoever lives.
 func (s *set) pass(d time.Duration, all []string, live ...string) {
@@ -225,6 +229,31 @@ func TestT1ARestartAtAnyMomentOfASilence(t *testing.T) {
 					break
 				}
 			}
+		}
+	}
+}
+
+// TestT3AReturnIsTold, with how long it took; and where it is damped at once, and until when.
+func TestT3AReturnIsTold(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
+	s.pass(time.Minute, all, all...)
+	for range 2 {
+		s.pass(70*time.Second, all, "b", "c")
+		s.pass(10*time.Second, all, all...)
+	}
+	s.pass(70*time.Second, all, "b", "c")
+	s.pass(10*time.Second, all, all...)
+	back := s.now
+	s.restart()
+	s.pass(time.Minute, all, all...)
+	want := []string{"SourceExpired", "SourceLive", "SourceExpired", "SourceLive", "SourceExpired", "SourceDamped", "SourceLive"}
+	if !slices.Equal(s.events, want) {
+		t.Fatalf("Events %v, want %v", s.events, want)
+	}
+	for i, text := range map[int]string{1: "live here again, after 20s", 5: "until " + back.Add(30*time.Second).UTC().Format(time.RFC3339), 6: "live here again, after 50s"} {
+		if !strings.Contains(s.notes[i], text) {
+			t.Errorf("%s says %q, want %q", s.events[i], s.notes[i], text)
 		}
 	}
 }

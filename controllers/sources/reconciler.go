@@ -205,7 +205,7 @@ func (r *reconciler) forget(ctx context.Context, cluster string, kept *coordinat
 	return kube.Gone(r.Local.Delete(ctx, kept))
 }
 
-// persist keeps a Sight where that is due, and tells of a death.
+// persist keeps a Sight where that is due, and tells of a death and of a return.
 func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordinationv1.Lease, s liveness.Sight, v liveness.Verdict, l liveness.Limits) error {
 	said := liveness.VerdictOf(kept)
 	lease, write := &coordinationv1.Lease{}, func(lease *coordinationv1.Lease) error { return r.Local.Create(ctx, lease) }
@@ -219,14 +219,23 @@ func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordina
 	if err := write(lease); err != nil {
 		return err
 	}
-	if said.Dead == v.Dead {
+	back := said.Dead && v.Dead && liveness.BackOf(kept).IsZero() && !s.Back.IsZero()
+	if said.Dead == v.Dead && !back {
 		return nil
 	}
 	log.FromContext(ctx).Info("a member's life", "source", cluster, "dead", v.Dead, "lastRenewal", s.Renewal.At, "seen", s.At.UTC())
-	if v.Dead {
+	switch {
+	case back:
+		r.Events.Event(lease, kube.Normal, "SourceDamped", fmt.Sprintf(
+			"Cluster %s renews its Lease on the hub again, but died %d times within %v: what is done here with its endpoints stays so until %s at least, if it goes on renewing.",
+			cluster, len(s.Deaths), liveness.Memory, s.Until().UTC().Format(time.RFC3339)))
+	case v.Dead:
 		r.Events.Event(lease, kube.Warning, "SourceExpired", fmt.Sprintf(
 			"Cluster %s has not renewed its Lease on the hub since %s: what becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry, %s. kubectl clusterset doctor there.",
 			cluster, s.At.UTC().Format(time.RFC3339), v.OnExpiry))
+	default:
+		r.Events.Event(lease, kube.Normal, "SourceLive", fmt.Sprintf(
+			"Cluster %s counts as live here again, after %v: its endpoints are as it publishes them.", cluster, s.Away().Round(time.Second)))
 	}
 	return nil
 }

@@ -145,6 +145,22 @@ func (s Sight) Worth(now Sight, l Limits) bool {
 	return !now.Renewal.At.Equal(s.Renewal.At) || passed >= l.Renew || passed < 0
 }
 
+// Until is when a member that renews again, and goes on doing so, counts as live; zero for one that is not damped (T3).
+func (s Sight) Until() time.Time {
+	if s.Back.IsZero() {
+		return time.Time{}
+	}
+	return s.Back.Add(wait(len(recent(s.Deaths, s.Seen))))
+}
+
+// Away is how long ago it died last, as far as that is remembered.
+func (s Sight) Away() time.Duration {
+	if len(s.Deaths) == 0 {
+		return 0
+	}
+	return s.Seen.Sub(s.Deaths[len(s.Deaths)-1])
+}
+
 // wait is how long a member must have been renewing again after its latest of so many deaths.
 func wait(deaths int) time.Duration {
 	if deaths <= 2 {
