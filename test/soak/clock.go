@@ -118,6 +118,7 @@ func (s *stage) clocksOff(ctx context.Context, section, whose string, sign time.
 			s.tape.fail("%s, %v: %s", section, sign*off, what)
 		}
 	}
+	s.found(section, "the clocks of the API servers", "", true, "the true time throughout: it is agents that are set")
 	s.found(section, whose, "", true, "10 minutes fast, then 10 minutes slow, then right again; each for %s", seconds(s.within()))
 	for _, m := range s.members {
 		s.keeps(section, m, since)

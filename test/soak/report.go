@@ -73,7 +73,8 @@ func (r *results) text() string {
 	p("Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
 		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
 		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
-		"member throughout, and every answer judged by what was published when (`test/soak/oracle`).\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every))
+		"member throughout, and every answer judged by what was published when (`test/soak/oracle`). The answer for a name with a VIP can be wrong only by "+
+		"the VIP, or by its being there; what stands behind VIPs is looked at in the quiet checks.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every))
 	p("Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s`%s.\n",
 		version, r.seed, r.seed, filepath.Base(r.raw), r.kept())
 	r.sums(p)
@@ -165,7 +166,8 @@ func (r *results) shaken(p func(string, ...any)) {
 		p("| %s | %s | %s | %s | %d |", of.what, seconds(percentile(of.took, 50)), seconds(percentile(of.took, 99)), seconds(slices.Max(of.took)), len(of.took))
 	}
 	late := slices.DeleteFunc(slices.Clone(r.gone), func(d time.Duration) bool { return d <= gone })
-	p("\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. ",
+	p("\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. While "+
+		"the hub is away nobody's silence counts, so a death in that time counts from the hub's return ([decision 0009](decisions/0009-whose-time.md)). ",
 		t.slowest, seconds(gone), len(late), len(r.gone))
 	p("%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
 		"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
