@@ -6,8 +6,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// T2: the binary answers the endpoints of the own cluster alone while one of them is ready, at once the others when it goes, and names of
-// zones.
+// T2: the binary answers the endpoints of the own cluster alone while one of them is ready, at once the others when it goes, those
+// of a zone before all others, and names of zones.
 func TestT2PreferAndZonal(t *testing.T) {
 	c := fixtureCluster(t)
 	c.kubectl(t, "", "create", "namespace", "near")
@@ -35,6 +35,16 @@ func TestT2PreferAndZonal(t *testing.T) {
 	s.waitForAnswer(t, "z-9.prefer._zone."+db, "A", "10.9.0.2,10.9.0.3")
 	c.apply(t, zoned("z-1", slice("near", "db", "cluster-a", "10.9.0.4")))
 	s.waitForAnswer(t, db, "A", "10.9.0.4")
+
+	near := c.serve(t, `.:0 {
+		bind 127.0.0.1
+		errors
+		multicluster {
+			kubeconfig KUBECONFIG
+			prefer zone z-2 order
+		}
+	}`)
+	near.waitForAnswer(t, db, "A", "10.9.0.2,10.9.0.3,10.9.0.4")
 
 	plain := c.serve(t, stanza)
 	plain.waitForAnswer(t, db, "A", "10.9.0.4,10.9.0.2,10.9.0.3")
