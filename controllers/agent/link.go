@@ -30,7 +30,7 @@ import (
 type linking struct {
 	end    context.CancelFunc
 	done   chan struct{}
-	spare  atomic.Bool // until it is used: another one works
+	spare  *atomic.Bool // until it is used: another one works
 	linked *linked
 	cache  cache.Cache
 	err    error
@@ -38,12 +38,12 @@ type linking struct {
 
 // begin links the hub beside what else there is to do; spare tells that there is a link that works.
 func (a *Agent) begin(ctx context.Context, spare bool) *linking {
-	l := &linking{done: make(chan struct{})}
+	l := &linking{done: make(chan struct{}), spare: new(atomic.Bool)}
 	l.spare.Store(spare)
 	ctx, l.end = context.WithCancel(ctx)
 	go func() {
 		defer close(l.done)
-		l.linked, l.cache, l.err = a.link(ctx, &l.spare)
+		l.linked, l.cache, l.err = a.link(ctx, l.spare)
 	}()
 	return l
 }
@@ -73,13 +73,7 @@ func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Ca
 			return err
 		}
 		a.way.Store(wayOf(cfg))
-		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if !spare.Load() {
-				a.dials.Add(1)
-			}
-			return dialer.DialContext(ctx, network, address)
-		}
+		cfg.Dial = a.dialing(spare)
 		link, err = cluster.New(cfg, func(o *cluster.Options) {
 			o.Scheme = a.mgr.GetScheme()
 			o.Logger = a.log
@@ -121,6 +115,18 @@ func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Ca
 		return nil, nil, ctx.Err()
 	}
 	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches, since: time.Now()}, link.GetCache(), nil
+}
+
+// dialing dials, and counts that of a link in use. client-go keeps it by its cache of transports, for good if the transport can be reached from
+// here: then a link's client, and its caches, would never be let go.
+func (a *Agent) dialing(spare *atomic.Bool) func(context.Context, string, string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if !spare.Load() {
+			a.dials.Add(1)
+		}
+		return dialer.DialContext(ctx, network, address)
+	}
 }
 
 // linked is what the controllers have of the hub: all of it of the same link, so that how far a watch has come is told of the cache that it fills.

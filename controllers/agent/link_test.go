@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -92,7 +97,7 @@ func TestAWatchThatCannotGoOnIsToldOf(t *testing.T) {
 	shown.Add(record)
 	shown.Error(status(apierrors.NewInternalError(errors.New("it stumbled"))))
 	for _, want := range []watch.EventType{watch.Added, watch.Error} {
-		if e := <-w.ResultChan(); e.Type != want || want == watch.Added && e.Object != runtime.Object(record) || told != 0 {
+		if e := <-w.ResultChan(); e.Type != want || want == watch.Added && e.Object != apiruntime.Object(record) || told != 0 {
 			t.Errorf("shown is %v, want %s; told %d times", e, want, told)
 		}
 	}
@@ -123,7 +128,7 @@ func TestOnlyTheLinkThatWorksExpires(t *testing.T) {
 		if expires(of) {
 			t.Error("before there is a link")
 		}
-		a.use(&linking{linked: &linked{watches: of, since: time.Now()}})
+		a.use(&linking{linked: &linked{watches: of, since: time.Now()}, spare: new(atomic.Bool)})
 		if expires(of) {
 			t.Error("at once")
 		}
@@ -138,7 +143,7 @@ func TestOnlyTheLinkThatWorksExpires(t *testing.T) {
 func TestASpareLinksDialsAreNotThoseInUse(t *testing.T) {
 	a := &Agent{}
 	for _, spare := range []bool{false, true} {
-		l := &linking{linked: &linked{}}
+		l := &linking{linked: &linked{}, spare: new(atomic.Bool)}
 		l.spare.Store(spare)
 		before := a.dials.Load()
 		if a.use(l); l.spare.Load() || a.linked.Load() != l.linked || (a.dials.Load() != before) != spare {
@@ -162,4 +167,36 @@ func TestAWatchThatIsLookedAtEnds(t *testing.T) {
 		synctest.Wait()
 		w.Stop()
 	})
+}
+
+// TestALinkThatEndedIsLetGo with its client and all that its caches hold, though client-go's cache of transports knows how it dialled.
+func TestALinkThatEndedIsLetGo(t *testing.T) {
+	let := make(chan struct{})
+	func() {
+		a, l := &Agent{}, &linking{spare: new(atomic.Bool)}
+		cfg := &rest.Config{Host: "https://hub", Dial: a.dialing(l.spare)}
+		transport, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hub, err := client.New(cfg, client.Options{HTTPClient: transport, Mapper: meta.NewDefaultRESTMapper(nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.linked = &linked{hub: hub}
+		a.use(l)
+		runtime.AddCleanup(l.linked, func(struct{}) { close(let) }, struct{}{})
+		a.use(&linking{linked: &linked{}, spare: new(atomic.Bool)})
+	}()
+	for deadline := time.Now().Add(time.Minute); ; {
+		runtime.GC()
+		select {
+		case <-let:
+			return
+		case <-time.After(10 * time.Millisecond): // of the collector, which runs cleanups in its own time
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what refers to it?")
+		}
+	}
 }

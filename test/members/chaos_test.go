@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -164,10 +166,15 @@ func TestTheStandbyTakesOver(t *testing.T) {
 
 // TestHubAPIServerKilledAgainAndAgain: the last of several outages within two minutes is over as soon as the first. With client-go's informers
 // alone that is half a minute and more, since an API server that starts knows no history: each watch ends and waits longer than the time before.
+// Of the links to the hub that ended nothing is left.
 func TestHubAPIServerKilledAgainAndAgain(t *testing.T) {
 	s := steady(t)
 	var took [6]time.Duration
+	var early float64
 	for i := range took {
+		if i == 2 {
+			early = s.members["b"].heap(t)
+		}
 		s.Hub.KillAPIServer()
 		if err := s.Hub.StartAPIServer(t.Context()); err != nil {
 			t.Fatal(err)
@@ -180,8 +187,33 @@ func TestHubAPIServerKilledAgainAndAgain(t *testing.T) {
 	if bound := 2*max(took[0], took[1]) + 10*time.Second; max(took[4], took[5]) > bound {
 		t.Errorf("after each outage b followed within %v: the last two took more than %v", took, bound)
 	}
-	t.Logf("b followed within %v", took)
+	late := s.members["b"].heap(t)
+	if late > 1.15*early {
+		t.Errorf("b's heap is %.2f MiB, and was %.2f MiB four outages before", late, early)
+	}
+	t.Logf("b followed within %v; its heap: %.2f MiB, then %.2f MiB", took, early, late)
 	s.settled(t)
+}
+
+var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+
+// heap is the agent's in MiB after a garbage collection: the second one, since the first lets go of what had cleanups.
+func (m *member) heap(t *testing.T) (mib float64) {
+	t.Helper()
+	for range 2 {
+		profile, err := m.Agent.Profile("heap?gc=1&debug=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := heapAlloc.FindStringSubmatch(profile)
+		if found == nil {
+			t.Fatalf("a profile without HeapAlloc: %s", profile)
+		}
+		if mib, err = strconv.ParseFloat(found[1], 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mib / (1 << 20)
 }
 
 // empty deletes all of these kinds on the hub.
