@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +19,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -114,6 +116,22 @@ func written(before, after map[string]string) (out []string) {
 	return out
 }
 
+// remembered waits until a member's cluster has the note of its agent's last renewal on the hub. One that dies before that says everything anew
+// when it starts, since the hub may have been restored meanwhile; so does one that dies before it has seen that it was.
+func (w *world) remembered(ctx context.Context, m *member, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return insist(ctx, func() error {
+		var there, note coordinationv1.Lease
+		err := errors.Join(w.hub.Get(ctx, client.ObjectKey{Namespace: lab.HubNamespace, Name: m.ID}, &there),
+			m.Get(ctx, client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}, &note))
+		if is := kube.Version(&there); err == nil && note.Annotations[clusterset.AnnotationRenewed] != is {
+			err = fmt.Errorf("the hub has its Lease in version %s, and its cluster remembers %s", is, note.Annotations[clusterset.AnnotationRenewed])
+		}
+		return err
+	})
+}
+
 // quiet stops the users, and looks at every object: all is as the exports say, the same everywhere, and nobody writes, also not an agent
 // that starts anew.
 func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
@@ -135,6 +153,9 @@ func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
 	for _, m := range w.members {
 		if w.kept(m) {
 			continue
+		}
+		if err := w.remembered(ctx, m, p.patient); err != nil {
+			w.tape.fail("in quiet: %s: %v", m.ID, err)
 		}
 		w.oracle.Trouble(m.ID)
 		m.Agent.Kill()
