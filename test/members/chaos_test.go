@@ -216,6 +216,36 @@ func (m *member) heap(t *testing.T) (mib float64) {
 	return mib / (1 << 20)
 }
 
+// TestAHubThatFallsSilent: it takes b's renewals, and b's watches neither show anything nor end. b says so, keeps what it has, reads the hub
+// again, and follows.
+func TestAHubThatFallsSilent(t *testing.T) {
+	s := steady(t)
+	b := s.members["b"]
+	defer s.lease(t, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 12, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove})()
+	m, err := s.Hub.Muffle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	direct := b.ToHub.Target()
+	b.ToHub.Divert(m.Addr())
+	defer b.ToHub.Divert(direct)
+	s.converge(t)
+	s.restored = true // or silent
+	m.Hush()
+	s.move(t)
+	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
+	eventually(t, "b says that it does not see the hub", func() error {
+		if metrics := b.Agent.Metrics(); !strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 0`) {
+			return fmt.Errorf("%s", metrics)
+		}
+		return nil
+	})
+	b.wantEvent(t, "clusterset-system", "clusterset-system", "HubSilent", "its watch has shown none")
+	b.wantEndpoints(t, s.ns, "moving", s.at())
+	s.settled(t)
+}
+
 // empty deletes all of these kinds on the hub.
 func (s *steadyState) empty(t *testing.T, kinds ...client.Object) {
 	t.Helper()

@@ -41,7 +41,7 @@ type steadyState struct {
 	moving   *discoveryv1.EndpointSlice
 	position int
 	relisted int  // how often the hub had been read again when the test began
-	restored bool // it is to be
+	restored bool // it is to be, or to fall silent
 }
 
 func steady(t *testing.T) *steadyState {

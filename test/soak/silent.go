@@ -2,97 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"path/filepath"
 	"regexp"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
-	"github.com/clusterset-dns/clusterset-dns/test/lab"
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
-
-// muffler stands between an agent and the hub, with the hub's own certificate, and can make the watches that there are go silent. All else
-// passes, new watches too.
-type muffler struct {
-	server *http.Server
-	addr   string
-	mu     sync.Mutex
-	silent chan struct{} // closed when the streams of now are to be silent
-}
-
-func muffle(hub *lab.ControlPlane) (*muffler, error) {
-	config, err := hub.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	m := &muffler{addr: listener.Addr().String(), silent: make(chan struct{})}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1
-	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // to the laboratory's own server
-	proxy.ModifyResponse = func(r *http.Response) error {
-		if r.Request.URL.Query().Get("watch") != "" {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			r.Body = &stream{r.Body, m.silent, r.Request.Context()}
-		}
-		return nil
-	}
-	m.server = &http.Server{Handler: proxy}
-	pki := filepath.Join(hub.Dir(), "pki")
-	go func() {
-		_ = m.server.ServeTLS(listener, filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key")) // ends with close
-	}()
-	return m, nil
-}
-
-// hush makes the watches of now silent, for good.
-func (m *muffler) hush() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.silent)
-	m.silent = make(chan struct{})
-}
-
-func (m *muffler) close() { m.server.Close() }
-
-// stream is a watch's answer.
-type stream struct {
-	io.ReadCloser
-	silent chan struct{}
-	ctx    context.Context
-}
-
-func (s *stream) Read(b []byte) (int, error) {
-	n, err := s.ReadCloser.Read(b)
-	select {
-	case <-s.silent:
-		<-s.ctx.Done() // whoever asked has given up
-		return 0, io.EOF
-	default:
-		return n, err
-	}
-}
 
 var (
 	fresh   = regexp.MustCompile(`(?m)^clusterset_agent_hub_fresh\{[^}]*\} (\d)`)
@@ -110,13 +31,13 @@ func gauge(of *regexp.Regexp, metrics string) (int, error) {
 // silentWatch is B: b's watches of the hub say nothing more and do not end, and its requests succeed.
 func silentWatch(ctx context.Context, s *stage) error {
 	const section = "B. The watches between the hub and b hang without closing"
-	m, err := muffle(s.Hub)
+	m, err := s.Hub.Muffle()
 	if err != nil {
 		return err
 	}
-	defer m.close()
+	defer m.Close()
 	direct := s.b.ToHub.Target()
-	s.b.ToHub.Divert(m.addr)
+	s.b.ToHub.Divert(m.Addr())
 	defer s.b.ToHub.Divert(direct)
 	if _, err := s.settle(ctx, time.Now(), time.Minute); err != nil {
 		return err
@@ -126,7 +47,7 @@ func silentWatch(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.oracle.Trouble(oracle.Link(s.b.ID))
-	m.hush()
+	m.Hush()
 	began := time.Now()
 	until := func(what string, limit time.Duration, ok func(string) (bool, error)) (time.Duration, error) {
 		for time.Since(began) < limit && ctx.Err() == nil {
