@@ -66,7 +66,7 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 		own    map[ipam.Mode][]string
 	}{
 		{metav1.StatusReasonForbidden, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.0/28", "fd00:251::/124"}, ipam.ModeExclusive: {"10.251.0.16/28", "fd00:251::10/124"}}},
-		{metav1.StatusReasonUnauthorized, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.32/28", "fd00:251::20/124"}, ipam.ModeExclusive: {"10.251.0.48/28", "fd00:251::30/124"}}},
+		{metav1.StatusReasonRequestEntityTooLarge, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.32/28", "fd00:251::20/124"}, ipam.ModeExclusive: {"10.251.0.48/28", "fd00:251::30/124"}}},
 	} {
 		t.Run(string(c.reason), func(t *testing.T) {
 			e := start(t)
