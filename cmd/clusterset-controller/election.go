@@ -17,9 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A leader whose node is gone last renewed on the hub up to 10 s before (T1's renewal, by default). The replica that waits saw its last word
-// here up to leaderRetry late, counts to leaderDuration, and tries up to leaderRetry later; then it begins. That is over before the other members would give
-// this one up, after 50 s.
+// A leader whose node is gone last renewed on the hub up to 10 s before (T1's renewal, by default). The replica that waits saw its last word here
+// up to leaderRetry late, counts to leaderDuration, and tries up to leaderRetry later; then it begins. That is over before the other members
+// would give this one up, after 50 s.
 const (
 	leaderDuration = 20 * time.Second
 	leaderDeadline = 15 * time.Second

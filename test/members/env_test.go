@@ -82,7 +82,7 @@ type set struct {
 	hub     client.Client
 	members map[string]*member
 	lives   sync.Once     // the liar
-	lying   client.Client // as it
+	asLiar  client.Client
 }
 
 type member struct {

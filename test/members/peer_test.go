@@ -24,7 +24,7 @@ import (
 // then on: who was dead to a member in one test would be so in the next.
 func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
-	s.join(t)
+	s.liarJoins(t)
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
 	record := &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
@@ -44,8 +44,8 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 	return record
 }
 
-// join makes the liar a member.
-func (s *set) join(t *testing.T) {
+// liarJoins makes the liar a member, once.
+func (s *set) liarJoins(t *testing.T) {
 	t.Helper()
 	s.lives.Do(func() {
 		root, err := lab.Root()
@@ -63,7 +63,7 @@ func (s *set) join(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.lying, err = client.New(cfg, client.Options{Scheme: agent.Scheme()}); err != nil {
+		if s.asLiar, err = client.New(cfg, client.Options{Scheme: agent.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.renewLiar(t.Context()); err != nil {
@@ -82,7 +82,7 @@ func (s *set) join(t *testing.T) {
 func (s *set) lie(t *testing.T, records ...client.Object) {
 	t.Helper()
 	for _, record := range records {
-		if err := s.lying.Create(t.Context(), record); err != nil {
+		if err := s.asLiar.Create(t.Context(), record); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +90,7 @@ func (s *set) lie(t *testing.T, records ...client.Object) {
 
 func (s *set) renewLiar(ctx context.Context) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "liar"}}
-	_, err := controllerutil.CreateOrUpdate(ctx, s.lying, lease, func() error {
+	_, err := controllerutil.CreateOrUpdate(ctx, s.asLiar, lease, func() error {
 		now := metav1.NowMicro()
 		lease.Spec.RenewTime = &now
 		return nil
@@ -150,7 +150,7 @@ func TestE9ABackdatedExport(t *testing.T) {
 // TestARecordThatIsNonsense to Kubernetes, though the hub's schema lets it pass, is not imported, and says so.
 func TestARecordThatIsNonsense(t *testing.T) {
 	s := three(t)
-	s.join(t)
+	s.liarJoins(t)
 	ns := s.namespace(t, "a")
 	bad := "not a protocol!"
 	record := &hubv1alpha1.ServiceExportRecord{
