@@ -81,7 +81,7 @@ type set struct {
 	*lab.ClusterSet
 	hub     client.Client
 	members map[string]*member
-	lives   sync.Once     // the liar
+	lives   sync.Once // the liar
 	asLiar  client.Client
 }
 
