@@ -150,6 +150,7 @@ func managerOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 		HealthProbeBindAddress: f.probes,
 		PprofBindAddress:       f.pprof,
 		Cache: cache.Options{
+			NewInformer:      kube.Informer,
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},

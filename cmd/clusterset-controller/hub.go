@@ -101,6 +101,7 @@ func hubOptions(f hubFlags, kinds meta.RESTMapper) ctrl.Options {
 		HealthProbeBindAddress: f.probes,
 		PprofBindAddress:       f.pprof,
 		Cache: cache.Options{
+			NewInformer:       kube.Informer,
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: map[string]cache.Config{f.namespace: {}},
 		},

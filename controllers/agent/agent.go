@@ -76,7 +76,6 @@ type Agent struct {
 	started map[string]controller.Controller
 	linked  atomic.Pointer[linked] // the hub, once it was seen
 	relist  chan string
-	expired chan struct{}       // a watch of the link that works cannot go on
 	way     atomic.Pointer[way] // the latest that was tried
 	dials   atomic.Int64
 	relists atomic.Int64
@@ -92,7 +91,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1), expired: make(chan struct{}, 1)}
+	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 )
 
 // follow has the controllers follow the hub by the link that comes, and then by the next: beside the one that works where the hub's address or
-// authority is given anew (moved), or its history has ended, and in its place where what it shows is wrong.
+// authority is given anew (moved), and in its place where what it shows is wrong.
 func (a *Agent) follow(ctx context.Context, next *linking) error {
 	var link *linking // the one that works
 	end := func(l *linking) {
@@ -54,11 +54,6 @@ func (a *Agent) follow(ctx context.Context, next *linking) error {
 			a.unlink(link)
 			end(next)
 			link, next = nil, a.begin(ctx, false)
-		case <-a.expired:
-			if link != nil && next == nil {
-				a.log.Info("reading the hub again", "reason", "its API server does not know any more what has changed since, as after a start")
-				next = a.begin(ctx, true)
-			}
 		case <-look.C:
 			if a.moved() {
 				a.log.Info("the hub has another address, or authority: going there")

@@ -9,10 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,7 +63,6 @@ func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Ca
 	}
 	var link cluster.Cluster
 	watches := &watches{}
-	watches.expired = func() { a.expire(watches) }
 	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
 		cfg, err := a.hub()
 		if err != nil {
@@ -114,7 +110,7 @@ func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Ca
 	if !link.GetCache().WaitForCacheSync(ctx) {
 		return nil, nil, ctx.Err()
 	}
-	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches, since: time.Now()}, link.GetCache(), nil
+	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches}, link.GetCache(), nil
 }
 
 // dialing dials, and counts that of a link in use. client-go keeps it by its cache of transports, for good if the transport can be reached from
@@ -134,7 +130,6 @@ type linked struct {
 	hub     client.Client
 	past    client.Reader // the hub past the cache
 	watches *watches      // nil once they have ended
-	since   time.Time     // when its caches had synced
 }
 
 // unlink ends the link. What its caches hold stays; they come no further.
@@ -146,98 +141,13 @@ func (a *Agent) unlink(l *linking) {
 }
 
 // watches are a link's informers by type: controller-runtime does not tell how far one has come.
-type watches struct {
-	sync.Map
-	expired func() // called where a watch cannot go on
-}
+type watches struct{ sync.Map }
 
-// informer is client-go's.
+// informer is kube.Informer.
 func (w *watches) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-	i := toolscache.NewSharedIndexInformer(expiring{toolscache.ToListerWatcherWithContext(lw), w.expired}, of, resync, by)
+	i := kube.Informer(lw, of, resync, by)
 	w.Store(reflect.TypeOf(of), i)
 	return i
-}
-
-// young is a link that leaves it to its informers to wait where a watch cannot go on: their first waits are of a second, and an API server that
-// goes on so is spared.
-const young = 5 * time.Second
-
-// expire asks for another link where these watches are those of the one that works.
-func (a *Agent) expire(of *watches) {
-	if l := a.linked.Load(); l == nil || l.watches != of || time.Since(l.since) < young {
-		return
-	}
-	select {
-	case a.expired <- struct{}{}:
-	default: // asked for already
-	}
-}
-
-// expiring says where a watch cannot go on, so that a list is due. An informer waits before that, the longer the more often it has happened
-// within two minutes: half a minute and more after the fifth start of an API server. Those of a new link do not wait.
-type expiring struct {
-	toolscache.ListerWatcherWithContext
-	expired func()
-}
-
-// List is toolscache.ListerWatcher's.
-func (e expiring) List(o metav1.ListOptions) (runtime.Object, error) {
-	return e.ListWithContext(context.Background(), o)
-}
-
-// Watch is toolscache.ListerWatcher's.
-func (e expiring) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return e.WatchWithContext(context.Background(), o)
-}
-
-// WatchWithContext is toolscache.WatcherWithContext's.
-func (e expiring) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := e.ListerWatcherWithContext.WatchWithContext(ctx, o)
-	if err != nil {
-		e.look(err)
-		return nil, err
-	}
-	p := &passing{Interface: w, out: make(chan watch.Event), done: make(chan struct{})}
-	go p.pass(e.look)
-	return p, nil
-}
-
-// passing is a watch that is looked at. apimachinery's Filter has nobody end it where it is stopped with an event under way, which would keep
-// all of a link's caches.
-type passing struct {
-	watch.Interface
-	out  chan watch.Event
-	done chan struct{}
-	once sync.Once
-}
-
-// ResultChan is watch.Interface's.
-func (p *passing) ResultChan() <-chan watch.Event { return p.out }
-
-// Stop is watch.Interface's.
-func (p *passing) Stop() {
-	p.once.Do(func() { close(p.done) })
-	p.Interface.Stop()
-}
-
-func (p *passing) pass(look func(error)) {
-	defer close(p.out)
-	for event := range p.Interface.ResultChan() {
-		if event.Type == watch.Error {
-			look(apierrors.FromObject(event.Object))
-		}
-		select {
-		case p.out <- event:
-		case <-p.done:
-			return
-		}
-	}
-}
-
-func (e expiring) look(err error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		e.expired()
-	}
 }
 
 // position is Env's.

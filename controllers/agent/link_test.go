@@ -12,11 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,64 +77,6 @@ func TestWhatFailsInAStartIsTriedAgainSoon(t *testing.T) {
 	})
 }
 
-// TestAWatchThatCannotGoOnIsToldOf, and of nothing else; what it shows passes.
-func TestAWatchThatCannotGoOnIsToldOf(t *testing.T) {
-	status := func(err *apierrors.StatusError) *metav1.Status { return &err.ErrStatus }
-	var refused error
-	told, shown := 0, watch.NewFakeWithChanSize(4, false)
-	lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-		return shown, refused
-	}}), func() { told++ }}
-	w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := &hubv1alpha1.EndpointRecord{}
-	shown.Add(record)
-	shown.Error(status(apierrors.NewInternalError(errors.New("it stumbled"))))
-	for _, want := range []watch.EventType{watch.Added, watch.Error} {
-		if e := <-w.ResultChan(); e.Type != want || want == watch.Added && e.Object != apiruntime.Object(record) || told != 0 {
-			t.Errorf("shown is %v, want %s; told %d times", e, want, told)
-		}
-	}
-	shown.Error(status(apierrors.NewResourceExpired("too old resource version: 331 (333)")))
-	if e := <-w.ResultChan(); e.Type != watch.Error || told != 1 {
-		t.Errorf("shown is %v; told %d times, want once", e, told)
-	}
-	refused = apierrors.NewResourceExpired("too old")
-	if _, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{}); !errors.Is(err, refused) || told != 2 {
-		t.Errorf("refused with %v; told %d times, want twice", err, told)
-	}
-}
-
-// TestOnlyTheLinkThatWorksExpires, and not before it has been there for a while: what ended, and what has not come yet, says nothing.
-func TestOnlyTheLinkThatWorksExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{expired: make(chan struct{}, 1)}
-		of, another := &watches{}, &watches{}
-		expires := func(of *watches) bool {
-			a.expire(of)
-			select {
-			case <-a.expired:
-				return true
-			default:
-				return false
-			}
-		}
-		if expires(of) {
-			t.Error("before there is a link")
-		}
-		a.use(&linking{linked: &linked{watches: of, since: time.Now()}, spare: new(atomic.Bool)})
-		if expires(of) {
-			t.Error("at once")
-		}
-		time.Sleep(young)
-		if expires(another) || !expires(of) {
-			t.Error("it is not the link that works that expires")
-		}
-	})
-}
-
 // TestASpareLinksDialsAreNotThoseInUse, until it is used.
 func TestASpareLinksDialsAreNotThoseInUse(t *testing.T) {
 	a := &Agent{}
@@ -150,23 +88,6 @@ func TestASpareLinksDialsAreNotThoseInUse(t *testing.T) {
 			t.Errorf("spare %v: %d connections more", spare, a.dials.Load()-before)
 		}
 	}
-}
-
-// TestAWatchThatIsLookedAtEnds where it is stopped with an event under way, which nobody reads any more.
-func TestAWatchThatIsLookedAtEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which waits for all that it has begun
-		shown := watch.NewFakeWithChanSize(1, false)
-		lw := expiring{toolscache.ToListerWatcherWithContext(&toolscache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-			return shown, nil
-		}}), func() {}}
-		w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shown.Add(&hubv1alpha1.EndpointRecord{})
-		synctest.Wait()
-		w.Stop()
-	})
 }
 
 // TestALinkThatEndedIsLetGo with its client and all that its caches hold, though client-go's cache of transports knows how it dialled.
