@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -63,6 +64,14 @@ func Seen(leases []coordinationv1.Lease, now time.Time) (at time.Time, old, ok b
 func Elsewhere(kept []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, old, ok := Seen(kept, now)
 	return ok && !old && (lease == nil || Expired(lease, hubNow))
+}
+
+// Said is when an Event was said last.
+func Said(e *eventsv1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	return e.EventTime.Time
 }
 
 // leaderless is how long replicas may be without a leader: when one of them goes, another leads within half a minute.

@@ -9,9 +9,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
@@ -134,7 +136,7 @@ func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordin
 // list reads kinds of one namespace, "" for all. A kind that is not there has no objects.
 func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
 	for _, l := range into {
-		if err := pages(ctx, c, namespace, l); err != nil && !meta.IsNoMatchError(err) {
+		if err := pages(ctx, c, namespace, nil, l); err != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
@@ -142,12 +144,12 @@ func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...cli
 }
 
 // pages reads a list page by page, each within patience: a large clusterset over a slow line takes longer than that in all.
-func pages(ctx context.Context, c client.Reader, namespace string, into client.ObjectList) error {
+func pages(ctx context.Context, c client.Reader, namespace string, of fields.Selector, into client.ObjectList) error {
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		some := into.DeepCopyObject().(client.ObjectList)
-		return some, c.List(ctx, some, &client.ListOptions{Namespace: namespace, Limit: o.Limit, Continue: o.Continue, Raw: &o})
+		return some, c.List(ctx, some, &client.ListOptions{Namespace: namespace, FieldSelector: of, Limit: o.Limit, Continue: o.Continue, Raw: &o})
 	}
 	all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -190,6 +192,9 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Events, err = warnings(ctx, c); err != nil {
+		return nil, err
+	}
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err
@@ -197,6 +202,17 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	used, err := taken(ctx, c, time.Now())
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
 	return m, err
+}
+
+// warnings are the Events of type Warning of a cluster's agent, in all namespaces: an object without one has them in default. None where the
+// user may not read them.
+func warnings(ctx context.Context, c *cluster.Cluster) ([]eventsv1.Event, error) {
+	var events eventsv1.EventList
+	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager), fields.OneTermEqualSelector("type", kube.Warning))
+	if err := pages(ctx, c, "", of, &events); err != nil {
+		return nil, unlessMissing(c, err)
+	}
+	return events.Items, nil
 }
 
 // properties are this cluster's id and membership, nil where nothing was said.

@@ -21,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
@@ -195,11 +196,7 @@ func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word s
 	last := since.Add(-time.Second)
 	for i := range events.Items {
 		e := &events.Items[i]
-		at := e.EventTime.Time
-		if e.Series != nil {
-			at = e.Series.LastObservedTime.Time
-		}
-		if e.Reason == "NotAMember" && at.After(last) {
+		if at := clock.Said(e); e.Reason == "NotAMember" && at.After(last) {
 			last, word = at, e.Note
 		}
 	}

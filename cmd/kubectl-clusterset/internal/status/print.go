@@ -19,6 +19,9 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for _, p := range r.Problems {
 		table.Note(out, "!", p.About+": "+p.What, p.Remedy)
 	}
+	if r.Here != nil {
+		printWarnings(out, r.Here, wide)
+	}
 	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", ""}
 	if wide {
 		columns = []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", "ENDPOINTS", "MEMBER FOR", ""}
@@ -75,6 +78,9 @@ func headline(r *Report) string {
 		parts = append(parts, "no problems")
 	} else {
 		parts = append(parts, table.Count(len(r.Problems), "problem"))
+	}
+	if r.Here != nil && len(r.Here.Warnings) > 0 {
+		parts = append(parts, table.Count(len(r.Here.Warnings), "warning"))
 	}
 	return set + ": " + strings.Join(parts, ", ")
 }

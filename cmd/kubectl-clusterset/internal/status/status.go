@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -59,6 +60,7 @@ type Member struct {
 	Ranges       []ipam.Usage                      // those for VIPs
 	VIPMode      ipam.Mode                         // that its agent goes by; "" for shared
 	Leases       []coordinationv1.Lease            // of its system namespace
+	Events       []eventsv1.Event                  // Warnings of its agent; none where they may not be read
 }
 
 // Report is what is told.
@@ -114,7 +116,9 @@ type Here struct {
 	Ranges  []Range  `json:"ranges,omitempty"`
 	Dead    []string `json:"dead,omitempty"` // clusters whose endpoints are treated as dead here
 	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
-	HubSeen *time.Time `json:"hubSeen,omitempty"`
+	HubSeen  *time.Time `json:"hubSeen,omitempty"`
+	Warnings []Warning  `json:"warnings,omitempty"` // the newest first
+	now      time.Time  // by its clock
 }
 
 // Range is one for VIPs, and how much room it has.
@@ -170,7 +174,7 @@ func Tell(f *Facts) Report {
 }
 
 func here(m *Member) *Here {
-	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports)}
+	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports), Warnings: warnings(m.Events), now: m.Now}
 	for i := range m.Imports {
 		h.VIPs += len(m.Imports[i].Spec.IPs)
 	}
