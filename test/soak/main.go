@@ -132,6 +132,11 @@ func stand(ctx context.Context, seed uint64, tape *tape, r *results, do func(*wo
 		return err
 	}
 	defer w.end()
+	defer func() {
+		if len(tape.failed()) > 0 {
+			w.keepLogs(tape, seed)
+		}
+	}()
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.watchLeases(looking)

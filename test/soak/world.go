@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -120,6 +121,21 @@ func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, hurried bool, seed 
 		return nil, err
 	}
 	return w, w.populate(ctx)
+}
+
+// keepLogs keeps what every program has said, for whoever has to find out why something was wrong.
+func (w *world) keepLogs(t *tape, seed uint64) {
+	logs := map[string]string{"hub": w.controller.Log()}
+	for _, m := range w.members {
+		logs["agent-"+m.ID], logs["coredns-"+m.ID] = m.Agent.Log(), m.DNS.Log()
+	}
+	for who, said := range logs {
+		path := fmt.Sprintf("bin/soak-%d-%s-%s.log", seed, t.part, who)
+		if err := os.WriteFile(path, []byte(said), 0o644); err != nil {
+			t.note("the log of %s is lost: %v", who, err)
+		}
+	}
+	t.note("the logs of all programs are bin/soak-%d-%s-*.log", seed, t.part)
 }
 
 func (w *world) end() {
