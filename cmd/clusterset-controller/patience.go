@@ -15,7 +15,7 @@ import (
 )
 
 // patient is a transport whose watches wait for an API server that is away or starts, and go on when it answers. A reflector of client-go's that
-// sees each attempt fail asks ever less often, once a minute in the end, and is that much late when the server is back. And no request
+// sees each attempt refused asks ever less often, once a minute in the end, and is that much late when the server is back. And no request
 // lasts much longer than an API server lets it.
 type patient struct {
 	http.RoundTripper
@@ -92,7 +92,7 @@ func lasts(req *http.Request) time.Duration {
 // bounded sends a request that ends where the API server should have ended it long since. The time runs from when it is sent: a watch is
 // answered at once, but some proxies hold that back until there is an event. client-go's StreamWatcher takes the timeout for the stream's end
 // and sends no event of type Error, so its reflector sends the next watch without a wait. Where that one is refused, for a list (instead),
-// it waits for about a second.
+// the list comes within a second.
 func (p patient) bounded(req *http.Request) (*http.Response, error) {
 	ctx, end := context.WithTimeout(req.Context(), lasts(req)+graceful)
 	resp, err := p.RoundTripper.RoundTrip(req.WithContext(ctx))
@@ -134,8 +134,8 @@ func (b *body) Close() error {
 }
 
 // starting tells whether a watch is answered as by an API server that has not quite started, or is on its way down: it fails (5xx), as a balancer
-// does for it, is busy, or does not know its roles yet. client-go's informers count each such answer for two minutes and wait longer
-// after every one, so the third outage in a row would keep them away long after its end. A refusal that outlasts a start is one.
+// does for it, is busy, or does not know its roles yet. Each such answer would cost a list, or, where it is busy, a wait of client-go's reflector
+// that grows for two minutes. A refusal that outlasts a start is one.
 func starting(status, tries int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -1,5 +1,5 @@
 // Command vips measures what a VIP costs on a real API server: the room that gives them out (controllers/clustersetip) as the agent runs it,
-// asked by four at a time as by its controllers, which make the derived Services.
+// asked as by its controllers, which make the derived Services: for one import at a time, as a user exports, and for four, as in a crowd.
 package main
 
 import (
@@ -32,7 +32,7 @@ const (
 func main() {
 	out := flag.String("out", "", "file to write the table to, besides the screen")
 	levels := flag.String("vips", "10,1000,10000", "how many VIPs there are when it is measured, ascending")
-	rounds := flag.Int("rounds", 1000, "allocations measured for each line")
+	rounds := flag.Int("rounds", 1000, "allocations measured for each line, one at a time; a quarter as many four at a time")
 	many := flag.Int("ranges", 1000, "ranges of the lines with many")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard())
@@ -95,14 +95,14 @@ func measure(ctx context.Context, levels string, rounds, many int) (string, bar.
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What a VIP costs\n\nWritten by `make bench-vips` on one machine that also runs etcd and the API server. An allocation is Reserve, the creation of the derived Service and Settle; "+
-		"four are under way at a time, %d for each line. Measured is the room that gives VIPs out, as the agent runs it, and not an agent: what that writes for an import besides, its ServiceImport and the status, is in no column. "+
-		"Writes, dry-runs and reads are the room's requests for one VIP, creation of the derived Service, fences and their mending included, watches not. Memory is the heap of the room and its caches. "+
+		"%d are made for each line, one after another, and %d more four at a time (the column x4: p50, without a bar). VIPs is how many there are before. Measured is the room that gives VIPs out, as the agent runs it, and not an agent: what that writes for an import besides, its ServiceImport and the status, is in no column. "+
+		"Writes, dry-runs and reads are the room's requests for one VIP of all these, creation of the derived Service, fences and their mending included, watches not. Memory is the heap of the room and its caches. "+
 		"Beside every allocation an ordinary Service of the same families is made, which tells what the machine and its API server were at: the column x ordinary is the VIP's p50 as times of that, ordinary p50. "+
 		"It is flat in time where no line has more than %.1f times what the first of its mode has: judged is this ratio and not the time, since an API server that gets slower for every Service is not made faster by any agent. "+
 		"It is flat in requests where writes, dry-runs and reads together are at most %.1f times those of the first line of the same mode, families and ranges; "+
 		"where the agent makes its ranges, the fence of one more in each family (%d writes) may fall into a line.\n\n"+
-		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 |\n"+
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, flat, even, ipam.MaxFence)
+		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 |\n"+
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, rounds/crowd, flat, even, ipam.MaxFence)
 	var fences []string
 	var missed bar.Missed
 	first := map[ipam.Mode]float64{}
@@ -155,16 +155,20 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		if s.upTo > 0 && level > s.upTo {
 			continue
 		}
-		if _, err := w.allocate(ctx, level-w.made, false); err != nil {
+		if _, err := w.allocate(ctx, level-w.made, crowd, false); err != nil {
 			return fence, err
 		}
-		before := w.requests.all()
-		took, err := w.allocate(ctx, rounds, true)
+		before, made := w.requests.all(), w.made
+		took, err := w.allocate(ctx, rounds, 1, true)
+		if err != nil {
+			return fence, err
+		}
+		crowded, err := w.allocate(ctx, rounds/crowd, crowd, true)
 		if err != nil {
 			return fence, err
 		}
 		spent := w.requests.all().since(before)
-		each := func(n int) float64 { return float64(n) / float64(rounds) }
+		each := func(n int) float64 { return float64(n) / float64(w.made-made) }
 		line := fmt.Sprintf("mode %s, %s, %s ranges, %d VIPs", s.mode, s.stack(), s.count(w), level)
 		last := at(took.whole, .999)
 		holds := missed.Holds(fmt.Sprintf("%s: p99.9 %s, bar < %s", line, last, most), last < most)
@@ -177,9 +181,9 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			least = spent
 		}
 		inRequests := missed.Holds(fmt.Sprintf("%s: %.2f requests, the first line of its ranges %.2f", line, each(spent.sum()), each(least.sum())), s.even(spent, least))
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s |\n", s.mode, s.stack(), s.count(w), level,
+		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), level,
 			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
-			at(took.ordinary, .5), at(took.ordinary, .999))
+			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5))
 		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; writes so far %s\n", line, last, beside, w.requests)
 	}
 	return fence, nil

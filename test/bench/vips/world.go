@@ -41,7 +41,7 @@ import (
 const (
 	ns      = "bench"
 	cluster = "a"
-	askers  = 4 // as many as the agent's controllers have workers
+	crowd   = 4 // imports at a time
 )
 
 // world is one control plane, which is hub and member, and the room on it.
@@ -149,7 +149,7 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	w.room = clustersetip.New(env)
 	about := w.room.Controller()
 	o := about.Options()
-	o.MaxConcurrentReconciles = askers
+	o.MaxConcurrentReconciles = crowd
 	ctl, err := controller.New(about.Name, mgr, o)
 	if err != nil {
 		return nil, err
@@ -251,8 +251,8 @@ func family(p netip.Prefix) corev1.IPFamily {
 // times are of the allocations of one line.
 type times struct{ whole, reserve, ordinary []time.Duration }
 
-// allocate gives VIPs to n more imports; beside tells to make as many ordinary Services.
-func (w *world) allocate(ctx context.Context, n int, beside bool) (out times, err error) {
+// allocate gives VIPs to n more imports, so many at a time; beside tells to make as many ordinary Services.
+func (w *world) allocate(ctx context.Context, n, askers int, beside bool) (out times, err error) {
 	if n <= 0 {
 		return out, nil
 	}
