@@ -214,7 +214,8 @@ func (w *world) draw(r *rand.Rand, t *tally) *fault {
 	}
 }
 
-// settle makes a change everywhere, and waits until every name is right in every member.
+// settle makes a change everywhere, and waits until every name is right in every member. Who died a third time lately, of two faults in a row, is let
+// back later (T3).
 func (w *world) settle(ctx context.Context, began time.Time, limit time.Duration) (took time.Duration, err error) {
 	if err := w.probe(ctx); err != nil {
 		return 0, err
@@ -225,7 +226,7 @@ func (w *world) settle(ctx context.Context, began time.Time, limit time.Duration
 		if len(behind) == 0 {
 			return time.Since(began), nil
 		}
-		if time.Since(began) > limit || ctx.Err() != nil {
+		if time.Since(began) > limit && time.Since(w.oracle.Damped(time.Now())) > converge || ctx.Err() != nil {
 			return 0, fmt.Errorf("%s", strings.Join(behind, "; "))
 		}
 		time.Sleep(20 * time.Millisecond)

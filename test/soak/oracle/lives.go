@@ -177,6 +177,25 @@ func (o *Oracle) Deaths(cluster string, now time.Time) (n int) {
 	return n
 }
 
+// Damped is until when at the latest who died a third time lately, and renews from now on, is let back (T3).
+func (o *Oracle) Damped(now time.Time) (until time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.leases {
+		back := l.back
+		if o.silent(l, now) {
+			o.dies(l, now)
+		}
+		if l.dead {
+			back = now
+		}
+		if wait := l.wait(now); wait > 0 && back.Add(wait).After(until) {
+			until = back.Add(wait)
+		}
+	}
+	return until
+}
+
 // Figures are how long dead members' endpoints took to go, and returned ones' to come back.
 func (o *Oracle) Figures() (gone, returned []time.Duration) {
 	o.mu.Lock()

@@ -236,10 +236,20 @@ func TestFiguresOfDeath(t *testing.T) {
 func TestT3FlappingIsDamped(t *testing.T) {
 	s := told(t)
 	s.alive(0, 900, "b")
-	for _, second := range []float64{100, 200, 300} {
+	for _, second := range []float64{100, 200} {
 		s.renew("a", second)
 	}
+	if until := s.Damped(at(210)); !until.IsZero() {
+		t.Errorf("two deaths are damped until %v", until)
+	}
+	if until := s.Damped(at(300)); until != at(330) {
+		t.Errorf("a third that lasts is damped until %v", until)
+	}
+	s.renew("a", 300)
 	s.alive(310, 900, "a")
+	if until := s.Damped(at(350)); until.Before(at(329)) || until.After(at(330)) {
+		t.Errorf("the third was damped until %v", until)
+	}
 	s.right(389, "c", "heads", "10.b")
 	s.wrong("missing", 391, "c", "heads", "10.b")
 }
