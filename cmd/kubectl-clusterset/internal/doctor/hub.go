@@ -107,7 +107,7 @@ func Loopback(host string) bool {
 var hubChecks = []Check{
 	{"hub-version", []Topic{Hub}, func(f *Facts) []Finding { return tooOld("the hub", f.HubFacts.Version) }},
 	{"hub-clusterset", []Topic{Hub}, hubClusterSet},
-	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding { return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init") }},
+	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding { return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB") }},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
@@ -120,7 +120,7 @@ var hubChecks = []Check{
 func hubClusterSet(f *Facts) []Finding {
 	switch n := len(f.HubFacts.Sets); {
 	case n == 0:
-		return wrong("kubectl clusterset init", "the clusterset's namespace on the hub holds no ClusterSet: agents wait for it")
+		return wrong("kubectl clusterset init --hub-context=HUB", "the clusterset's namespace on the hub holds no ClusterSet: agents wait for it")
 	case n > 1:
 		return wrong("delete all but one", "the clusterset's namespace on the hub holds %d ClusterSets: agents wait until there is one", n)
 	case f.Set != "" && f.HubFacts.Sets[0].Name != f.Set:
@@ -131,9 +131,9 @@ func hubClusterSet(f *Facts) []Finding {
 
 // hubPolicies: without the label no policy holds in the namespace.
 func hubPolicies(f *Facts) []Finding {
-	out := policies(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init")
+	out := policies(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB")
 	if ns := f.HubFacts.Namespace; ns != nil && ns.Labels[clusterset.LabelSet] == "" {
-		out = append(out, wrong("kubectl clusterset init", "the hub's namespace %s lacks the label %s: no policy holds there, and every member can write every other's records", ns.Name, clusterset.LabelSet)...)
+		out = append(out, wrong("kubectl clusterset init --hub-context=HUB", "the hub's namespace %s lacks the label %s: no policy holds there, and every member can write every other's records", ns.Name, clusterset.LabelSet)...)
 	}
 	return out
 }
@@ -155,7 +155,7 @@ func hubLeader(f *Facts) []Finding {
 	if _, unread := f.Unread[HubAdmin]; !unread {
 		switch d := f.HubFacts.Controller; {
 		case d == nil:
-			remedy = "kubectl clusterset init"
+			remedy = "kubectl clusterset init --hub-context=HUB"
 		case d.Spec.Replicas != nil && *d.Spec.Replicas == 0:
 			remedy = "on the hub: kubectl -n clusterset-system scale deployment " + d.Name + " --replicas=2"
 		default:
@@ -177,7 +177,7 @@ func hubController(f *Facts) []Finding {
 	}
 	what := "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, or waits, so that nothing cleans up after members that leave"
 	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
-		return warn("kubectl clusterset init", "%s; its Deployment in clusterset-system is not there", what)
+		return warn("kubectl clusterset init --hub-context=HUB", "%s; its Deployment in clusterset-system is not there", what)
 	}
 	return warn("on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50", "%s", what)
 }

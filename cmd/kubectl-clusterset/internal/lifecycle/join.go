@@ -219,7 +219,7 @@ func (j *join) hubReady(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", j.Hub.Name, err)
 	}
 	if len(sets.Items) != 1 {
-		return fmt.Errorf("namespace %s of %s holds %d ClusterSets, and one is needed: kubectl clusterset init, or give another --hub-namespace", j.HubNamespace, j.Hub.Name, len(sets.Items))
+		return fmt.Errorf("namespace %s of %s holds %d ClusterSets, and one is needed: kubectl clusterset init --hub-context=HUB, or give another --hub-namespace", j.HubNamespace, j.Hub.Name, len(sets.Items))
 	}
 	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil

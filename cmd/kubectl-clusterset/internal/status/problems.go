@@ -57,7 +57,7 @@ func problems(f *Facts, r *Report, unread map[string]unreadable) (out []Problem)
 func hubProblems(h *Hub, add adder) {
 	switch {
 	case len(h.Sets) == 0:
-		add("hub", "kubectl clusterset init", "namespace %s of the hub holds no ClusterSet", h.Namespace)
+		add("hub", "kubectl clusterset init --hub-context=HUB", "namespace %s of the hub holds no ClusterSet", h.Namespace)
 	case len(h.Sets) > 1:
 		add("hub", "keep one: kubectl -n "+h.Namespace+" delete clusterset NAME", "namespace %s of the hub holds %d ClusterSets: agents wait until there is one", h.Namespace, len(h.Sets))
 	}
@@ -71,7 +71,7 @@ func hubProblems(h *Hub, add adder) {
 	}
 	pods := "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
 	if idle, stopped := h.leaderless(); stopped {
-		add("hub", pods+"; where there are none: kubectl clusterset init",
+		add("hub", pods+"; where there are none: kubectl clusterset init --hub-context=HUB",
 			"clusterset-controller hub does not run: nobody has renewed its Lease %s%s in clusterset-system for %s. Who leaves or is evicted is not cleaned up, nobody gets a block, and JOINED and HEALTHY stand still",
 			clusterset.LeaseHubPrefix, h.Namespace, table.Age(idle))
 	} else if quiet {
