@@ -3,6 +3,8 @@
 package docs_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -204,5 +206,46 @@ func TestCorefilesCanBeRead(t *testing.T) {
 	}
 	if blocks == 0 {
 		t.Error("no Corefile was found")
+	}
+}
+
+// The page of the soak says what was run, has all that is played, and belongs to the log beside it.
+func TestReliabilityIsOfItsLog(t *testing.T) {
+	page, err := os.ReadFile("reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(line string) bool {
+		return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line)).Match(page)
+	}
+	if !has("Version ") {
+		t.Error("reliability.md does not say which version was run")
+	}
+	sources, err := filepath.Glob("../test/soak/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := 0
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"(?:\\n## )?([A-Z]\. [^"\\]+)`).FindAllStringSubmatch(string(text), -1) {
+			sections++
+			if !has("## " + m[1]) {
+				t.Errorf("reliability.md has no section %q", m[1])
+			}
+		}
+	}
+	if sections == 0 {
+		t.Error("no scenarios were found")
+	}
+	log, err := os.ReadFile("reliability.log.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("`reliability.log.gz`: %.1f MB, SHA-256 `%x`", float64(len(log))/1e6, sha256.Sum256(log)); !strings.Contains(string(page), sum) {
+		t.Errorf("reliability.md is of another log than reliability.log.gz, which is %s", sum)
 	}
 }
