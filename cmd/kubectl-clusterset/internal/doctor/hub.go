@@ -107,7 +107,9 @@ func Loopback(host string) bool {
 var hubChecks = []Check{
 	{"hub-version", []Topic{Hub}, func(f *Facts) []Finding { return tooOld("the hub", f.HubFacts.Version) }},
 	{"hub-clusterset", []Topic{Hub}, hubClusterSet},
-	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding { return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB") }},
+	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding {
+		return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB")
+	}},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},

@@ -192,9 +192,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Events, err = warnings(ctx, c); err != nil {
-		return nil, err
-	}
+	m.Events, m.EventsUnread = warnings(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err
@@ -204,13 +202,13 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	return m, err
 }
 
-// warnings are the Events of type Warning of a cluster's agent, in all namespaces: an object without one has them in default. None where the
-// user may not read them.
+// warnings are the Events of type Warning of a cluster's agent, in all namespaces: an object without one has them in default. Without them there is
+// still a status: they are the kind that is most likely to be kept from a user, or to take an API server too long.
 func warnings(ctx context.Context, c *cluster.Cluster) ([]eventsv1.Event, error) {
 	var events eventsv1.EventList
 	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager), fields.OneTermEqualSelector("type", kube.Warning))
 	if err := pages(ctx, c, "", of, &events); err != nil {
-		return nil, unlessMissing(c, err)
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return events.Items, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 )
 
-// TestV7TheAgentsWarningsAreRead, of all namespaces and page by page; where they may not be, status tells the rest.
+// TestV7TheAgentsWarningsAreRead, of all namespaces and page by page; where they are not, it is told why.
 func TestV7TheAgentsWarningsAreRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -23,7 +23,7 @@ func TestV7TheAgentsWarningsAreRead(t *testing.T) {
 		want  int
 	}{
 		"there":       {nil, false, 2},
-		"forbidden":   {apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("no")), false, 0},
+		"forbidden":   {apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("no")), true, 0},
 		"not reached": {errors.New("connection refused"), true, 0},
 	} {
 		funcs := interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {

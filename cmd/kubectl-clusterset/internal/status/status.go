@@ -60,7 +60,8 @@ type Member struct {
 	Ranges       []ipam.Usage                      // those for VIPs
 	VIPMode      ipam.Mode                         // that its agent goes by; "" for shared
 	Leases       []coordinationv1.Lease            // of its system namespace
-	Events       []eventsv1.Event                  // Warnings of its agent; none where they may not be read
+	Events       []eventsv1.Event                  // Warnings of its agent
+	EventsUnread error                             // why there are none of these
 }
 
 // Report is what is told.
@@ -117,7 +118,8 @@ type Here struct {
 	Dead    []string `json:"dead,omitempty"` // clusters whose endpoints are treated as dead here
 	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
 	HubSeen  *time.Time `json:"hubSeen,omitempty"`
-	Warnings []Warning  `json:"warnings,omitempty"` // the newest first
+	Warnings []Warning  `json:"warnings,omitempty"`       // the newest first
+	Unread   string     `json:"warningsUnread,omitempty"` // why there are no warnings
 	now      time.Time  // by its clock
 }
 
@@ -175,6 +177,9 @@ func Tell(f *Facts) Report {
 
 func here(m *Member) *Here {
 	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports), Warnings: warnings(m.Events), now: m.Now}
+	if m.EventsUnread != nil {
+		h.Unread = m.EventsUnread.Error()
+	}
 	for i := range m.Imports {
 		h.VIPs += len(m.Imports[i].Spec.IPs)
 	}

@@ -29,7 +29,7 @@ const shown = 10
 
 // warnings are the last of each reason and object, the newest first, of the agent's Events of type Warning.
 func warnings(events []eventsv1.Event) (out []Warning) {
-	last := map[[2]string]Warning{}
+	last := map[[3]string]Warning{}
 	for i := range events {
 		e := &events[i]
 		// An import without a VIP says so itself, for as long as that is so.
@@ -37,7 +37,10 @@ func warnings(events []eventsv1.Event) (out []Warning) {
 			continue
 		}
 		w := Warning{Reason: e.Reason, About: about(&e.Regarding), Said: clock.Said(e), Note: e.Note}
-		k := [2]string{w.Reason, w.About}
+		k := [3]string{w.Reason, w.About}
+		if e.Reason == "VIPSwapLost" || e.Reason == "VIPRangeOverflow" { // of one range many Services, of one cluster two families
+			k[2] = w.Note
+		}
 		if before, there := last[k]; !there || newestFirst(w, before) < 0 {
 			last[k] = w
 		}
@@ -62,6 +65,9 @@ func about(o *corev1.ObjectReference) string {
 
 // printWarnings shows the newest, or all; their ages are by this cluster's clock.
 func printWarnings(out io.Writer, h *Here, all bool) {
+	if h.Unread != "" {
+		table.Note(out, "!", "what the agent warned of is not known: "+h.Unread, "kubectl get events -A --field-selector type=Warning")
+	}
 	var rows [][]string
 	for _, w := range h.Warnings {
 		if all || len(rows) < shown {

@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,6 +48,10 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			},
 			[]string{"10m ago VIPDoubled Service mall/a other", "10m ago VIPDoubled Service shop/a new"},
 		},
+		"of one range all Services": {
+			[]eventsv1.Event{warned("VIPSwapLost", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), warned("VIPSwapLost", "ServiceCIDR", "", "vips", "shop/api has it", 21*time.Minute)},
+			[]string{"20m ago VIPSwapLost ServiceCIDR vips shop/web has it", "21m ago VIPSwapLost ServiceCIDR vips shop/api has it"},
+		},
 		"what a terminal would obey":    {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a", "\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
 		"the import says it":            {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web", "full", time.Minute)}, nil},
 		"neither of VIPs nor of ranges": {[]eventsv1.Event{warned("RecordRefused", "ServiceImport", "shop", "web", "nonsense", time.Minute)}, nil},
@@ -71,6 +76,18 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 		if strings.Contains(headline, "warning") != (len(c.want) > 0) || len(c.want) > 0 && !strings.HasSuffix(headline, fmt.Sprintf("no problems, %d warning%s", len(c.want), "s"[:min(1, len(c.want)-1)])) {
 			t.Errorf("%s: %s", name, headline)
 		}
+	}
+}
+
+// TestV7WarningsThatCannotBeReadAreTold, and nothing else is kept back for it.
+func TestV7WarningsThatCannotBeReadAreTold(t *testing.T) {
+	f := sound()
+	f.Member.EventsUnread = errors.New("this cluster: events is forbidden")
+	r := status.Tell(f)
+	var out strings.Builder
+	status.Print(&out, &r, false, now)
+	if !strings.Contains(out.String(), "what the agent warned of is not known: this cluster: events is forbidden") || len(r.Problems) > 0 || r.Here.Unread == "" {
+		t.Errorf("%+v\n%s", r.Here, out.String())
 	}
 }
 
