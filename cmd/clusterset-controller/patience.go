@@ -15,7 +15,7 @@ import (
 )
 
 // patient is a transport whose watches wait for an API server that is away or starts, and go on when it answers. A reflector of client-go's that
-// sees each attempt refused asks ever less often, once a minute in the end, and is that much late when the server is back. And no request
+// sees each attempt refused asks ever less often, once in 45 s at last, and is that much late when the server is back. And no request
 // lasts much longer than an API server lets it.
 type patient struct {
 	http.RoundTripper

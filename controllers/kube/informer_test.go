@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestAnInformerComesBackSoon from an API server that starts again and again, and each time knows no history, or fails: it lists within seconds,
-// but not at once, and behind a watch that has lasted as soon as the first time.
+// TestAnInformerComesBackSoon from an API server that starts again and again, and each time knows no history, or fails, at
+// once or late: it lists within seconds, but not at once, and behind a watch that has lasted as soon as the first time.
 func TestAnInformerComesBackSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer end()
-		const last = 20
+		const slow, last = 9, 20
 		var lists []time.Time
 		failing := apierrors.NewInternalError(errors.New("etcd is away"))
 		ended := make(chan struct{})
@@ -30,6 +30,9 @@ func TestAnInformerComesBackSoon(t *testing.T) {
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				lists = append(lists, time.Now())
 				if len(lists)%3 == 0 {
+					if len(lists) == slow {
+						time.Sleep(time.Minute)
+					}
 					return nil, failing
 				}
 				if len(lists) == last+2 {
@@ -42,10 +45,12 @@ func TestAnInformerComesBackSoon(t *testing.T) {
 					return nil, apierrors.NewBadRequest("no such streams here")
 				}
 				w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 1})
+				expire := func() { w.Error(&apierrors.NewResourceExpired("too old").ErrStatus) }
 				if len(lists) == last {
-					time.Sleep(time.Minute)
+					time.AfterFunc(time.Minute, expire)
+				} else {
+					expire()
 				}
-				w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 				return w, nil
 			},
 		}, &corev1.Namespace{}, 0, cache.Indexers{})
@@ -61,6 +66,8 @@ func TestAnInformerComesBackSoon(t *testing.T) {
 		for n := 1; n < len(lists); n++ {
 			least, most := 500*time.Millisecond, 4500*time.Millisecond
 			switch {
+			case n == slow:
+				least, most = time.Minute+3*time.Second, time.Minute+most
 			case n > 6 && n < last:
 				least = 3 * time.Second
 			case n == last:

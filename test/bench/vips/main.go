@@ -163,13 +163,13 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		if err != nil {
 			return fence, err
 		}
-		crowded, err := w.allocate(ctx, rounds/crowd, crowd, true)
+		crowded, err := w.allocate(ctx, max(1, rounds/crowd), crowd, true)
 		if err != nil {
 			return fence, err
 		}
 		spent := w.requests.all().since(before)
 		each := func(n int) float64 { return float64(n) / float64(w.made-made) }
-		line := fmt.Sprintf("mode %s, %s, %s ranges, %d VIPs", s.mode, s.stack(), s.count(w), level)
+		line := fmt.Sprintf("mode %s, %s, %s ranges, %d VIPs", s.mode, s.stack(), s.count(w), made)
 		last := at(took.whole, .999)
 		holds := missed.Holds(fmt.Sprintf("%s: p99.9 %s, bar < %s", line, last, most), last < most)
 		beside := float64(at(took.whole, .5)) / float64(at(took.ordinary, .5))
@@ -181,7 +181,7 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			least = spent
 		}
 		inRequests := missed.Holds(fmt.Sprintf("%s: %.2f requests, the first line of its ranges %.2f", line, each(spent.sum()), each(least.sum())), s.even(spent, least))
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), level,
+		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
 			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
 			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5))
 		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; writes so far %s\n", line, last, beside, w.requests)
