@@ -100,9 +100,10 @@ func measure(ctx context.Context, levels string, rounds, many int) (string, bar.
 		"Beside every allocation an ordinary Service of the same families is made, which tells what the machine and its API server were at: the column x ordinary is the VIP's p50 as times of that, ordinary p50. "+
 		"It is flat in time where no line has more than %.1f times what the first of its mode has: judged is this ratio and not the time, since an API server that gets slower for every Service is not made faster by any agent. "+
 		"It is flat in requests where writes, dry-runs and reads together are at most %.1f times those of the first line of the same mode, families and ranges; "+
-		"where the agent makes its ranges, the fence of one more in each family (%d writes) may fall into a line.\n\n"+
-		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 |\n"+
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, rounds/crowd, flat, even, ipam.MaxFence)
+		"where the agent makes its ranges, the fence of one more in each family (%d writes) may fall into a line. "+
+		"Swap losses are ordinary Services that took an address of a fence while a VIP was on its way to it, of all that were made beside the line's; the VIP got another, and its time holds that.\n\n"+
+		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 | swap losses |\n"+
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, rounds/crowd, flat, even, ipam.MaxFence)
 	var fences []string
 	var missed bar.Missed
 	first := map[ipam.Mode]float64{}
@@ -125,7 +126,7 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 	if err != nil {
 		return "", err
 	}
-	cp, err := lab.Start(ctx, lab.Options{ServiceCIDR: "10.96.0.0/16,fd00:96::/108"})
+	cp, err := lab.Start(ctx, lab.Options{ServiceCIDR: strings.Join(own, ",")})
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +159,7 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		if _, err := w.allocate(ctx, level-w.made, crowd, false); err != nil {
 			return fence, err
 		}
-		before, made := w.requests.all(), w.made
+		before, made, lost := w.requests.all(), w.made, w.lost.Load()
 		took, err := w.allocate(ctx, rounds, 1, true)
 		if err != nil {
 			return fence, err
@@ -181,10 +182,10 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			least = spent
 		}
 		inRequests := missed.Holds(fmt.Sprintf("%s: %.2f requests, the first line of its ranges %.2f", line, each(spent.sum()), each(least.sum())), s.even(spent, least))
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
+		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
 			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
-			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5))
-		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; writes so far %s\n", line, last, beside, w.requests)
+			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5), s.losses(w.lost.Load()-lost, w.made-made))
+		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; swap losses so far %d; writes so far %s\n", line, last, beside, w.lost.Load(), w.requests)
 	}
 	return fence, nil
 }
@@ -211,6 +212,14 @@ func (s setting) count(w *world) string {
 		return strconv.Itoa(s.ranges)
 	}
 	return fmt.Sprintf("%d of its own", w.requests.of("create", "servicecidrs"))
+}
+
+// losses are so many of these ordinary Services; only a fenced address can be lost.
+func (s setting) losses(lost int64, of int) string {
+	if s.mode != ipam.ModeExclusive {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", lost, of)
 }
 
 // at is the time that this part of all took at most.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -51,6 +52,7 @@ type world struct {
 	room          *clustersetip.Room
 	requests      *counter
 	made          int
+	lost          atomic.Int64 // ordinary Services with an address of a fenced range
 	ended         chan struct{}
 }
 
@@ -275,7 +277,8 @@ func (w *world) allocate(ctx context.Context, n, askers int, beside bool) (out t
 	return out, errors.Join(errs...)
 }
 
-// one is what controllers/serviceimport does for a VIP. What has to wait for a moment counts from when it asked first.
+// one is what controllers/serviceimport does for a VIP. What has to wait for a moment, or is asked for again because others were faster (a fence's
+// swap is lost now and then), counts from when it asked first.
 func (w *world) one(ctx context.Context, name string) (whole, reserve time.Duration, err error) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	q := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: w.families}
@@ -300,19 +303,33 @@ func (w *world) one(ctx context.Context, name string) (whole, reserve time.Durat
 		if err == nil {
 			return time.Since(began), reserve, nil
 		}
-		if !errors.Is(err, kube.ErrVIPBusy) && !errors.Is(err, ipam.ErrFull) || time.Since(began) > time.Minute {
+		if time.Since(began) > time.Minute {
 			return 0, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		time.Sleep(min(wait, 320*time.Millisecond))
 	}
 }
 
-// ordinary makes a Service as anybody does.
+// ordinary makes a Service as anybody does. In a fenced range it has an address that was on its way to a VIP.
 func (w *world) ordinary(ctx context.Context, name string) (time.Duration, error) {
 	svc := w.service(name)
 	began := time.Now()
 	err := w.Create(ctx, svc)
-	return time.Since(began), err
+	took := time.Since(began)
+	if w.mode == ipam.ModeExclusive && err == nil && fencedOff(svc.Spec.ClusterIPs) {
+		w.lost.Add(1)
+	}
+	return took, err
+}
+
+// own are the cluster's own ranges; in mode exclusive all others are fenced.
+var own = []string{"10.96.0.0/16", "fd00:96::/108"}
+
+func fencedOff(addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(text string) bool {
+		a, err := netip.ParseAddr(text)
+		return err == nil && !slices.ContainsFunc(own, func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(a) })
+	})
 }
 
 // service is one of the world's families.
