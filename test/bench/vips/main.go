@@ -101,7 +101,7 @@ func measure(ctx context.Context, levels string, rounds, many int) (string, bar.
 		"It is flat in time where no line has more than %.1f times what the first of its mode has: judged is this ratio and not the time, since an API server that gets slower for every Service is not made faster by any agent. "+
 		"It is flat in requests where writes, dry-runs and reads together are at most %.1f times those of the first line of the same mode, families and ranges; "+
 		"where the agent makes its ranges, the fence of one more in each family (%d writes) may fall into a line. "+
-		"Swap losses are ordinary Services that took an address of a fence while a VIP was on its way to it, of all that were made beside the line's; the VIP got another, and its time holds that.\n\n"+
+		"Swap losses are ordinary Services that took an address of a fence while a VIP was on its way to it, of all that were made beside the line's, of which only those made four at a time can; the VIP got another, and its time holds that.\n\n"+
 		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 | swap losses |\n"+
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, rounds/crowd, flat, even, ipam.MaxFence)
 	var fences []string
