@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -255,6 +256,10 @@ func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time, made ma
 	t.Helper()
 	const last = "last"
 	e.create(t, service(ns, last, v4))
+	var there corev1.ServiceList
+	if err := e.List(t.Context(), &there); err != nil {
+		t.Fatal(err)
+	}
 	var o *owners
 	eventually(t, "audit of every Service", func() error { // it is written behind
 		o = newOwners()
@@ -266,6 +271,7 @@ func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time, made ma
 		if err == nil && o.now[ns+"/"+last] == nil {
 			err = errors.New("it does not tell")
 		}
+		o.find(there.Items)
 		if err == nil {
 			err = o.lacks(made)
 		}
@@ -277,7 +283,7 @@ func (e *env) wantOneOwnerEach(t *testing.T, ns string, since time.Time, made ma
 	for _, two := range o.doubled() {
 		t.Error(two)
 	}
-	t.Logf("audit: Services created %v, %d times one more address, %d addresses in all", o.created, o.grown, len(o.lives))
+	t.Logf("audit: Services created %v, %d of them by one who died meanwhile, %d times one more address, %d addresses in all", o.created, o.orphans, o.grown, len(o.lives))
 }
 
 // owners are what the audit log has told.
@@ -286,28 +292,39 @@ type owners struct {
 	now     map[string]map[string]*life // by Service and address
 	created map[string]int              // by namespace
 	grown   int
+	// unanswered is when a creation by Service failed that may have been carried out: whoever asked for it died meanwhile, and the API server
+	// broke it off, maybe behind etcd's back. orphans are those that were.
+	unanswered map[string]time.Time
+	orphans    int
 }
 
 func newOwners() *owners {
-	return &owners{lives: map[string][]*life{}, now: map[string]map[string]*life{}, created: map[string]int{}}
+	return &owners{lives: map[string][]*life{}, now: map[string]map[string]*life{}, created: map[string]int{}, unanswered: map[string]time.Time{}}
 }
 
 func (o *owners) see(event *request) {
-	if event.ObjectRef.Resource != "services" || event.ObjectRef.Subresource != "" || strings.Contains(event.RequestURI, "dryRun") || event.ResponseStatus.Code/100 != 2 {
+	if event.ObjectRef.Resource != "services" || event.ObjectRef.Subresource != "" || strings.Contains(event.RequestURI, "dryRun") {
 		return
 	}
 	name := event.ObjectRef.Namespace + "/" + event.ObjectRef.Name
+	if event.Verb == "create" && event.ResponseStatus.Code >= http.StatusInternalServerError {
+		o.unanswered[name] = event.StageTimestamp.Time
+	}
+	if event.ResponseStatus.Code/100 != 2 {
+		return
+	}
 	held := o.now[name]
+	grows := held != nil && event.Verb != "create"
 	switch event.Verb {
 	case "create":
-		o.created[event.ObjectRef.Namespace]++
-		if held == nil {
-			held = map[string]*life{}
-			o.now[name] = held
-		}
+		held = o.made(event.ObjectRef.Namespace, name)
 	case "update", "patch":
-		if held == nil { // made before anything was read, or told of after its end
+		if held == nil && o.unanswered[name].IsZero() { // made before anything was read, or told of after its end
 			return
+		}
+		if held == nil {
+			o.orphans++
+			held = o.made(event.ObjectRef.Namespace, name)
 		}
 	case "delete":
 		delete(o.now, name)
@@ -324,11 +341,42 @@ func (o *owners) see(event *request) {
 		if held[ip] != nil {
 			continue
 		}
-		if event.Verb != "create" {
+		if grows {
 			o.grown++
 		}
-		held[ip] = &life{of: name, from: event.StageTimestamp.Time, till: event.StageTimestamp.Add(24 * time.Hour)}
-		o.lives[ip] = append(o.lives[ip], held[ip])
+		o.live(held, name, ip, event.StageTimestamp.Time)
+	}
+}
+
+// made counts a Service, and returns its addresses.
+func (o *owners) made(ns, name string) map[string]*life {
+	o.created[ns]++
+	delete(o.unanswered, name)
+	if o.now[name] == nil {
+		o.now[name] = map[string]*life{}
+	}
+	return o.now[name]
+}
+
+func (o *owners) live(held map[string]*life, name, ip string, from time.Time) {
+	held[ip] = &life{of: name, from: from, till: from.Add(24 * time.Hour)}
+	o.lives[ip] = append(o.lives[ip], held[ip])
+}
+
+// find takes those that are there, though nobody was told that they were made, nor changed them since.
+func (o *owners) find(there []corev1.Service) {
+	for i := range there {
+		svc := &there[i]
+		name := svc.Namespace + "/" + svc.Name
+		from := o.unanswered[name]
+		if from.IsZero() || o.now[name] != nil {
+			continue
+		}
+		o.orphans++
+		held := o.made(svc.Namespace, name)
+		for _, ip := range svc.Spec.ClusterIPs {
+			o.live(held, name, ip, from)
+		}
 	}
 }
 
@@ -358,26 +406,37 @@ func (o *owners) doubled() (out []string) {
 }
 
 // TestTwoOwnersAreSeen: the check of TestBRaces, by an audit log in which addresses are given out again after their Services were deleted, or
-// gave them up, and others while their Services were there, which got one of them later than they were made.
+// gave them up, and others while their Services were there, which got one of them later than they were made, or were made though nobody was told so.
 func TestTwoOwnersAreSeen(t *testing.T) {
 	o := newOwners()
-	for i, line := range []struct{ verb, name, ips string }{
-		{"create", "a", "10.0.0.1"}, {"create", "b", "10.0.0.2"}, {"delete", "a", ""}, {"create", "c", "10.0.0.1"}, {"create", "d", "10.0.0.2"}, {"delete", "b", ""},
-		{"update", "c", "10.0.0.1 fd00::1"}, {"create", "e", "fd00::1"}, {"patch", "d", "10.0.0.2 fd00::2"}, {"update", "d", "10.0.0.2"}, {"create", "f", "fd00::2"},
-		{"delete", "f", ""}, {"update", "f", "fd00::2 10.0.0.3"}, {"create", "g", "10.0.0.3"}, // told of late
+	for i, line := range []struct {
+		code            int
+		verb, name, ips string
+	}{
+		{201, "create", "a", "10.0.0.1"}, {201, "create", "b", "10.0.0.2"}, {200, "delete", "a", ""}, {201, "create", "c", "10.0.0.1"}, {201, "create", "d", "10.0.0.2"}, {200, "delete", "b", ""},
+		{200, "update", "c", "10.0.0.1 fd00::1"}, {201, "create", "e", "fd00::1"}, {200, "patch", "d", "10.0.0.2 fd00::2"}, {200, "update", "d", "10.0.0.2"}, {201, "create", "f", "fd00::2"},
+		{200, "delete", "f", ""}, {200, "update", "f", "fd00::2 10.0.0.3"}, {201, "create", "g", "10.0.0.3"}, // told of late
+		{504, "create", "h", ""}, {200, "update", "h", "10.0.0.4"}, {201, "create", "i", "10.0.0.4"}, // carried out, which an update tells
+		{504, "create", "j", ""}, {201, "create", "k", "10.0.0.5"}, // carried out, which nobody tells
+		{504, "create", "l", ""}, {201, "create", "l", "10.0.0.6"}, {504, "create", "m", ""}, {422, "create", "n", ""}, // not carried out
 	} {
 		event := &request{Verb: line.verb}
-		event.ObjectRef.Resource, event.ObjectRef.Name, event.ResponseStatus.Code = "services", line.name, 200
+		event.ObjectRef.Resource, event.ObjectRef.Name, event.ResponseStatus.Code = "services", line.name, line.code
 		event.ResponseObject.Spec.ClusterIPs = strings.Fields(line.ips)
 		event.RequestReceivedTimestamp.Time = time.Unix(int64(2*i), 0)
 		event.StageTimestamp.Time = time.Unix(int64(2*i+1), 0)
 		o.see(event)
 	}
-	if got := o.doubled(); !slices.Equal(got, []string{"10.0.0.2 was /d's and /b's at a time", "fd00::1 was /e's and /c's at a time"}) {
+	for name, ip := range map[string]string{"j": "10.0.0.5", "k": "10.0.0.5", "l": "10.0.0.6", "n": "10.0.0.6"} {
+		svc := corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		svc.Spec.ClusterIPs = []string{ip}
+		o.find([]corev1.Service{svc})
+	}
+	if got := o.doubled(); !slices.Equal(got, []string{"10.0.0.2 was /d's and /b's at a time", "10.0.0.4 was /i's and /h's at a time", "10.0.0.5 was /j's and /k's at a time", "fd00::1 was /e's and /c's at a time"}) {
 		t.Errorf("%q", got)
 	}
-	if all, more := o.lacks(map[string]int{"": 7}), o.lacks(map[string]int{"": 8}); all != nil || more == nil {
-		t.Errorf("of 7 Services: %v; of 8: %v", all, more)
+	if all, more := o.lacks(map[string]int{"": 12}), o.lacks(map[string]int{"": 13}); all != nil || more == nil || o.orphans != 2 || o.grown != 2 {
+		t.Errorf("of 12 Services: %v; of 13: %v; %d of those who died; %d grew", all, more, o.orphans, o.grown)
 	}
 }
 
