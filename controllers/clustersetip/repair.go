@@ -155,11 +155,23 @@ func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
 	return nil
 }
 
-// stale tells whether an API server, asked past the caches, shows the Service otherwise than a finding that takes an IPAddress away was made
-// from: a watch of Services that lags, or a clock that is ahead, is not to free a VIP that lives.
+// stale tells whether an API server, asked past the caches, shows otherwise what a finding was made from: watches that lag, or a clock that
+// is ahead, are not to free a VIP that lives, nor to say that one is lost whose IPAddress is on its way to us. The Service is asked for
+// last: what it has then is not being made any more.
 func (r *Room) stale(ctx context.Context, f *ipam.Finding) (bool, error) {
-	if f.Service.Name == "" || f.Action != ipam.Delete && f.Action != ipam.Replace {
+	if f.Action == ipam.Report || f.Action == ipam.Requeue {
 		return false, nil
+	}
+	var addresses networkingv1.IPAddressList
+	if err := r.LocalNow.List(ctx, &addresses, client.MatchingFields{"metadata.name": f.Address.String()}); err != nil {
+		return false, err
+	}
+	var uid types.UID // "" as in a finding of none
+	for i := range addresses.Items {
+		uid = addresses.Items[i].UID
+	}
+	if uid != f.UID || f.Service.Name == "" {
+		return uid != f.UID, nil
 	}
 	var there corev1.ServiceList
 	err := r.LocalNow.List(ctx, &there, client.InNamespace(f.Service.Namespace), client.MatchingFields{"metadata.name": f.Service.Name})

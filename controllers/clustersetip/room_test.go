@@ -100,6 +100,47 @@ func TestV4NoLiveVIPIsFreed(t *testing.T) {
 	}
 }
 
+// TestV4OnlyAVIPThatIsLostIsMadeAgain: of a Service just made, caches may show the IPAddress late, or the fence that was there before it.
+func TestV4OnlyAVIPThatIsLostIsMadeAgain(t *testing.T) {
+	a := netip.MustParseAddr("10.0.0.7")
+	service := types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}
+	own := ipam.Reference(a, service)
+	own.UID = "own"
+	for _, c := range []struct {
+		name   string
+		action ipam.Action
+		uid    types.UID
+		there  []client.Object
+		want   types.UID // of the IPAddress then; "" for none
+		told   bool
+	}{
+		{"lost", ipam.Create, "", []client.Object{derivedService("10.0.0.7")}, "uid-of-10.0.0.7", true},
+		{"late", ipam.Create, "", []client.Object{derivedService("10.0.0.7"), own}, "own", false},
+		{"of a Service that is gone", ipam.Create, "", nil, "", false},
+		{"fenced", ipam.Replace, "fence-10.0.0.7", []client.Object{derivedService("10.0.0.7"), reservation("10.0.0.7", "vips")}, "uid-of-10.0.0.7", true},
+		{"fenced before", ipam.Replace, "fence-10.0.0.7", []client.Object{derivedService("10.0.0.7"), own}, "own", false},
+		{"fenced before, and late", ipam.Replace, "fence-10.0.0.7", []client.Object{derivedService("10.0.0.7")}, "", false},
+	} {
+		r := roomOn(t, c.there...)
+		var events told
+		r.Events = &events
+		if err := r.mend(t.Context(), &ipam.Finding{Kind: ipam.Missing, Action: c.action, Service: service, Address: a, UID: c.uid}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		var got types.UID
+		now, err := kube.Get[*networkingv1.IPAddress](t.Context(), r.Local, types.NamespacedName{Name: a.String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now != nil {
+			got = now.UID
+		}
+		if got != c.want || len(events) > 0 != c.told {
+			t.Errorf("%s: the IPAddress is %q, want %q; told %q", c.name, got, c.want, events)
+		}
+	}
+}
+
 // TestV2TheHubIsToldOfBlocksInUse, and of ranges whose block it forgot, restored from a backup: else it would grant them to another member.
 func TestV2TheHubIsToldOfBlocksInUse(t *testing.T) {
 	cidr := func(name, prefix string, ours bool) *networkingv1.ServiceCIDR {

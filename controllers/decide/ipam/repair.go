@@ -53,7 +53,8 @@ const (
 type Action string
 
 const (
-	Report  Action = "Report"  // only a person can
+	Report Action = "Report" // only a person can
+	// The next three are found in what may be late: an API server is asked first whether it still is so.
 	Create  Action = "Create"  // the IPAddress, as Reference makes it; that it is there already is as good
 	Delete  Action = "Delete"  // the IPAddress, if it still has this UID
 	Replace Action = "Replace" // Delete, then Create: what an IPAddress names is immutable
@@ -233,10 +234,8 @@ func (r *repair) checkService(svc *corev1.Service) {
 		}
 		ip := r.addresses[a]
 		switch {
-		case ip == nil:
-			if r.old(svc.CreationTimestamp.Time) {
-				r.find(Missing, Create, svc, a, "", "%s of Service %s has no IPAddress, and could be given to another; it is made again", a, nameOf(svc))
-			}
+		case ip == nil: // however young: an API server that shows a Service had its IPAddress, and takes it back where a client left it too soon
+			r.find(Missing, Create, svc, a, "", "%s of Service %s has no IPAddress, and could be given to another; it is made again", a, nameOf(svc))
 		case !refers(ip, nameOf(svc)) && !r.usedByParent(ip, a):
 			r.foreign(svc, a, ip)
 		}
@@ -254,10 +253,11 @@ func (r *repair) usedByParent(ip *networkingv1.IPAddress, a netip.Addr) bool {
 }
 
 func (r *repair) foreign(svc *corev1.Service, a netip.Addr, ip *networkingv1.IPAddress) {
-	if !r.old(ip.CreationTimestamp.Time) {
+	manager := ip.Labels[networkingv1.LabelManagedBy]
+	if manager != r.Manager && !r.old(ip.CreationTimestamp.Time) { // a fence of ours is no part of a Service that is being made
 		return
 	}
-	if manager := ip.Labels[networkingv1.LabelManagedBy]; manager != r.Manager && manager != APIServer {
+	if manager != r.Manager && manager != APIServer {
 		r.find(Foreign, Report, svc, a, "", "%s of Service %s has an IPAddress of %q, which refers to %s; ask who made it, and delete the IPAddress, or the Service%s", a, nameOf(svc), manager, Parent(ip), r.asWhom(svc))
 		return
 	}

@@ -70,15 +70,15 @@ var broken = map[string]struct {
 }{
 	"nothing": {func(*Seen) {}, ""},
 
-	"IPAddress deleted":                 {func(s *Seen) { s.Addresses = nil }, "VIPMissing Create 10.0.0.5"},
-	"IPAddress of a new Service unseen": {func(s *Seen) { s.Addresses, s.Services[0].CreationTimestamp = nil, ago(59*time.Second) }, ""},
-	"API server without IPAddresses":    {func(s *Seen) { s.Addresses, s.Ranges, s.Unsupported = nil, nil, true }, ""},
-	"derived Service deleted":           {func(s *Seen) { s.Services, s.Addresses = nil, nil }, "VIPMissing Requeue -"},
-	"import of somebody else":           {func(s *Seen) { s.Services, s.Addresses, s.Imports[0].Labels = nil, nil, nil }, ""},
-	"Service without import":            {func(s *Seen) { s.Imports = nil }, "VIPLeaked Requeue -"},
-	"Service in quarantine":             {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 59*time.Minute) }, ""},
-	"Service whose quarantine is over":  {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 61*time.Minute) }, "VIPLeaked Requeue -"},
-	"Service that is being deleted":     {func(s *Seen) { s.Services[0].DeletionTimestamp, s.Addresses = &metav1.Time{Time: now}, nil }, ""},
+	"IPAddress deleted":                {func(s *Seen) { s.Addresses = nil }, "VIPMissing Create 10.0.0.5"},
+	"IPAddress of a new Service":       {func(s *Seen) { s.Addresses, s.Services[0].CreationTimestamp = nil, ago(0) }, "VIPMissing Create 10.0.0.5"},
+	"API server without IPAddresses":   {func(s *Seen) { s.Addresses, s.Ranges, s.Unsupported = nil, nil, true }, ""},
+	"derived Service deleted":          {func(s *Seen) { s.Services, s.Addresses = nil, nil }, "VIPMissing Requeue -"},
+	"import of somebody else":          {func(s *Seen) { s.Services, s.Addresses, s.Imports[0].Labels = nil, nil, nil }, ""},
+	"Service without import":           {func(s *Seen) { s.Imports = nil }, "VIPLeaked Requeue -"},
+	"Service in quarantine":            {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 59*time.Minute) }, ""},
+	"Service whose quarantine is over": {func(s *Seen) { s.Imports = nil; unused(s.Services[0], 61*time.Minute) }, "VIPLeaked Requeue -"},
+	"Service that is being deleted":    {func(s *Seen) { s.Services[0].DeletionTimestamp, s.Addresses = &metav1.Time{Time: now}, nil }, ""},
 	"copy in another namespace": {func(s *Seen) {
 		copied := service("web", "10.0.0.6", time.Hour)
 		copied.Namespace = "clone"
@@ -111,9 +111,11 @@ var broken = map[string]struct {
 		s.Services = append(s.Services, ordinary("x", "10.0.0.7", 0), ordinary("y", "10.0.0.7", 0))
 	}, ""},
 
-	"refers to a Service that is not":  {func(s *Seen) { s.Addresses[0].Spec.ParentRef.Name = "x" }, "VIPReferencesSomeother Replace 10.0.0.5"},
-	"refers to a fence":                {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, fenceRef("own"), time.Hour) }, "VIPReferencesSomeother Replace 10.0.0.5"},
-	"refers to a fence since just now": {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, fenceRef("own"), time.Second) }, ""},
+	"refers to a Service that is not": {func(s *Seen) { s.Addresses[0].Spec.ParentRef.Name = "x" }, "VIPReferencesSomeother Replace 10.0.0.5"},
+	"refers to a Service that is not yet": {func(s *Seen) {
+		s.Addresses[0] = ipAddress("10.0.0.5", APIServer, serviceRef("x"), 59*time.Second)
+	}, ""},
+	"refers to a fence": {func(s *Seen) { s.Addresses[0] = ipAddress("10.0.0.5", us, fenceRef("own"), 0) }, "VIPReferencesSomeother Replace 10.0.0.5"},
 	"another controller has it": {func(s *Seen) {
 		s.Addresses[0].Labels[networkingv1.LabelManagedBy] = "other"
 		s.Addresses[0].Spec.ParentRef.Name = "x"
