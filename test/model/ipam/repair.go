@@ -110,7 +110,8 @@ func permitted(seen ipam.Seen, findings []ipam.Finding) error {
 			if m := ip.Labels[networkingv1.LabelManagedBy]; m != manager && m != apiManager {
 				return fmt.Errorf("deletes what %q made: %+v", m, f)
 			}
-			if seen.Now.Sub(ip.CreationTimestamp.Time) < grace {
+			fenced := f.Action == ipam.Replace && ip.Labels[networkingv1.LabelManagedBy] == manager // below a live VIP: no client of an API server made it
+			if seen.Now.Sub(ip.CreationTimestamp.Time) < grace && !fenced {
 				return fmt.Errorf("deletes what is young: %+v", f)
 			}
 			if used := user(seen, f.Address, nil); used != (f.Action == ipam.Replace) || user(seen, f.Address, ip) {
