@@ -8,15 +8,18 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 )
@@ -187,6 +190,33 @@ func TestWritesAreFound(t *testing.T) {
 	s.members["b"].slices = append(s.members["b"].slices, discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "new", ResourceVersion: "3"}})
 	if w := written(before, s.versions()); len(w) != 3 {
 		t.Errorf("three objects were written, and found are %v", w)
+	}
+}
+
+// TestAnAgentAtRest: one that is killed in the midst of a renewal says everything anew, which is no fault.
+func TestAnAgentAtRest(t *testing.T) {
+	now, half := time.Now(), 5*time.Second
+	lease := func(version string, ago time.Duration) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: version}}
+		l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-ago)))
+		return l
+	}
+	note := func(of *coordinationv1.Lease) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationRenewed: kube.Version(of)}}}
+	}
+	fresh, due := lease("2", time.Second), lease("2", 6*time.Second)
+	if err := resting(fresh, note(fresh), now, half); err != nil {
+		t.Error(err)
+	}
+	for what, c := range map[string][2]*coordinationv1.Lease{
+		"a renewal that is not noted":                  {fresh, note(lease("1", 0))},
+		"no note at all":                               {fresh, {}},
+		"a renewal that is due, and waits for the hub": {due, note(due)},
+		"a Lease that nobody has renewed":              {{}, note(&coordinationv1.Lease{})},
+	} {
+		if resting(c[0], c[1], now, half) == nil {
+			t.Errorf("%s: is taken for rest", what)
+		}
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -116,8 +118,9 @@ func written(before, after map[string]string) (out []string) {
 	return out
 }
 
-// remembered waits until a member's cluster has the note of its agent's last renewal on the hub. One that dies before that says everything anew
-// when it starts, since the hub may have been restored meanwhile; so does one that dies before it has seen that it was.
+// remembered waits until a member's cluster has the note of its agent's last renewal on the hub, and the next one is not near. An agent that
+// dies between the two says everything anew when it starts, since the hub may have been restored meanwhile; so does one that dies before it has
+// seen that it was.
 func (w *world) remembered(ctx context.Context, m *member, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -125,11 +128,22 @@ func (w *world) remembered(ctx context.Context, m *member, patience time.Duratio
 		var there, note coordinationv1.Lease
 		err := errors.Join(w.hub.Get(ctx, client.ObjectKey{Namespace: lab.HubNamespace, Name: m.ID}, &there),
 			m.Get(ctx, client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}, &note))
-		if is := kube.Version(&there); err == nil && note.Annotations[clusterset.AnnotationRenewed] != is {
-			err = fmt.Errorf("the hub has its Lease in version %s, and its cluster remembers %s", is, note.Annotations[clusterset.AnnotationRenewed])
+		if err == nil {
+			err = resting(&there, &note, time.Now(), time.Duration(w.lease.RenewSeconds)*time.Second/2)
 		}
 		return err
 	})
+}
+
+// resting tells why an agent may be in the midst of a renewal: it has left no note of the last one, or that was more than half an interval ago.
+func resting(there, note *coordinationv1.Lease, now time.Time, half time.Duration) error {
+	if is, noted := kube.Version(there), note.Annotations[clusterset.AnnotationRenewed]; noted != is {
+		return fmt.Errorf("the hub has its Lease in version %s, and its cluster remembers %s", is, noted)
+	}
+	if age := now.Sub(ptr.Deref(there.Spec.RenewTime, metav1.MicroTime{}).Time); age > half {
+		return fmt.Errorf("it renewed %v ago, and the next renewal may be under way", age)
+	}
+	return nil
 }
 
 // quiet stops the users, and looks at every object: all is as the exports say, the same everywhere, and nobody writes, also not an agent
