@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestTheHubHasMoved by what its kubeconfig says of the way there; a new token is none, and what cannot be read is no reason.
+// TestTheHubHasMoved by what its kubeconfig says of the way there; client-go reads a token's file anew, and what cannot be read is no reason.
 func TestTheHubHasMoved(t *testing.T) {
 	is := func() *rest.Config {
 		return &rest.Config{Host: "https://a", BearerToken: "1", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}}
@@ -28,15 +28,23 @@ func TestTheHubHasMoved(t *testing.T) {
 		moved  bool
 	}{
 		"nothing":   {func(*rest.Config) {}, false},
-		"token":     {func(c *rest.Config) { c.BearerToken = "2" }, false},
+		"token":     {func(c *rest.Config) { c.BearerToken = "2" }, true}, // as where an old one worked for a moment after the member had left
 		"address":   {func(c *rest.Config) { c.Host = "https://b" }, true},
 		"authority": {func(c *rest.Config) { c.CAData = []byte("y") }, true},
+		"key":       {func(c *rest.Config) { c.KeyData = []byte("k") }, true},
+		"cert":      {func(c *rest.Config) { c.CertData = []byte("c") }, true},
 		"name":      {func(c *rest.Config) { c.ServerName = "hub" }, true},
 	} {
 		now = is()
 		if c.change(now); a.moved() != c.moved {
 			t.Errorf("%s: moved is %v", what, !c.moved)
 		}
+	}
+	now = is()
+	now.BearerTokenFile = "token"
+	a.way.Store(wayOf(now))
+	if now.BearerToken = "2"; a.moved() {
+		t.Error("by a token that is read from its file")
 	}
 	if now = nil; a.moved() {
 		t.Error("unread")

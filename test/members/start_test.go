@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -67,5 +71,51 @@ func TestAgentStartsBeforeItsKinds(t *testing.T) {
 		if strings.Contains(line, "]") && !(strings.Contains(line, ` cluster="a"`) && strings.Contains(line, ` clusterset="`+lab.HubNamespace+`"`)) {
 			t.Errorf("a line does not say whose it is: %s", line)
 		}
+	}
+}
+
+// TestACredentialThatIsGivenAnewIsTaken: the hub knows a member's token no more, also one that it let in until then, and who keeps the
+// member's kubeconfig puts another there. The agent goes by that one without a restart.
+func TestACredentialThatIsGivenAnewIsTaken(t *testing.T) {
+	t.Parallel()
+	s, err := start(t.Context(), "a", "b")
+	if s != nil {
+		t.Cleanup(s.Stop)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.logAgents(t)
+	a, b := s.members["a"], s.members["b"]
+	ns := s.namespace(t, "a", "b")
+	a.exported(t, service(ns, "before", port("http", 80)), "10.1.0.1")
+	b.wantImport(t, ns, "before", ready("a"))
+
+	account := clusterset.AccountPrefix + "b"
+	if err := s.hub.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: account}}); err != nil {
+		t.Fatal(err)
+	}
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Hub.Apply(t.Context(), lab.HubMember(root, "b")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "b is refused", func() error {
+		if log := b.Agent.Log(); !strings.Contains(log, "Unauthorized") {
+			return fmt.Errorf("log: %s", tail(log, 5))
+		}
+		return nil
+	})
+	if _, err := s.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, account, b.ToHub); err != nil {
+		t.Fatal(err)
+	}
+	b.exported(t, service(ns, "after", port("http", 80)), "10.2.0.1")
+	a.wantImport(t, ns, "after", ready("b"))
+	a.exported(t, service(ns, "then", port("http", 80)), "10.1.0.2")
+	b.wantImport(t, ns, "then", ready("a"))
+	if started := strings.Count(b.Agent.Log(), `] "starting" `); started != 1 {
+		t.Errorf("b's agent started %d times", started)
 	}
 }
