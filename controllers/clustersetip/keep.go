@@ -2,6 +2,7 @@ package clustersetip
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -21,20 +22,28 @@ type rest struct {
 	until time.Time
 }
 
+// claimants are those whose VIPs rest where no IPAddress speaks for them.
+type claimants struct {
+	services []corev1.Service
+	imports  []mcsv1beta1.ServiceImport // of this agent
+}
+
+// claimants reads them. Nobody needs to wait for that: whoever came or went meanwhile is told by the watch of IPAddresses.
+func (r *Room) claimants(ctx context.Context) (claimants, error) {
+	var services corev1.ServiceList
+	var imports mcsv1beta1.ServiceImportList
+	err := errors.Join(
+		r.Local.List(ctx, &services, client.UnsafeDisableDeepCopy),
+		r.Local.List(ctx, &imports, client.UnsafeDisableDeepCopy, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}))
+	return claimants{services.Items, imports.Items}, err
+}
+
 // keep makes the VIPs rest that no IPAddress speaks for, as long as they are somebody's: those of derived Services, where it was lost, and
 // those of imports whose derived Service is gone and comes back with them (I6). An agent may have seen neither go. They are returned,
 // since they need their ranges as others do (V3). Under the lock.
-func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
+func (r *Room) keep(all claimants) (vips []ipam.Held) {
 	if r.view.unsupported != nil {
-		return nil, nil
-	}
-	var services corev1.ServiceList
-	if err := r.Local.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	var imports mcsv1beta1.ServiceImportList
-	if err := r.Local.List(ctx, &imports, client.UnsafeDisableDeepCopy, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
-		return nil, err
+		return nil
 	}
 	seen := map[netip.Addr]bool{}
 	hold := func(owner types.NamespacedName, texts []string) {
@@ -48,15 +57,15 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 			vips = append(vips, ipam.Held{Owner: owner, Address: a})
 		}
 	}
-	for i := range services.Items {
-		svc := &services.Items[i]
+	for i := range all.services {
+		svc := &all.services[i]
 		r.whose(svc)
 		if derived.Is(svc, kube.Manager) && !r.rested(client.ObjectKeyFromObject(svc)) {
 			hold(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
 		}
 	}
-	for i := range imports.Items {
-		imp := &imports.Items[i]
+	for i := range all.imports {
+		imp := &all.imports[i]
 		hold(types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)}, imp.Spec.IPs)
 	}
 	until := r.Now().Add(derived.Quarantine)
@@ -68,7 +77,7 @@ func (r *Room) keep(ctx context.Context) (vips []ipam.Held, err error) {
 			r.change(h.Address, rests)
 		}
 	}
-	return vips, nil
+	return vips
 }
 
 // whose notes whether a Service that has the name of a derived one is one: an address may have been seen before its Service. Under the lock.

@@ -127,6 +127,10 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 	if cidrs, err = r.cidrs(ctx); err != nil {
 		return s, nil, false, err
 	}
+	all, err := r.claimants(ctx)
+	if err != nil {
+		return s, nil, false, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.view != nil && r.view.unsupported != nil && r.served() == nil {
@@ -139,10 +143,7 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 	if err != nil {
 		return s, nil, false, err
 	}
-	vips, err := r.keep(ctx)
-	if err != nil {
-		return s, nil, false, err
-	}
+	vips := r.keep(all)
 	s = r.standing(hub.mode, rangesOf(cidrs))
 	s.Held = append(s.Held, vips...)
 	s.Families, s.Blocks, s.Ours = families, hub.blocks, map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -59,14 +60,10 @@ func (r *Room) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, e
 	if err != nil {
 		return grant, err
 	}
-	for _, a := range grant.Addresses {
-		uid, fenced := fences[a]
-		if !fenced {
-			continue
-		}
-		if err := r.free(ctx, a, uid); err != nil { // if somebody else has it, the API server will say so
-			return kube.VIPGrant{}, errors.Join(err, r.Settle(ctx, q, grant, nil, err))
-		}
+	// At once: until the Service is made, each may be lost to an ordinary one. If somebody has it by now, the API server will say so.
+	err = r.several(slices.SortedFunc(maps.Keys(fences), netip.Addr.Compare), func(a netip.Addr) error { return r.free(ctx, a, fences[a]) })
+	if err != nil {
+		return kube.VIPGrant{}, errors.Join(err, r.Settle(ctx, q, grant, nil, err))
 	}
 	return grant, nil
 }

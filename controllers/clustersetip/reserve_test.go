@@ -368,9 +368,8 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	previous = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
 	ask("together, one by name", nil, "[IPv4 IPv6]", v4, v6)
 	previous = nil
-	clear(r.gifts)
-	if err := r.refit(ipam.Standing{Mode: ipam.ModeShared, Ranges: r.view.ranges}); err != nil {
-		t.Fatal(err)
+	for a := range r.gifts {
+		r.change(a, func() { delete(r.gifts, a) })
 	}
 	ask("together", nil, "[IPv6]", v4, v6)
 	ask("alone again", full, "[IPv4]", v4)

@@ -190,10 +190,11 @@ func TestI6AVIPWithoutItsServiceKeepsItsRange(t *testing.T) {
 	} {
 		r := roomOn(t, imported("web", "10.0.0.7", "fd00::7"), others)
 		r.view.addresses, r.gifts = c.addresses, c.gifts
-		vips, err := r.keep(t.Context())
+		all, err := r.claimants(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		vips := r.keep(all)
 		var got []netip.Addr
 		for _, h := range vips {
 			if h.Owner != owner || h.Foreign {

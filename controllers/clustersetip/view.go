@@ -118,11 +118,12 @@ func (r *Room) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.view = v
-	if _, err := r.keep(ctx); err != nil {
-		r.view = nil
+	all, err := r.claimants(ctx)
+	if err != nil {
 		return err
 	}
+	r.view = v
+	r.keep(all)
 	r.fit(hub.mode, rangesOf(cidrs))
 	return nil
 }
@@ -188,11 +189,15 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 	if v.unsupported != nil {
 		works, judged = ipam.ModeShared, nil
 	}
-	v.alloc = ipam.NewAllocator(works, judged)
-	for _, known := range []iter.Seq[netip.Addr]{maps.Keys(v.addresses), maps.Keys(r.gifts), maps.Keys(r.rests)} {
-		for a := range known {
-			for _, h := range r.claims(a) {
-				v.alloc.Hold(h)
+	if v.alloc != nil { // which change keeps at what is known
+		v.alloc.Fit(works, judged)
+	} else {
+		v.alloc = ipam.NewAllocator(works, judged)
+		for _, known := range []iter.Seq[netip.Addr]{maps.Keys(v.addresses), maps.Keys(r.gifts), maps.Keys(r.rests)} {
+			for a := range known {
+				for _, h := range r.claims(a) {
+					v.alloc.Hold(h)
+				}
 			}
 		}
 	}
@@ -207,7 +212,7 @@ func (r *Room) fit(mode ipam.Mode, all []ipam.Range) {
 
 // standing is what the layout is decided by, but for what the hub and the cluster say.
 func (r *Room) standing(mode ipam.Mode, all []ipam.Range) ipam.Standing {
-	s := ipam.Standing{Mode: mode, Ranges: all}
+	s := ipam.Standing{Mode: mode, Ranges: all, Held: make([]ipam.Held, 0, len(r.view.addresses)+len(r.gifts)+len(r.rests))}
 	for _, e := range r.view.addresses {
 		if !e.fence {
 			s.Held = append(s.Held, e.held)

@@ -11,8 +11,7 @@ import (
 )
 
 // Allocator answers for one request after the other, at a cost that depends neither on how many addresses are held nor on how many ranges
-// there are (V5). It knows what it was told: Hold and Drop follow the watches; other ranges or another mode need a new one. Not safe for
-// concurrent use.
+// there are (V5). It knows what it was told: Hold and Drop follow the watches, Fit the ranges and the mode. Not safe for concurrent use.
 type Allocator struct {
 	mode    Mode
 	unknown bool // no range was ever seen: a previous address cannot be judged by them (V7)
@@ -35,10 +34,17 @@ func (c claim) quarantine() bool { return !c.until.IsZero() }
 
 // NewAllocator for these ranges. In mode shared, no ranges means that they are not known (V7).
 func NewAllocator(mode Mode, ranges []Range) *Allocator {
-	return &Allocator{
-		mode: mode, unknown: mode == ModeShared && len(ranges) == 0,
-		pools:  [2]*pool{newPool(corev1.IPv4Protocol, mode, ranges), newPool(corev1.IPv6Protocol, mode, ranges)},
-		claims: map[netip.Addr][]claim{}, owned: map[Owner][]claim{},
+	a := &Allocator{claims: map[netip.Addr][]claim{}, owned: map[Owner][]claim{}}
+	a.Fit(mode, ranges)
+	return a
+}
+
+// Fit goes on with these ranges and this mode, as NewAllocator takes them; what is held or in quarantine stays so.
+func (a *Allocator) Fit(mode Mode, ranges []Range) {
+	a.mode, a.unknown = mode, mode == ModeShared && len(ranges) == 0
+	a.pools = [2]*pool{newPool(corev1.IPv4Protocol, mode, ranges), newPool(corev1.IPv6Protocol, mode, ranges)}
+	for address := range a.claims {
+		a.pool(family(address)).take(numberOf(address))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,11 +35,12 @@ func main() {
 	levels := flag.String("vips", "10,1000,10000", "how many VIPs there are when it is measured, ascending")
 	rounds := flag.Int("rounds", 1000, "allocations measured for each line, one at a time; a quarter as many four at a time")
 	many := flag.Int("ranges", 1000, "ranges of the lines with many")
+	only := flag.String("only", "", `measure only the cluster whose name has this in it, as "exclusive, IPv4+IPv6"`)
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	table, missed, err := measure(ctx, *levels, *rounds, *many)
+	table, missed, err := measure(ctx, *levels, *rounds, *many, *only)
 	fmt.Print(table)
 	if err == nil && *out != "" {
 		err = os.WriteFile(*out, []byte(table), 0o644)
@@ -84,7 +86,7 @@ func settings(many int) []setting {
 	}
 }
 
-func measure(ctx context.Context, levels string, rounds, many int) (string, bar.Missed, error) {
+func measure(ctx context.Context, levels string, rounds, many int, only string) (string, bar.Missed, error) {
 	var vips []int
 	for text := range strings.SplitSeq(levels, ",") {
 		n, err := strconv.Atoi(text)
@@ -108,9 +110,13 @@ func measure(ctx context.Context, levels string, rounds, many int) (string, bar.
 	var missed bar.Missed
 	first := map[ipam.Mode]float64{}
 	for _, s := range settings(many) {
+		name := fmt.Sprintf("mode %s, %s, %d ranges", s.mode, s.stack(), s.ranges)
+		if !strings.Contains(name, only) {
+			continue
+		}
 		fence, err := s.run(ctx, &b, &missed, first, vips, rounds)
 		if err != nil {
-			return b.String(), missed, fmt.Errorf("mode %s, %s, %d ranges: %w", s.mode, s.stack(), s.ranges, err)
+			return b.String(), missed, fmt.Errorf("%s: %w", name, err)
 		}
 		if fence != "" {
 			fences = append(fences, fence)
@@ -185,7 +191,7 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
 			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
 			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5), s.losses(w.lost.Load()-lost, w.made-made))
-		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, %.1f times ordinary; swap losses so far %d; writes so far %s\n", line, last, beside, w.lost.Load(), w.requests)
+		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, the longest %s, %.1f times ordinary; swap losses so far %d; writes so far %s\n", line, last, at(took.whole, 1), beside, w.lost.Load(), w.requests)
 	}
 	return fence, nil
 }
@@ -225,6 +231,6 @@ func (s setting) losses(lost int64, of int) string {
 // at is the time that this part of all took at most.
 func at(took []time.Duration, part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(took))
-	i := min(int(float64(len(sorted))*part), len(sorted)-1)
-	return sorted[i].Round(10 * time.Microsecond)
+	rank := int(math.Ceil(part * float64(len(sorted)))) // the nearest, from 1
+	return sorted[max(rank, 1)-1].Round(10 * time.Microsecond)
 }

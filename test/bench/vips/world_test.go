@@ -3,6 +3,7 @@ package main
 import (
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -87,5 +88,20 @@ func TestSwapLossesAreOfFences(t *testing.T) {
 		if got := fencedOff(tt.addresses); got != tt.want {
 			t.Errorf("%v: %v, want %v", tt.addresses, got, tt.want)
 		}
+	}
+}
+
+func TestAPercentileIsOfTheNearestRank(t *testing.T) {
+	var took []time.Duration // 1 to 1,000 ms
+	for i := range 1000 {
+		took = append(took, time.Duration(1000-i)*time.Millisecond)
+	}
+	for part, want := range map[float64]time.Duration{0: 1, .5: 500, .99: 990, .999: 999, 1: 1000} {
+		if got := at(took, part); got != want*time.Millisecond {
+			t.Errorf("%v: %v, want %d ms", part, got, want)
+		}
+	}
+	if got := at(took[:1], .999); got != time.Second {
+		t.Errorf("of one: %v", got)
 	}
 }

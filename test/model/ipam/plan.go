@@ -30,15 +30,21 @@ type Plan struct {
 	Refused []ipam.Refusal
 }
 
-// Decide asks an Allocator.
+// Decide asks an Allocator that heard of the second half of all after it was made, as in life.
 func Decide(in Input) (plan Plan) {
-	a := ipam.NewAllocator(in.Mode, in.Ranges)
-	for _, h := range in.Held {
-		a.Hold(h)
+	a := ipam.NewAllocator(ipam.ModeShared, in.Ranges[:len(in.Ranges)/2])
+	hear := func(held []ipam.Held, quarantined []ipam.Quarantined) {
+		for _, h := range held {
+			a.Hold(h)
+		}
+		for _, q := range quarantined {
+			a.Quarantine(q)
+		}
 	}
-	for _, q := range in.Quarantined {
-		a.Quarantine(q)
-	}
+	held, quarantined := len(in.Held)/2, len(in.Quarantined)/2
+	hear(in.Held[:held], in.Quarantined[:quarantined])
+	a.Fit(in.Mode, in.Ranges)
+	hear(in.Held[held:], in.Quarantined[quarantined:])
 	plan.Reserve, plan.Refused = a.Assign(in.Wanted, in.Now)
 	return plan
 }
