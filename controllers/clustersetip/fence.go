@@ -21,8 +21,8 @@ import (
 // abandoned is how old a gift is that nobody took: its Service was to be made at once.
 const abandoned = 30 * time.Second
 
-// address looks at one address whose IPAddress has changed: what it was is dropped, what it is is held, and one of a fence that nobody has
-// is fenced again.
+// address looks at one address whose IPAddress has changed: what it was is dropped, what it is is held, a live VIP that lost it has it made
+// again, and one of a fence that nobody has is fenced again.
 func (r *Room) address(ctx context.Context, name string) (reconcile.Result, error) {
 	a, err := netip.ParseAddr(name)
 	if err != nil {
@@ -46,7 +46,13 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 	left := r.see(a, now)
 	fence := r.fenceOf(a)
 	lost := r.lose(a, fence)
+	rest, rests := r.rests[a]
 	r.mu.Unlock()
+	if rests && left == 0 && (now.uid == "" || now.fence) {
+		if restored, err := r.restore(ctx, a, ip, rest.of); restored || err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	switch {
 	case lost:
 		r.swapLost(now, fence)
@@ -128,7 +134,7 @@ func (r *Room) record(a netip.Addr, now entry) {
 			}
 		}
 		switch {
-		case was.uid != "" && !was.fence && !was.held.Foreign && now.uid == "":
+		case was.uid != "" && !was.fence && !was.held.Foreign && (now.uid == "" || now.fence):
 			if !r.rested(was.held.Owner) {
 				r.rests[a] = rest{was.held.Owner, r.Now().Add(derived.Quarantine)}
 			}

@@ -111,19 +111,20 @@ func TestI6AnAddressRestsOnce(t *testing.T) {
 		{"wanted again", func(r *Room) { _, _ = r.Reserve(t.Context(), kube.VIPRequest{Import: imported("web"), Service: owner}) }, true},
 		{"deleted by somebody", func(r *Room) { delete(r.over, owner) }, true},
 	} {
-		r := roomOn(t)
-		r.fit(ipam.ModeShared, nil)
-		r.note(a, entry{held: ipam.Held{Owner: owner, Address: a}, uid: "of-the-service"})
-		r.GiveUp(owner)
-		c.then(r)
-		r.note(a, entry{})
-		all, err := r.claimants(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.keep(all)
-		if _, rests := r.rests[a]; rests != c.want {
-			t.Errorf("%s: it rests: %v", c.name, rests)
+		for _, after := range []entry{{}, {fence: true, uid: "a-fence"}} { // the watch may show only what came of it
+			r := roomOn(t)
+			r.note(a, entry{held: ipam.Held{Owner: owner, Address: a}, uid: "of-the-service"})
+			r.GiveUp(owner)
+			c.then(r)
+			r.note(a, after)
+			all, err := r.claimants(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.keep(all)
+			if _, rests := r.rests[a]; rests != c.want {
+				t.Errorf("%s, fenced since %v: it rests: %v", c.name, after.fence, rests)
+			}
 		}
 	}
 }

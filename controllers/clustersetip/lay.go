@@ -133,9 +133,6 @@ func (r *Room) gather(ctx context.Context) (s ipam.Standing, cidrs []*networking
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.view != nil && r.view.unsupported != nil && r.served() == nil {
-		r.view = nil // they can be read now
-	}
 	if err := r.load(ctx); err != nil {
 		return s, nil, false, err
 	}

@@ -34,8 +34,14 @@ func (r *Room) bar(ctx context.Context, q kube.VIPRequest) error {
 
 // ofAddresses tells whether another attempt, perhaps with other addresses, may succeed though a Service was refused like this.
 func ofAddresses(err error) bool {
-	return !refused(err) || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || strings.Contains(err.Error(), "failed to allocate")
+	return !refused(err) || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || allocator(err)
 }
+
+// allocator tells whether an error is of the API server's allocator, which calls some of them its own trouble.
+func allocator(err error) bool { return strings.Contains(err.Error(), "failed to allocate") }
+
+// answered tells whether it is known that a Service was not made. Where it is not, it may be there, and even without its IPAddress.
+func answered(err error) bool { return refused(err) || allocator(err) }
 
 // refused tells whether an API server has said for good that it made nothing. No answer does not, nor does one that tells of its own trouble.
 func refused(err error) bool {

@@ -46,18 +46,44 @@ func (r *Room) repair(ctx context.Context, cidrs []*networkingv1.ServiceCIDR, fe
 				continue
 			}
 		}
-		errs = append(errs, r.mend(ctx, f))
+		_, err := r.mend(ctx, f)
+		errs = append(errs, err)
 	}
-	if err := errors.Join(errs...); err == nil {
-		r.repaired.over()
+	if err := errors.Join(errs...); err != nil {
+		return 0, err // and all is compared again
 	}
+	r.repaired.over()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing, r.repairAt = missing, now.Add(patrol)
 	if !next.IsZero() && next.Before(r.repairAt) {
 		r.repairAt = next
 	}
-	return max(r.repairAt.Sub(now), time.Second), errors.Join(errs...)
+	return max(r.repairAt.Sub(now), time.Second), nil
+}
+
+// restore makes the IPAddress of an address again if it is a VIP of this Service, and tells whether it did: that is not left to the next
+// patrol, since without it anybody may be given the address. ip is what is there instead: nothing, or a fence of ours.
+func (r *Room) restore(ctx context.Context, a netip.Addr, ip *networkingv1.IPAddress, service types.NamespacedName) (bool, error) {
+	svc, err := kube.Get[*corev1.Service](ctx, r.Local, service)
+	if err != nil || svc == nil {
+		return false, err
+	}
+	seen := ipam.Seen{Services: []*corev1.Service{svc}, Manager: kube.Manager, Now: r.Now()}
+	if ip != nil {
+		seen.Addresses = append(seen.Addresses, ip)
+	}
+	if seen.Ranges, err = r.cidrs(ctx); err != nil {
+		return false, err
+	}
+	findings, _ := ipam.Repair(seen)
+	i := slices.IndexFunc(findings, func(f ipam.Finding) bool {
+		return f.Address == a && (f.Action == ipam.Create || f.Action == ipam.Replace)
+	})
+	if i < 0 {
+		return false, nil
+	}
+	return r.mend(ctx, &findings[i])
 }
 
 func (r *Room) look(ctx context.Context, seen *ipam.Seen) error {
@@ -117,10 +143,10 @@ func (r *Room) given(a netip.Addr) (gift, bool) {
 	return g, given
 }
 
-// mend does what a finding asks for. What is written goes by the UID that was seen.
-func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
+// mend does what a finding asks for, and tells whether it was still to be done. What is written goes by the UID that was seen.
+func (r *Room) mend(ctx context.Context, f *ipam.Finding) (bool, error) {
 	if stale, err := r.stale(ctx, f); stale || err != nil {
-		return err
+		return false, err
 	}
 	log.FromContext(ctx).Info("repairing", "kind", f.Kind, "action", f.Action, "address", f.Address, "service", f.Service, "what", f.Message)
 	object := about("IPAddress", f.Address.String())
@@ -139,28 +165,50 @@ func (r *Room) mend(ctx context.Context, f *ipam.Finding) error {
 	case ipam.Foreign:
 		r.repaired.Event(object, kube.Warning, string(ipam.Foreign), f.Message+".")
 	}
+	if f.Action == ipam.Replace { // nor fence it again in between
+		r.mu.Lock()
+		r.change(f.Address, func() { r.gifts[f.Address] = gift{to: f.Service, since: r.Now()} })
+		r.mu.Unlock()
+	}
+	err := r.write(ctx, f)
+	if f.Action == ipam.Replace && err != nil {
+		r.mu.Lock()
+		r.change(f.Address, func() { delete(r.gifts, f.Address) })
+		r.mu.Unlock()
+	}
+	return true, err
+}
+
+func (r *Room) write(ctx context.Context, f *ipam.Finding) error {
 	if f.Action == ipam.Delete || f.Action == ipam.Replace {
 		ip, uid := &networkingv1.IPAddress{}, f.UID
 		ip.Name = f.Address.String()
-		if err := r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid}); err != nil && !apierrors.IsNotFound(err) {
+		if err := kube.Gone(r.Local.Delete(ctx, ip, client.Preconditions{UID: &uid})); err != nil {
 			return err
 		}
 	}
-	if f.Action == ipam.Create || f.Action == ipam.Replace {
-		err := r.Local.Create(ctx, ipam.Reference(f.Address, types.NamespacedName(f.Service)))
-		if !apierrors.IsAlreadyExists(err) {
-			return err
-		}
+	if f.Action == ipam.Delete || f.Action == ipam.Report || f.Action == ipam.Requeue {
+		return nil
 	}
-	return nil
+	err := r.Local.Create(ctx, ipam.Reference(f.Address, f.Service))
+	if f.Action == ipam.Create && apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err // also where somebody was faster with what was freed for it: then all is compared again
 }
 
 // stale tells whether an API server, asked past the caches, shows otherwise what a finding was made from: watches that lag, or a clock that
 // is ahead, are not to free a VIP that lives, nor to say that one is lost whose IPAddress is on its way to us. The Service is asked for
-// last: what it has then is not being made any more.
+// last: what it has then is not being made any more. Where its IPAddress is to be made it is asked for first as well: one that has the
+// address had its IPAddress before that.
 func (r *Room) stale(ctx context.Context, f *ipam.Finding) (bool, error) {
 	if f.Action == ipam.Report || f.Action == ipam.Requeue {
 		return false, nil
+	}
+	if f.Action != ipam.Delete {
+		if used, err := r.used(ctx, f); !used || err != nil {
+			return true, err
+		}
 	}
 	var addresses networkingv1.IPAddressList
 	if err := r.LocalNow.List(ctx, &addresses, client.MatchingFields{"metadata.name": f.Address.String()}); err != nil {
@@ -173,8 +221,13 @@ func (r *Room) stale(ctx context.Context, f *ipam.Finding) (bool, error) {
 	if uid != f.UID || f.Service.Name == "" {
 		return uid != f.UID, nil
 	}
+	used, err := r.used(ctx, f)
+	return used == (f.Action == ipam.Delete), err
+}
+
+// used tells whether the API server shows the Service of a finding with its address.
+func (r *Room) used(ctx context.Context, f *ipam.Finding) (bool, error) {
 	var there corev1.ServiceList
 	err := r.LocalNow.List(ctx, &there, client.InNamespace(f.Service.Namespace), client.MatchingFields{"metadata.name": f.Service.Name})
-	used := slices.ContainsFunc(there.Items, func(s corev1.Service) bool { return slices.Contains(s.Spec.ClusterIPs, f.Address.String()) })
-	return used == (f.Action == ipam.Delete), err
+	return slices.ContainsFunc(there.Items, func(s corev1.Service) bool { return slices.Contains(s.Spec.ClusterIPs, f.Address.String()) }), err
 }

@@ -59,6 +59,7 @@ func roomOn(t *testing.T, objects ...client.Object) *Room {
 		},
 	})
 	r.view = &view{addresses: map[netip.Addr]entry{}}
+	r.fit(ipam.ModeShared, nil)
 	return r
 }
 
@@ -83,7 +84,7 @@ func TestV4NoLiveVIPIsFreed(t *testing.T) {
 	} {
 		ip := ipam.Reference(a, types.NamespacedName{Namespace: "shop", Name: "db"})
 		r := roomOn(t, derivedService(c.vip), ip)
-		if err := r.mend(t.Context(), &ipam.Finding{Kind: ipam.Leaked, Action: c.action, Service: service, Address: a, UID: ip.UID}); err != nil {
+		if _, err := r.mend(t.Context(), &ipam.Finding{Kind: ipam.Leaked, Action: c.action, Service: service, Address: a, UID: ip.UID}); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -124,7 +125,7 @@ func TestV4OnlyAVIPThatIsLostIsMadeAgain(t *testing.T) {
 		r := roomOn(t, c.there...)
 		var events told
 		r.Events = &events
-		if err := r.mend(t.Context(), &ipam.Finding{Kind: ipam.Missing, Action: c.action, Service: service, Address: a, UID: c.uid}); err != nil {
+		if _, err := r.mend(t.Context(), &ipam.Finding{Kind: ipam.Missing, Action: c.action, Service: service, Address: a, UID: c.uid}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		var got types.UID

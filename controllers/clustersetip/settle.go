@@ -41,7 +41,12 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	}
 	var back []ipam.Range
 	for _, a := range grant.Addresses {
-		r.change(a, func() { delete(r.gifts, a) })
+		r.change(a, func() {
+			delete(r.gifts, a)
+			if _, kept := r.rests[a]; !kept && !answered(err) {
+				r.rests[a] = rest{q.Service, r.Now().Add(ipam.Grace + patrol)} // the Service may be there, or come yet, and by then it is seen
+			}
+		})
 		back = append(back, r.fenceOf(a))
 	}
 	if !ofAddresses(err) {

@@ -87,9 +87,9 @@ func (r *Room) entryOf(ctx context.Context, ip *networkingv1.IPAddress) (entry, 
 	return e, err
 }
 
-// load reads the caches once, under the lock.
+// load reads the caches once, and once more when they have what could not be read before. Under the lock.
 func (r *Room) load(ctx context.Context) error {
-	if r.view != nil {
+	if r.view != nil && (r.view.unsupported == nil || r.served() != nil) {
 		return nil
 	}
 	v := &view{addresses: map[netip.Addr]entry{}, looked: map[corev1.IPFamily]bool{}}
