@@ -15,8 +15,7 @@ type Changes struct {
 	Delete []*discoveryv1.EndpointSlice
 }
 
-// Plan compares. Updates that take a ready endpoint
-// away come after those that take none (C9). Neither list is changed.
+// Plan compares. Updates that take a ready endpoint or a port away come after those that take nothing (C9). Neither list is changed.
 func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 	var c Changes
 	var losing []*discoveryv1.EndpointSlice
@@ -34,7 +33,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 		if same(d, e) {
 			continue
 		}
-		if u := updated(d, e); losesReady(e, u) {
+		if u := updated(d, e); losesReady(e, u) || losesPort(e, u) {
 			losing = append(losing, u)
 		} else {
 			c.Update = append(c.Update, u)
@@ -96,6 +95,13 @@ func ready(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *
 func losesReady(e, d *discoveryv1.EndpointSlice) bool {
 	still := readyIn(d)
 	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return ready(&ep) && !still[ep.Addresses[0]] })
+}
+
+// losesPort tells whether a port of e is not in d, or of another protocol there: kube-proxy joins by both.
+func losesPort(e, d *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool {
+		return !slices.ContainsFunc(d.Ports, func(q discoveryv1.EndpointPort) bool { return eq(p.Name, q.Name) && eq(p.Protocol, q.Protocol) })
+	})
 }
 
 // Additive is desired with the port names that the existing slices have kept, and with the traffic that they have, so that writing it

@@ -258,4 +258,12 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("%+v", c.Update)
 	}
+	port := func(s *discoveryv1.EndpointSlice, protocol corev1.Protocol) *discoveryv1.EndpointSlice {
+		s.Ports = []discoveryv1.EndpointPort{{Name: ptr("tcp-81"), Protocol: &protocol}}
+		return s
+	}
+	c = Plan([]*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolUDP), port(ready("b"), corev1.ProtocolTCP)}, []*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolTCP), ready("b")})
+	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
+		t.Errorf("a port that is of another protocol from now on: %+v", c.Update)
+	}
 }
