@@ -155,6 +155,13 @@ func (w *World) checkAddresses(m *member) (problems []string) {
 			}
 		}
 	}
+	for _, svc := range all[*corev1.Service](m.server, api.Service) {
+		for _, ip := range svc.Spec.ClusterIPs {
+			if _, there := m.server.Owner(ip); ip != corev1.ClusterIPNone && strings.HasPrefix(svc.Name, "derived-") && !there {
+				problems = append(problems, ip+" of "+svc.Name+" has no IPAddress (V4)")
+			}
+		}
+	}
 	for _, ip := range all[*networkingv1.IPAddress](m.server, api.IPAddress) {
 		of, _ := m.server.Owner(ip.Name)
 		switch manager := ip.Labels[networkingv1.LabelManagedBy]; {

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// fault is one way for things to go wrong. Two more, a conflict of writes and a lost answer, happen at the writes (step.go); late and
-// reordered events need no fault, since every kind of every cache advances by itself.
+// fault is one way for things to go wrong. Three more, a conflict of writes, a lost answer, and one that was lost before the API server was
+// done, happen at the writes (step.go); late and reordered events need no fault, since every kind of every cache advances by itself.
 type fault struct {
 	name   string
 	weight int

@@ -197,7 +197,7 @@ func (w *World) ordinary(m *member, n types.NamespacedName) {
 		w.remove(m, there)
 		return
 	}
-	if a := w.somewhere(m); a.IsValid() && w.chance(0.3) { // by name
+	if a := w.somewhere(m); a.IsValid() && w.chance(0.3) && !m.used(a.String()) { // by name
 		svc.Spec.ClusterIP = a.String()
 	}
 	w.create(m, svc)
