@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -118,6 +119,37 @@ func TestI6AVIPOfACreationWithoutAnAnswerIsNobodyElses(t *testing.T) {
 				t.Errorf("%s, seen %v: the import itself gets %q, want %s", mode, seen, got, a)
 			}
 		}
+	}
+}
+
+// TestI6AVIPThatIsAskedForTwiceIsNoOther: a pass whose cache does not show the Service yet is refused what is that Service's. Once that is
+// gone, its import has the address again.
+func TestI6AVIPThatIsAskedForTwiceIsNoOther(t *testing.T) {
+	set, cidr := setOf(ipam.ModePreferred, "10.0.0.0/30")
+	now := time.Now()
+	r := started(t, &now, set, cidr)
+	q := kube.VIPRequest{Import: imported("web"), Service: ofWeb, Families: []corev1.IPFamily{corev1.IPv4Protocol}}
+	grant, err := r.Reserve(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := grant.Addresses[0]
+	if err := r.Settle(t.Context(), q, grant, living(a.String()), nil); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := r.Reserve(t.Context(), q); err != nil || again.Addresses[0] != a {
+		t.Fatalf("%v: %v, want %s", err, again.Addresses, a)
+	}
+	refused := apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), ofWeb.Name, field.ErrorList{
+		field.Invalid(field.NewPath("spec", "clusterIPs").Index(0), a.String(), "failed to allocate IP "+a.String()+": provided IP is already allocated")})
+	if err := r.Settle(t.Context(), q, grant, nil, refused); !errors.Is(err, kube.ErrVIPBusy) {
+		t.Errorf("%v, want %v", err, kube.ErrVIPBusy)
+	}
+	if got := reserved(t, r, "other"); got == a.String() {
+		t.Errorf("another import gets %s", got)
+	}
+	if got := reserved(t, r, "web", a.String()); got != a.String() {
+		t.Errorf("the import itself gets %q, want %s", got, a)
 	}
 }
 

@@ -119,7 +119,7 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 	}
 	fences = map[netip.Addr]types.UID{}
 	for _, a := range grant.Addresses {
-		r.change(a, func() { r.gifts[a] = gift{to: q.Service, since: r.Now()} })
+		r.change(a, func() { r.gifts[a] = gift{to: q.Service, since: r.Now(), before: r.gifts[a].to == q.Service} })
 		r.view.spend(a)
 		if e := r.view.addresses[a]; e.fence {
 			fences[a] = e.uid

@@ -67,8 +67,9 @@ type Room struct {
 }
 
 type gift struct {
-	to    types.NamespacedName
-	since time.Time
+	to     types.NamespacedName
+	since  time.Time
+	before bool // it was that already when it was given out last
 }
 
 // hubView is what the ClusterSet says to this member.

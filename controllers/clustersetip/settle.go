@@ -42,6 +42,9 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	var back []ipam.Range
 	for _, a := range grant.Addresses {
 		r.change(a, func() {
+			if r.gifts[a].before && answered(err) {
+				return // the Service that it was made for may be there, and not to be seen yet
+			}
 			delete(r.gifts, a)
 			if _, kept := r.rests[a]; !kept && !answered(err) {
 				r.rests[a] = rest{q.Service, r.Now().Add(ipam.Grace + patrol)} // the Service may be there, or come yet, and by then it is seen
@@ -163,11 +166,12 @@ func (r *Room) judge(q kube.VIPRequest, grant kube.VIPGrant, err error) (over []
 	}
 	waiting, again := r.patient(q.Service, patience), false
 	w := r.waits[q.Service]
+	previous := append(slices.Clone(q.Previous), r.view.alloc.Owned(q.Service)...) // as assign takes them
 	for _, a := range blamed(text, grant.Addresses) {
 		switch {
-		case waiting && (slices.Contains(q.Previous, a) || !strings.Contains(text, ipam.ErrAllocated.Error()[len("address"):])):
+		case waiting && (slices.Contains(previous, a) || !strings.Contains(text, ipam.ErrAllocated.Error()[len("address"):])):
 			again = true
-		case slices.Contains(q.Previous, a):
+		case slices.Contains(previous, a):
 			over = append(over, a)
 			again = true
 		default:
