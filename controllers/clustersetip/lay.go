@@ -309,6 +309,11 @@ func (r *Room) refit(s ipam.Standing) error {
 			delete(r.over, name)
 		}
 	}
+	for a, gift := range r.gifts {
+		if r.Now().Sub(gift.since) >= abandoned {
+			r.change(a, func() { delete(r.gifts, a) })
+		}
+	}
 	for a, rest := range r.rests {
 		if !r.Now().Before(rest.until) {
 			r.change(a, func() { delete(r.rests, a) })

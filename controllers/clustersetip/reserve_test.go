@@ -25,17 +25,21 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestV7AGiftIsOverOnceItsServiceIsThere: where IPAddresses are not served, nothing else would end it, and the address were never another's.
-func TestV7AGiftIsOverOnceItsServiceIsThere(t *testing.T) {
-	r := roomOn(t)
-	r.view, r.Served = nil, func(client.Object) error { return errors.New("there are no IPAddresses here") }
+// TestV7AGiftIsOver: where IPAddresses are not served, nothing but time ends it, and the address were never another's.
+func TestV7AGiftIsOver(t *testing.T) {
+	r, now := roomOn(t), time.Now()
+	r.view, r.Now, r.Served = nil, func() time.Time { return now }, func(client.Object) error { return errors.New("there are no IPAddresses here") }
 	for _, name := range []string{"web", "other"} {
 		q := kube.VIPRequest{Import: imported(name), Service: types.NamespacedName{Namespace: "shop", Name: name}, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Previous: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
 		grant, err := r.Reserve(t.Context(), q)
 		if err != nil || len(grant.Addresses) != 1 {
 			t.Fatalf("%s: %v, %v", name, err, grant.Addresses)
 		}
-		if err := r.Settle(t.Context(), q, grant, derivedService("10.0.0.1"), nil); err != nil || len(r.gifts) > 0 {
+		if err := r.Settle(t.Context(), q, grant, derivedService("10.0.0.1"), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		now = now.Add(abandoned)
+		if _, err := r.lay(t.Context()); err != nil || len(r.gifts) > 0 {
 			t.Errorf("%s: %v, %v", name, err, r.gifts)
 		}
 	}
@@ -353,7 +357,7 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 		if err != nil || fmt.Sprint(grant.Families) != want || errors.Is(grant.Refused, ipam.ErrFull) != (len(families) > len(grant.Families)) {
 			t.Fatalf("%s: %v, asks for %v, want %s; refused: %v", what, err, grant.Families, want, grant.Refused)
 		}
-		if err := r.Settle(t.Context(), q, grant, derivedService("10.0.0.9"), said); errors.Is(err, ipam.ErrFull) != (said != nil) {
+		if err := r.Settle(t.Context(), q, grant, derivedService(corev1.ClusterIPNone), said); errors.Is(err, ipam.ErrFull) != (said != nil) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		now = now.Add(time.Second)

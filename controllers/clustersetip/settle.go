@@ -25,11 +25,7 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 	if err == nil {
 		delete(r.waits, q.Service)
 		delete(r.barred, q.Service)
-		if r.view.unsupported != nil { // no IPAddress will tell that they are taken (V7)
-			for _, a := range grant.Addresses {
-				r.change(a, func() { delete(r.gifts, a) })
-			}
-		}
+		r.gave(q.Service, svc)
 		for _, f := range grant.Families {
 			if !slices.ContainsFunc(grant.Addresses, func(a netip.Addr) bool { return familyOf(a) == f }) { // it was the API server's choice
 				delete(r.full, f)
@@ -63,21 +59,21 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 		r.full[grant.Families[0]] = r.Now()
 	}
 	r.mu.Unlock()
+	var own []netip.Addr // that the API server had kept of the Service
+	reclaim := func(age time.Duration, lists ...client.ListOption) {
+		kept, failed := r.reclaim(ctx, q.Service, age, lists...)
+		own, err = append(own, kept...), join(err, failed)
+	}
 	switch {
 	case partial && full: // what the API server chose of the other family, nobody has named
-		_, failed := r.reclaim(ctx, q.Service, 0, client.MatchingLabels{networkingv1.LabelManagedBy: ipam.APIServer})
-		err = join(err, failed)
-	case partial:
-		age := ipam.Grace // the Service may come yet, and its addresses are its own
-		if refused(cause) {
-			age = 0
-		}
-		_, failed := r.reclaim(ctx, q.Service, age, named(grant.Addresses)...)
-		err = join(err, failed)
+		reclaim(0, client.MatchingLabels{networkingv1.LabelManagedBy: ipam.APIServer})
+	case partial && refused(cause):
+		reclaim(0, named(grant.Addresses)...)
+	case partial: // the Service may come yet, and its addresses are its own
+		reclaim(ipam.Grace, named(grant.Addresses)...)
 	}
 	if len(over) > 0 {
-		own, failed := r.reclaim(ctx, q.Service, ipam.Grace, named(over)...)
-		err = join(err, failed)
+		reclaim(ipam.Grace, named(over)...)
 		r.giveUp(q.Service, over, own, cause)
 	}
 	for i, f := range back {
@@ -86,6 +82,17 @@ func (r *Room) Settle(ctx context.Context, q kube.VIPRequest, grant kube.VIPGran
 		}
 	}
 	return err
+}
+
+// gave notes the addresses that a Service has, until their IPAddresses are seen, or are to be (V7): the caches tell of them later, and by then
+// somebody may have deleted it. Under the lock.
+func (r *Room) gave(service types.NamespacedName, svc *corev1.Service) {
+	for _, text := range svc.Spec.ClusterIPs {
+		a, err := netip.ParseAddr(text)
+		if e := r.view.addresses[a]; err == nil && (e.uid == "" || e.fence) {
+			r.change(a, func() { r.gifts[a] = gift{to: service, since: r.Now()} })
+		}
+	}
 }
 
 // join keeps an error as it is where there is no other.
