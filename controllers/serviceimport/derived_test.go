@@ -247,3 +247,34 @@ func (*choosing) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _
 	}
 	return err
 }
+
+// ending is an agent that is told to end once a VIP is reserved.
+type ending struct {
+	kube.VIPs
+	end func()
+}
+
+func (e *ending) Reserve(_ context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+	e.end()
+	return kube.VIPGrant{Families: q.Families}, nil
+}
+
+func (e *ending) Settle(ctx context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+	return errors.Join(ctx.Err(), err)
+}
+
+// TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes: the API server would take its addresses back, and might keep the Service.
+func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	m, vips := newMember(t), &ending{end: end}
+	m.VIPs = vips
+	m.Local = interceptor.NewClient(m.local.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
+	}})
+	merged := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}}}
+	families := []corev1.IPFamily{corev1.IPv4Protocol}
+	svc, _, err := m.ask(ctx, state{name: types.NamespacedName{Namespace: "shop", Name: "web"}}, merged, kube.VIPRequest{Families: families}, nil)
+	if err != nil || svc == nil || ctx.Err() == nil {
+		t.Errorf("%v, %v; it was told to end: %v", svc, err, ctx.Err())
+	}
+}

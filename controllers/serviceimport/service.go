@@ -70,8 +70,10 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 }
 
 // ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as it is then, and the
-// families that the API server was asked for.
+// families that the API server was asked for. An agent that is told to end waits for the answer: an API server whose client leaves takes the
+// addresses of the Service back, and may keep the Service (Kubernetes 1.36).
 func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily) (*corev1.Service, []corev1.IPFamily, error) {
+	ctx = context.WithoutCancel(ctx)
 	if s.svc == nil {
 		request.Try = func(ctx context.Context) error {
 			_, err := r.write(ctx, client.NewDryRunClient(r.Local), s, m, request.Families, nil)
