@@ -268,7 +268,7 @@ func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	m, vips := newMember(t), &ending{end: end}
 	m.VIPs = vips
-	m.Local = interceptor.NewClient(m.local.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
 	}})
 	merged := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}}}
