@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -150,6 +152,58 @@ func TestI6AVIPThatIsAskedForTwiceIsNoOther(t *testing.T) {
 	}
 	if got := reserved(t, r, "web", a.String()); got != a.String() {
 		t.Errorf("the import itself gets %q, want %s", got, a)
+	}
+}
+
+// TestI6WhatTheAPIServerChoseIsRemembered from its answer on: a derived Service may be deleted before the caches show it.
+func TestI6WhatTheAPIServerChoseIsRemembered(t *testing.T) {
+	set, cidr := setOf(ipam.ModeShared, "10.0.0.0/30")
+	for name, missing := range map[string]error{"with IPAddresses": nil, "without": errors.New("there are none here")} {
+		now := time.Now()
+		r := roomOn(t, set.DeepCopy(), cidr.DeepCopy())
+		r.view, r.Now, r.Served = nil, func() time.Time { return now }, func(client.Object) error { return missing }
+		q := kube.VIPRequest{Import: imported("web"), Service: ofWeb, Families: []corev1.IPFamily{corev1.IPv4Protocol}}
+		grant, err := r.Reserve(t.Context(), q)
+		if err != nil || len(grant.Addresses) > 0 {
+			t.Fatalf("%s: %v, %v", name, err, grant.Addresses)
+		}
+		if err := r.Settle(t.Context(), q, grant, living("10.0.0.1"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := reserved(t, r, "web"); got != "10.0.0.1" {
+			t.Errorf("%s: its import asks for %q", name, got)
+		}
+	}
+}
+
+// TestI6WhatWasKeptOfOneFamilyIsNotLost: the API server refuses what it had kept of the Service's last life, and that is freed for it.
+func TestI6WhatWasKeptOfOneFamilyIsNotLost(t *testing.T) {
+	set, _ := setOf(ipam.ModeShared, "10.0.0.0/30")
+	kept := ipam.Reference(netip.MustParseAddr("fd00::1"), ofWeb)
+	now := time.Now()
+	kept.UID, kept.CreationTimestamp = "of-its-last-life", metav1.NewTime(now) // too young to have leaked
+	r := started(t, &now, set, exclusiveRange("four", "10.0.0.0/29"), exclusiveRange("six", "fd00::/120"), kept)
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	q := kube.VIPRequest{Import: imported("web"), Service: ofWeb, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Previous: want}
+	if _, err := r.Reserve(t.Context(), q); !errors.Is(err, kube.ErrVIPBusy) {
+		t.Fatalf("at first %v", err)
+	}
+	now = now.Add(patience)
+	for i, said := range []error{apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), ofWeb.Name, field.ErrorList{
+		field.Invalid(field.NewPath("spec", "clusterIPs").Index(1), "fd00::1", "failed to allocate IP fd00::1: provided IP is already allocated")}), nil} {
+		grant, err := r.Reserve(t.Context(), q)
+		if err != nil || !slices.Equal(grant.Addresses, want) {
+			t.Fatalf("%d: %v, asks for %v, want %v", i, err, grant.Addresses, want)
+		}
+		if err := r.Settle(t.Context(), q, grant, living("10.0.0.1"), said); errors.Is(err, kube.ErrVIPBusy) != (said != nil) {
+			t.Fatal(err)
+		}
+		if _, err := r.address(t.Context(), "fd00::1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := parent(t, r, "fd00::1"); got != "" {
+		t.Errorf("the IPAddress is of %q", got)
 	}
 }
 
