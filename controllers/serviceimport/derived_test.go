@@ -234,6 +234,76 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	}
 }
 
+// TestV4AServiceGetsNoSecondAddressInItsFirstSecond: the API server's repair would take it back.
+func TestV4AServiceGetsNoSecondAddressInItsFirstSecond(t *testing.T) {
+	m, now := newMember(t), time.Now().Truncate(time.Second)
+	m.Now = func() time.Time { return now }
+	asked, full := 0, true
+	allocate := func(o client.Object) error {
+		svc, is := o.(*corev1.Service)
+		if !is {
+			return nil
+		}
+		asked++
+		if len(svc.Spec.IPFamilies) == 2 && full {
+			return apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+		}
+		svc.Spec.ClusterIPs = []string{"10.0.0.9", "fd00::9"}[:len(svc.Spec.IPFamilies)]
+		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+		return nil
+	}
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+		Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := allocate(o); err != nil {
+				return err
+			}
+			o.SetCreationTimestamp(metav1.NewTime(now))
+			return under.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := allocate(o); err != nil {
+				return err
+			}
+			return under.Update(ctx, o, opts...)
+		},
+	})
+	m.VIPs = &choosing{}
+	m.Families = func(context.Context) ([]corev1.IPFamily, error) {
+		return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, nil
+	}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	})
+	shows := func(want string, asks int) {
+		t.Helper()
+		imp := &mcsv1beta1.ServiceImport{}
+		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(imp.Spec.IPs) != want || asked != asks {
+			t.Errorf("VIPs are %v, want %s; the API server was asked %d times, want %d", imp.Spec.IPs, want, asked, asks)
+		}
+	}
+	if err := m.pass(); !errors.Is(err, ipam.ErrFull) {
+		t.Fatal(err)
+	}
+	shows("[10.0.0.9]", 2) // for both, and for one
+	full = false
+	for _, later := range []time.Duration{0, time.Second} {
+		now = now.Add(later)
+		if err := m.pass(); err != nil {
+			t.Fatal(err)
+		}
+		shows("[10.0.0.9]", 2)
+	}
+	now = now.Add(time.Second)
+	if err := m.pass(); err != nil {
+		t.Fatal(err)
+	}
+	shows("[10.0.0.9 fd00::9]", 3)
+}
+
 // choosing leaves all addresses to the API server.
 type choosing struct{ ranges }
 

@@ -42,6 +42,9 @@ func (r *importer) service(ctx context.Context, s state, imp *mcsv1beta1.Service
 // address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for room take no other
 // down with them (V).
 func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
+	if s.svc != nil && derived.Young(s.svc, r.Now()) {
+		return s.svc, kube.ErrVIPBusy
+	}
 	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
 	for _, f := range families {
 		if !slices.Contains(held, f) {
@@ -59,8 +62,13 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 	if len(granted) < 2 || !errors.Is(err, ipam.ErrFull) {
 		return svc, err
 	}
+	full := err
 	err = nil
 	for _, f := range request.Families { // the API server does not say which of them is full
+		if s.svc != nil && derived.Young(s.svc, r.Now()) { // it has just got the other one
+			err = errors.Join(err, full)
+			continue
+		}
 		request.Families = []corev1.IPFamily{f}
 		var failed error
 		s.svc, _, failed = r.ask(ctx, s, m, request, derived.Held(s.svc, families))
@@ -70,8 +78,8 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 }
 
 // ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as it is then, and the
-// families that the API server was asked for. An agent that is told to end waits for the answer: an API server whose client leaves takes the
-// addresses of the Service back, and may keep the Service (Kubernetes 1.36).
+// families that the API server was asked for. An agent that is told to end waits for the answer, and one that is killed is not missed (LocalLasts):
+// an API server that sees its client leave takes the addresses of the Service back, and may keep the Service (Kubernetes 1.36).
 func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily) (*corev1.Service, []corev1.IPFamily, error) {
 	ctx = context.WithoutCancel(ctx)
 	if s.svc == nil {
@@ -85,7 +93,11 @@ func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request
 		svc, err := r.without(ctx, s, m, held, err)
 		return svc, nil, err
 	}
-	svc, err := r.write(ctx, r.Local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
+	local := r.LocalLasts
+	if local == nil {
+		local = r.Local
+	}
+	svc, err := r.write(ctx, local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
 	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
 		svc, err := r.without(ctx, s, m, held, err)
 		return svc, grant.Families, err

@@ -49,6 +49,16 @@ func Is(svc *corev1.Service, manager string) bool {
 	return svc.Labels[LabelManagedBy] == manager && strings.HasPrefix(svc.Name, "derived-")
 }
 
+// youth is a second of the API server's, whole, and one by which two clocks may differ.
+const youth = 2 * time.Second
+
+// Young tells whether a derived Service may have been made in this very second, in which it is to get no address: the API server's repair
+// goes by creationTimestamps, which are whole seconds, and takes back at once what it finds to be no younger than a Service that it does not
+// show to have it yet (Kubernetes 1.36, syncIPAddress). Where clocks differ by more, it is what else guards a VIP that helps (V4).
+func Young(svc *corev1.Service, now time.Time) bool {
+	return now.Sub(svc.CreationTimestamp.Time).Abs() < youth
+}
+
 // Families are those of the import: what was merged, as far as this cluster supports it (C7), in the merged order.
 func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
