@@ -61,7 +61,6 @@ type env struct {
 	client.Client
 	asAgent    client.Client
 	namespaces []*corev1.Namespace // of the test before
-	takenBack  map[string]bool     // addresses with two owners by the API server's own fault
 }
 
 const (

@@ -204,7 +204,7 @@ func (e *env) wantFence(t *testing.T, prefix string) {
 	}
 }
 
-// ordinaryIn are the ordinary Services with an address of these ranges. No address has two owners, but by the API server's own fault.
+// ordinaryIn are the ordinary Services with an address of these ranges. No address has two owners.
 func (e *env) ordinaryIn(t *testing.T, prefixes ...string) (found []string) {
 	t.Helper()
 	var services corev1.ServiceList
@@ -221,7 +221,7 @@ func (e *env) ordinaryIn(t *testing.T, prefixes ...string) (found []string) {
 			if err != nil {
 				continue
 			}
-			if was := owners[ip]; was != "" && !e.takenBack[ip] {
+			if was := owners[ip]; was != "" {
 				t.Errorf("%s has two owners: %s and %s", ip, was, svc.Name)
 			}
 			owners[ip] = svc.Name
