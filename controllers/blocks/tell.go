@@ -12,6 +12,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -80,7 +81,7 @@ func (r *reconciler) complain(profiles map[string]*inventoryv1alpha1.ClusterProf
 	}
 	for member, message := range byMember(plan.Overlaps) {
 		if first(member, ReasonBlockOverlaps, message) {
-			r.Events.Event(profiles[member], kube.Warning, ReasonBlockOverlaps, message+". It stays, since VIPs may be in use there: free that range, or renumber it.")
+			r.Events.Event(profiles[member], kube.Warning, ReasonBlockOverlaps, message+". It stays, since VIPs may be in use there: free that range, or renumber it. Until then the member's ServiceCIDRs of the block give out no new VIP if they are annotated "+ipam.AnnotationDrain+"=.")
 		}
 	}
 	var refused []grants.Said

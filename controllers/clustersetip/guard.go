@@ -31,14 +31,14 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 	var writes []func() error
 	for _, c := range cidrs {
 		held := slices.Contains(c.Finalizers, clusterset.FinalizerVIPs)
-		if c.Labels[ipam.LabelVIPs] == "" && !held {
+		_, draining := c.Annotations[ipam.AnnotationDrain]
+		if c.Labels[ipam.LabelVIPs] == "" && !held && !draining {
 			continue
 		}
 		mine, err := ipam.Ranges(c)
 		if err != nil {
 			r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeInvalid", err.Error()+".")
 		}
-		_, draining := c.Annotations[ipam.AnnotationDrain]
 		remade := ours(c) && !seen
 		var moving []ipam.Held
 		for _, one := range mine {
@@ -55,7 +55,7 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 		switch {
 		case held && (c.DeletionTimestamp != nil && len(moving) == 0 || c.Labels[ipam.LabelVIPs] == ""):
 			writes = append(writes, func() error { return r.finalize(ctx, c, false) })
-		case !held && c.DeletionTimestamp == nil: // before a VIP is in it: later would be too late
+		case !held && c.DeletionTimestamp == nil && c.Labels[ipam.LabelVIPs] != "": // before a VIP is in it: later would be too late
 			writes = append(writes, func() error { return r.finalize(ctx, c, true) })
 		}
 	}

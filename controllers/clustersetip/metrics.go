@@ -153,18 +153,18 @@ func (r room) Collect(ch chan<- prometheus.Metric) {
 		taken = append(taken, h.Address)
 	}
 	for _, u := range ipam.Usages(r.view.own, taken) {
-		usage(ch, u.Range.Prefix.String(), u)
+		usage(ch, u.Range.Prefix.String(), float64(u.Allocated), float64(u.Available))
 	}
 	if len(r.view.rest) > 0 {
-		var sum ipam.Usage
+		var used, free float64 // a /64 of IPv6 and another range are more than an integer holds
 		for _, u := range ipam.Usages(r.view.rest, taken) {
-			sum.Allocated, sum.Available = sum.Allocated+u.Allocated, sum.Available+u.Available
+			used, free = used+float64(u.Allocated), free+float64(u.Available)
 		}
-		usage(ch, others, sum)
+		usage(ch, others, used, free)
 	}
 }
 
-func usage(ch chan<- prometheus.Metric, of string, u ipam.Usage) {
-	ch <- prometheus.MustNewConstMetric(allocated, prometheus.GaugeValue, float64(u.Allocated), of)
-	ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, float64(u.Available), of)
+func usage(ch chan<- prometheus.Metric, of string, used, free float64) {
+	ch <- prometheus.MustNewConstMetric(allocated, prometheus.GaugeValue, used, of)
+	ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, free, of)
 }

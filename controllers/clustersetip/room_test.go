@@ -288,13 +288,19 @@ func TestV3WhatIsMadeAgainIsNotToBeDeleted(t *testing.T) {
 		{"a block, before the hub is seen", ipam.Named(netip.MustParsePrefix("10.200.0.0/24"), ipam.Shared).Name, leave, true},
 		{"by hand", "hand", free, false},
 		{"by hand, before the hub is seen", "hand", free, true},
+		{"the cluster's own", "ordinary", free, false},
 	} {
 		set := exclusiveSet()
 		set.Spec.VIPs.Mode, set.Status.Blocks = hubv1alpha1.VIPModePreferred, []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}}
 		drained := exclusiveRange(c.range_, "10.200.0.0/24")
 		drained.Annotations = map[string]string{ipam.AnnotationDrain: ""}
 		drained.Labels[ipam.LabelVIPs] = string(ipam.Shared)
-		if c.range_ != "hand" {
+		switch c.range_ {
+		case "hand":
+		case "ordinary":
+			drained.Finalizers = nil
+			delete(drained.Labels, ipam.LabelVIPs)
+		default:
 			drained.Labels[derived.LabelManagedBy] = kube.Manager
 		}
 		mode := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet, Annotations: map[string]string{clusterset.AnnotationVIPMode: string(ipam.ModePreferred)}}}
@@ -309,6 +315,9 @@ func TestV3WhatIsMadeAgainIsNotToBeDeleted(t *testing.T) {
 		}
 		if said := strings.Join(events, "\n"); strings.Count(said, "VIPRangeDrained") != 1 || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, said, c.want)
+		}
+		if err := r.Local.Get(t.Context(), client.ObjectKeyFromObject(drained), drained); err != nil || (len(drained.Finalizers) > 0) == (c.range_ == "ordinary") {
+			t.Errorf("%s: finalizers %v (%v)", c.name, drained.Finalizers, err)
 		}
 	}
 }

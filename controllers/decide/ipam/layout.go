@@ -103,7 +103,7 @@ func Fits(p netip.Prefix) bool { return p.Addr().BitLen()-p.Bits() <= 8 }
 func (l *Layout) add(s Standing, f corev1.IPFamily) {
 	var blocks []netip.Prefix
 	for _, b := range s.Blocks {
-		if family(b.Addr()) == f {
+		if family(b.Addr()) == f && !whole64(b).Overlaps(mapped) { // else it would not be read back (Ranges)
 			blocks = append(blocks, b.Masked())
 		}
 	}

@@ -83,7 +83,7 @@ func Reference(address netip.Addr, service types.NamespacedName) *networkingv1.I
 
 // Repair compares what is there. next is when something young will be old enough to be judged; zero if nothing is.
 func Repair(seen Seen) (findings []Finding, next time.Time) {
-	r := &repair{Seen: seen, imports: map[Owner]*mcsv1beta1.ServiceImport{}, services: map[types.NamespacedName]*corev1.Service{},
+	r := &repair{Seen: seen, imports: map[Owner]*mcsv1beta1.ServiceImport{}, derived: map[types.NamespacedName]bool{}, services: map[types.NamespacedName]*corev1.Service{},
 		users: map[netip.Addr][]*corev1.Service{}, addresses: map[netip.Addr]*networkingv1.IPAddress{}, cidrs: map[string][]netip.Prefix{}}
 	r.index()
 	for _, imp := range seen.Imports {
@@ -109,6 +109,7 @@ func Repair(seen Seen) (findings []Finding, next time.Time) {
 type repair struct {
 	Seen
 	imports   map[Owner]*mcsv1beta1.ServiceImport
+	derived   map[types.NamespacedName]bool // what the imports' derived Services are called
 	services  map[types.NamespacedName]*corev1.Service
 	users     map[netip.Addr][]*corev1.Service
 	addresses map[netip.Addr]*networkingv1.IPAddress
@@ -121,6 +122,7 @@ type repair struct {
 func (r *repair) index() {
 	for _, imp := range r.Imports {
 		r.imports[nameOf(imp)] = imp
+		r.derived[types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)}] = true
 	}
 	for _, svc := range r.Services {
 		r.services[nameOf(svc)] = svc
@@ -206,7 +208,13 @@ func (r *repair) checkUse(svc *corev1.Service) {
 		r.find(Leaked, Report, svc, netip.Addr{}, "", "Service %s is a copy: ServiceImport %s has its VIP by the one in its own namespace; whoever may delete Services here can delete this one", nameOf(svc), owner)
 		return
 	}
-	if imp := r.imports[owner]; imp != nil && derived.Name(owner.Namespace, owner.Name) == svc.Name {
+	if derived.Name(owner.Namespace, owner.Name) != svc.Name {
+		if r.old(svc.CreationTimestamp.Time) && !r.derived[nameOf(svc)] {
+			r.find(Leaked, Report, svc, netip.Addr{}, "", "Service %s looks like a derived one, and is no ServiceImport's: the agent did not make it, and does not delete it; delete it%s", nameOf(svc), AsAgent)
+		}
+		return
+	}
+	if r.imports[owner] != nil {
 		return
 	}
 	left, dated := derived.Expired(svc, r.Now)

@@ -85,6 +85,17 @@ var broken = map[string]struct {
 		s.Services = append(s.Services, copied)
 		s.add(ipAddress("10.0.0.6", APIServer, networkingv1.ParentReference{Resource: "services", Namespace: "clone", Name: copied.Name}, time.Hour))
 	}, "VIPLeaked Report -"},
+	"one that the agent never made": {func(s *Seen) {
+		s.Services = append(s.Services, service("web", "10.0.0.6", time.Hour))
+		s.Services[1].Name, s.Services[1].Annotations = "derived-0123456789", nil
+		s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-0123456789"), time.Hour))
+	}, "VIPLeaked Report -"},
+	"one that names another's import": {func(s *Seen) {
+		s.Services = append(s.Services, service("web", "10.0.0.6", time.Hour))
+		s.Services[1].Name = "derived-0123456789"
+		s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-0123456789"), time.Hour))
+	}, "VIPLeaked Report -"},
+	"one that lost its import's name":    {func(s *Seen) { s.Services[0].Annotations = nil }, ""},
 	"leak of the API server":             {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-0123456789"), time.Hour)) }, "VIPLeaked Delete 10.0.0.6"},
 	"left of a Service with such a name": {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("derived-gone"), time.Hour)) }, ""},
 	"leak of an ordinary Service":        {func(s *Seen) { s.add(ipAddress("10.0.0.6", APIServer, serviceRef("gone"), time.Hour)) }, ""},
