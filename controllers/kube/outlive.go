@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +46,10 @@ func Outliving(cfg *rest.Config, options client.Options) (client.Client, error) 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// unheard is how long an answer is waited for: longer than the minute after which an API server ends a request by itself. What stands behind a
+// network that lost it would else keep its worker for a quarter of an hour.
+const unheard = 75 * time.Second
 
 type outliving struct {
 	cfg      *rest.Config
@@ -104,13 +110,15 @@ func (o *outliving) connect(ctx context.Context, to *url.URL) (*connection, erro
 	if port == "" {
 		port = "443"
 	}
+	ctx, end := context.WithTimeout(ctx, unheard)
+	defer end()
 	under, err := dial(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
 	if err != nil {
 		return nil, err
 	}
 	held := &holding{Conn: under}
 	c := &connection{tls.Client(held, secure), held}
-	if err := c.HandshakeContext(ctx); err != nil {
+	if err := errors.Join(c.HandshakeContext(ctx), under.SetDeadline(time.Now().Add(unheard))); err != nil {
 		under.Close()
 		return nil, err
 	}

@@ -61,7 +61,14 @@ type counter struct {
 	mu  sync.Mutex
 	n   map[string]int // writes
 	sum requests
-	to  http.RoundTripper
+}
+
+// over counts what goes over a connection.
+func (c *counter) over(to http.RoundTripper) http.RoundTripper { return counted{c, to} }
+
+type counted struct {
+	*counter
+	to http.RoundTripper
 }
 
 // requests are how many an API server answers; a dry run, which creates nothing, goes all the way to the allocator as a write does.
@@ -73,7 +80,7 @@ func (r requests) since(before requests) requests {
 	return requests{r.writes - before.writes, r.dryRuns - before.dryRuns, r.reads - before.reads}
 }
 
-func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.count(r)
 	return c.to.RoundTrip(r)
 }
@@ -135,7 +142,7 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 		return nil, err
 	}
 	counted := rest.CopyConfig(admin)
-	counted.Wrap(func(to http.RoundTripper) http.RoundTripper { w.requests.to = to; return w.requests })
+	counted.Wrap(w.requests.over)
 	again := true // of the controller's name
 	mgr, err := manager.New(counted, manager.Options{
 		Scheme: agent.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &again},
@@ -143,8 +150,12 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	if err != nil {
 		return nil, err
 	}
+	lasts, err := kube.Outliving(counted, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, err
+	}
 	env := &kube.Env{
-		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalLasts: lasts, LocalNow: mgr.GetAPIReader(),
 		Hub: mgr.GetClient, Families: kube.Families(mgr.GetClient(), time.Now), Served: func(client.Object) error { return nil },
 		Now: time.Now, Events: silent{}, Together: kube.Together,
 	}
@@ -298,7 +309,7 @@ func (w *world) one(ctx context.Context, name string) (whole, reserve time.Durat
 			if len(svc.Spec.ClusterIPs) > 0 {
 				svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 			}
-			err = w.room.Settle(ctx, q, grant, svc, w.room.Local.Create(ctx, svc))
+			err = w.room.Settle(ctx, q, grant, svc, w.room.LocalLasts.Create(ctx, svc))
 		}
 		if err == nil {
 			return time.Since(began), reserve, nil
