@@ -27,6 +27,9 @@ const (
 	tries = 5
 	// elsewhere is how long an address that the API server refused is not asked for again; by then the watch has shown who has it.
 	elsewhere = 30 * time.Second
+	// freeing is how long an API server whose IPAddresses cannot be read is left alone with what the Service had before: it frees the addresses
+	// of a Service one by one, after the event of its end, and asked for both in between it takes one and keeps it from the next request.
+	freeing = time.Second
 	// crowded is how long a family that the API server had no address of is not asked for together with others: it would refuse all.
 	crowded = 30 * time.Second
 )
@@ -82,6 +85,9 @@ func (r *Room) choose(ctx context.Context, q kube.VIPRequest) (fences map[netip.
 		return nil, grant, kube.ErrVIPBusy
 	}
 	if r.leaving(q) && r.patient(q.Service, patience) {
+		return nil, grant, kube.ErrVIPBusy
+	}
+	if r.view.unsupported != nil && len(q.Previous) > 0 && q.Try != nil && r.patient(q.Service, freeing) {
 		return nil, grant, kube.ErrVIPBusy
 	}
 	grant.Asked = r.Now()

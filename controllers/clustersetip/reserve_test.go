@@ -45,6 +45,23 @@ func TestV7AGiftIsOver(t *testing.T) {
 	}
 }
 
+// TestV7WhatIsBeingFreedUnseenIsNotAskedForAtOnce: the Service went a moment ago, and its addresses go one by one.
+func TestV7WhatIsBeingFreedUnseenIsNotAskedForAtOnce(t *testing.T) {
+	r, now := roomOn(t), time.Now()
+	r.view, r.Now, r.Served = nil, func() time.Time { return now }, func(client.Object) error { return errors.New("there are no IPAddresses here") }
+	q := kube.VIPRequest{Import: imported("web"), Service: ofWeb, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Previous: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Try: func(context.Context) error { return nil }}
+	for range 2 {
+		if _, err := r.Reserve(t.Context(), q); !errors.Is(err, kube.ErrVIPBusy) {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(freeing)
+	if grant, err := r.Reserve(t.Context(), q); err != nil || len(grant.Addresses) != 1 {
+		t.Errorf("%v, %v", err, grant.Addresses)
+	}
+}
+
 // TestV2NoFenceIsOpenedForAServiceThatCannotBe: a quota refuses it again and again, and ordinary Services would get in meanwhile.
 func TestV2NoFenceIsOpenedForAServiceThatCannotBe(t *testing.T) {
 	r := roomOn(t, exclusiveSet(), exclusiveRange("vips", "10.0.0.0/30"), reservation("10.0.0.1", "vips"), reservation("10.0.0.2", "vips"))
