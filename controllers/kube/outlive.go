@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -19,9 +18,17 @@ import (
 // Outliving is a client whose writes an API server carries out to their end, though the client ends before. An API server that sees its client
 // leave breaks off what it is at: of a Service that is being made it takes the addresses back, and may have stored the Service all the same
 // (Kubernetes 1.36). It sees that by reading on while it works, and stops reading at the first byte that it gets (net/http, since Go 1.11): an
-// empty line behind the request is such a byte, and no request (RFC 9112 2.2). Where a proxy is in between, or no TLS, the client is like any
-// other. Each request has its own connection.
+// empty line behind the request is such a byte. A client must not send one (RFC 9112 2.2); it does no harm behind a request that is the last of
+// its connection, where nobody reads what follows. Where a proxy or a Transport of somebody's is in between, or no TLS, the client is like any
+// other. Each request has its own connection, for as long as its context lasts.
 func Outliving(cfg *rest.Config, options client.Options) (client.Client, error) {
+	if cfg.Transport != nil {
+		return client.New(cfg, options)
+	}
+	cfg = rest.CopyConfig(cfg)
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
 	usual, err := rest.TransportFor(cfg)
 	if err != nil {
 		return nil, err
@@ -47,10 +54,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// unheard is how long an answer is waited for: longer than the minute after which an API server ends a request by itself. What stands behind a
-// network that lost it would else keep its worker for a quarter of an hour.
-const unheard = 75 * time.Second
-
 type outliving struct {
 	cfg      *rest.Config
 	sessions tls.ClientSessionCache
@@ -60,36 +63,41 @@ type outliving struct {
 func (o *outliving) RoundTrip(r *http.Request) (*http.Response, error) {
 	var request bytes.Buffer
 	r = r.Clone(r.Context())
-	r.Close = true
+	r.Close = true // or the empty line would be read as the next request
 	if err := r.Write(&request); err != nil {
 		return nil, err
 	}
 	conn, err := o.connect(r.Context(), r.URL)
 	if err != nil {
-		return nil, err
+		return nil, cause(r.Context(), err)
 	}
-	left := context.AfterFunc(r.Context(), func() { conn.Close() })
+	left := context.AfterFunc(r.Context(), func() { conn.under.Close() }) // and not conn, which would write
 	end := func() error {
 		left()
 		return conn.Close()
 	}
 	err = conn.send(request.Bytes(), []byte("\r\n"))
 	var answer *http.Response
-	if err == nil {
-		answer, err = http.ReadResponse(bufio.NewReader(conn), r)
+	for from := bufio.NewReader(conn); err == nil && (answer == nil || answer.StatusCode < http.StatusOK); { // as those that announce another
+		answer, err = http.ReadResponse(from, r)
 	}
 	if err != nil {
 		end()
-		if why := context.Cause(r.Context()); why != nil {
-			err = why
-		}
-		return nil, err
+		return nil, cause(r.Context(), err)
 	}
-	answer.Body = &lastRead{answer.Body, end}
+	answer.Body = &lastRead{answer.Body, r.Context(), end}
 	return answer, nil
 }
 
-// connect reads the certificates anew each time: they may have been renewed.
+// cause is what ended the context, which is why err, or else err.
+func cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil {
+		return why
+	}
+	return err
+}
+
+// connect reads the certificates anew each time: they may have been renewed. A session that is resumed would go on with the client's old one.
 func (o *outliving) connect(ctx context.Context, to *url.URL) (*connection, error) {
 	secure, err := rest.TLSConfigFor(o.cfg)
 	if err != nil {
@@ -98,27 +106,28 @@ func (o *outliving) connect(ctx context.Context, to *url.URL) (*connection, erro
 	if secure = secure.Clone(); secure == nil {
 		secure = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	secure.NextProtos, secure.ClientSessionCache = []string{"http/1.1"}, o.sessions // a stream of HTTP/2 is told of its end
+	secure.NextProtos = []string{"http/1.1"} // a stream of HTTP/2 is told of its end
+	if secure.GetClientCertificate == nil {
+		secure.ClientSessionCache = o.sessions
+	}
 	if secure.ServerName == "" {
 		secure.ServerName = to.Hostname()
 	}
 	dial := o.cfg.Dial
 	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
+		dial = (&net.Dialer{Timeout: 30 * time.Second}).DialContext // as client-go's
 	}
 	port := to.Port()
 	if port == "" {
 		port = "443"
 	}
-	ctx, end := context.WithTimeout(ctx, unheard)
-	defer end()
 	under, err := dial(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
 	if err != nil {
 		return nil, err
 	}
 	held := &holding{Conn: under}
 	c := &connection{tls.Client(held, secure), held}
-	if err := errors.Join(c.HandshakeContext(ctx), under.SetDeadline(time.Now().Add(unheard))); err != nil {
+	if err := c.HandshakeContext(ctx); err != nil {
 		under.Close()
 		return nil, err
 	}
@@ -130,7 +139,8 @@ type connection struct {
 	under *holding
 }
 
-// send sends each part as a record of its own, which an API server reads one at a time, and all at once, so that none stays behind.
+// send sends the parts, none of which shares a record with another: an API server's TLS reads them one at a time. All go at once, so that none
+// stays behind.
 func (c *connection) send(parts ...[]byte) error {
 	c.under.held = &bytes.Buffer{}
 	for _, p := range parts {
@@ -161,11 +171,22 @@ func (h *holding) Write(b []byte) (int, error) {
 // lastRead ends the connection with the answer.
 type lastRead struct {
 	io.ReadCloser
+	ctx context.Context
 	end func() error
+}
+
+// Read is io.Reader's.
+func (l *lastRead) Read(into []byte) (int, error) {
+	n, err := l.ReadCloser.Read(into)
+	if err != nil && err != io.EOF {
+		err = cause(l.ctx, err)
+	}
+	return n, err
 }
 
 // Close is io.Closer's.
 func (l *lastRead) Close() error {
+	err := l.end() // first: the body would wait for its rest
 	l.ReadCloser.Close()
-	return l.end()
+	return err
 }
