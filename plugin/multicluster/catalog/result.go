@@ -39,9 +39,13 @@ type Result struct {
 
 // Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
 // Max: all. Everyone: those too that a preference leaves out (T2). Zone is how many octets the zone takes in the names of answers.
+// Turn is the place in the order of endpoints where this answer begins; any number will do, and each question should have its own. The order
+// interleaves clusters, and a preference's tiers are turned each by itself: Result.Addrs and Walk are in that order, so an answer
+// that is cut is cut from its end.
 type Window struct {
 	Max      int
 	Epoch    uint64
+	Turn     uint64
 	Everyone bool
 	Zone     int
 }
