@@ -34,7 +34,7 @@ func TestM3NameserversFitEveryBuffer(t *testing.T) {
 	} {
 		m := handler(model.Objects{})
 		m.zones = []*reply.Zone{reply.NewZone(defaultZone, defaultTTL, all)}
-		for range 12 { // through each of the writers
+		for range 12 { // with and without a writer in between
 			msg, _ := ask(t, m, question(tc.name, tc.qtype, tc.edns), tc.tcp) // fails where the reply does not fit
 			rrs := msg.Answer
 			if tc.qtype == dns.TypeNS {

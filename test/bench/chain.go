@@ -187,14 +187,6 @@ func (p *packer) WriteMsg(m *dns.Msg) (err error) {
 	return err
 }
 
-// TakesWire says so (multicluster.WireWriter): it stands for the server's own writer.
-func (p *packer) TakesWire() {}
-
-func (p *packer) Write(b []byte) (int, error) {
-	p.packed = b
-	return len(b), nil
-}
-
 // question with the EDNS buffer size given; 0: without EDNS.
 func question(name string, qtype uint16, size uint16) *dns.Msg {
 	r := new(dns.Msg)

@@ -31,41 +31,24 @@ type few6 struct {
 	as  [few]address6
 }
 
-func (mem *Memory) forFour() *few4 {
-	if mem == nil {
-		return new(few4)
-	}
-	mem.four = few4{}
-	return &mem.four
-}
-
-func (mem *Memory) forSix() *few6 {
-	if mem == nil {
-		return new(few6)
-	}
-	mem.six = few6{}
-	return &mem.six
-}
-
 // Addresses makes the answer of a packed list of addresses of one family, dns.TypeA or dns.TypeAAAA, cut to the client's
 // buffer of limit octets (M3).
-func (z *Zone) Addresses(mem *Memory, r *dns.Msg, rrtype uint16, addrs string, limit int) *dns.Msg {
+func (z *Zone) Addresses(r *dns.Msg, rrtype uint16, addrs string, limit int) *dns.Msg {
 	width := 4
 	if rrtype == dns.TypeAAAA {
 		width = 16
 	}
 	n := len(addrs) / width
 	fits := max(room(r, limit)/(pointerSize+fixedSize+width), 0)
-	m := z.addresses(mem, r, rrtype, addrs, min(n, fits))
+	m := z.addresses(r, rrtype, addrs, min(n, fits))
 	m.Truncated = n > fits
-	compress(m, r, limit, len(m.Answer)*(nameSize(r.Question[0].Name)+fixedSize+width))
 	return m
 }
 
-func (z *Zone) addresses(mem *Memory, r *dns.Msg, rrtype uint16, addrs string, n int) *dns.Msg {
+func (z *Zone) addresses(r *dns.Msg, rrtype uint16, addrs string, n int) *dns.Msg {
 	h := z.header(r.Question[0].Name, rrtype)
 	if rrtype == dns.TypeA {
-		s := mem.forFour()
+		s := new(few4)
 		start(&s.m, &s.q, &s.opt, r)
 		as, rrs := s.as[:], s.rrs[:]
 		if n > few {
@@ -74,7 +57,7 @@ func (z *Zone) addresses(mem *Memory, r *dns.Msg, rrtype uint16, addrs string, n
 		s.m.Answer = fill4(rrs[:n:n], as, h, addrs)
 		return &s.m
 	}
-	s := mem.forSix()
+	s := new(few6)
 	start(&s.m, &s.q, &s.opt, r)
 	as, rrs := s.as[:], s.rrs[:]
 	if n > few {

@@ -1,6 +1,6 @@
-// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative answers, glue, and what is left
-// out when the client's buffer is small. Every reply owns all of its memory, in one or two allocations, so that plugins may
-// change it on its way back (docs/decisions/0001); the caller can lend Memory for one that nobody keeps.
+// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative answers and glue, cut to the
+// client's buffer. Every reply owns all of its memory, in a few allocations, so plugins may change it on its way back
+// (docs/decisions/0001). It packs and compresses nothing: that is the server's job.
 package reply
 
 import (
@@ -23,10 +23,6 @@ const VersionTTL = 28800
 
 // Version is the version of the DNS specification that is served (N3).
 const Version = "1.0.0"
-
-// longNames is how many octets the names of a negative reply may take before it is compressed, to stay within the 512 octets
-// that every client takes.
-const longNames = 256
 
 // pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
 const pendingTTL = 1
@@ -70,15 +66,6 @@ func (z *Zone) Octets() int {
 // TTL of the zone's records, in seconds.
 func (z *Zone) TTL() uint32 { return z.ttl }
 
-// Memory is what a reply of few records can be made in, over and over, by a caller who knows when the last one is done with. A
-// nil *Memory makes each reply in memory of its own.
-type Memory struct {
-	four     few4
-	six      few6
-	srv      fewSRV
-	negative negative
-}
-
 // start makes m the authoritative reply to r, with an empty question section backed by q and room for the OPT record that
 // the server appends.
 func start(m *dns.Msg, q *[1]dns.Question, opt *[1]dns.RR, r *dns.Msg) {
@@ -93,7 +80,7 @@ func start(m *dns.Msg, q *[1]dns.Question, opt *[1]dns.RR, r *dns.Msg) {
 	m.Extra = opt[:0]
 }
 
-// negative is the memory of a reply without answer.
+// negative is a reply without answer, in one allocation.
 type negative struct {
 	m   dns.Msg
 	q   [1]dns.Question
@@ -102,18 +89,10 @@ type negative struct {
 	soa dns.SOA
 }
 
-func (mem *Memory) forNegative() *negative {
-	if mem == nil {
-		return new(negative)
-	}
-	mem.negative = negative{}
-	return &mem.negative
-}
-
 // Negative makes NODATA (rcode NOERROR) and NXDOMAIN replies (M2). owner is the zone in the case of the query (M1). The
 // answer that is only pending may be cached for a second (N5).
-func (z *Zone) Negative(mem *Memory, r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
-	n := mem.forNegative()
+func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
+	n := new(negative)
 	start(&n.m, &n.q, &n.opt, r)
 	n.m.Rcode = rcode
 	z.soa(&n.soa, owner, serial)
@@ -122,13 +101,12 @@ func (z *Zone) Negative(mem *Memory, r *dns.Msg, rcode int, owner string, serial
 	}
 	n.ns[0] = &n.soa
 	n.m.Ns = n.ns[:]
-	n.m.Compress = len(r.Question[0].Name)+len(owner)+len(z.ns)+len(z.mbox) > longNames
 	return &n.m
 }
 
 // SOA makes the answer for the apex.
 func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
-	m := z.Negative(nil, r, dns.RcodeSuccess, owner, serial, false)
+	m := z.Negative(r, dns.RcodeSuccess, owner, serial, false)
 	m.Answer, m.Ns = m.Ns, nil
 	return m
 }
@@ -167,10 +145,8 @@ func (z *Zone) NS(r *dns.Msg, owner string, limit int) *dns.Msg {
 		m.Extra = append(m.Extra, fill4(make([]dns.RR, n), make([]address4, n), h, z.four)...)
 	}
 	if n := len(z.six) / 16; size+n*(nameSize(z.ns)+fixedSize+16) <= room(r, limit) {
-		size += n * (nameSize(z.ns) + fixedSize + 16)
 		m.Extra = append(m.Extra, fill6(make([]dns.RR, n), make([]address6, n), h, z.six)...)
 	}
-	compress(m, r, limit, size)
 	return m
 }
 
@@ -187,7 +163,7 @@ func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16, limit int) *dns.Msg {
 	if addrs == "" {
 		return nil
 	}
-	return z.Addresses(nil, r, rrtype, addrs, limit)
+	return z.Addresses(r, rrtype, addrs, limit)
 }
 
 // records makes a reply of a few records, for names that are seldom asked.

@@ -48,10 +48,10 @@ func TestM3FitsEveryBuffer(t *testing.T) {
 		svc := headless(n)
 		for limit := 512; limit < 66000; limit += 37 + limit/8 {
 			r := question("_http._tcp.db.test.svc.clusterset.local.", dns.TypeSRV)
-			m := zone.SRV(nil, r, svc.Key(), svc.Targets("http", "tcp", catalog.Window{}), limit)
+			m := zone.SRV(r, svc.Key(), svc.Targets("http", "tcp", catalog.Window{}), limit)
 			check(t, m, n, limit, 18+48)
 			r = question("db.test.svc.clusterset.local.", dns.TypeA)
-			m = zone.Addresses(nil, r, dns.TypeA, svc.Self(catalog.V4, catalog.Window{}).Addrs, limit)
+			m = zone.Addresses(r, dns.TypeA, svc.Self(catalog.V4, catalog.Window{}).Addrs, limit)
 			check(t, m, n, limit, 16)
 		}
 	}
@@ -100,23 +100,23 @@ func BenchmarkReply(b *testing.B) {
 	r := question("web.test.svc.clusterset.local.", dns.TypeA)
 	b.Run("A", func(b *testing.B) {
 		benchmark(b, func() *dns.Msg {
-			return zone.Addresses(nil, r, dns.TypeA, web.Self(catalog.V4, catalog.Window{}).Addrs, 512)
+			return zone.Addresses(r, dns.TypeA, web.Self(catalog.V4, catalog.Window{}).Addrs, 512)
 		})
 	})
 	b.Run("NXDOMAIN", func(b *testing.B) {
-		benchmark(b, func() *dns.Msg { return zone.Negative(nil, r, dns.RcodeNameError, "clusterset.local.", 7, false) })
+		benchmark(b, func() *dns.Msg { return zone.Negative(r, dns.RcodeNameError, "clusterset.local.", 7, false) })
 	})
 	rs := question("_https._tcp.web.test.svc.clusterset.local.", dns.TypeSRV)
 	b.Run("SRV", func(b *testing.B) {
 		benchmark(b, func() *dns.Msg {
-			return zone.SRV(nil, rs, web.Key(), web.Targets("https", "tcp", catalog.Window{}), 512)
+			return zone.SRV(rs, web.Key(), web.Targets("https", "tcp", catalog.Window{}), 512)
 		})
 	})
 	rh := question("db.test.svc.clusterset.local.", dns.TypeA)
 	for _, limit := range []int{512, 1232, 65535} {
 		b.Run(fmt.Sprintf("headless1000/%d", limit), func(b *testing.B) {
 			benchmark(b, func() *dns.Msg {
-				m := zone.Addresses(nil, rh, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit)
+				m := zone.Addresses(rh, dns.TypeA, db.Self(catalog.V4, catalog.Window{}).Addrs, limit)
 				m.Compress = true
 				return m
 			})
@@ -125,7 +125,7 @@ func BenchmarkReply(b *testing.B) {
 	rsh := question("_http._tcp.db.test.svc.clusterset.local.", dns.TypeSRV)
 	b.Run("headlessSRV", func(b *testing.B) {
 		benchmark(b, func() *dns.Msg {
-			m := zone.SRV(nil, rsh, db.Key(), db.Targets("http", "tcp", catalog.Window{}), 1232)
+			m := zone.SRV(rsh, db.Key(), db.Targets("http", "tcp", catalog.Window{}), 1232)
 			m.Compress = true
 			return m
 		})

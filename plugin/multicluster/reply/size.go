@@ -11,15 +11,6 @@ const (
 	pointerEnd  = 1 << 14 // a pointer cannot reach a name that begins at or behind this offset
 )
 
-// plain is the size, in octets, up to which a message is sent without compression: below it, time is worth more than
-// space; above it, a datagram may be fragmented (RFC 9715), and a stream is spared names that repeat (M3).
-const plain = 1220
-
-// compress decides on compression by the size that records would have without it.
-func compress(m *dns.Msg, r *dns.Msg, limit, records int) {
-	m.Compress = records > room(r, min(limit, plain))
-}
-
 // room is what a client's buffer of limit octets leaves for records: without header, question, and the OPT and TSIG
 // records that the server will append.
 func room(r *dns.Msg, limit int) int {

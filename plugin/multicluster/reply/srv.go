@@ -26,20 +26,12 @@ type fewSRV struct {
 	a6   [1]address6
 }
 
-func (mem *Memory) forSRV() *fewSRV {
-	if mem == nil {
-		return new(fewSRV)
-	}
-	mem.srv = fewSRV{}
-	return &mem.srv
-}
-
 // SRV makes the answer of the targets of a Service, with the addresses of the targets in Additional, cut to the client's
 // buffer of limit octets: glue goes before answers do, and only answers that went set TC (M3, RFC 2181 §9). Glue goes by
 // whole RRsets.
-func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
+func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
-	s := mem.forSRV()
+	s := new(fewSRV)
 	start(&s.m, &s.q, &s.opt, r)
 	b := &s.b
 	b.suffix, b.left, b.off = z.serviceName(owner, key), room(r, limit), headerSize+nameSize(owner)+4
@@ -60,7 +52,6 @@ func (z *Zone) SRV(mem *Memory, r *dns.Msg, key string, targets catalog.Targets,
 	}
 	b.fill(z.header(owner, dns.TypeSRV))
 	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
-	compress(&s.m, r, limit, b.plain+b.records*(nameSize(owner)-pointerSize))
 	return &s.m
 }
 
@@ -89,7 +80,6 @@ type srvBuilder struct {
 	names        int  // octets of the names of their targets
 	most4, most6 int  // addresses of their targets, as far as they can fit
 	cut          bool // some records do not fit
-	plain        int  // octets of all records, if only their owners were compressed and those of glue were not
 
 	srv  []dns.SRV
 	rrs  []dns.RR
@@ -121,7 +111,6 @@ func (b *srvBuilder) plan() {
 			break
 		}
 		b.left -= recordSize(size)
-		b.plain += recordSize(size)
 		b.records++
 		if t.Index() != last {
 			last = t.Index()
@@ -189,7 +178,6 @@ func (b *srvBuilder) addGlue(name string, h dns.RR_Header) {
 	v4, v6 := b.walk.Addrs()
 	if n := len(v4) / 4; n > 0 && n <= len(b.a4) && n*(owner+fixedSize+4) <= b.left {
 		b.left -= n * (owner + fixedSize + 4)
-		b.plain += n * (len(name) + 1 + fixedSize + 4)
 		at := len(b.glue)
 		b.glue = b.glue[:at+n]
 		fill4(b.glue[at:], b.a4, h, v4)
@@ -197,7 +185,6 @@ func (b *srvBuilder) addGlue(name string, h dns.RR_Header) {
 	}
 	if n := len(v6) / 16; n > 0 && n <= len(b.a6) && n*(owner+fixedSize+16) <= b.left {
 		b.left -= n * (owner + fixedSize + 16)
-		b.plain += n * (len(name) + 1 + fixedSize + 16)
 		at := len(b.glue)
 		b.glue = b.glue[:at+n]
 		fill6(b.glue[at:], b.a6, h, v6)

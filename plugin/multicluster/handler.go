@@ -7,6 +7,7 @@ package multicluster
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -73,15 +74,13 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, i, at int) (rcode
 	if !m.source.Synced() && q.Kind != query.Apex && q.Kind != query.Version {
 		return dns.RcodeServerFailure, false, nil // L1
 	}
-	out := newOutlet(w)
-	defer out.release()
-	a := asked{r: r, zone: m.zones[i], owner: name[at:], index: m.source.Index(), memory: out.memory()}
+	a := asked{r: r, zone: m.zones[i], owner: name[at:], index: m.source.Index()}
 	a.window, a.limit = m.window(a.zone), limit(w, r)
 	msg := a.answer(q)
 	if msg.Rcode == dns.RcodeNameError && m.Fall.Through(name) {
 		return 0, true, nil
 	}
-	if err := out.write(r, msg); err != nil { // M5
+	if err := w.WriteMsg(msg); err != nil { // M5
 		return dns.RcodeServerFailure, false, plugin.Error(pluginName, err)
 	}
 	return msg.Rcode, false, nil
@@ -98,6 +97,17 @@ func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
 
 // maxDatagram is the most octets that UDP over IPv4 carries: 65,535 less the headers (RFC 768, RFC 791).
 const maxDatagram = 65507
+
+// overStream reports whether a client asks over TCP. The address may be wrapped, as proxyproto's tlv_metadata does. The
+// cache plugin's own refreshes have an empty address: no client waits for them.
+func overStream(w dns.ResponseWriter) bool {
+	addr := w.RemoteAddr()
+	if wrapped, ok := addr.(interface{ Unwrap() net.Addr }); ok {
+		addr = wrapped.Unwrap()
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && (tcp.IP != nil || tcp.Port != 0)
+}
 
 // limit is the size of the client's buffer, in octets, as far as what carries it there goes.
 func limit(w dns.ResponseWriter, r *dns.Msg) int {
@@ -117,7 +127,6 @@ type asked struct {
 	index  *catalog.Index
 	window catalog.Window
 	limit  int
-	memory *reply.Memory // nil: the reply gets its own
 }
 
 func (a *asked) answer(q query.Query) *dns.Msg {
@@ -204,9 +213,9 @@ func find(svc *catalog.Service, q query.Query, qtype uint16, w catalog.Window) c
 // success is the reply of addresses, where find gave some, else that of the targets.
 func (a *asked) success(svc *catalog.Service, q query.Query, addrs string) *dns.Msg {
 	if addrs != "" {
-		return a.zone.Addresses(a.memory, a.r, a.r.Question[0].Qtype, addrs, a.limit)
+		return a.zone.Addresses(a.r, a.r.Question[0].Qtype, addrs, a.limit)
 	}
-	m := a.zone.SRV(a.memory, a.r, svc.Key(), svc.Targets(q.Below, q.Proto, a.window), a.limit)
+	m := a.zone.SRV(a.r, svc.Key(), svc.Targets(q.Below, q.Proto, a.window), a.limit)
 	if len(m.Answer) == 0 && !m.Truncated {
 		return a.noData(false) // no target's name fits into a name
 	}
@@ -214,9 +223,9 @@ func (a *asked) success(svc *catalog.Service, q query.Query, addrs string) *dns.
 }
 
 func (a *asked) noData(pending bool) *dns.Msg {
-	return a.zone.Negative(a.memory, a.r, dns.RcodeSuccess, a.owner, a.index.Serial(), pending)
+	return a.zone.Negative(a.r, dns.RcodeSuccess, a.owner, a.index.Serial(), pending)
 }
 
 func (a *asked) nameError() *dns.Msg {
-	return a.zone.Negative(a.memory, a.r, dns.RcodeNameError, a.owner, a.index.Serial(), false)
+	return a.zone.Negative(a.r, dns.RcodeNameError, a.owner, a.index.Serial(), false)
 }

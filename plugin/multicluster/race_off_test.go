@@ -1,5 +1,0 @@
-//go:build !race
-
-package multicluster
-
-const raceEnabled = false
