@@ -6,6 +6,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+GOLINES     := github.com/golangci/golines@v0.16.1
 export GOFLAGS := -buildvcs=false -trimpath
 # One way of compiling for everything but the race detector, so that CoreDNS is compiled once.
 export CGO_ENABLED := 0
@@ -93,21 +94,23 @@ image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/i
 	COREDNS_BINARY='$(CURDIR)/bin/image/coredns.extracted' $(GO) test -count=1 -run 'TestCases' ./test/integration/
 
 .PHONY: verify
-verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch verify-sabotage ## everything that is checked without running the product
+verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch verify-words verify-sabotage ## everything that is checked without running the product
 
 .PHONY: verify-fmt
-verify-fmt: ## gofmt; make fmt mends it
+verify-fmt: ## gofmt; make fmt fixes it
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "not formatted (make fmt): $$bad"; exit 1; }
 
 .PHONY: fmt
-fmt: ## format all Go files
-	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
+fmt: ## format all Go files, and break code at 120 columns; lists the comments and strings that remain wider
+	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs grep -L '^// Code generated'); gofmt -w $$files; \
+	$(GO) run $(GOLINES) -m 120 -t 4 --no-reformat-tags --shorten-comments=false -w $$files; \
+	awk '{ l = $$0; gsub(/\t/, "    ", l) } length(l) > 120 { print FILENAME ":" FNR ": " length(l) " columns" }' $$files
 
 # The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with.
 MODULES := . deploy/image
 
 .PHONY: verify-tidy
-verify-tidy: ## go.mod and go.sum of every module; make tidy mends them
+verify-tidy: ## go.mod and go.sum of every module; make tidy fixes them
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff >/dev/null) || { echo "$$m/go.mod is not tidy (make tidy)"; exit 1; }; done
 
 .PHONY: tidy
@@ -117,7 +120,7 @@ tidy: ## tidy every module
 GENERATED := deploy/crds controllers/api
 
 .PHONY: verify-generate
-verify-generate: ## generated files; make generate mends them
+verify-generate: ## generated files; make generate fixes them
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cp -r --parents $(GENERATED) "$$tmp/"; $(MAKE) -s generate; \
 	for d in $(GENERATED); do \
 		diff -r "$$tmp/$$d" $$d || { rm -rf $$d; cp -r "$$tmp/$$d" $$d; echo "$$d is not what make generate makes"; exit 1; }; \
@@ -144,9 +147,17 @@ verify-static: ## staticcheck
 verify-arch: ## the shape of the repository, and what the documents promise
 	$(GO) test ./test/arch/
 
+.PHONY: verify-words
+verify-words: ## words, width of lines and length of sentences (docs/glossary.md); make words DIR=docs shows one directory
+	$(GO) test ./test/words/
+
+.PHONY: words
+words: ## what the check of words finds in DIR, and with it every sentence over 25 words
+	$(GO) test -count=1 -v -run 'TestLanguage|TestLongSentences' ./test/words/ -dir '$(DIR)' | grep -v '^='
+
 .PHONY: verify-sabotage
 verify-sabotage: ## the patches of make sabotage apply
-	@for p in test/sabotage/*.patch; do git apply --check $$p || { echo "$$p does not apply: make it anew"; exit 1; }; done
+	@for p in test/sabotage/*.patch; do git apply --check $$p || { echo "$$p does not apply: recreate it"; exit 1; }; done
 
 .PHONY: help
 help: ## this list
