@@ -1,0 +1,148 @@
+// Package relist makes a Reflector list again after a gap, so that a cache survives an API server that was restored from a backup.
+// Such a server hands out resourceVersions a second time: a watch that continues from one of the first time misses changes for good.
+// The pauses between lists are the Reflector's own; this package adds none.
+package relist
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// listTimeout is how long API servers let a list last by default.
+	listTimeout = time.Minute
+	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on the end.
+	grace = 30 * time.Second
+)
+
+// ListerWatcher wraps another one for a single Reflector.
+//   - A list after the first asks for the newest state. Another API server may lag behind the last known resourceVersion, and a
+//     restored one may never reach it.
+//   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
+//   - A watch that ended before the time that it asked for is followed by a list.
+//   - A request that outlasts its timeout is cancelled.
+type ListerWatcher struct {
+	inner cache.ListerWatcherWithContext
+	// lastWatch is the latest watch since the last list; nil if there is none.
+	lastWatch *span
+}
+
+// span is when a watch was asked for, and for how long.
+type span struct {
+	start   time.Time
+	timeout time.Duration
+}
+
+// New wraps lw.
+func New(lw cache.ListerWatcher) *ListerWatcher {
+	return &ListerWatcher{inner: cache.ToListerWatcherWithContext(lw)}
+}
+
+// NewInformer returns an informer over New(lw). It fits into the cache options of controller-runtime.
+//
+// It lists instead of streaming the first objects (WatchList): a busy API server sends the end of such a stream late.
+func NewInformer(
+	lw cache.ListerWatcher, object runtime.Object, resync time.Duration, indexers cache.Indexers,
+) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(listing{New(lw)}, object, resync, indexers)
+}
+
+type listing struct{ *ListerWatcher }
+
+// IsWatchListSemanticsUnSupported returns true.
+func (listing) IsWatchListSemanticsUnSupported() bool { return true }
+
+// IsWatchListSemanticsUnSupported returns what the wrapped ListerWatcher does.
+func (l *ListerWatcher) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(l.inner)
+}
+
+// List implements cache.Lister.
+func (l *ListerWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.Watcher.
+func (l *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), o)
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout+grace)
+	defer cancel()
+	if o.ResourceVersion != "0" { // "0" is the first list, for which any state will do
+		o.ResourceVersion = ""
+	}
+	list, err := l.inner.ListWithContext(ctx, o)
+	if err == nil {
+		l.lastWatch = nil
+	}
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext. It returns an Expired error if a list is due.
+func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	streamed := ptr.Deref(o.SendInitialEvents, false)
+	if streamed {
+		o.ResourceVersion = ""
+	} else if l.lastWatch.broken(ctx) {
+		return nil, apierrors.NewResourceExpired("the last watch broke off: a list is due")
+	}
+	if o.TimeoutSeconds == nil {
+		o.TimeoutSeconds = ptr.To[int64](300)
+	}
+	s := span{start: time.Now(), timeout: time.Duration(*o.TimeoutSeconds) * time.Second}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout+grace)
+	w, err := l.inner.WatchWithContext(ctx, o)
+	if err != nil {
+		cancel()
+		return nil, notRetriable(err, streamed)
+	}
+	l.lastWatch = &s
+	return &cancelled{w, cancel}, nil
+}
+
+// broken returns whether a watch ended early, or not until it was cancelled. It is called right after the end.
+func (s *span) broken(ctx context.Context) bool {
+	if s == nil {
+		return false
+	}
+	lasted := time.Since(s.start)
+	if lasted >= s.timeout+grace {
+		klog.FromContext(ctx).Info("A watch did not end in time. Does a proxy stall it?", "lasted", lasted.Round(time.Second).String())
+	}
+	return lasted < s.timeout || lasted >= s.timeout+grace
+}
+
+// notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be asked for the
+// same watch later. (A streamed list is not retried either, since the Reflector would ignore the end of its context meanwhile.)
+func notRetriable(err error, streamed bool) error {
+	if utilnet.IsConnectionRefused(err) || streamed && apierrors.IsTooManyRequests(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// cancelled ends the request of a watch that is stopped.
+type cancelled struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop implements watch.Interface.
+func (c *cancelled) Stop() {
+	c.Interface.Stop()
+	c.cancel()
+}

@@ -1,0 +1,214 @@
+package relist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+// server is an API server with one ConfigMap. It records what it is asked for, and answers watches with the scripted errors first.
+type server struct {
+	asked   []string
+	errs    []error
+	version string
+	open    *watch.RaceFreeFakeWatcher
+	stall   bool // watches end with their context only
+}
+
+func (s *server) List(o metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), o)
+}
+
+func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), o)
+}
+
+func (s *server) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	s.asked = append(s.asked, "list "+o.ResourceVersion)
+	object := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "kept", ResourceVersion: s.version}}
+	return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: s.version}, Items: []corev1.ConfigMap{object}}, nil
+}
+
+func (s *server) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	what := "watch "
+	if o.SendInitialEvents != nil {
+		what = "stream "
+	}
+	s.asked = append(s.asked, what+o.ResourceVersion)
+	if len(s.errs) > 0 {
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		if err != nil {
+			return nil, err
+		}
+	}
+	s.open = watch.NewRaceFreeFake()
+	open := s.open
+	if s.stall {
+		context.AfterFunc(ctx, open.Stop)
+	} else {
+		end := time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second, open.Stop)
+		context.AfterFunc(ctx, func() { end.Stop() })
+	}
+	return open, nil
+}
+
+// run runs an informer for d and calls during after one minute.
+func run(t *testing.T, s *server, d time.Duration, during func()) cache.Store {
+	t.Helper()
+	informer := NewInformer(s, &corev1.ConfigMap{}, 0, cache.Indexers{})
+	// client-go's handler sleeps by a clock outside of the bubble.
+	err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { informer.RunWithContext(ctx); close(done) }()
+	time.Sleep(time.Minute)
+	during()
+	time.Sleep(d - time.Minute)
+	stop()
+	<-done
+	return informer.GetStore()
+}
+
+// TestAWatchThatBreaksOffIsFollowedByAList whose objects replace those of the lost timeline.
+func TestAWatchThatBreaksOffIsFollowedByAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90"}
+		store := run(t, s, 2*time.Minute, func() {
+			s.open.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "lost", ResourceVersion: "120"}})
+			synctest.Wait()
+			s.version = "95" // restored, and written since
+			s.open.Stop()
+		})
+		if want := []string{"list 0", "watch 90", "list ", "watch 95"}; !slices.Equal(s.asked, want) {
+			t.Errorf("asked for %q, want %q", s.asked, want)
+		}
+		if keys := store.ListKeys(); !slices.Equal(keys, []string{"n/kept"}) {
+			t.Errorf("the cache holds %q", keys)
+		}
+	})
+}
+
+// TestAWatchThatEndsInTimeContinues without a list.
+func TestAWatchThatEndsInTimeContinues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90"}
+		run(t, s, 25*time.Minute, func() {
+			s.open.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "new", ResourceVersion: "120"}})
+		})
+		if len(s.asked) < 4 || s.asked[1] != "watch 90" {
+			t.Fatalf("asked for %q", s.asked)
+		}
+		for _, what := range s.asked[2:] {
+			if what != "watch 120" {
+				t.Errorf("asked for %q", what)
+			}
+		}
+	})
+}
+
+// TestAWatchThatCannotBeOpenedIsFollowedByAList, unless the API server is busy.
+func TestAWatchThatCannotBeOpenedIsFollowedByAList(t *testing.T) {
+	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			err  error
+			list bool
+		}{
+			"connection refused": {refused, true},
+			"timeout":            {context.DeadlineExceeded, true},
+			"unavailable":        {apierrors.NewServiceUnavailable("it starts"), true},
+			"busy":               {apierrors.NewTooManyRequests("later", 1), false},
+		} {
+			s := &server{version: "90", errs: []error{c.err}}
+			run(t, s, 2*time.Minute, func() {})
+			want := []string{"list 0", "watch 90", "watch 90"}
+			if c.list {
+				want = slices.Insert(want, 2, "list ")
+			}
+			if !slices.Equal(s.asked, want) {
+				t.Errorf("%s: asked for %q, want %q", name, s.asked, want)
+			}
+		}
+	})
+}
+
+// TestAStalledWatchEnds half a minute after it should have ended, and a list follows.
+func TestAStalledWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90", stall: true}
+		run(t, s, 11*time.Minute, func() {})
+		if len(s.asked) < 4 || !slices.Equal(s.asked[:4], []string{"list 0", "watch 90", "list ", "watch 90"}) {
+			t.Errorf("asked for %q", s.asked)
+		}
+	})
+}
+
+// TestAStreamedListAsksForTheNewestState, and is not retried by the Reflector within one attempt.
+func TestAStreamedListAsksForTheNewestState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90", errs: []error{apierrors.NewTooManyRequests("later", 1)}}
+		l := New(s)
+		o := metav1.ListOptions{ResourceVersion: "120", SendInitialEvents: ptr.To(true)}
+		if _, err := l.Watch(o); err == nil || apierrors.IsTooManyRequests(err) {
+			t.Errorf("got %v", err)
+		}
+		w, err := l.Watch(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Stop()
+		if _, err := l.Watch(metav1.ListOptions{ResourceVersion: "130"}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("after a streamed list that broke off, a watch got %v", err)
+		}
+		if _, err := l.Watch(o); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Join(s.asked, ", "); got != "stream , stream , stream " {
+			t.Errorf("asked for %q", got)
+		}
+	})
+}
+
+// failing lists fail.
+type failing struct{ *server }
+
+var errFailed = errors.New("failed")
+
+func (failing) ListWithContext(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return nil, errFailed
+}
+
+// TestAListThatFailedLeavesAListDue.
+func TestAListThatFailedLeavesAListDue(t *testing.T) {
+	s := &server{version: "90"}
+	l := New(failing{s})
+	w, err := l.Watch(metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Stop()
+	if _, err := l.List(metav1.ListOptions{}); !errors.Is(err, errFailed) {
+		t.Fatal(err)
+	}
+	if _, err := l.Watch(metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %v", err)
+	}
+}
