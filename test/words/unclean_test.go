@@ -115,8 +115,6 @@ var unclean = []string{
 
 	"docs",
 
-	"docs/decisions",
-
 	"docs/spec",
 
 	"plugin/multicluster",
