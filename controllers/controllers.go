@@ -26,12 +26,14 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 	observer := observe.New(env)
 	env.Votes, env.Probes = observer.Votes, observer.Probes
 	return []kube.Controller{
-		serviceexport.Controller(env),
+		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
 		serviceimport.Controller(env),
 		vips.Controller(),
 		beat.Controller(),
 		beat.Verifier(),
-		publish.Controller(env),
+		publish.New(publish.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat, Now: env.Now,
+		}),
 		record.Controller(env),
 		sources.Controller(env),
 		observer.Controller(),

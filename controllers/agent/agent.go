@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -265,23 +264,7 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 			return err
 		}
 	}
-	if c.Wakes != nil {
-		if err := ctl.Watch(wakes(c)); err != nil {
-			return err
-		}
-	}
 	return a.mgr.Add(ctl)
-}
-
-// wakes is a source of a controller's Wakes. What a change has asked for goes on ahead of the others.
-func wakes(c kube.Controller) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		go func() {
-			low := handler.LowPriority
-			queue.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(priorityqueue.AddOpts{Priority: &low}, c.Wakes(ctx)...)
-		}()
-		return nil
-	})
 }
 
 // concurrency: one name is only ever in one pass, so passes may run side by side. They wait for an API server, mostly: what the first list

@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -151,33 +150,6 @@ func TestCachesFillSideBySide(t *testing.T) {
 		if fmt.Sprint(got) != name {
 			t.Errorf("caches of %v fill, want %s", got, name)
 		}
-	}
-}
-
-// TestWhatPassesWaitForMakesARequest, though no object has changed.
-func TestWhatPassesWaitForMakesARequest(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	mgr := &eager{ctx: ctx, next: []int{0}, added: make(chan []string, 1)}
-	defer mgr.ended.Wait()
-	defer end()
-	want := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
-	passes := make(chan reconcile.Request, 1)
-	a := &Agent{mgr: mgr, started: map[string]controller.Controller{}}
-	err := a.start(kube.Controller{Name: "export", Wakes: func(context.Context) []reconcile.Request { return []reconcile.Request{want} },
-		Reconciler: reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-			passes <- r
-			return reconcile.Result{}, nil
-		})}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case got := <-passes:
-		if got != want {
-			t.Errorf("a pass over %v, want %v", got, want)
-		}
-	case <-time.After(time.Minute):
-		t.Error("no pass")
 	}
 }
 

@@ -1,105 +1,97 @@
 package clusterset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// ParseExport checks a record that is not withdrawn. It is the only way from a record to an Export: a peer is not trusted, and what
-// passes here can be written to this cluster's API server. The error joins all that is wrong.
+// ParseExport returns the Export of a record that is not withdrawn. It is the only way from a record to an Export: other
+// members are not trusted, and an API server accepts whatever passes here. The error joins everything that is wrong.
 func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	s := &rec.Spec
 	if err := checkOrigin(&s.Origin); err != nil {
 		return Export{}, err
 	}
 	if want := RecordName(s.ServiceName, s.ServiceNamespace, s.ClusterID); rec.Name != want {
-		return Export{}, fmt.Errorf("the record is named %q, which does not fit its content (%q)", rec.Name, want)
+		return Export{}, fmt.Errorf("the record is named %q, but its content asks for %q", rec.Name, want)
 	}
+	ports, err := parsePorts(s.Ports)
 	e := Export{
-		Cluster: s.ClusterID, Namespace: s.ServiceNamespace, Name: s.ServiceName, Type: s.Type,
-		SessionAffinity: s.SessionAffinity, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster,
-		Preference: s.Preference, Probe: s.Probe, Families: s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
-	}
-	var problems []error
-	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-
-	if s.ExportedAt.IsZero() { // also of what is not nil: it is read, and written as null
-		refuse("exportedAt is missing")
-	} else {
-		e.Created = s.ExportedAt.UTC()
-	}
-	if s.Type != mcsv1beta1.ClusterSetIP && s.Type != mcsv1beta1.Headless {
-		refuse("type %q is neither ClusterSetIP nor Headless", s.Type)
-	}
-	if e.SessionAffinity == "" {
-		e.SessionAffinity = corev1.ServiceAffinityNone
-	}
-	if e.SessionAffinity != corev1.ServiceAffinityNone && e.SessionAffinity != corev1.ServiceAffinityClientIP {
-		refuse("sessionAffinity %q is neither None nor ClientIP", s.SessionAffinity)
+		Cluster: s.ClusterID, Namespace: s.ServiceNamespace, Name: s.ServiceName, Type: s.Type, Ports: ports,
+		SessionAffinity:       cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone),
+		InternalTrafficPolicy: ptr.Deref(s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
+		TrafficDistribution:   ptr.Deref(s.TrafficDistribution, ""),
+		Preference:            cmp.Or(s.Preference, hubv1alpha1.PreferNone),
+		Probe:                 s.Probe,
+		Families:              s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 	}
 	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		if t := *c.ClientIP.TimeoutSeconds; t < 1 || t > 86400 {
-			refuse("sessionAffinityConfig: a timeout of %d s is not within 1..86400", t)
-		}
 		e.SessionAffinityConfig = c
 	}
-	if p := s.InternalTrafficPolicy; p != nil {
-		if e.InternalTrafficPolicy = *p; *p != corev1.ServiceInternalTrafficPolicyCluster && *p != corev1.ServiceInternalTrafficPolicyLocal {
-			refuse("internalTrafficPolicy %q is neither Cluster nor Local", *p)
-		}
+	if s.ExportedAt != nil {
+		e.Created = s.ExportedAt.UTC()
 	}
-	if d := s.TrafficDistribution; d != nil {
-		if e.TrafficDistribution = *d; !knownDistributions[*d] {
-			refuse("trafficDistribution %q is unknown", *d)
-		}
-	}
-	if e.Preference == "" {
-		e.Preference = hubv1alpha1.PreferNone
-	}
-	if !knownPreference(e.Preference) {
-		refuse("preference %q is none of none, prefer-local and local-only", s.Preference)
-	}
-	if e.Probe != "" && !knownProbe(e.Probe) {
-		refuse("probe %q is none of none, tcp and grpc", s.Probe)
-	}
-	if err := checkFamilies(s.IPFamilies); err != nil {
-		refuse("%w", err)
-	}
-	var err error
-	if e.Ports, err = parsePorts(s.Ports); err != nil {
-		refuse("%w", err)
-	}
-	for _, of := range []struct {
-		what string
-		n    int
-	}{{"ports", len(s.Ports)}, {"exportedLabels", len(s.ExportedLabels)}, {"exportedAnnotations", len(s.ExportedAnnotations)}} {
-		if of.n > maxParts {
-			refuse("%s: %d, of which there may be %d", of.what, of.n, maxParts)
-		}
-	}
-	if err := checkMetadata(s.ExportedLabels, s.ExportedAnnotations); err != nil {
-		refuse("%w", err)
-	}
-	if len(problems) > 0 {
-		return Export{}, errors.Join(problems...)
+	if err := errors.Join(err, check(&e)); err != nil {
+		return Export{}, err
 	}
 	return e, nil
 }
 
-// maxParts is how many ports, labels and annotations a record has at most: its CRD's bounds.
-const maxParts = 256
+// check returns everything that is wrong with an export, except for its origin and its ports.
+func check(e *Export) error {
+	var problems []error
+	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 
-// knownDistributions are the values that an API server may accept; "" is the same as none.
+	if e.Created.IsZero() {
+		refuse("exportedAt is missing")
+	}
+	if e.Type != mcsv1beta1.ClusterSetIP && e.Type != mcsv1beta1.Headless {
+		refuse("type %q is neither ClusterSetIP nor Headless", e.Type)
+	}
+	if e.SessionAffinity != corev1.ServiceAffinityNone && e.SessionAffinity != corev1.ServiceAffinityClientIP {
+		refuse("sessionAffinity %q is neither None nor ClientIP", e.SessionAffinity)
+	}
+	if c := e.SessionAffinityConfig; c != nil {
+		if t := *c.ClientIP.TimeoutSeconds; t < 1 || t > 86400 {
+			refuse("sessionAffinityConfig: a timeout of %d s is not within 1..86400", t)
+		}
+	}
+	if p := e.InternalTrafficPolicy; p != corev1.ServiceInternalTrafficPolicyCluster &&
+		p != corev1.ServiceInternalTrafficPolicyLocal {
+		refuse("internalTrafficPolicy %q is neither Cluster nor Local", p)
+	}
+	if !knownDistributions[e.TrafficDistribution] {
+		refuse("trafficDistribution %q is unknown", e.TrafficDistribution)
+	}
+	if !slices.Contains(preferences, e.Preference) {
+		refuse("preference %q is none of %v", e.Preference, preferences)
+	}
+	if e.Probe != "" && !slices.Contains(probes, e.Probe) {
+		refuse("probe %q is none of %v", e.Probe, probes)
+	}
+	return errors.Join(append(problems, checkFamilies(e.Families), checkMetadata(e.Labels, e.Annotations))...)
+}
+
+// maxItems is how many ports, labels and annotations a record may have: the bound in its CRD.
+const maxItems = 256
+
+func checkCount(what string, n int) error {
+	if n > maxItems {
+		return fmt.Errorf("%s: %d are too many; the limit is %d", what, n, maxItems)
+	}
+	return nil
+}
+
+// knownDistributions are the values that the API server of any supported version accepts; "" means none.
 var knownDistributions = map[string]bool{
 	"": true,
 	corev1.ServiceTrafficDistributionPreferClose:    true,
@@ -114,7 +106,7 @@ func checkOrigin(o *hubv1alpha1.Origin) error {
 	if p := validation.IsDNS1123Label(o.ServiceNamespace); len(p) > 0 {
 		return fmt.Errorf("serviceNamespace %q: %s", o.ServiceNamespace, p[0])
 	}
-	// An RFC 1123 label, though most API servers ask RFC 1035 of a Service: ServiceImports may bear any.
+	// RFC 1123, although a Service's name must satisfy RFC 1035: a ServiceImport may have any such name.
 	if p := validation.IsDNS1123Label(o.ServiceName); len(p) > 0 {
 		return fmt.Errorf("serviceName %q: %s", o.ServiceName, p[0])
 	}
@@ -134,6 +126,9 @@ func checkFamilies(families []corev1.IPFamily) error {
 }
 
 func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
+	if err := checkCount("ports", len(in)); err != nil {
+		return nil, err
+	}
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
@@ -141,19 +136,17 @@ func parsePorts(in []hubv1alpha1.ServicePort) ([]Port, error) {
 	names, keys := map[string]bool{}, map[key]bool{}
 	var out []Port
 	for _, p := range in {
-		port := Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port}
-		if p.AppProtocol != nil {
-			port.AppProtocol = *p.AppProtocol
-		}
-		k := key{port.Protocol, port.Number}
+		port := Port{Name: p.Name, Protocol: p.Protocol, Number: p.Port, AppProtocol: ptr.Deref(p.AppProtocol, "")}
 		if err := checkPort(port.Name, port.Protocol, &port.Number, port.AppProtocol); err != nil {
 			return nil, err
 		}
 		if port.Name == "" && len(in) > 1 {
-			return nil, errors.New("ports: all need names where there are several")
+			return nil, errors.New("ports: if there are several, each needs a name")
 		}
+		k := key{port.Protocol, port.Number}
 		if names[port.Name] || keys[k] {
-			return nil, fmt.Errorf("ports: %s %d/%s is there twice, by name or by number", port.Name, port.Number, port.Protocol)
+			return nil, fmt.Errorf("ports: the name or the number of %s %d/%s is used twice",
+				port.Name, port.Number, port.Protocol)
 		}
 		names[port.Name], keys[k] = true, true
 		out = append(out, port)
@@ -181,26 +174,4 @@ func checkPort(name string, protocol corev1.Protocol, number *int32, appProtocol
 		}
 	}
 	return nil
-}
-
-// maxAnnotations is half of what an API server takes of one object: the ServiceImport bears those of others, too, and an export that does
-// not fit there would stop every change of it. It bears the keys twice: one annotation lists those of labels and annotations (C8).
-const maxAnnotations = 128 << 10
-
-func checkMetadata(labels, annotations map[string]string) error {
-	size := 0
-	for k, v := range annotations {
-		size += len(k) + len(v)
-	}
-	for _, m := range []map[string]string{labels, annotations} {
-		for k := range m {
-			size += len(k) + 1
-		}
-	}
-	if size > maxAnnotations {
-		return fmt.Errorf("exportedAnnotations, and the keys of both, which a ServiceImport lists: %d bytes, of which there may be %d", size, maxAnnotations)
-	}
-	errs := metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations"))...)
-	return errs.ToAggregate()
 }

@@ -42,7 +42,7 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		change func(*hubv1alpha1.ServiceExportRecordSpec)
 		says   string
 	}{
-		"a foreign cluster's name":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "b" }, "does not fit"},
+		"a foreign cluster's name":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "b" }, "asks for"},
 		"an id that is no id":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "a.b.c" }, "cluster id"},
 		"an id with capitals":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "A" }, "cluster id"},
 		"a namespace with a slash":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceNamespace = "../x" }, "serviceNamespace"},
@@ -57,7 +57,7 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"a port twice":               {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports = append(s.Ports, s.Ports[0]) }, "twice"},
 		"an unnamed port of two": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Protocol: "TCP", Port: 81})
-		}, "need names"},
+		}, "needs a name"},
 		"no family":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = nil }, "ipFamilies"},
 		"a family twice":       {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "ipFamilies"},
 		"an unknown affinity":  {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
@@ -67,26 +67,26 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		}, "exportedAnnotations"},
 		"annotations that leave an import no room for its own": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 128<<10)}
-		}, "of which there may be 131072"},
+		}, "the limit is 131072"},
 		"keys that an import bears twice": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.ExportedLabels, s.ExportedAnnotations = map[string]string{}, map[string]string{}
 			for i := range 256 {
 				k := fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i)
 				s.ExportedLabels[k], s.ExportedAnnotations[k] = "", strings.Repeat("x", 400)
 			}
-		}, "of which there may be 131072"},
+		}, "the limit is 131072"},
 		"more ports than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.Ports = nil
 			for i := range int32(257) {
 				s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: "UDP", Port: 1000 + i})
 			}
-		}, "ports: 257, of which there may be 256"},
+		}, "ports: 257 are too many"},
 		"more labels than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.ExportedLabels = map[string]string{}
 			for i := range 257 {
 				s.ExportedLabels[fmt.Sprint("l", i)] = ""
 			}
-		}, "exportedLabels: 257, of which there may be 256"},
+		}, "exportedLabels: 257 are too many"},
 		"an unknown distribution": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
 			s.TrafficDistribution = &long
 		}, "trafficDistribution"},

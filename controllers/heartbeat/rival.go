@@ -37,6 +37,9 @@ func (h *Heartbeat) Still() bool {
 	return h.rival.rules(h.Now(), h.duration) || h.rival.mayCome(h.first, h.Now(), h.every, h.predecessor, h.succeeded)
 }
 
+// MayPublish returns whether this agent speaks for its member.
+func (h *Heartbeat) MayPublish() bool { return !h.Still() }
+
 // unproven tells whether what this agent renews may be an elder one's. It is not this cluster's word then: a restart would succeed the elder
 // one by it, and a leave take it out.
 func (h *Heartbeat) unproven() bool {

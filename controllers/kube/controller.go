@@ -136,9 +136,7 @@ type Controller struct {
 	NeedsHub   bool // started once the hub's caches have synced; in the others, hub watches are added then
 	Watches    []Watch
 	Reconciler reconcile.Reconciler
-	// Wakes, if there is one, waits for what passes have waited for that no watch shows, and returns their requests, or none when ctx ends.
-	Wakes   func(ctx context.Context) []reconcile.Request
-	Metrics []prometheus.Collector
+	Metrics    []prometheus.Collector
 }
 
 // Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new

@@ -35,10 +35,7 @@ func TestS1ARelabelledSliceIsPublishedForItsNewService(t *testing.T) {
 		}
 		hub := plane(t, kube.Hub, interceptor.Funcs{}, export("prod", "web"), export("prod", "api"))
 		local := plane(t, kube.Local, interceptor.Funcs{}, export(kube.SystemNamespace, "web"), export(kube.SystemNamespace, "api"), slice)
-		r := Controller(&kube.Env{
-			Cluster: "east", HubNamespace: "prod", Local: local, Hub: func() client.Client { return hub }, Now: func() time.Time { return now },
-			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
-		}).Reconciler
+		r := reconcilerOf(local, hub, lease{}, &now)
 		said := int64(0)
 		for turn, service := range []string{"web", "api", "web"} {
 			now = now.Add(-time.Minute) // revisions grow whatever the clock does

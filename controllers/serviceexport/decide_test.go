@@ -1,6 +1,9 @@
 package serviceexport
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -51,12 +57,17 @@ func TestE3E6WhatIsExported(t *testing.T) {
 		{"a derived Service", export, svc(func(s *corev1.Service) {
 			s.Name, s.Labels = "derived-0123456789", map[string]string{"app.kubernetes.io/managed-by": kube.Manager}
 		}), "", "InvalidServiceType"},
-		{"labels that nobody could import", bad, svc(nil), "", "InvalidExport"},
-		{"annotations that an import has no room for", big, svc(nil), "", "InvalidExport"},
+		{"labels that nobody could import", bad, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
+		{"annotations that an import has no room for", big, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
+		{"more ports than a record may have", export, svc(func(s *corev1.Service) {
+			for n := range int32(300) {
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Port: 1000 + n})
+			}
+		}), "", "InvalidExport"},
 		{"no export", nil, svc(nil), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec, valid := decide("a", state{export: c.export, svc: c.svc})
+			spec, valid := decide("a", state{export: c.export, service: c.svc})
 			if (spec == nil) != (c.kind == "") || spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) || valid.Reason != c.reason {
 				t.Errorf("%+v, %+v; want %q, %s", spec, valid, c.kind, c.reason)
 			}
@@ -70,9 +81,11 @@ func TestE4Ready(t *testing.T) {
 	own := func(generation, observed int64, status metav1.ConditionStatus) *hubv1alpha1.ServiceExportRecord {
 		r := &hubv1alpha1.ServiceExportRecord{}
 		r.Generation = generation
-		r.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionPublished, Status: status, ObservedGeneration: observed, Message: "m"}}
+		r.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionPublished, Status: status, ObservedGeneration: observed, Reason: "Published", Message: "m"}}
 		return r
 	}
+	withdrawn := own(2, 1, metav1.ConditionTrue)
+	withdrawn.Status.Conditions[0].Reason = hubv1alpha1.ReasonWithdrawn
 	for _, c := range []struct {
 		name   string
 		own    *hubv1alpha1.ServiceExportRecord
@@ -85,7 +98,8 @@ func TestE4Ready(t *testing.T) {
 		{"not yet recorded", nil, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"not yet published", &hubv1alpha1.ServiceExportRecord{}, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"published", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
-		{"an older revision published", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionFalse, "Pending", ""},
+		{"a change on its way", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
+		{"exported again, of which the hub has the withdrawal", withdrawn, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed", ""},
 		{"published, and this member refused since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
 		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
@@ -95,6 +109,72 @@ func TestE4Ready(t *testing.T) {
 		}
 	}
 }
+
+// TestE3WhatIsInvalidIsLeftOut, and an export that carries traffic goes on without it; Valid's message says what it is.
+func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+		Annotations: map[string]string{clusterset.AnnotationPreference: "localish", clusterset.AnnotationProbe: "icmp"},
+	}}
+	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
+	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
+	spec, valid := decide("a", state{export: export, service: svc(func(s *corev1.Service) {
+		s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
+	})})
+	if spec == nil || valid.Status != metav1.ConditionTrue {
+		t.Fatalf("not exported: %+v", valid)
+	}
+	got := fmt.Sprint(spec.ExportedLabels, spec.ExportedAnnotations, spec.TrafficDistribution)
+	if got != "map[team:web] map[note:any text!] <nil>" || spec.Preference != "" || spec.Probe != "" {
+		t.Errorf("exported: %s", got)
+	}
+	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish", "icmp"} {
+		if !strings.Contains(valid.Message, what) {
+			t.Errorf("the message does not name %q: %s", what, valid.Message)
+		}
+	}
+	many := export.DeepCopy()
+	for n := range 300 {
+		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
+	}
+	if spec, valid = decide("a", state{export: many, service: svc(nil)}); spec == nil || len(spec.ExportedLabels) > 0 ||
+		!strings.Contains(valid.Message, "exportedLabels: 301") {
+		t.Errorf("too many labels: %v, %+v", spec, valid)
+	}
+}
+
+// TestConditionsArePatched: an update would remove the fields of a newer version that this one does not know.
+func TestConditionsArePatched(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := mcsv1beta1.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	var sent string
+	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(export).WithStatusSubresource(export).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			data, err := p.Data(o)
+			sent = string(data)
+			return errors.Join(err, c.SubResource(sub).Patch(ctx, o, p, opts...))
+		}}).Build()
+	if err := local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
+		t.Fatal(err)
+	}
+	r := &reconciler{cluster: "a", local: local, now: time.Now, events: noEvents{}}
+	_, valid := decide("a", state{export: export})
+	if err := r.report(t.Context(), state{export: export}, nil, valid); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(sent, `"resourceVersion"`) || !strings.Contains(sent, `"conditions"`) || strings.Contains(sent, `"spec"`) {
+		t.Errorf("the patch is %q", sent)
+	}
+}
+
+type noEvents struct{}
+
+func (noEvents) Event(runtime.Object, string, string, string) {}
 
 // TestS3ARecordMadeAnewIsNewer than the one that was lost, though the clock was put back since: peers hold what is older.
 func TestS3ARecordMadeAnewIsNewer(t *testing.T) {
@@ -108,7 +188,7 @@ func TestS3ARecordMadeAnewIsNewer(t *testing.T) {
 	ahead := metav1.NewMicroTime(now.Add(10 * time.Minute))
 	kept := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}, Spec: coordinationv1.LeaseSpec{RenewTime: &ahead}}
 	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept).Build()
-	r := &reconciler{&kube.Env{Cluster: "a", Local: local, Now: func() time.Time { return now }}}
+	r := &reconciler{cluster: "a", local: local, now: func() time.Time { return now }}
 	if err := r.record(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, nil, &hubv1alpha1.ServiceExportRecordSpec{}); err != nil {
 		t.Fatal(err)
 	}

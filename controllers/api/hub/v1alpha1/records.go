@@ -198,6 +198,13 @@ const (
 	ConditionReached = "Reached"
 )
 
+// The reasons of ConditionPublished.
+const (
+	ReasonPublished = "Published" // the hub has this revision
+	ReasonWithdrawn = "Withdrawn" // the hub has the withdrawal
+	ReasonFailed    = "Failed"    // the hub refused it, or did not answer
+)
+
 // +kubebuilder:object:root=true
 type ServiceExportRecordList struct {
 	metav1.TypeMeta `json:",inline"`

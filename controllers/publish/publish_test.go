@@ -69,17 +69,20 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 				return errors.Join(write(o), w.Update(ctx, o, opts...))
 			},
 		})
-		s := &state{own: &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop.me"}, Spec: c.own}, endpoints: map[string]*hubv1alpha1.EndpointRecord{}}
-		if !c.own.Withdrawn {
-			s.slices.Items = []discoveryv1.EndpointSlice{slice}
+		s := &state{
+			own:       &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop.me"}, Spec: c.own},
+			endpoints: map[string]*hubv1alpha1.EndpointRecord{},
 		}
-		r := &reconciler{said: map[string]int64{}}
+		if !c.own.Withdrawn {
+			s.slices = []discoveryv1.EndpointSlice{slice}
+		}
 		on := hub.WithObjects(c.hub...).Build()
-		r.Env = &kube.Env{Cluster: "me", HubNamespace: "set", Now: func() time.Time { return now }, Hub: clientOf(on), Lapsed: func() (t time.Time, lapsed bool) { return }}
+		r := reconcilerOf(nil, on, lease{}, &now)
+		r.Cluster, r.HubNamespace = "me", "set"
 		if len(c.hub) > 0 {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
 		}
-		if _, err := r.say(t.Context(), "web", s); (err != nil) != (c.refuse != "") {
+		if _, err := r.publish(t.Context(), "web", s); (err != nil) != (c.refuse != "") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if got := strings.Join(slices.Compact(wrote), " "); got != c.want {
@@ -88,7 +91,23 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 	}
 }
 
-func clientOf(c client.Client) func() client.Client { return func() client.Client { return c } }
+// lease is a Lease that this agent holds.
+type lease struct {
+	silent bool
+	before time.Time
+	lapsed bool
+}
+
+func (l lease) MayPublish() bool          { return !l.silent }
+func (l lease) Lapsed() (time.Time, bool) { return l.before, l.lapsed }
+
+// reconcilerOf returns the reconciler of the member east.
+func reconcilerOf(local, hub client.Client, l Lease, now *time.Time) *reconciler {
+	return New(Config{
+		Cluster: "east", HubNamespace: "prod", Local: local, Hub: func() client.Client { return hub },
+		Lease: l, Now: func() time.Time { return *now },
+	}).Reconciler.(*reconciler)
+}
 
 // get reads an object as the hub has it.
 func get[T client.Object](t *testing.T, c client.Client, like T) T {
@@ -100,14 +119,18 @@ func get[T client.Object](t *testing.T, c client.Client, like T) T {
 	return o
 }
 
-// TestWhoMaySayNothingAsksEverLessOften, so that thousands of names are no load on an agent whose hub takes no renewal.
-func TestWhoMaySayNothingAsksEverLessOften(t *testing.T) {
-	now := time.Unix(1, 0)
-	r := &reconciler{Env: &kube.Env{Now: func() time.Time { return now }}}
-	for _, c := range []struct{ after, want time.Duration }{{0, 200 * time.Millisecond}, {4 * time.Second, time.Second}, {time.Hour, 2 * time.Second}} {
-		now = time.Unix(1, 0).Add(c.after)
-		if got := r.patience(); got != c.want {
-			t.Errorf("after %v: %v, want %v", c.after, got, c.want)
+// TestNothingIsPublishedWithoutTheLease: names wait, and ask less often the longer that lasts.
+func TestNothingIsPublishedWithoutTheLease(t *testing.T) {
+	start := time.Unix(1, 0)
+	now := start
+	r := reconcilerOf(nil, nil, lease{silent: true}, &now)
+	for _, c := range []struct{ after, want time.Duration }{
+		{0, 200 * time.Millisecond}, {4 * time.Second, time.Second}, {time.Hour, 2 * time.Second},
+	} {
+		now = start.Add(c.after)
+		got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+		if err != nil || got.RequeueAfter != c.want {
+			t.Errorf("after %v: %v, %v; want %v", c.after, got, err, c.want)
 		}
 	}
 }
@@ -142,10 +165,7 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 			return err
 		},
 	}, objects...)
-	r := Controller(&kube.Env{
-		Cluster: "east", HubNamespace: "prod", Local: local, Hub: clientOf(hub), Now: func() time.Time { return now },
-		Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
-	}).Reconciler
+	r := reconcilerOf(local, hub, lease{}, &now)
 	for i, c := range []struct {
 		after  time.Duration
 		writes int
@@ -188,10 +208,7 @@ func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 		now := start.Add(c.after)
 		hub := plane(t, kube.Hub, interceptor.Funcs{}, record("prod", c.hub))
 		local := plane(t, kube.Local, interceptor.Funcs{}, record(kube.SystemNamespace, withdrawn))
-		r := Controller(&kube.Env{
-			Cluster: "east", HubNamespace: "prod", Local: local, Hub: clientOf(hub), Now: func() time.Time { return now },
-			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
-		}).Reconciler
+		r := reconcilerOf(local, hub, lease{}, &now)
 		pass := func() {
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -220,40 +237,5 @@ func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 		if got, own := shows(hub, "prod"), shows(local, kube.SystemNamespace); !got.IsZero() || !own.IsZero() {
 			t.Errorf("%s: it is still there a day later", name)
 		}
-	}
-}
-
-// TestWhatMayNotBeSaidYetIsSaidOnceTheOwnRenewalIsSeen, without asking now and then; also a name whose pass began just before.
-func TestWhatMayNotBeSaidYetIsSaidOnceTheOwnRenewalIsSeen(t *testing.T) {
-	shown, still := make(chan struct{}), true
-	asked := 0
-	c := Controller(&kube.Env{
-		Cluster: "east", HubNamespace: "prod", Now: time.Now, Shown: shown, Rival: func() bool { return false }, Local: plane(t, kube.Local, interceptor.Funcs{}),
-		Hub: clientOf(plane(t, kube.Hub, interceptor.Funcs{})),
-		Still: func() bool {
-			if asked++; asked == 3 { // of the second name, which was told to wait a moment ago
-				still = false
-			}
-			return still || asked == 3
-		},
-	})
-	pass := func(name string) time.Duration {
-		res, err := c.Reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.RequeueAfter
-	}
-	if pass("web") == 0 || pass("db") != 0 {
-		t.Error("web was to wait, and db not any more")
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if got := c.Wakes(ended); got != nil {
-		t.Errorf("before anything is seen it asks for %v", got)
-	}
-	close(shown)
-	if got := fmt.Sprint(c.Wakes(t.Context())); got != "[shop/db shop/web]" && got != "[shop/web shop/db]" {
-		t.Errorf("it asks for %s", got)
 	}
 }

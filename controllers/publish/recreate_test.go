@@ -53,10 +53,7 @@ func TestARevisionThatNothingFollows(t *testing.T) {
 				},
 			}, export, endpoints)
 			local := plane(t, kube.Local, interceptor.Funcs{}, own, slice)
-			r := Controller(&kube.Env{
-				Cluster: "east", HubNamespace: "prod", Local: local, Hub: func() client.Client { return hub }, Now: func() time.Time { return now },
-				Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (t time.Time, lapsed bool) { return },
-			}).Reconciler
+			r := reconcilerOf(local, hub, lease{}, &now)
 			for range 12 { // passes, 200 ms apart: each write is an event
 				writes = 0
 				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err != nil {

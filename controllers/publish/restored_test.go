@@ -47,10 +47,7 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		record := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: clusterset.EndpointRecordName("u1", "east")}, Spec: spec}
 		hub := plane(t, kube.Hub, funcs, export("prod"), record)
 		local := plane(t, kube.Local, interceptor.Funcs{}, export(kube.SystemNamespace), slice)
-		r := Controller(&kube.Env{
-			Cluster: "east", HubNamespace: "prod", Local: local, Hub: func() client.Client { return hub }, Now: func() time.Time { return now },
-			Rival: func() bool { return false }, Still: func() bool { return false }, Lapsed: func() (time.Time, bool) { return now.Add(time.Hour), lapsed }, // the clock was put back
-		}).Reconciler
+		r := reconcilerOf(local, hub, lease{before: now.Add(time.Hour), lapsed: lapsed}, &now) // the clock was set back
 		want := 0
 		if lapsed {
 			want = 1

@@ -1,0 +1,74 @@
+package clusterset
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func checkMetadata(labels, annotations map[string]string) error {
+	return errors.Join(
+		checkCount("exportedLabels", len(labels)),
+		checkCount("exportedAnnotations", len(annotations)),
+		checkSize(labels, annotations), checkLabels(labels), checkAnnotations(annotations))
+}
+
+func checkLabels(labels map[string]string) error {
+	return metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels")).ToAggregate()
+}
+
+func checkAnnotations(annotations map[string]string) error {
+	return apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations")).ToAggregate()
+}
+
+// maxSize is half of what an API server accepts as annotations of one object. The ServiceImport has others too, among
+// them one that lists the keys of all exported labels and annotations.
+const maxSize = 128 << 10
+
+func checkSize(labels, annotations map[string]string) error {
+	size := 0
+	for k, v := range annotations {
+		size += len(k) + len(v)
+	}
+	for _, m := range []map[string]string{labels, annotations} {
+		for k := range m {
+			size += len(k) + 1
+		}
+	}
+	if size > maxSize {
+		return fmt.Errorf("exportedAnnotations and the keys of both: %d bytes are too many; the limit is %d", size, maxSize)
+	}
+	return nil
+}
+
+// exportable returns those labels and annotations that checkMetadata accepts, and an error for what it leaves out: single
+// entries that are invalid, and all annotations or labels if there are too many.
+func exportable(labels, annotations map[string]string) (_, _ map[string]string, leftOut []error) {
+	keep := func(what string, in map[string]string, check func(map[string]string) error) map[string]string {
+		out := map[string]string{}
+		for _, key := range slices.Sorted(maps.Keys(in)) {
+			if err := check(map[string]string{key: in[key]}); err != nil {
+				leftOut = append(leftOut, err)
+				continue
+			}
+			out[key] = in[key]
+		}
+		if err := checkCount(what, len(out)); err != nil {
+			leftOut = append(leftOut, err)
+			return nil
+		}
+		return out
+	}
+	labels = keep("exportedLabels", labels, checkLabels)
+	annotations = keep("exportedAnnotations", annotations, checkAnnotations)
+	if err := checkSize(labels, annotations); err != nil {
+		leftOut = append(leftOut, err)
+		annotations = nil
+	}
+	return labels, annotations, leftOut
+}

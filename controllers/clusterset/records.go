@@ -1,0 +1,110 @@
+package clusterset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// RecordOf returns the record of an exported Service, without a revision. Optional parts that ParseExport would refuse are
+// left out; leftOut has an error for each. The record shares memory with export and svc.
+func RecordOf(
+	cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
+) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {
+	spec = hubv1alpha1.ServiceExportRecordSpec{
+		Origin: hubv1alpha1.Origin{
+			ClusterID: cluster, ServiceNamespace: svc.Namespace, ServiceName: svc.Name,
+		},
+		ExportedAt:            &export.CreationTimestamp,
+		Type:                  mcsv1beta1.ClusterSetIP,
+		SessionAffinity:       svc.Spec.SessionAffinity,
+		SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: svc.Spec.InternalTrafficPolicy,
+		IPFamilies:            svc.Spec.IPFamilies,
+	}
+	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		spec.Type = mcsv1beta1.Headless
+	}
+	for _, p := range svc.Spec.Ports {
+		spec.Ports = append(spec.Ports, hubv1alpha1.ServicePort{
+			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Port: p.Port, AppProtocol: p.AppProtocol,
+		})
+	}
+	spec.ExportedLabels, spec.ExportedAnnotations, leftOut = exportable(
+		export.Spec.ExportedLabels, export.Spec.ExportedAnnotations)
+	if d := ptr.Deref(svc.Spec.TrafficDistribution, ""); knownDistributions[d] {
+		spec.TrafficDistribution = svc.Spec.TrafficDistribution
+	} else {
+		leftOut = append(leftOut, fmt.Errorf("trafficDistribution %q is not known to this version of the agent", d))
+	}
+	var err error
+	if spec.Preference, err = oneOf(export, AnnotationPreference, preferences); err != nil {
+		leftOut = append(leftOut, err)
+	}
+	if spec.Probe, err = oneOf(export, AnnotationProbe, probes); err != nil {
+		leftOut = append(leftOut, err)
+	}
+	return spec, leftOut
+}
+
+// The annotations of a ServiceExport that ask for more than Kubernetes knows; its ServiceImports get them too.
+const (
+	AnnotationPreference = "clusterset-dns.io/preference"
+	AnnotationProbe      = "clusterset-dns.io/probe"
+)
+
+var (
+	preferences = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
+	probes      = []hubv1alpha1.Probe{hubv1alpha1.ProbeNone, hubv1alpha1.ProbeTCP, hubv1alpha1.ProbeGRPC}
+)
+
+// oneOf returns the value of an annotation, "" if it is absent. An unknown value is an error and has no effect.
+func oneOf[T ~string](export *mcsv1beta1.ServiceExport, annotation string, known []T) (T, error) {
+	value := T(export.Annotations[annotation])
+	if value == "" || slices.Contains(known, value) {
+		return value, nil
+	}
+	return "", fmt.Errorf("annotation %s: %q is none of %v", annotation, value, known)
+}
+
+// EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are not IP
+// addresses (FQDN). The record shares memory with slice.
+func EndpointsOf(
+	cluster, service string, slice *discoveryv1.EndpointSlice,
+) (spec hubv1alpha1.EndpointRecordSpec, ok bool) {
+	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+		return spec, false
+	}
+	spec = hubv1alpha1.EndpointRecordSpec{
+		Origin:      hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: slice.Namespace, ServiceName: service},
+		AddressType: slice.AddressType,
+	}
+	for _, p := range slice.Ports {
+		spec.Ports = append(spec.Ports, hubv1alpha1.EndpointPort{
+			Name: ptr.Deref(p.Name, ""), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
+			Port: p.Port, AppProtocol: p.AppProtocol,
+		})
+	}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		out := hubv1alpha1.Endpoint{
+			Address: e.Addresses[0], Hostname: ptr.Deref(e.Hostname, ""), Zone: ptr.Deref(e.Zone, ""),
+			Ready: e.Conditions.Ready, Serving: e.Conditions.Serving, Terminating: e.Conditions.Terminating,
+		}
+		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+			out.PodName = e.TargetRef.Name
+		}
+		spec.Endpoints = append(spec.Endpoints, out)
+	}
+	return spec, true
+}

@@ -1,0 +1,146 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// publishEndpoints makes the hub's EndpointRecords equal to the slices: first what exists, then withdrawals.
+func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *state) (again time.Duration, err error) {
+	wanted := map[string]bool{}
+	var errs []error
+	for _, slice := range byName(s.slices) { // so that messages list errors in a stable order
+		spec, ok := clusterset.EndpointsOf(r.Cluster, service, slice)
+		if !ok {
+			continue
+		}
+		name := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
+		wanted[name] = true
+		next, err := r.publishSlice(ctx, s, name, spec)
+		again = sooner(again, next)
+		errs = append(errs, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // a seed of the simulation must replay
+		if wanted[name] {
+			continue
+		}
+		next, err := r.withdrawEndpoints(ctx, s, s.endpoints[name])
+		again = sooner(again, next)
+		errs = append(errs, err)
+	}
+	return again, errors.Join(errs...)
+}
+
+// byName returns pointers to the slices, sorted by name. It does not change the list, which is the cache's.
+func byName(list []discoveryv1.EndpointSlice) (out []*discoveryv1.EndpointSlice) {
+	for i := range list {
+		out = append(out, &list[i])
+	}
+	slices.SortFunc(out, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// publishSlice writes one EndpointRecord, if the hub's differs from spec, and returns when to look again.
+func (r *reconciler) publishSlice(
+	ctx context.Context, s *state, name string, spec hubv1alpha1.EndpointRecordSpec,
+) (again time.Duration, err error) {
+	published := s.endpoints[name]
+	if published == nil {
+		if wait := r.recreateIn(name, r.Now()); wait > 0 {
+			return wait, nil
+		}
+		if err := r.deleteOtherService(ctx, s, name, &spec.Origin); err != nil {
+			return 0, err
+		}
+		rec := &hubv1alpha1.EndpointRecord{Spec: spec}
+		rec.Namespace, rec.Name = r.HubNamespace, name
+		highest, _ := r.highest(name, 0)
+		rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
+		return 0, r.write(ctx, s, rec, spec)
+	}
+	if clusterset.Spent(published.Spec.Revision) {
+		return r.recreate(ctx, s, published)
+	}
+	highest, restored := r.highest(name, published.Spec.Revision)
+	if !restored {
+		is := published.Spec
+		is.Revision = 0
+		if equality.Semantic.DeepEqual(spec, is) {
+			return 0, nil
+		}
+		if wait := r.alteredByHub(published, spec, r.Now()); wait > 0 {
+			return wait, nil
+		}
+	}
+	rec := published.DeepCopy()
+	rec.Spec = spec
+	rec.Spec.Revision = clusterset.NextRevision(highest, r.Now())
+	return 0, r.write(ctx, s, rec, spec)
+}
+
+// highest returns the highest revision of an EndpointRecord that the hub has shown or taken, and whether it now shows a
+// lower one. A restored hub does, and other members do not follow it, even if its content is right.
+func (r *reconciler) highest(name string, shown int64) (highest int64, restored bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.of(name)
+	if h.revision == 0 && shown > 0 {
+		if before, lapsed := r.Lease.Lapsed(); lapsed {
+			h.revision = max(shown+1, before.UnixMilli())
+		}
+	}
+	restored = shown < h.revision
+	h.revision = max(h.revision, shown)
+	return h.revision, restored
+}
+
+// withdrawEndpoints withdraws the record of a slice that is gone, and deletes it after the retention time.
+func (r *reconciler) withdrawEndpoints(
+	ctx context.Context, s *state, rec *hubv1alpha1.EndpointRecord,
+) (again time.Duration, err error) {
+	if !rec.Spec.Withdrawn {
+		gone := rec.DeepCopy()
+		gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: clusterset.Withdrawn(rec.Spec.Origin, r.Now())}
+		highest, _ := r.highest(rec.Name, rec.Spec.Revision)
+		gone.Spec.Revision = max(gone.Spec.Revision, clusterset.NextRevision(highest, r.Now()))
+		return clusterset.Retention, r.write(ctx, s, gone, gone.Spec)
+	}
+	if again = r.retention(&rec.Spec.Origin); again > 0 {
+		return again, nil
+	}
+	// The UID protects a record of the same name that another Service has taken over.
+	err = r.Hub().Delete(ctx, rec, client.Preconditions{UID: &rec.UID})
+	r.forget(rec.Name)
+	return 0, client.IgnoreNotFound(err)
+}
+
+// deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that
+// is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members that the
+// endpoints of the old Service are gone.
+func (r *reconciler) deleteOtherService(ctx context.Context, s *state, name string, service *hubv1alpha1.Origin) error {
+	old, err := kube.Get[*hubv1alpha1.EndpointRecord](
+		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: name})
+	if err != nil || old == nil ||
+		old.Spec.ServiceNamespace == service.ServiceNamespace && old.Spec.ServiceName == service.ServiceName {
+		return err
+	}
+	r.highest(name, old.Spec.Revision) // the next one must be higher
+	log.FromContext(ctx).Info("a slice belongs to another Service now", "record", name, "before", old.Spec.ServiceName)
+	s.wrote = true
+	unchanged := client.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion}
+	return client.IgnoreNotFound(r.Hub().Delete(ctx, old, unchanged))
+}

@@ -1,0 +1,128 @@
+package publish
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// memory is what this agent remembers about its own records on the hub. Everything in it may be lost at a restart.
+type memory struct {
+	mu      sync.Mutex
+	records map[string]*history // by name
+	waiting time.Time           // since when this agent may not publish
+}
+
+// history is what this agent remembers about one record.
+type history struct {
+	revision int64     // the highest that the hub has shown or taken
+	version  string    // kube.Version of what the last write made
+	content  [32]byte  // hash of what the last write asked for
+	written  time.Time // when that was
+	deleted  time.Time // when the record was deleted to be created again
+	failed   time.Time // when the last failure was reported
+}
+
+func (m *memory) of(record string) *history {
+	h := m.records[record]
+	if h == nil {
+		h = &history{}
+		m.records[record] = h
+	}
+	return h
+}
+
+// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that thousands
+// of names are no load on an agent whose Lease the hub does not renew.
+func (m *memory) wait(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting.IsZero() {
+		m.waiting = now
+	}
+	return min(max(now.Sub(m.waiting)/4, 200*time.Millisecond), 2*time.Second)
+}
+
+func (m *memory) forget(record string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.records, record)
+}
+
+// write creates or updates rec on the hub. wanted is its content without what changes at each write.
+func (r *reconciler) write(ctx context.Context, s *state, rec client.Object, wanted any) error {
+	s.wrote = true
+	log.FromContext(ctx).Info("publishing", "record", rec.GetName(), "withdrawn", kube.Origin(rec).Withdrawn)
+	var err error
+	if rec.GetResourceVersion() == "" {
+		err = r.Hub().Create(ctx, rec)
+	} else {
+		err = r.Hub().Update(ctx, rec)
+	}
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.of(rec.GetName())
+	h.revision = max(h.revision, kube.Origin(rec).Revision)
+	h.version, h.content, h.written = kube.Version(rec), hash(wanted), r.Now()
+	return nil
+}
+
+// rewriteAltered is how often a record is written again that the hub stores otherwise than it was written.
+const rewriteAltered = 10 * time.Minute
+
+// alteredByHub returns for how long to leave a record as the hub shows it, though it differs from wanted: this very
+// content made this very version, so the hub's CRD prunes a field, or a policy there sets one. Writing it at every
+// pass would never end, because each write is an event for all members. It returns 0 if the record is to be written.
+func (m *memory) alteredByHub(published client.Object, wanted any, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.of(published.GetName())
+	if h.version != kube.Version(published) || h.content != hash(wanted) {
+		return 0
+	}
+	return h.written.Add(rewriteAltered).Sub(now)
+}
+
+func hash(spec any) [32]byte {
+	text, _ := json.Marshal(spec) // specs of API types always encode
+	return sha256.Sum256(text)
+}
+
+// recreateAfter is how long a record stays deleted before it is created again: other members follow the new one because
+// it is younger, and a creationTimestamp has whole seconds.
+const recreateAfter = time.Second
+
+// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes such a
+// revision: somebody else has used this member's token.
+func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) (again time.Duration, err error) {
+	log.FromContext(ctx).Info("recreating a record that has the highest possible revision",
+		"record", rec.GetName(), "revision", kube.Origin(rec).Revision)
+	s.wrote = true
+	uid := rec.GetUID()
+	err = r.Hub().Delete(ctx, rec, client.Preconditions{UID: &uid})
+	if err := client.IgnoreNotFound(err); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records[rec.GetName()] = &history{deleted: r.Now()}
+	return recreateAfter, nil
+}
+
+// recreateIn returns how much longer a record stays deleted.
+func (m *memory) recreateIn(record string, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := m.of(record).deleted.Add(recreateAfter).Sub(now)
+	return min(max(left, 0), recreateAfter) // the clock may have been set back
+}

@@ -1,0 +1,99 @@
+package serviceexport
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// reasonInvalidExport is the reason of Valid if other members would refuse the whole export.
+const reasonInvalidExport = "InvalidExport"
+
+// decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other members
+// would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
+func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
+	switch {
+	case s.export == nil:
+		return nil, metav1.Condition{}
+	case s.service == nil:
+		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+			"There is no Service %s/%s; the export begins once it exists.", s.export.Namespace, s.export.Name))
+	case s.service.Spec.Type == corev1.ServiceTypeExternalName:
+		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"A Service of type ExternalName cannot be exported; create it in each cluster instead.")
+	case derived.Is(s.service, kube.Manager):
+		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"This is the derived Service of an import; export the Service that it comes from.")
+	}
+	spec, leftOut := clusterset.RecordOf(cluster, s.export, s.service)
+	if _, err := parse(spec); err != nil {
+		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
+			"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
+	}
+	valid := conditions.Valid()
+	if err := errors.Join(leftOut...); err != nil {
+		valid.Message = fmt.Sprintf("The Service is exported without what is invalid: %v", err)
+	}
+	return &spec, valid
+}
+
+// parse returns what other members will make of the record.
+func parse(spec hubv1alpha1.ServiceExportRecordSpec) (clusterset.Export, error) {
+	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
+	rec.Name = clusterset.RecordName(spec.ServiceName, spec.ServiceNamespace, spec.ClusterID)
+	return clusterset.ParseExport(rec)
+}
+
+// conflicts returns the condition Conflict of what this cluster and others export.
+func conflicts(spec *hubv1alpha1.ServiceExportRecordSpec, others []clusterset.Export) metav1.Condition {
+	if spec == nil {
+		return conditions.Conflict(nil)
+	}
+	own, err := parse(*spec)
+	if err != nil {
+		return conditions.Conflict(nil)
+	}
+	_, found := conflict.Merge(append(others, own))
+	return conditions.Conflict(found)
+}
+
+// ready returns the condition Ready, from the condition Published that publish keeps on the own record. While a change of
+// the Service is on its way to the hub, other clusters still import what was published before.
+func ready(
+	own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec, refused string,
+) metav1.Condition {
+	if spec == nil {
+		return conditions.ExportReady(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+			"The Service is not exported: see condition Valid.")
+	}
+	if refused != "" {
+		return conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending, refused)
+	}
+	var c *metav1.Condition
+	if own != nil {
+		c = meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionPublished)
+	}
+	switch {
+	case c == nil || c.Reason == hubv1alpha1.ReasonWithdrawn:
+		return conditions.ExportReady(metav1.ConditionUnknown, mcsv1beta1.ServiceExportReasonPending,
+			"The export is not on the hub yet. If this lasts, see the agent's log.")
+	case c.Status == metav1.ConditionFalse:
+		return conditions.ExportReady(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, c.Message)
+	case c.ObservedGeneration != own.Generation:
+		return conditions.ExportReady(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
+			"Other clusters can import this Service. A change is on its way to the hub.")
+	}
+	return conditions.ExportReady(metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported,
+		"Other clusters can import this Service.")
+}
