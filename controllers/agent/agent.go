@@ -95,13 +95,9 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if err != nil {
 		return nil, err
 	}
-	lasts, err := kube.Outliving(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return nil, err
-	}
 	a.env = &kube.Env{
 		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
-		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(), LocalLasts: lasts,
+		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
 		Hub: func() client.Client {
 			if l := a.linked.Load(); l != nil {
 				return l.hub

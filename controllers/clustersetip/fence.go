@@ -45,7 +45,6 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 	}
 	left := r.see(a, now)
 	fence := r.fenceOf(a)
-	lost := r.lose(a, fence)
 	rest, rests := r.rests[a]
 	r.mu.Unlock()
 	if rests && left == 0 && (now.uid == "" || now.fence) {
@@ -54,8 +53,6 @@ func (r *Room) address(ctx context.Context, name string) (reconcile.Result, erro
 		}
 	}
 	switch {
-	case lost:
-		r.swapLost(now, fence)
 	case left > 0:
 		return reconcile.Result{RequeueAfter: left}, nil
 	case fence.Name != "" && ip == nil:
@@ -78,37 +75,6 @@ func (r *Room) see(a netip.Addr, now entry) (left time.Duration) {
 	return left
 }
 
-// lose counts an ordinary Service with an address of a fenced range. It tells whether somebody has it of whom that was not known before:
-// such a Service, or another controller.
-func (r *Room) lose(a netip.Addr, fence ipam.Range) bool {
-	e := r.view.addresses[a]
-	if fence.Name == "" || e.uid == "" || e.fence || !e.held.Foreign || r.lost[e.uid] {
-		return false
-	}
-	r.lost[e.uid] = true
-	if e.ordinary() {
-		r.count.lost.Inc()
-	}
-	return true
-}
-
-// losses counts the ordinary Services that were there before it was known what is fenced.
-func (r *Room) losses() {
-	var lost []entry
-	r.mu.Lock()
-	for a, e := range r.view.addresses {
-		if r.lose(a, r.fenceOf(a)) {
-			lost = append(lost, e)
-		}
-	}
-	fenced := r.view.fenced
-	r.mu.Unlock()
-	slices.SortFunc(lost, func(a, b entry) int { return a.held.Address.Compare(b.held.Address) })
-	for _, e := range lost {
-		r.swapLost(e, fenced.of(e.held.Address))
-	}
-}
-
 // note is what is known of an address because it was just written.
 func (r *Room) note(a netip.Addr, now entry) {
 	r.mu.Lock()
@@ -124,9 +90,6 @@ func (r *Room) record(a netip.Addr, now entry) {
 	r.change(a, func() {
 		was := r.view.addresses[a]
 		delete(r.view.addresses, a)
-		if was.uid != now.uid {
-			delete(r.lost, was.uid)
-		}
 		if now.uid != "" {
 			r.view.addresses[a] = now
 			if _, given := r.gifts[a]; !given && !now.fence {
@@ -221,11 +184,6 @@ func (r *Room) reserve(ctx context.Context, a netip.Addr, cidr string) error {
 	ip.Name = a.String()
 	ip.Labels = map[string]string{networkingv1.LabelIPAddressFamily: string(familyOf(a)), networkingv1.LabelManagedBy: kube.Manager}
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Group: networkingv1.GroupName, Resource: "servicecidrs", Name: cidr}
-	r.mu.Lock()
-	if rest, kept := r.rests[a]; kept {
-		ipam.Keep(ip, rest.of, rest.until)
-	}
-	r.mu.Unlock()
 	err := r.Local.Create(ctx, ip)
 	if apierrors.IsAlreadyExists(err) {
 		return r.ask(ctx, a)

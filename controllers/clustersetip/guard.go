@@ -46,10 +46,6 @@ func (r *Room) guard(ctx context.Context, s ipam.Standing, cidrs []*networkingv1
 			if draining || c.DeletionTimestamp != nil {
 				moving = append(moving, ipam.Holding(one, s.Ranges, vips)...)
 			}
-			if s.Mode == ipam.ModeExclusive && one.Use == ipam.Exclusive && !ipam.Fits(one.Prefix) {
-				r.Event(about("ServiceCIDR", c.Name), kube.Warning, "VIPRangeTooLarge", fmt.Sprintf(
-					"%s has more than %d addresses and is not fenced, and no VIP comes from it: label ranges of at most a /24 or a /120 as exclusive.", one.Prefix, ipam.MaxFence))
-			}
 		}
 		r.announce(c, moving, remade)
 		switch {
@@ -103,14 +99,4 @@ func (r *Room) finalize(ctx context.Context, c *networkingv1.ServiceCIDR, add bo
 // about is an object of this cluster without a namespace.
 func about(kind, name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: kind, Name: name}
-}
-
-// swapLost reports who has an address of a fenced range.
-func (r *Room) swapLost(has entry, fence ipam.Range) {
-	who, mend := has.held.Owner.String(), "make that Service anew"
-	if has.other != "" {
-		who, mend = "the IPAddress of "+has.other, "ask who made it: no Service has it"
-	}
-	r.Events.Event(about("ServiceCIDR", fence.Name), kube.Warning, "VIPSwapLost", fmt.Sprintf(
-		"%s has %s, which is inside this fenced range. VIPs get other addresses; nothing moves. To have the range to VIPs alone, %s.", who, has.held.Address, mend))
 }

@@ -68,7 +68,6 @@ func (r *Room) lay(ctx context.Context) (reconcile.Result, error) {
 	if err == nil {
 		r.laid.over()
 	}
-	r.losses()
 	mended, failed := r.repair(ctx, cidrs, slices.Concat(plan.Make, plan.Fence))
 	if err = errors.Join(err, failed); err != nil {
 		return reconcile.Result{}, err
@@ -194,9 +193,10 @@ func viewOf(set *hubv1alpha1.ClusterSet, cluster string) hubView {
 	return v
 }
 
+// modeOf treats every mode that is not known, such as exclusive of earlier versions, as shared.
 func modeOf(text string) ipam.Mode {
-	if m := ipam.Mode(text); m == ipam.ModePreferred || m == ipam.ModeExclusive {
-		return m
+	if ipam.Mode(text) == ipam.ModePreferred {
+		return ipam.ModePreferred
 	}
 	return ipam.ModeShared
 }

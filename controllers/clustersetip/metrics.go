@@ -25,7 +25,6 @@ const (
 type counters struct {
 	allocations *prometheus.CounterVec
 	errors      *prometheus.CounterVec
-	lost        prometheus.Counter
 	duration    *prometheus.HistogramVec
 }
 
@@ -35,8 +34,6 @@ func newCounters() *counters {
 			Name: "clusterset_agent_vip_allocations_total", Help: "VIPs that derived Services got, by the range that they are in; ordinary: none for VIPs."}, []string{"range"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clusterset_agent_vip_errors_total", Help: "Refusals of a VIP, by reason and the range that it was to be in; its family: no range of that."}, []string{"range", "reason"}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "clusterset_agent_vip_swap_losses_total", Help: "Ordinary Services that were found with an address of a fenced range."}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "clusterset_agent_vip_allocation_duration_seconds", Help: "From the choice of an address to the API server's word, by the range that it is in.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}, []string{"range"}),
@@ -123,7 +120,7 @@ var (
 )
 
 func (r *Room) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.count.allocations, r.count.errors, r.count.lost, r.count.duration, room{r}}
+	return []prometheus.Collector{r.count.allocations, r.count.errors, r.count.duration, room{r}}
 }
 
 // room shows how much of it there is.

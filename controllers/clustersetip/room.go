@@ -62,7 +62,6 @@ type Room struct {
 	laid, repaired *faults
 	// overflowing are the families whose VIPs come from the cluster's own ranges, and whose users were told.
 	overflowing map[corev1.IPFamily]bool
-	lost        map[types.UID]bool // the IPAddresses that were counted as swap losses
 	count       *counters
 }
 
@@ -85,7 +84,7 @@ var _ kube.VIPs = (*Room)(nil)
 // New makes it for an agent.
 func New(env *kube.Env) *Room {
 	r := &Room{
-		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, full: map[corev1.IPFamily]time.Time{}, overflowing: map[corev1.IPFamily]bool{}, lost: map[types.UID]bool{},
+		Env: env, gifts: map[netip.Addr]gift{}, rests: map[netip.Addr]rest{}, over: map[types.NamespacedName]time.Time{}, waits: map[types.NamespacedName]*wait{}, barred: map[types.NamespacedName]time.Time{}, full: map[corev1.IPFamily]time.Time{}, overflowing: map[corev1.IPFamily]bool{},
 		count: newCounters(),
 	}
 	r.laid, r.repaired = &faults{of: r, now: map[string]bool{}}, &faults{of: r, now: map[string]bool{}}

@@ -105,9 +105,6 @@ func (r *Room) load(ctx context.Context) error {
 				continue
 			}
 			v.addresses[a] = entryOf(&list.Items[i])
-			if of, until, kept := ipam.Kept(&list.Items[i], r.Now()); kept && v.addresses[a].fence {
-				r.rests[a] = rest{of, until}
-			}
 		}
 	}
 	hub, err := r.hubView(ctx)

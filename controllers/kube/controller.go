@@ -36,8 +36,6 @@ type Env struct {
 	HubNamespace string
 
 	Local client.Client
-	// LocalLasts writes what is carried out to its end, whatever becomes of this agent (Outliving); nil: Local is to do.
-	LocalLasts client.Client
 	// LocalNow reads past the cache, for the rare step that a stale view would make harmful.
 	LocalNow client.Reader
 	// Hub is nil until the hub's caches have synced once; afterwards it stays, and shows the last view while the hub is away.

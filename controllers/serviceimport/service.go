@@ -78,8 +78,8 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 }
 
 // ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as it is then, and the
-// families that the API server was asked for. An agent that is told to end waits for the answer, and one that is killed is not missed (LocalLasts):
-// an API server that sees its client leave takes the addresses of the Service back, and may keep the Service (Kubernetes 1.36).
+// families that the API server was asked for. An agent that is told to end waits for the answer: an API server whose client
+// leaves releases the addresses of the Service, and may keep the Service until its repair loop has restored them (Kubernetes 1.36).
 func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily) (*corev1.Service, []corev1.IPFamily, error) {
 	ctx = context.WithoutCancel(ctx)
 	if s.svc == nil {
@@ -93,11 +93,7 @@ func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request
 		svc, err := r.without(ctx, s, m, held, err)
 		return svc, nil, err
 	}
-	local := r.LocalLasts
-	if local == nil {
-		local = r.Local
-	}
-	svc, err := r.write(ctx, local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
+	svc, err := r.write(ctx, r.Local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
 	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
 		svc, err := r.without(ctx, s, m, held, err)
 		return svc, grant.Families, err

@@ -20,8 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member a block, and another when its agent asks, which fences
-// ranges in both beside one of the user's, and VIPs come from all three. Once the cluster has left, the user's range is as it was, and of the
+// TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member a block, and another when its agent asks, which makes
+// ranges of both beside one of the user's, and VIPs come from all three. Once the cluster has left, the user's range is as it was, and of the
 // others nothing is left.
 func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	e := setUp(t)
@@ -29,14 +29,13 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		e.unmake(t, "hub") // another test's
 	}
 	e.nodes(t, "hub", "east")
-	// Before there are ranges: one that is made later may take an address of a fenced range while a VIP gets it (VIPSwapLost), and would keep
-	// that range for as long as it lives.
+	// Before there are ranges: ordinary Services may draw from them, and would keep them for as long as they live.
 	const services = 16 // more than the user's range and one block hold, six each
 	for i := range services {
 		e.service(t, "east", "leaving", fmt.Sprint("web-", i))
 	}
 	users := &networkingv1.ServiceCIDR{}
-	users.Name, users.Labels = "users", map[string]string{ipam.LabelVIPs: string(ipam.Exclusive)}
+	users.Name, users.Labels = "users", map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
 	users.Spec.CIDRs = []string{"10.201.0.0/29"}
 	if err := e.admin["east"].Create(t.Context(), users); err != nil {
 		t.Fatal(err)
@@ -46,7 +45,7 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e.ok(t, "init", "--context", "hub", "--vip-mode=exclusive", "--vip-pools=10.200.0.0/24", "--vip-block-bits=ipv4=29")
+	e.ok(t, "init", "--context", "hub", "--vip-mode=preferred", "--vip-pools=10.200.0.0/24", "--vip-block-bits=ipv4=29")
 	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
 	for i := range services {
 		e.declare(t, "east", "leaving", fmt.Sprint("web-", i))
@@ -104,7 +103,7 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	})
 	left := &networkingv1.ServiceCIDR{}
 	if err := e.admin["east"].Get(t.Context(), client.ObjectKeyFromObject(users), left); err != nil || left.DeletionTimestamp != nil || left.UID != users.UID ||
-		left.Labels[ipam.LabelVIPs] != string(ipam.Exclusive) || slices.Contains(left.Finalizers, clusterset.FinalizerVIPs) {
+		left.Labels[ipam.LabelVIPs] != string(ipam.Shared) || slices.Contains(left.Finalizers, clusterset.FinalizerVIPs) {
 		t.Errorf("the user's range is not as it was: %v %+v", err, left)
 	}
 	e.ok(t, "init", "--context", "hub", "--vip-mode=shared", "--vip-pools=")

@@ -22,7 +22,7 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 	e.nodes(t, "hub")
 	init := func(more ...string) []string { return append([]string{"init", "--context", "hub"}, more...) }
 	for _, c := range []struct{ arg, want string }{
-		{"--vip-mode=mine", `--vip-mode "mine" is none of shared, preferred, exclusive`},
+		{"--vip-mode=mine", `--vip-mode "mine" is none of shared, preferred`},
 		{"--vip-pools=10.200.0.1/16", "has bits set behind its prefix: write 10.200.0.0/16"},
 		{"--vip-pools=10.200.0.0/16,10.200.4.0/22", "overlaps pool 10.200.0.0/16"},
 		{"--vip-pools=10.200.0.0/24", "is smaller than a block of /22"},

@@ -189,10 +189,10 @@ func (s *set) silence(t *testing.T) {
 	s.a.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 }
 
-// ranges are of VIPs: both members fence their blocks, b's runs short of room, and each tells of a range that its admin makes.
+// ranges are of VIPs: both members make a range of their block, b's runs short of addresses, and each reports of a range that its admin makes.
 func (s *set) ranges(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{}
-	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace), func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModeExclusive })
+	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace), func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred })
 	until(t, "blocks", func() error { // the hub's program writes there too, and keeps what stands there
 		if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 			return err

@@ -20,11 +20,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestV2ARangeIsSwappedUnderTraffic: for a larger one, and that for a smaller one, in mode exclusive. Flows of before live on, new ones are
+// TestV2ARangeIsSwappedUnderTraffic: for a larger one, and that for a smaller one, in mode preferred. Flows of before live on, new ones are
 // taken, and the name answers with the same VIPs throughout; nor does the loss of the derived Service in the smaller range move them.
 func TestV2ARangeIsSwappedUnderTraffic(t *testing.T) {
 	w, ns := clusters(t)
-	w.mode(t, hubv1alpha1.VIPModeExclusive)
+	w.mode(t, hubv1alpha1.VIPModePreferred)
 	t.Cleanup(func() { w.mode(t, hubv1alpha1.VIPModeShared) })
 	w.b.byHand(t, "first", "10.230.0.0/28", "fd00:10:230::/124")
 	svc := service(ns, tcp("http", 80))
@@ -99,11 +99,11 @@ func allKinds(t *testing.T, cp *lab.ControlPlane) client.Client {
 	return c
 }
 
-// byHand makes an exclusive range as an admin does, and waits until it gives out addresses and is held.
+// byHand makes a range for VIPs as an admin does, and waits until it gives out addresses and is held.
 func (c *cluster) byHand(t *testing.T, name string, prefixes ...string) {
 	t.Helper()
 	cidr := &networkingv1.ServiceCIDR{}
-	cidr.Name, cidr.Labels, cidr.Spec.CIDRs = name, map[string]string{ipam.LabelVIPs: string(ipam.Exclusive)}, prefixes
+	cidr.Name, cidr.Labels, cidr.Spec.CIDRs = name, map[string]string{ipam.LabelVIPs: string(ipam.Shared)}, prefixes
 	c.create(t, cidr)
 	eventually(t, "range "+name, func() error {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cidr), cidr); err != nil {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
@@ -25,9 +24,6 @@ func (w *World) watchRanges(m *member, c *api.Write) {
 	switch o := c.New.(type) {
 	case *corev1.Service:
 		w.oneOwner(m, o)
-		if c.Old == nil && c.User == api.Agent {
-			w.watchExclusive(m, o)
-		}
 	case *networkingv1.IPAddress:
 		w.excuse(m, o)
 	}
@@ -93,40 +89,6 @@ func (m *member) serves(a netip.Addr) bool {
 	return false
 }
 
-// watchExclusive: as long as an agent sees that the mode is exclusive, new VIPs are of fenced ranges.
-func (w *World) watchExclusive(m *member, svc *corev1.Service) {
-	a := w.writing
-	if a == nil || !w.ranges || !a.exclusive || !a.seesExclusive() || !strings.HasPrefix(svc.Name, "derived-") {
-		return
-	}
-	for _, n := range names {
-		had := w.guard.vips[w.guard.life[place{m.id, n}]]
-		for _, ip := range svc.Spec.ClusterIPs {
-			if n.Namespace != svc.Namespace || derivedName(n) != svc.Name || ip == corev1.ClusterIPNone || had[api.FamilyOf(ip)] == ip {
-				continue
-			}
-			if !slices.ContainsFunc(all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR), func(c *networkingv1.ServiceCIDR) bool {
-				return c.Labels[ipam.LabelVIPs] == string(ipam.Exclusive) && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip)) })
-			}) {
-				w.fail("V2: %s gives %s to %s, though it sees that the mode is exclusive and no such range holds it", a.name, ip, n)
-			}
-		}
-	}
-}
-
-// seesExclusive tells what an agent's cache of the hub says of the mode.
-func (a *agent) seesExclusive() bool {
-	if a.hub == nil {
-		return false
-	}
-	for _, o := range a.hub.All(api.ClusterSet) {
-		if o.(*hubv1alpha1.ClusterSet).Spec.VIPs.Mode == hubv1alpha1.VIPModeExclusive {
-			return true
-		}
-	}
-	return false
-}
-
 // address is one that an import had.
 type address struct {
 	member string
@@ -134,26 +96,10 @@ type address struct {
 	ip     string
 }
 
-// checkAddresses: in quiet no address leaks, and every fence stands. Who is counted as a swap loss, TestBRaces compares.
+// checkAddresses: in quiet every VIP has its IPAddress, and no address leaks.
 func (w *World) checkAddresses(m *member) (problems []string) {
 	if !w.ranges {
 		return nil
-	}
-	fenced := map[string]bool{}
-	exclusive := w.clusterSet().Spec.VIPs.Mode == "exclusive"
-	for _, c := range all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR) {
-		ours := c.Labels["app.kubernetes.io/managed-by"] == kube.Manager
-		if c.Labels[ipam.LabelVIPs] != string(ipam.Exclusive) || c.DeletionTimestamp != nil || !exclusive && !ours {
-			continue
-		}
-		for _, text := range c.Spec.CIDRs {
-			for a := range ipam.Addresses(netip.MustParsePrefix(text)) {
-				fenced[a.String()] = true
-				if _, there := m.server.Owner(a.String()); !there && exclusive {
-					problems = append(problems, a.String()+" of fenced range "+c.Name+" has no IPAddress (V2)")
-				}
-			}
-		}
 	}
 	for _, svc := range all[*corev1.Service](m.server, api.Service) {
 		for _, ip := range svc.Spec.ClusterIPs {
@@ -165,21 +111,11 @@ func (w *World) checkAddresses(m *member) (problems []string) {
 	for _, ip := range all[*networkingv1.IPAddress](m.server, api.IPAddress) {
 		of, _ := m.server.Owner(ip.Name)
 		switch manager := ip.Labels[networkingv1.LabelManagedBy]; {
-		case manager == kube.Manager && !fenced[ip.Name] && !m.going(ip.Name):
-			problems = append(problems, ip.Name+" is reserved, and in no fence (V4)")
+		case manager == kube.Manager:
+			problems = append(problems, ip.Name+" is an IPAddress of the agent, which makes none (V4)")
 		case strings.HasPrefix(of.Name, "derived-") && !m.used(ip.Name): // ordinary Services' are the API server's
 			problems = append(problems, ip.Name+" is "+of.String()+"'s, which does not have it (V4)")
 		}
 	}
 	return problems
-}
-
-// going tells whether an address is in a range that is being deleted, whose fence goes last.
-func (m *member) going(ip string) bool {
-	for _, c := range all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR) {
-		if c.DeletionTimestamp != nil && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(netip.MustParseAddr(ip)) }) {
-			return true
-		}
-	}
-	return false
 }

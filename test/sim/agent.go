@@ -36,22 +36,21 @@ const version = "v1.36.0"
 type agent struct {
 	*World
 	*member
-	name      string
-	dead      bool
-	local     *api.Cache
-	hub       *api.Cache  // what Hub shows; nil until it was listed once
-	joining   *api.Cache  // is being listed, to become hub
-	linked    *api.Client // of hub
-	dials     int64       // connections to the hub so far
-	noReads   bool        // of the hub: nothing arrives, and nobody says so
-	noWrites  bool        // to the hub
-	crashIn   int         // writes until it dies; -1 for not
-	loops     []*loop
-	passes    int             // that run now, one within the other
-	flow      *flow           // of the pass that runs
-	heard     map[string]word // the latest on each EndpointRecord
-	exclusive bool            // the mode that was seen when it began
-	ctx       context.Context
+	name     string
+	dead     bool
+	local    *api.Cache
+	hub      *api.Cache  // what Hub shows; nil until it was listed once
+	joining  *api.Cache  // is being listed, to become hub
+	linked   *api.Client // of hub
+	dials    int64       // connections to the hub so far
+	noReads  bool        // of the hub: nothing arrives, and nobody says so
+	noWrites bool        // to the hub
+	crashIn  int         // writes until it dies; -1 for not
+	loops    []*loop
+	passes   int             // that run now, one within the other
+	flow     *flow           // of the pass that runs
+	heard    map[string]word // the latest on each EndpointRecord
+	ctx      context.Context
 }
 
 // loop is one of its controllers.
@@ -259,7 +258,6 @@ func (a *agent) pass(l *loop, req reconcile.Request) {
 		}
 	}()
 	defer a.watchTraffic(l, req)()
-	a.exclusive = a.seesExclusive()
 	res, err := l.Reconciler.Reconcile(log.IntoContext(a.ctx, a.logger()), req)
 	if err != nil {
 		a.note("%s %s %s: %v", a.name, l.Name, req, err)

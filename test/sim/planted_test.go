@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -81,22 +80,6 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
-	{name: "a fence has holes", says: "of fenced range", agent: local(func(c *broken) {
-		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-			if ip, ok := o.(*networkingv1.IPAddress); ok && ip.Spec.ParentRef.Resource == "servicecidrs" && odd(ip.Name) {
-				return nil
-			}
-			return c.Client.Create(ctx, o, opts...)
-		}
-	})},
-	{name: "a reservation stays where a VIP is given out", says: "no derived Service", agent: local(func(c *broken) {
-		c.delete = func(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-			if ip, ok := o.(*networkingv1.IPAddress); ok && odd(ip.Name) {
-				return nil
-			}
-			return c.Client.Delete(ctx, o, opts...)
-		}
-	})},
 	{name: "an address is taken from whoever has it", says: "two owners", agent: local(func(c *broken) {
 		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 			err := c.Client.Create(ctx, o, opts...)
@@ -111,9 +94,6 @@ var planted = []struct {
 	})},
 	{name: "the addresses that an import had are forgotten", says: "I6", agent: func(env *kube.Env) {
 		env.VIPs = forgetful{env.VIPs}
-	}},
-	{name: "new VIPs are what the API server chooses", says: "V2: ", agent: func(env *kube.Env) {
-		env.VIPs = careless{env.VIPs}
 	}},
 	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
 		c.update = func(ctx context.Context, o client.Object) error {
@@ -150,8 +130,6 @@ var planted = []struct {
 	})},
 }
 
-func odd(address string) bool { return netip.MustParseAddr(address).As16()[15]%2 == 1 }
-
 // forgetful asks for any address.
 type forgetful struct{ kube.VIPs }
 
@@ -159,17 +137,6 @@ func (f forgetful) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGran
 	q.Previous = nil
 	q.Service.Name += "x"
 	return f.VIPs.Reserve(ctx, q)
-}
-
-// careless asks for no address by name that nobody had.
-type careless struct{ kube.VIPs }
-
-func (c careless) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
-	grant, err := c.VIPs.Reserve(ctx, q)
-	if len(q.Previous) == 0 {
-		grant.Addresses = nil
-	}
-	return grant, err
 }
 
 // broken is a client that does some of its work otherwise.

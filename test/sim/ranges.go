@@ -19,7 +19,7 @@ import (
 )
 
 // modes are those that the clusterset is in by turns, in a world with ranges.
-var modes = []hubv1alpha1.VIPMode{hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred, hubv1alpha1.VIPModeExclusive, hubv1alpha1.VIPModeExclusive}
+var modes = []hubv1alpha1.VIPMode{hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred}
 
 // Blocks are of two addresses and three: they fill up, and freed addresses are used again.
 const (
@@ -38,7 +38,6 @@ var rangeActions = []action{
 	{"delete range", 1, (*World).deleteRange},
 	{"squatter", 3, (*World).squat},
 	{"ordinary", 10, (*World).ordinary},
-	{"lost address", 3, (*World).loseAddress},
 }
 
 func (w *World) clusterSet() *hubv1alpha1.ClusterSet {
@@ -113,7 +112,7 @@ func (w *World) rangeByHand(m *member, _ types.NamespacedName) {
 	}
 	w.hands++
 	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("by-hand-%d", w.hands), Labels: map[string]string{
-		ipam.LabelVIPs: string(pick(w, []ipam.Use{ipam.Shared, ipam.Exclusive, ipam.Exclusive}))}}}
+		ipam.LabelVIPs: string(ipam.Shared)}}}
 	c.Spec.CIDRs = []string{fmt.Sprintf("10.110.%d.%d/%d", w.hands>>5, w.hands<<3&255, 29+w.rng.IntN(2))}
 	w.create(m, c)
 }
@@ -201,17 +200,4 @@ func (w *World) ordinary(m *member, n types.NamespacedName) {
 		svc.Spec.ClusterIP = a.String()
 	}
 	w.create(m, svc)
-}
-
-// loseAddress deletes a reservation, as nobody ought to.
-func (w *World) loseAddress(m *member, _ types.NamespacedName) {
-	var ours []*networkingv1.IPAddress
-	for _, ip := range all[*networkingv1.IPAddress](m.server, api.IPAddress) {
-		if ip.Spec.ParentRef.Resource == "servicecidrs" {
-			ours = append(ours, ip)
-		}
-	}
-	if len(ours) > 0 {
-		w.remove(m, pick(w, ours))
-	}
 }

@@ -171,10 +171,6 @@ func (a *agent) after(s *api.Server, verb string, k api.Key) error {
 		a.die()
 		panic(crashed{a})
 	}
-	if s == a.member.server && verb == "create" && k.Kind == api.Service && a.ranges && a.can("taken back", 0.1) {
-		s.TakeBack(k.NamespacedName)
-		return fmt.Errorf("%s %s: http2: client connection lost", verb, k)
-	}
 	if s == a.World.hub && a.can("lost answer", 0.02) {
 		return fmt.Errorf("%s %s: http2: client connection lost", verb, k)
 	}

@@ -140,9 +140,6 @@ func start(t *testing.T) *env {
 		if shared.err == nil {
 			e.asAgent, shared.err = connect(e.Cluster, "system:serviceaccount:clusterset-system:clusterset-controller")
 		}
-		if shared.err == nil {
-			e.spoil(t)
-		}
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -323,6 +320,8 @@ func (e *env) wantMetric(t *testing.T, series string, will func(value string) bo
 		return errors.New("it is not there")
 	})
 }
+
+func is(want string) func(string) bool { return func(value string) bool { return value == want } }
 
 // cidr is a ServiceCIDR as a user labels it.
 func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCIDR {

@@ -2,8 +2,6 @@ package vips
 
 import (
 	"fmt"
-	"net/netip"
-	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,97 +10,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
-
-// TestCAFullRangeIsToldAndRecovers: a condition and an Event, other imports and other families go on, and room ends it without help: a
-// block, or a range by hand.
-func TestCAFullRangeIsToldAndRecovers(t *testing.T) {
-	for i, c := range []struct {
-		mode       ipam.Mode
-		first, six string
-		room       func(*env)
-	}{
-		{ipam.ModeExclusive, "10.214.0.0/30", "fd00:214::/124", func(e *env) { e.mode(t, ipam.ModeExclusive, "10.214.0.0/30", "10.214.0.8/29", "fd00:214::/124") }},
-		{ipam.ModeExclusive, "10.215.0.0/30", "fd00:215::/124", func(e *env) {
-			e.create(t, cidr("by-hand", ipam.Exclusive, "10.215.0.8/29"))
-		}},
-	} {
-		t.Run([]string{"a block", "a range by hand"}[i], func(t *testing.T) {
-			e := start(t)
-			ns := e.namespace(t)
-			e.mode(t, c.mode, c.first, c.six)
-			e.wantRange(t, c.first)
-			e.wantRange(t, c.six)
-			had := map[string]string{}
-			for _, name := range []string{"one", "two"} { // a /30 has two
-				e.export(t, ns, name, v4)
-				had[name] = e.wantVIPs(t, ns, name, v4)[0].String()
-			}
-			refused := e.metric(t, e.series("errors_total", "range", "IPv4", "reason", "full"))
-			e.export(t, ns, "three", both)
-			e.wantFull(t, ns, "three")
-			e.wantMetric(t, e.series("errors_total", "range", "IPv4", "reason", "full"), func(value string) bool {
-				n, err := strconv.Atoi(value)
-				return err == nil && n > refused
-			})
-			eventually(t, "the other family", func() error {
-				imp, err := e.imported(t.Context(), ns, "three")
-				if err == nil && (len(imp.Spec.IPs) != 1 || len(imp.Spec.IPFamilies) != 1 || imp.Spec.IPFamilies[0] != v6[0]) {
-					err = fmt.Errorf("%v %v", imp.Spec.IPs, imp.Spec.IPFamilies)
-				}
-				return err
-			})
-			e.export(t, ns, "six", v6)
-			e.wantVIPs(t, ns, "six", v6)
-			c.room(e)
-			wantIn(t, e.wantVIPs(t, ns, "three", both)[:1], "10.214.0.8/29", "10.215.0.8/29")
-			for name, vip := range had {
-				if now := e.wantVIPs(t, ns, name, v4)[0].String(); now != vip {
-					t.Errorf("%s moved from %s to %s", name, vip, now)
-				}
-			}
-		})
-	}
-}
-
-// TestCAFullIPv6RangeIsToldAndRecovers: in mode exclusive, and IPv4 is not concerned.
-func TestCAFullIPv6RangeIsToldAndRecovers(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	const four, six, room = "10.218.0.0/28", "fd00:218::/126", "fd00:218::8/125"
-	e.mode(t, ipam.ModeExclusive, four, six)
-	e.wantRange(t, four)
-	e.wantRange(t, six)
-	had := map[string]netip.Addr{}
-	for range ipam.Addresses(netip.MustParsePrefix(six)) {
-		name := fmt.Sprint("six-", len(had))
-		e.export(t, ns, name, v6)
-		had[name] = e.wantVIPs(t, ns, name, v6)[0]
-		wantIn(t, []netip.Addr{had[name]}, six)
-	}
-	e.export(t, ns, "over", v6)
-	e.wantFull(t, ns, "over")
-	e.wantMetric(t, e.series("range_available", "range", six), is("0"))
-	e.wantMetric(t, e.series("range_allocated", "range", six), is(strconv.Itoa(len(had))))
-	e.export(t, ns, "both", both)
-	e.wantFull(t, ns, "both")
-	eventually(t, "the other family", func() error {
-		imp, err := e.imported(t.Context(), ns, "both")
-		if err == nil && (len(imp.Spec.IPs) != 1 || !netip.MustParsePrefix(four).Contains(netip.MustParseAddr(imp.Spec.IPs[0]))) {
-			err = fmt.Errorf("%v", imp.Spec.IPs)
-		}
-		return err
-	})
-	e.export(t, ns, "four", v4)
-	wantIn(t, e.wantVIPs(t, ns, "four", v4), four)
-	e.mode(t, ipam.ModeExclusive, four, six, room)
-	wantIn(t, e.wantVIPs(t, ns, "over", v6), room)
-	wantIn(t, e.wantVIPs(t, ns, "both", both), four, room)
-	for name, vip := range had {
-		if now := e.wantVIPs(t, ns, name, v6)[0]; now != vip {
-			t.Errorf("%s moved from %s to %s", name, vip, now)
-		}
-	}
-}
 
 // TestCFullPreferredRangesAreTold: VIPs of each family come from the cluster's own ranges then, and of the next block once there is one.
 func TestCFullPreferredRangesAreTold(t *testing.T) {

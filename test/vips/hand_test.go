@@ -26,7 +26,6 @@ func TestV3ARangeInUseIsSwapped(t *testing.T) {
 		smaller     string // the half that the VIP is in
 	}{
 		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, [2]string{"10.220.0.0/28", "10.220.0.0/27"}, "fd00:220::/124"},
-		{ipam.ModeExclusive, ipam.ModeExclusive, ipam.Exclusive, [2]string{"10.221.0.0/29", "10.221.0.0/28"}, "fd00:222::/124"},
 		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, [2]string{"10.225.0.0/28", "10.225.0.0/27"}, "fd00:225::/124"},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
@@ -79,11 +78,7 @@ func (s *swap) finish(t *testing.T, vip netip.Addr) {
 	}
 	s.wantEvent(t, "default", from.Name, "VIPRangeHeld", vip.String())
 	s.exportMade(t, s.ns, "meanwhile") // what is being deleted gives out nothing
-	if s.use == ipam.Exclusive {
-		s.wantNotReady(t, s.ns, "meanwhile", "being deleted")
-	} else {
-		wantIn(t, s.wantVIPs(t, s.ns, "meanwhile", s.families), own)
-	}
+	wantIn(t, s.wantVIPs(t, s.ns, "meanwhile", s.families), own)
 	s.create(t, cidr("into-"+s.ns, s.use, s.into))
 	s.wantGone(t, from)
 	s.deleteAsAgent(t, derivedOf(s.ns, "web"))
@@ -97,9 +92,6 @@ func (s *swap) finish(t *testing.T, vip netip.Addr) {
 		in = append(in, own)
 	}
 	wantIn(t, s.wantVIPs(t, s.ns, "new", s.families), in...)
-	if s.use == ipam.Exclusive {
-		wantIn(t, s.wantVIPs(t, s.ns, "meanwhile", s.families), s.into)
-	}
 }
 
 // TestV2ADrainedRangeGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked. In mode shared as well, in
@@ -112,7 +104,6 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 	}{
 		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, []string{"10.223.0.0/28", "fd00:223::/124"}, []string{"10.223.0.32/27", "fd00:223::20/123"}, nil},
 		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, []string{"10.226.0.0/28", "fd00:226::/124"}, []string{"10.226.0.32/27", "fd00:226::20/123"}, strings.Split(serviceRanges, ",")},
-		{ipam.ModeExclusive, ipam.ModeExclusive, ipam.Exclusive, []string{"10.227.0.0/28", "fd00:227::/124"}, []string{"10.227.0.32/27", "fd00:227::20/123"}, nil},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
@@ -172,20 +163,6 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 	}
 }
 
-// TestV2NothingLargerThanAFenceIsFenced: a range by hand that is too large says so, and gives out nothing in mode exclusive.
-func TestV2NothingLargerThanAFenceIsFenced(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	e.mode(t, ipam.ModeExclusive)
-	e.create(t, cidr("large", ipam.Exclusive, "10.224.0.0/23"), cidr("fits", ipam.Exclusive, "10.224.2.0/28"))
-	e.wantEvent(t, "default", "large", "VIPRangeTooLarge", "10.224.0.0/23")
-	e.export(t, ns, "web", v4)
-	wantIn(t, e.wantVIPs(t, ns, "web", v4), "10.224.2.0/28")
-	if n := e.reservations(t, "10.224.0.0/23"); n > 0 {
-		t.Errorf("%d addresses of it are fenced", n)
-	}
-}
-
 func (e *env) change(t *testing.T, name string, f func(*networkingv1.ServiceCIDR)) {
 	t.Helper()
 	c := &networkingv1.ServiceCIDR{}
@@ -233,19 +210,4 @@ func (e *env) wantMade(t *testing.T, ns, name string) {
 		}
 		return err
 	})
-}
-
-// reservations is how many addresses of a range are fenced.
-func (e *env) reservations(t *testing.T, prefix string) (n int) {
-	t.Helper()
-	var list networkingv1.IPAddressList
-	if err := e.List(t.Context(), &list, client.MatchingLabels{networkingv1.LabelManagedBy: "clusterset-controller.clusterset-dns.io"}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		if netip.MustParsePrefix(prefix).Contains(netip.MustParseAddr(list.Items[i].Name)) {
-			n++
-		}
-	}
-	return n
 }

@@ -2,20 +2,15 @@ package vips
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestI6TheVIPStaysInEachMode: through a restart of the agent, an outage of the hub, the loss of the derived Service, an import that is
@@ -28,8 +23,7 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 		next   ipam.Mode
 	}{
 		{ipam.ModeShared, nil, []string{"10.96.0.0/16", "fd00:96::/112"}, ipam.ModePreferred},
-		{ipam.ModePreferred, []string{"10.230.0.0/24", "fd00:230::/120"}, []string{"10.230.0.0/24", "fd00:230::/120"}, ipam.ModeExclusive},
-		{ipam.ModeExclusive, []string{"10.231.0.0/28", "fd00:231::/124"}, []string{"10.231.0.0/28", "fd00:231::/124"}, ipam.ModeShared},
+		{ipam.ModePreferred, []string{"10.230.0.0/24", "fd00:230::/120"}, []string{"10.230.0.0/24", "fd00:230::/120"}, ipam.ModeShared},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
@@ -147,45 +141,3 @@ func (e *env) wantType(t *testing.T, ns string, kind mcsv1beta1.ServiceImportTyp
 type errType mcsv1beta1.ServiceImportType
 
 func (e errType) Error() string { return "it is " + string(e) }
-
-// TestV2AnotherModeOnTheSameBlocks, which is what an admin gets who changes nothing but the mode: VIPs stay, new ones come from a range of the
-// new mode beside or instead of the old one.
-func TestV2AnotherModeOnTheSameBlocks(t *testing.T) {
-	e := start(t)
-	ns := e.namespace(t)
-	blocks := []string{"10.236.0.0/28", "fd00:236::/124"}
-	vips := map[string][]netip.Addr{}
-	for i, mode := range []ipam.Mode{ipam.ModePreferred, ipam.ModeExclusive, ipam.ModePreferred} {
-		e.mode(t, mode, blocks...)
-		name := fmt.Sprint("web-", i)
-		e.export(t, ns, name, both)
-		vips[name] = e.wantVIPs(t, ns, name, both)
-		wantIn(t, vips[name], blocks...)
-		for _, b := range blocks {
-			e.wantUse(t, b, map[ipam.Mode]ipam.Use{ipam.ModePreferred: ipam.Shared, ipam.ModeExclusive: ipam.Exclusive}[mode])
-		}
-		for name, was := range vips {
-			if now := e.wantVIPs(t, ns, name, both); !slices.Equal(now, was) {
-				t.Fatalf("mode %s moved %s from %v to %v", mode, name, was, now)
-			}
-		}
-	}
-}
-
-// wantUse waits until a ServiceCIDR of ours with this prefix is ready for this use.
-func (e *env) wantUse(t *testing.T, prefix string, use ipam.Use) {
-	t.Helper()
-	eventually(t, string(use)+" ServiceCIDR of "+prefix, func() error {
-		var list networkingv1.ServiceCIDRList
-		if err := e.List(t.Context(), &list, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			ranges, err := ipam.Ranges(&list.Items[i])
-			if err == nil && len(ranges) == 1 && ranges[0].Prefix.String() == prefix && ranges[0].Use == use && ranges[0].State == ipam.Ready {
-				return nil
-			}
-		}
-		return fmt.Errorf("there is none among %d", len(list.Items))
-	})
-}

@@ -47,10 +47,6 @@ func TestV7WithoutServiceCIDRs(t *testing.T) {
 	old.export(t, ns, "preferred", both)
 	wantIn(t, old.wantVIPs(t, ns, "preferred", both), strings.Split(serviceRanges, ",")...)
 
-	old.mode(t, ipam.ModeExclusive, "10.250.0.0/28", "fd00:250::/124")
-	old.wantMetric(t, old.series("mode_supported", "mode", "exclusive"), is("0"))
-	old.export(t, ns, "exclusive", both)
-	old.wantNotReady(t, ns, "exclusive", "mode exclusive needs ranges")
 	old.deleteAsAgent(t, derivedOf(ns, "before"))
 	old.wantMade(t, ns, "before")
 	if now := old.wantVIPs(t, ns, "before", both); !slices.Equal(now, vip) {
@@ -63,10 +59,10 @@ func TestV7WithoutServiceCIDRs(t *testing.T) {
 func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 	for i, c := range []struct {
 		reason metav1.StatusReason
-		own    map[ipam.Mode][]string
+		own    []string
 	}{
-		{metav1.StatusReasonForbidden, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.0/28", "fd00:251::/124"}, ipam.ModeExclusive: {"10.251.0.16/28", "fd00:251::10/124"}}},
-		{metav1.StatusReasonRequestEntityTooLarge, map[ipam.Mode][]string{ipam.ModePreferred: {"10.251.0.32/28", "fd00:251::20/124"}, ipam.ModeExclusive: {"10.251.0.48/28", "fd00:251::30/124"}}},
+		{metav1.StatusReasonForbidden, []string{"10.251.0.0/28", "fd00:251::/124"}},
+		{metav1.StatusReasonRequestEntityTooLarge, []string{"10.251.0.32/28", "fd00:251::20/124"}},
 	} {
 		t.Run(string(c.reason), func(t *testing.T) {
 			e := start(t)
@@ -90,32 +86,22 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 				}
 				return nil
 			})
-			for _, mode := range []ipam.Mode{ipam.ModePreferred, ipam.ModeExclusive} {
-				e.mode(t, mode, c.own[mode]...)
-				e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), is("0"))
-				e.export(t, ns, string(mode), both)
-				if mode == ipam.ModePreferred {
-					wantIn(t, e.wantVIPs(t, ns, string(mode), both), strings.Split(serviceRanges, ",")...)
-				} else {
-					e.wantNotReady(t, ns, string(mode), said)
-				}
-				for _, p := range c.own[mode] {
-					use := map[ipam.Mode]ipam.Use{ipam.ModePreferred: ipam.Shared, ipam.ModeExclusive: ipam.Exclusive}[mode]
-					e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Named(netip.MustParsePrefix(p), use).Name)
-					if n := e.reservations(t, p); n > 0 {
-						t.Errorf("%d reservations of %s, which is refused", n, p)
-					}
-				}
-				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", said)
+			e.mode(t, ipam.ModePreferred, c.own...)
+			e.wantMetric(t, e.series("mode_supported", "mode", "preferred"), is("0"))
+			e.export(t, ns, "preferred", both)
+			wantIn(t, e.wantVIPs(t, ns, "preferred", both), strings.Split(serviceRanges, ",")...)
+			for _, p := range c.own {
+				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Named(netip.MustParsePrefix(p), ipam.Shared).Name)
 			}
+			e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", said)
 			e.mode(t, ipam.ModeShared)
 			e.export(t, ns, "shared", both)
 			wantIn(t, e.wantVIPs(t, ns, "shared", both), strings.Split(serviceRanges, ",")...)
 			lift()
 			eventually(t, "the policy is gone", func() error { return e.Create(t.Context(), other.DeepCopy(), client.DryRunAll) })
-			e.mode(t, ipam.ModeExclusive, c.own[ipam.ModeExclusive]...)
+			e.mode(t, ipam.ModePreferred, c.own...)
 			e.export(t, ns, "again", both)
-			wantIn(t, e.wantVIPs(t, ns, "again", both), c.own[ipam.ModeExclusive]...)
+			wantIn(t, e.wantVIPs(t, ns, "again", both), c.own...)
 		})
 	}
 }

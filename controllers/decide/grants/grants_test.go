@@ -74,30 +74,30 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 		"shared: none":               {set("shared", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1, "vip-blocks:ipv4=2")}, ""},
 		"no mode: none":              {set("", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, ""},
 		"one of each family":         {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24, east fd00:c5::/112"},
-		"of the family of the pools": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24"},
-		"as many as are asked for":   {set("exclusive", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
-		"another one on request": {set("exclusive", v4, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")},
+		"of the family of the pools": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24"},
+		"as many as are asked for":   {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
+		"another one on request": {set("preferred", v4, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
-		"a smaller wish takes none away": {set("exclusive", v4, "east 10.200.0.0/24", "east 10.200.1.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")},
+		"a smaller wish takes none away": {set("preferred", v4, "east 10.200.0.0/24", "east 10.200.1.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
 		"nor does mode shared, nor a pool that goes": {set("shared", nil, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24"},
-		"firsts before seconds": {set("exclusive", []string{"10.200.0.0/23"}), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, pods1)},
+		"firsts before seconds": {set("preferred", []string{"10.200.0.0/23"}), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, pods1)},
 			"east 10.200.0.0/24, west 10.200.1.0/24"},
-		"the older member first":                   {set("exclusive", []string{"10.200.0.0/24"}), []inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)}, "west 10.200.0.0/24"},
-		"nobody who has told nothing":              {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
-		"nobody who leaves, or is somebody else's": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
-		"around what members use": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
+		"the older member first":                   {set("preferred", []string{"10.200.0.0/24"}), []inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)}, "west 10.200.0.0/24"},
+		"nobody who has told nothing":              {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
+		"nobody who leaves, or is somebody else's": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
+		"around what members use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
 			"east 10.200.2.0/24, west 10.200.4.0/24"},
-		"around what a cluster has for its Services": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
+		"around what a cluster has for its Services": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"east 10.200.1.0/24, west 10.200.2.0/24"},
-		"restored: where a member has ranges already": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
+		"restored: where a member has ranges already": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"west 10.200.0.0/24, east 10.200.1.0/24"},
-		"around what those who leave use": {set("exclusive", v4), []inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
+		"around what those who leave use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
 			p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
 			p.DeletionTimestamp = &at
 			return p
 		}(), member("east", 1, pods1)}, "east 10.200.1.0/24"},
-		"around blocks of others, also those by hand": {set("exclusive", v4, "gone 10.200.0.0/24", "west 10.200.1.128/25"), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+		"around blocks of others, also those by hand": {set("preferred", v4, "gone 10.200.0.0/24", "west 10.200.1.128/25"), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
 			"gone 10.200.0.0/24, west 10.200.1.128/25, east 10.200.2.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestV2SharedHasNothingToSay(t *testing.T) {
 
 // A block of a departed member is free once nothing of it is left, and is somebody else's no earlier than the decision after that.
 func TestV2BlocksOfDepartedMembers(t *testing.T) {
-	s := set("exclusive", []string{"10.200.0.0/24"}, "gone 10.200.0.0/24")
+	s := set("preferred", []string{"10.200.0.0/24"}, "gone 10.200.0.0/24")
 	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}
 	if ids := Departed(s, east); len(ids) > 0 {
 		t.Errorf("absence is no departure, and %v is departed", ids)
@@ -198,7 +198,7 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 }
 
 func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
-	s := set("exclusive", []string{"10.200.0.0/16"}, "east 10.200.0.0/24", "west 10.200.1.0/24", "east 10.200.1.128/25")
+	s := set("preferred", []string{"10.200.0.0/16"}, "east 10.200.0.0/24", "west 10.200.1.0/24", "east 10.200.1.128/25")
 	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{
 		member("east", 1, "service-ranges:10.200.0.0/26 10.201.0.0/16", "pod-ranges:10.200.0.64/26"),
 		member("west", 2, "service-ranges:10.200.0.0/15"),
@@ -229,7 +229,7 @@ func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
 		"pod-ranges:0.0.0.0/0":         "larger than a /8",
 		long:                           "64 ranges",
 	} {
-		plan := Decide(Facts{Set: set("exclusive", []string{"10.200.0.0/16"}), Profiles: []inventoryv1alpha1.ClusterProfile{
+		plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/16"}), Profiles: []inventoryv1alpha1.ClusterProfile{
 			member("liar", 1, told), member("east", 2, pods1),
 		}})
 		if len(plan.Unreadable) != 1 || plan.Unreadable[0].Member != "liar" || !strings.Contains(plan.Unreadable[0].Message, want) {
@@ -247,7 +247,7 @@ func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
 
 // A ServiceCIDR that was made of a block is what the block is for.
 func TestV2RangesInsideOwnBlocksAreInOrder(t *testing.T) {
-	s := set("exclusive", []string{"10.200.0.0/16"}, "east 10.200.0.0/24")
+	s := set("preferred", []string{"10.200.0.0/16"}, "east 10.200.0.0/24")
 	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, "service-ranges:10.96.0.0/16 10.200.0.0/25")}})
 	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "True/NoOverlap" || len(plan.Overlaps) > 0 {
 		t.Errorf("%s: %v", got, plan.Overlaps)
@@ -256,7 +256,7 @@ func TestV2RangesInsideOwnBlocksAreInOrder(t *testing.T) {
 
 // One object holds all blocks, and all of them fit.
 func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
-	s := set("exclusive", []string{"10.0.0.0/8"})
+	s := set("preferred", []string{"10.0.0.0/8"})
 	s.Spec.VIPs.Blocks.IPv4Bits = 28
 	for i := range hubv1alpha1.MaxBlocks - 1 {
 		s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: "many", CIDR: fmt.Sprintf("10.%d.%d.0/28", i/256, i%256)})
@@ -271,7 +271,7 @@ func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
 }
 
 func TestV6RoomOfPools(t *testing.T) {
-	plan := Decide(Facts{Set: set("exclusive", []string{"10.200.0.0/22", "10.1.0.0/23"}, "gone 10.200.3.128/25"), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}})
+	plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/22", "10.1.0.0/23"}, "gone 10.200.3.128/25"), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}})
 	var got []string
 	for _, p := range plan.Pools {
 		got = append(got, fmt.Sprint(p.Prefix, " ", p.Granted, " ", p.Free))
@@ -284,7 +284,7 @@ func TestV6RoomOfPools(t *testing.T) {
 // Messages become Events, which hold 1024 characters.
 func TestMessagesFitIntoEvents(t *testing.T) {
 	id := strings.Repeat("x", 59)
-	s := set("exclusive", []string{"fd12:3456:789a:bcde:ffff:ffff:ffff:0/112"})
+	s := set("preferred", []string{"fd12:3456:789a:bcde:ffff:ffff:ffff:0/112"})
 	var members []inventoryv1alpha1.ClusterProfile
 	for i := range 9 {
 		s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: fmt.Sprint(id, "-a", i), CIDR: fmt.Sprintf("fd12:3456:789a:bcde:ffff:ffff:ffff:ff%d0/124", i)})
@@ -303,7 +303,7 @@ func TestMessagesFitIntoEvents(t *testing.T) {
 
 // Ten thousand decisions a day must cost nothing worth noting: a thousand members that tell all they may.
 func TestManyMembersAreDecidedOnInTime(t *testing.T) {
-	s := set("exclusive", []string{"10.128.0.0/9"})
+	s := set("preferred", []string{"10.128.0.0/9"})
 	var members []inventoryv1alpha1.ClusterProfile
 	for i := range 1000 {
 		var ranges []string

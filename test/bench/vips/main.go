@@ -79,10 +79,6 @@ func settings(many int) []setting {
 		{mode: ipam.ModePreferred, families: four, ranges: many, cut: func(i int) []string { return []string{fmt.Sprintf("10.%d.%d.0/24", 128+i>>8, i&255)} }},
 		{mode: ipam.ModePreferred, families: six, ranges: 1, cut: one("fd00:128::/64")},
 		{mode: ipam.ModePreferred, families: both, ranges: 1, cut: one("10.128.0.0/16", "fd00:128::/64")},
-		{mode: ipam.ModeExclusive, families: four, blocks: []string{"10.128.0.0/16"}},
-		{mode: ipam.ModeExclusive, families: four, ranges: many, cut: func(i int) []string { return []string{fmt.Sprintf("10.%d.%d.%d/28", 128+i>>12, i>>4&255, i&15<<4)} }},
-		{mode: ipam.ModeExclusive, families: six, blocks: []string{"fd00:128::/64"}},
-		{mode: ipam.ModeExclusive, families: both, blocks: []string{"10.128.0.0/16", "fd00:128::/64"}},
 	}
 }
 

@@ -150,12 +150,8 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	if err != nil {
 		return nil, err
 	}
-	lasts, err := kube.Outliving(counted, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return nil, err
-	}
 	env := &kube.Env{
-		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalLasts: lasts, LocalNow: mgr.GetAPIReader(),
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
 		Hub: mgr.GetClient, Families: kube.Families(mgr.GetClient(), time.Now), Served: func(client.Object) error { return nil },
 		Now: time.Now, Events: silent{}, Together: kube.Together,
 	}
@@ -309,7 +305,7 @@ func (w *world) one(ctx context.Context, name string) (whole, reserve time.Durat
 			if len(svc.Spec.ClusterIPs) > 0 {
 				svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 			}
-			err = w.room.Settle(ctx, q, grant, svc, w.room.LocalLasts.Create(ctx, svc))
+			err = w.room.Settle(ctx, q, grant, svc, w.room.Local.Create(ctx, svc))
 		}
 		if err == nil {
 			return time.Since(began), reserve, nil

@@ -105,7 +105,7 @@ func (s *Server) anyFree(f corev1.IPFamily) (string, bool) {
 			if p.Addr().Is4() && !p.Contains(a.Next()) {
 				break // the broadcast address
 			}
-			if _, taken := s.Owner(a.String()); !taken && !s.bare[a.String()] || s.dry { // a dry run looks for nothing
+			if _, taken := s.Owner(a.String()); !taken || s.dry { // a dry run looks for nothing
 				return a.String(), true
 			}
 		}
@@ -152,23 +152,6 @@ func (s *Server) hold(address string, of types.NamespacedName) {
 	ip.Spec.ParentRef = &networkingv1.ParentReference{Resource: "services", Namespace: of.Namespace, Name: of.Name}
 	if err := s.Create(Allocator, ip, false); err != nil && !apierrors.IsAlreadyExists(err) {
 		panic(err) // it was found free
-	}
-}
-
-// TakeBack frees the addresses of a Service that was just made: what an API server does whose client was gone before its answer, though the
-// Service is there (Kubernetes 1.36). Nobody who lets it choose is given them here, since that would be Kubernetes' own fault.
-func (s *Server) TakeBack(of types.NamespacedName) {
-	svc, _ := s.Get(Key{Service, of}).(*corev1.Service)
-	if svc == nil {
-		return
-	}
-	for _, ip := range svc.Spec.ClusterIPs {
-		if holder, _ := s.Owner(ip); holder == of {
-			s.bare[ip] = true
-			if err := s.Delete(Allocator, Key{IPAddress, types.NamespacedName{Name: ip}}, nil); err != nil {
-				panic(err) // it is there
-			}
-		}
 	}
 }
 
@@ -240,7 +223,6 @@ func (s *Server) addressesOf(old, svc *corev1.Service) {
 	if old != nil {
 		for _, ip := range old.Spec.ClusterIPs {
 			if svc == nil || !slices.Contains(svc.Spec.ClusterIPs, ip) {
-				delete(s.bare, ip)
 				s.freed[ip] = types.NamespacedName{Namespace: old.Namespace, Name: old.Name}
 			}
 		}

@@ -52,11 +52,10 @@ type Server struct {
 	uids     int
 	ips      *addresses
 
-	ranges bool // cluster IPs are of ServiceCIDRs, and turn, freed and bare go with that
+	ranges bool // cluster IPs are of ServiceCIDRs, and turn and freed go with that
 	dry    bool // what is created now is not to be kept
 	turn   int
 	freed  map[string]types.NamespacedName // addresses whose Service is gone, which the allocator has not seen yet
-	bare   map[string]bool                 // addresses of Services that were taken back
 }
 
 // Event is one change of one object, as a watch shows it.
@@ -69,7 +68,7 @@ type Event struct {
 // NewServer returns a server that holds the given namespaces.
 func NewServer(name string, now func() time.Time, families []corev1.IPFamily, namespaces ...string) *Server {
 	s := &Server{Name: name, Now: now, Families: families, Changed: func(*Write) {}, ips: &addresses{taken: map[string]bool{}}}
-	s.objects, s.feeds, s.freed, s.bare = map[string]table{}, map[string][]Event{}, map[string]types.NamespacedName{}, map[string]bool{}
+	s.objects, s.feeds, s.freed = map[string]table{}, map[string][]Event{}, map[string]types.NamespacedName{}
 	for _, ns := range namespaces {
 		if err := s.Create("admin", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, false); err != nil {
 			panic(err) // the store is empty

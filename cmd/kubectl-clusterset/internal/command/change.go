@@ -36,7 +36,7 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or else --k
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
 	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes can pull")
-	flags.StringVar(&o.VIPs.Mode, "vip-mode", "", "where VIPs come from: shared, preferred, exclusive; default: as it is, shared at first")
+	flags.StringVar(&o.VIPs.Mode, "vip-mode", "", "where VIPs come from: shared or preferred; default: keep the current mode, shared for a new ClusterSet")
 	flags.StringSliceVar(&o.VIPs.Pools, "vip-pools", nil, "CIDRs that members' blocks are cut from, in this order")
 	flags.StringToIntVar(&o.VIPs.Bits, "vip-block-bits", nil, "how long the prefix of a block is: ipv4=22,ipv6=112")
 	return cmd

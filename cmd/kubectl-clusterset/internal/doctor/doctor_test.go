@@ -80,7 +80,7 @@ func sound(t *testing.T) *doctor.Facts {
 	dns.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example:5000/coredns/coredns:v1"}}
 	set := hubv1alpha1.ClusterSet{}
 	set.Name = "blue"
-	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "exclusive", Pools: []string{"10.200.0.0/16"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/16"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
 	set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}, {ClusterID: "west", CIDR: "10.200.1.0/24"}}
 	ns := &corev1.Namespace{}
 	ns.Name, ns.Labels = "blue", map[string]string{"multicluster.x-k8s.io/clusterset": "blue"}

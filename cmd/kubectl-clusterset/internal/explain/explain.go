@@ -241,7 +241,7 @@ func (f *Facts) vips() (out []VIP) {
 			if r.Prefix.Contains(a) && r.Prefix.Bits() > bits {
 				bits = r.Prefix.Bits()
 				vip = VIP{Address: text, Range: r.Prefix.String(), ServiceCIDR: r.Name, Use: map[ipam.Use]string{
-					ipam.Ordinary: "any Service", ipam.Shared: "VIPs first", ipam.Exclusive: "VIPs only"}[r.Use]}
+					ipam.Ordinary: "any Service", ipam.Shared: "VIPs first"}[r.Use]}
 			}
 		}
 		out = append(out, vip)

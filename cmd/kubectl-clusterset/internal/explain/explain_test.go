@@ -368,11 +368,11 @@ func TestWhereAVIPComesFrom(t *testing.T) {
 		t.Errorf("without ServiceCIDRs: %+v", got)
 	}
 	f.Ranges = []ipam.Range{
-		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), Use: ipam.Exclusive},
+		{Name: "small", Prefix: netip.PrefixFrom(vip, 28).Masked(), Use: ipam.Shared},
 		{Name: "kubernetes", Prefix: netip.PrefixFrom(vip, 16).Masked()},
 	}
 	r := explain.Explain(f)
-	if got := r.VIPs; len(got) != 1 || got[0].ServiceCIDR != "small" || !strings.Contains(text(&r), "VIPs only") {
+	if got := r.VIPs; len(got) != 1 || got[0].ServiceCIDR != "small" || !strings.Contains(text(&r), "VIPs first") {
 		t.Errorf("%+v", got)
 	}
 	f.Ranges = f.Ranges[1:]

@@ -115,7 +115,7 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 // TestStatusOfAMemberWhoseNamedHubIsDown tells of the member what it knows, and of the hub why it was not read.
 func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 	here, down := refusing(t, true), refusing(t, false)
-	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPSwapLost"}
+	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPRangeHeld"}
 	normal, theirs := warning.DeepCopy(), warning.DeepCopy()
 	normal.Name, normal.Type = "normal", kube.Normal
 	theirs.Name, theirs.ReportingController = "theirs", "another"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // serviceRanges are those of a cluster's ServiceCIDRs; none where it has no such kind, or the user may not read it.
@@ -29,25 +27,18 @@ func serviceRanges(ctx context.Context, c *cluster.Cluster) (out []ipam.Range, e
 	return out, nil
 }
 
-// taken are the addresses that are not free.
-func taken(ctx context.Context, c *cluster.Cluster, now time.Time) (out []netip.Addr, err error) {
+// taken lists the addresses that have an IPAddress.
+func taken(ctx context.Context, c *cluster.Cluster) (out []netip.Addr, err error) {
 	var addresses networkingv1.IPAddressList
 	if err := c.List(ctx, &addresses); err != nil {
 		return nil, unlessMissing(c, err)
 	}
 	for i := range addresses.Items {
-		ip := &addresses.Items[i]
-		if a, err := netip.ParseAddr(ip.Name); err == nil && !free(ip, now) {
+		if a, err := netip.ParseAddr(addresses.Items[i].Name); err == nil {
 			out = append(out, a)
 		}
 	}
 	return out, nil
-}
-
-// free tells whether an IPAddress only fences its range: the agent gives nobody else an address that is kept for who had it.
-func free(ip *networkingv1.IPAddress, now time.Time) bool {
-	_, _, kept := ipam.Kept(ip, now)
-	return ipam.Reserves(ip, kube.Manager) && !kept
 }
 
 func unlessMissing(c *cluster.Cluster, err error) error {

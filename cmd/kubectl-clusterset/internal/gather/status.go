@@ -197,7 +197,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, err := taken(ctx, c, time.Now())
+	used, err := taken(ctx, c)
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
 	return m, err
 }

@@ -50,7 +50,7 @@ func (v *VIPs) fields() map[string]any {
 
 // check tells what is wrong with it, on top of what is there.
 func (v *VIPs) check(is hubv1alpha1.VIPs) error {
-	modes := []string{string(hubv1alpha1.VIPModeShared), string(hubv1alpha1.VIPModePreferred), string(hubv1alpha1.VIPModeExclusive)}
+	modes := []string{string(hubv1alpha1.VIPModeShared), string(hubv1alpha1.VIPModePreferred)}
 	if v.Mode != "" && !slices.Contains(modes, v.Mode) {
 		return fmt.Errorf("--vip-mode %q is none of %s", v.Mode, strings.Join(modes, ", "))
 	}

@@ -72,16 +72,18 @@ func movingTable(h *Here) (rows [][]string) {
 
 // fullRanges are told of each family that has ranges for VIPs, of which none gives out anything more.
 func fullRanges(m *Member, add adder) {
-	what := map[ipam.Mode]string{ipam.ModePreferred: "new VIPs come from the cluster's own ranges", ipam.ModeExclusive: "new imports get no VIP of it"}[m.VIPMode]
+	if m.VIPMode != ipam.ModePreferred {
+		return
+	}
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ranges, free := 0, uint64(0)
 		for _, u := range m.Ranges {
-			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready && (m.VIPMode == ipam.ModePreferred || u.Range.Use == ipam.Exclusive) {
+			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready {
 				ranges, free = ranges+1, max(free, u.Available)
 			}
 		}
-		if what != "" && ranges > 0 && free == 0 {
-			add("this cluster", "add a pool to the ClusterSet, or here a ServiceCIDR labelled "+ipam.LabelVIPs, "no address of %s is free in its %s for VIPs: %s", f, table.Count(ranges, "range"), what)
+		if ranges > 0 && free == 0 {
+			add("this cluster", "add a pool to the ClusterSet, or here a ServiceCIDR labelled "+ipam.LabelVIPs, "no address of %s is free in its %s for VIPs: new VIPs come from the cluster's own ranges", f, table.Count(ranges, "range"))
 		}
 	}
 }

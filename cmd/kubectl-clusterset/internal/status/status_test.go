@@ -306,11 +306,11 @@ func TestProblemsComeFirst(t *testing.T) {
 // TestV6RoomOfTheRanges: each range for VIPs, with its state and what is free.
 func TestV6RoomOfTheRanges(t *testing.T) {
 	f := sound()
-	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Exclusive, State: ipam.Draining}, Allocated: 3, Available: 11}}
+	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared, State: ipam.Draining}, Allocated: 3, Available: 11}}
 	r := status.Tell(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
-	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips exclusive draining 3 11") {
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips shared draining 3 11") {
 		t.Error(out.String())
 	}
 }
@@ -342,8 +342,8 @@ func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 // TestCFullRangesAreAProblem of the modes whose VIPs come from them.
 func TestCFullRangesAreAProblem(t *testing.T) {
 	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared}, Allocated: 14}
-	fence, room := full, full
-	fence.Range.Use, room.Available = ipam.Exclusive, 1
+	room := full
+	room.Available = 1
 	draining := room
 	draining.Range.State = ipam.Draining
 	for _, c := range []struct {
@@ -352,11 +352,9 @@ func TestCFullRangesAreAProblem(t *testing.T) {
 		want   string
 	}{
 		{ipam.ModeShared, []ipam.Usage{full}, ""},
-		{ipam.ModePreferred, []ipam.Usage{full, fence}, "no address of IPv4 is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
+		{ipam.ModePreferred, []ipam.Usage{full, full}, "no address of IPv4 is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
 		{ipam.ModePreferred, []ipam.Usage{full, room}, ""},
 		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no address of IPv4"},
-		{ipam.ModeExclusive, []ipam.Usage{fence, room}, "new imports get no VIP of it"},
-		{ipam.ModeExclusive, nil, ""},
 	} {
 		f := sound()
 		before := len(status.Tell(f).Problems)

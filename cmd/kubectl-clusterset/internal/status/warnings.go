@@ -38,7 +38,7 @@ func warnings(events []eventsv1.Event) (out []Warning) {
 		}
 		w := Warning{Reason: e.Reason, About: about(&e.Regarding), Said: clock.Said(e), Note: e.Note}
 		k := [3]string{w.Reason, w.About}
-		if e.Reason == "VIPSwapLost" || e.Reason == "VIPRangeOverflow" { // of one range many Services, of one cluster two families
+		if e.Reason == "VIPRangeOverflow" { // one per family
 			k[2] = w.Note
 		}
 		if before, there := last[k]; !there || newestFirst(w, before) < 0 {

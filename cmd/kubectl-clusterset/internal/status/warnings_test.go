@@ -35,10 +35,10 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 		"unsupported":         {[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute)}, []string{"12m ago VIPModeUnsupported Namespace clusterset-system use shared"}},
 		"ranges are not told": {[]eventsv1.Event{system("RangesNotTold", "left out", time.Minute)}, []string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
 		"the newest first, one repeated": {
-			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute), warned("VIPSwapLost", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
+			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute), warned("VIPRangeHeld", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
 			[]string{
 				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no", "12m ago VIPModeUnsupported Namespace clusterset-system use shared",
-				"20m ago VIPSwapLost ServiceCIDR vips shop/web has it",
+				"20m ago VIPRangeHeld ServiceCIDR vips shop/web has it",
 			},
 		},
 		"the last of a reason and object": {
@@ -48,9 +48,9 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			},
 			[]string{"10m ago VIPDoubled Service mall/a other", "10m ago VIPDoubled Service shop/a new"},
 		},
-		"of one range all Services": {
-			[]eventsv1.Event{warned("VIPSwapLost", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), warned("VIPSwapLost", "ServiceCIDR", "", "vips", "shop/api has it", 21*time.Minute)},
-			[]string{"20m ago VIPSwapLost ServiceCIDR vips shop/web has it", "21m ago VIPSwapLost ServiceCIDR vips shop/api has it"},
+		"of each family one": {
+			[]eventsv1.Event{system("VIPRangeOverflow", "of IPv4", 20*time.Minute), system("VIPRangeOverflow", "of IPv6", 21*time.Minute)},
+			[]string{"20m ago VIPRangeOverflow Namespace clusterset-system of IPv4", "21m ago VIPRangeOverflow Namespace clusterset-system of IPv6"},
 		},
 		"what a terminal would obey":    {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a", "\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
 		"the import says it":            {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web", "full", time.Minute)}, nil},

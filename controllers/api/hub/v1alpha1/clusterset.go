@@ -70,18 +70,16 @@ type ProbeSpec struct {
 // VIPMode says where the addresses of ClusterSetIP imports come from (DESIGN §5).
 type VIPMode string
 
-// The cluster's own service ranges; the member's own block while it has room, which ordinary Services may use too; fenced ranges of that
-// block, in which only VIPs live.
+// The cluster's own service ranges; or the member's own block while it has free addresses, which ordinary Services may use too.
 const (
 	VIPModeShared    VIPMode = "shared"
 	VIPModePreferred VIPMode = "preferred"
-	VIPModeExclusive VIPMode = "exclusive"
 )
 
 // VIPs is how members give out addresses.
 type VIPs struct {
 	// +optional
-	// +kubebuilder:validation:Enum=shared;preferred;exclusive
+	// +kubebuilder:validation:Enum=shared;preferred
 	// +kubebuilder:default=shared
 	Mode VIPMode `json:"mode,omitempty"`
 	// pools are the ranges (CIDRs, of either family) that the hub cuts members' blocks from, in the order in which they are used up. They
