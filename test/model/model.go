@@ -85,6 +85,7 @@ type Model struct {
 	records map[string][]record // by owner
 	exists  map[string]bool     // with records or as an empty non-terminal
 	pending map[string]bool     // service names that wait for their first IP (N5)
+	waiting map[string]bool     // names whose SRV records wait for it
 
 	headless map[string][]endpoint // by service name
 }
@@ -119,7 +120,7 @@ func New(cfg Config, objs Objects) *Model {
 }
 
 func empty(cfg Config) *Model {
-	return &Model{cfg: cfg, records: map[string][]record{}, exists: map[string]bool{}, pending: map[string]bool{}, headless: map[string][]endpoint{}}
+	return &Model{cfg: cfg, records: map[string][]record{}, exists: map[string]bool{}, pending: map[string]bool{}, waiting: map[string]bool{}, headless: map[string][]endpoint{}}
 }
 
 // add writes one record down. A name that cannot be has none, and no record stands twice (M2).
@@ -178,7 +179,7 @@ func (m *Model) Answer(qname string, qtype uint16) Reply {
 	}
 	if len(reply.Answer) == 0 {
 		reply.Outcome = NoData
-		if m.pending[name] && (qtype == dns.TypeA || qtype == dns.TypeAAAA) {
+		if m.pending[name] && (qtype == dns.TypeA || qtype == dns.TypeAAAA) || m.waiting[name] && qtype == dns.TypeSRV {
 			reply.NegativeTTL = min(1, m.cfg.TTL) // N5
 		}
 		return reply

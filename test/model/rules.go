@@ -100,14 +100,18 @@ func (m *Model) addPort(service string, p port, target string) {
 	}
 	data := fmt.Sprintf("0 100 %d %s", p.number, target) // N8: priority and weight
 	srv := record{owner: service, rtype: dns.TypeSRV, data: data, ttl: m.cfg.TTL, glue: target}
-	m.add(srv) // N7
+	add := m.add
+	if m.pending[service] { // N5: the target has no address yet
+		add = func(r record) { m.exist(r.owner); m.waiting[r.owner] = true }
+	}
+	add(srv) // N7
 	name, protocol := strings.ToLower(p.name), strings.ToLower(p.protocol)
 	if protocol == "" {
 		protocol = "tcp" // N8
 	}
 	if isLabel(name) && isLabel(protocol) { // N18
 		srv.owner = below(service, "_"+name, "_"+protocol)
-		m.add(srv) // N8
+		add(srv) // N8
 	}
 }
 

@@ -94,7 +94,11 @@ func TestN5NoIPYetIsForgottenAfterASecond(t *testing.T) {
 				t.Errorf("%s with ips %q: %s with TTL %d, want NODATA with %d", dns.TypeToString[qtype], ips, reply.Outcome, reply.NegativeTTL, ttl)
 			}
 		}
-		want(t, Defaults(), objs, "_http._tcp"+under, dns.TypeSRV, "SRV 0 100 80 db.test.svc.clusterset.local.")
+		for _, name := range []string{"_http._tcp" + under, under[1:]} {
+			if reply := Answer(Defaults(), objs, name, dns.TypeSRV); reply.Outcome != NoData || reply.NegativeTTL != 1 {
+				t.Errorf("SRV of %s with ips %q: %s with TTL %d, want NODATA with 1", name, ips, reply.Outcome, reply.NegativeTTL)
+			}
+		}
 	}
 	if reply := Answer(Config{}, clusterSetIP(nil), under[1:], dns.TypeA); reply.NegativeTTL != 0 {
 		t.Errorf("with ttl 0 the negative TTL is %d", reply.NegativeTTL)

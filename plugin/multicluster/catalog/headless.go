@@ -1,93 +1,295 @@
 package catalog
 
-// hostName is a label and a whole cluster id.
-type hostName struct{ label, cluster string }
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
-// span is a host with endpoints of several ranks: in several parts of its cluster. It is one name, so one target of SRV with all of
-// its addresses and ports, at the place of its first rank.
-type span struct {
-	home   *part // the first that it is in
-	ports  union
-	v4, v6 string
+// headless is what a Headless Service adds: the ready endpoints of every source cluster, and the order of answers.
+type headless struct {
+	sources []*source // by cluster
+	groups  []*group  // by rank and cluster
+	order   []place   // hosts in the order of answers
+	tiers   []tier    // of order, by rank
+	v4, v6  []string  // the distinct addresses of each tier, twice: every turn of them is a substring
+
+	lists     []Ports             // the distinct lists of ports
+	listsOf   [][]uint32          // of each group; nil if there is only one list
+	shortest  []int               // of each list: length of the shortest "<label>.<clusterid>." of a host that has it
+	portIndex portIndex           // nil if there is only one list
+	parents   map[string]int      // last label of each cluster ID of two: as shortest
+	zones     map[string]*Service // what each zone's endpoints are alone (decision 0008); nil without the option
 }
 
-// span finds the hosts that are in several parts.
-func (h *headless) span() {
-	for i, p := range h.parts {
-		for _, q := range h.parts[:i] {
-			if p.cluster == q.cluster {
-				h.spanOver(q, p)
-			}
+// place is that of a host.
+type place struct{ group, host int32 }
+
+// ranks is how many ranks there are (Topology.rank).
+const ranks = 4
+
+// tier is the hosts of one rank, by where they end in the order. If only far addresses have the rank it has no host.
+type tier struct {
+	rank  uint8
+	end   int
+	alone bool // it and those before are answered without those after it
+}
+
+// sourcesOf makes the sources of slices. A source of old, nil for none, is used again if its slices are the same: most
+// changes are those of one slice.
+func sourcesOf(all []*Slice, old *headless, t Topology) []*source {
+	from := make([]*Slice, 0, len(all))
+	for _, s := range all {
+		if s.Len() > 0 {
+			from = append(from, s)
 		}
 	}
+	slices.SortFunc(from, func(a, b *Slice) int {
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.name, b.name))
+	})
+	var sources []*source
+	for len(from) > 0 {
+		n := 1
+		for n < len(from) && from[n].cluster == from[0].cluster {
+			n++
+		}
+		s := old.source(from[0].cluster)
+		if s == nil || !slices.Equal(s.from, from[:n]) {
+			s = newSource(from[:n:n], t)
+		}
+		sources, from = append(sources, s), from[n:]
+	}
+	return sources
 }
 
-// spanOver finds those of a part and a later one of the same cluster. There are two at the most: of one cluster, ranks differ by zone.
-func (h *headless) spanOver(home, other *part) {
-	for id := range len(other.hosts) - 1 {
-		label := other.label(id)
-		first, ok := home.find(label)
-		if !ok {
+// source finds that of a cluster; nil if there is none.
+func (h *headless) source(cluster string) *source {
+	if h == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(h.sources, cluster, func(s *source, c string) int { return strings.Compare(s.cluster, c) })
+	if !ok {
+		return nil
+	}
+	return h.sources[i]
+}
+
+// join makes the headless of sources, which is old if they are the same.
+func join(sources []*source, old *headless, t Topology) *headless {
+	if old != nil && slices.Equal(sources, old.sources) {
+		return old
+	}
+	h := &headless{sources: sources}
+	for _, s := range sources {
+		h.groups = append(h.groups, s.groups...)
+		if _, parent, two := strings.Cut(s.cluster, "."); two && s.least > 0 {
+			if h.parents == nil {
+				h.parents = make(map[string]int)
+			}
+			h.parents[parent] = shorter(h.parents[parent], s.below())
+		}
+	}
+	slices.SortStableFunc(h.groups, func(a, b *group) int { return cmp.Compare(a.rank, b.rank) })
+	h.arrange(t)
+	h.v4, h.v6 = h.distinct(V4), h.distinct(V6)
+	h.indexPorts(old)
+	return h
+}
+
+// below is the length of the shortest "<label>.<clusterid>." of the source.
+func (s *source) below() int { return s.least + 1 + len(s.cluster) + 1 }
+
+// arrange puts the hosts in the order of answers: by rank, and within a rank so that the hosts of each group stand at even
+// distances. So clusters alternate, wherever an answer begins.
+func (h *headless) arrange(t Topology) {
+	n := 0
+	for _, g := range h.groups {
+		n += len(g.hosts)
+	}
+	h.order = make([]place, n)
+	var at [ranks]struct{ first, end, hosts int }
+	for i, g := range h.groups {
+		r := &at[g.rank]
+		if r.hosts == 0 {
+			r.first = i
+		}
+		r.end, r.hosts = i+1, r.hosts+len(g.hosts)
+	}
+	end := 0
+	for rank, r := range at {
+		far := slices.ContainsFunc(h.groups, func(g *group) bool { return g.hasFar && int(g.far) == rank })
+		if r.hosts == 0 && !far {
 			continue
 		}
-		if h.spans == nil {
-			h.spans = make(map[hostName]*span)
+		if last := len(h.tiers) - 1; last >= 0 {
+			h.tiers[last].alone = t.alone(h.tiers[last].rank, uint8(rank))
 		}
-		both := &span{home: home, ports: home.union(first).merge(other.union(id))}
-		both.v4, _ = once(home.addrs(first, V4)+other.addrs(id, V4), 4, 0)
-		both.v6, _ = once(home.addrs(first, V6)+other.addrs(id, V6), 16, 0)
-		h.spans[hostName{label, home.cluster}] = both
+		h.interleave(r.first, r.end, h.order[end:end+r.hosts])
+		end += r.hosts
+		h.tiers = append(h.tiers, tier{rank: uint8(rank), end: end})
 	}
 }
 
-// host finds the addresses of a host by its label and its whole cluster id.
-func (h *headless) host(name hostName) (v4, v6 string, ok bool) {
-	if s := h.spans[name]; s != nil {
-		return s.v4, s.v6, true
+// interleave puts the hosts of some groups into their places of the order. Host i of m stands at (2i+1)/2m of the way, which
+// is a counting sort.
+func (h *headless) interleave(first, end int, order []place) {
+	at := func(i, m int) int { return (2*i + 1) * len(order) / (2 * m) }
+	next := make([]int32, len(order)+1)
+	for _, g := range h.groups[first:end] {
+		for i := range g.hosts {
+			next[at(i, len(g.hosts))+1]++
+		}
 	}
-	for _, p := range h.parts {
-		if p.cluster == name.cluster {
-			if id, ok := p.find(name.label); ok {
-				return p.addrs(id, V4), p.addrs(id, V6), true
+	for i := range order {
+		next[i+1] += next[i]
+	}
+	for g := first; g < end; g++ {
+		m := len(h.groups[g].hosts)
+		for i := range m {
+			k := at(i, m)
+			order[next[k]] = place{int32(g), int32(i)}
+			next[k]++
+		}
+	}
+}
+
+func (h *headless) host(p place) *host { return &h.groups[p.group].hosts[p.host] }
+
+// distinct are the addresses of one family of each tier, each once in all tiers (N6), and each tier's list twice in a row.
+func (h *headless) distinct(wanted Wanted) []string {
+	seen := make(map[string]struct{}, len(h.order))
+	var packed []byte
+	add := func(addrs string) {
+		for w := width(wanted); addrs != ""; addrs = addrs[w:] {
+			if _, again := seen[addrs[:w]]; !again {
+				seen[addrs[:w]] = struct{}{}
+				packed = append(packed, addrs[:w]...)
 			}
 		}
 	}
-	return "", "", false
+	tiers := make([]string, len(h.tiers))
+	begin := 0
+	for i, t := range h.tiers {
+		packed = packed[:0]
+		for _, p := range h.order[begin:t.end] {
+			add(h.host(p).near(wanted))
+		}
+		for _, g := range h.groups {
+			for i := range g.hosts {
+				if g.hasFar && g.far == t.rank {
+					add(g.hosts[i].far(wanted))
+				}
+			}
+		}
+		tiers[i] = string(packed) + string(packed)
+		begin = t.end
+	}
+	return tiers
 }
 
-// addresses of one family of all hosts, each once (N6), or of those in the window (M6).
-func (h *headless) addresses(wanted Wanted, w Window) string {
-	all, near, width := h.all4, h.near4, 4
+func width(wanted Wanted) int {
 	if wanted == V6 {
-		all, near, width = h.all6, h.near6, 16
+		return 16
+	}
+	return 4
+}
+
+// indexPorts finds the distinct lists of ports, and which of them have which port. What old has of the same lists is used
+// again.
+func (h *headless) indexPorts(old *headless) {
+	ids := make(map[Ports]uint32)
+	h.listsOf = make([][]uint32, len(h.groups))
+	for i, g := range h.groups {
+		h.listsOf[i] = make([]uint32, len(g.ports))
+		for j, list := range g.ports {
+			id, ok := ids[list]
+			if !ok {
+				id = uint32(len(h.lists))
+				ids[list] = id
+				h.lists, h.shortest = append(h.lists, list), append(h.shortest, 0)
+			}
+			h.listsOf[i][j] = id
+			h.shortest[id] = shorter(h.shortest[id], g.least+1+len(g.cluster)+1)
+		}
+	}
+	switch {
+	case len(h.lists) < 2:
+		h.listsOf = nil
+	case old != nil && slices.Equal(h.lists, old.lists):
+		h.portIndex = old.portIndex
+	default:
+		h.portIndex = newPortIndex(h.lists)
+	}
+}
+
+// addresses of one family of all hosts, each once (N6), or of those in the window (M6), in the window's turn.
+func (h *headless) addresses(wanted Wanted, w Window) string {
+	tiers, n := h.v4, 0
+	if wanted == V6 {
+		tiers = h.v6
 	}
 	if !w.Everyone {
-		all = all[:near]
+		tiers = tiers[:h.answered()]
 	}
-	if w.Max == 0 || len(all) <= w.Max*width {
-		return all
+	for _, t := range tiers {
+		n += len(t) / 2
 	}
-	return string(h.windowed(wanted, width, w))
+	size := width(wanted)
+	if w.Max > 0 && n > w.Max*size {
+		return h.windowed(wanted, w)
+	}
+	if len(tiers) == 1 {
+		return turned(tiers[0], w.Turn, size)
+	}
+	all := make([]byte, 0, n)
+	for _, t := range tiers {
+		all = append(all, turned(t, w.Turn, size)...)
+	}
+	return string(all)
 }
 
-// windowed takes hosts from the window's start until the window is full. A host without an address of the family is
-// passed over, so that a family that few hosts have is not answered with nothing.
-func (h *headless) windowed(wanted Wanted, width int, w Window) []byte {
-	out := make([]byte, 0, w.Max*width)
-	var t turn
-	for hosts := 0; hosts < w.Max && h.next(&t, w, true); {
-		addrs := w.clip(h.parts[t.part].addrs(t.host, wanted), width)
-		if addrs != "" {
-			hosts++
-		}
-		for ; addrs != "" && len(out) < w.Max*width; addrs = addrs[width:] {
-			if !holds(out, addrs[:width]) {
-				out = append(out, addrs[:width]...)
-			}
+// turned is a turn of a list that stands twice in a row.
+func turned(twice string, turn uint64, width int) string {
+	n := len(twice) / 2
+	if n == 0 {
+		return ""
+	}
+	start := int(turn%uint64(n/width)) * width
+	return twice[start : start+n]
+}
+
+// answered is how many tiers have addresses that are answered.
+func (h *headless) answered() int {
+	for i, t := range h.tiers {
+		if t.alone {
+			return i + 1
 		}
 	}
-	return out
+	return len(h.tiers)
 }
+
+// windowed are the addresses of the hosts in a window.
+func (h *headless) windowed(wanted Wanted, w Window) string {
+	size := width(wanted)
+	hosts, tiers := h.window(w, func(p place) bool { return h.host(p).near(wanted) != "" })
+	out := make([]byte, 0, w.Max*size)
+	begin := 0
+	for _, t := range tiers {
+		for i := range t.end - begin {
+			p := hosts[begin+turn(i, t.end-begin, w.Turn)]
+			for addrs := w.clip(h.host(p).near(wanted), size); addrs != "" && len(out) < w.Max*size; addrs = addrs[size:] {
+				if !holds(out, addrs[:size]) {
+					out = append(out, addrs[:size]...)
+				}
+			}
+		}
+		begin = t.end
+	}
+	return string(out)
+}
+
+// turn is the place of the i-th of n that a turn visits.
+func turn(i, n int, turn uint64) int { return (i + int(turn%uint64(n))) % n }
 
 func holds(packed []byte, addr string) bool {
 	for i := 0; i < len(packed); i += len(addr) {
@@ -96,6 +298,30 @@ func holds(packed []byte, addr string) bool {
 		}
 	}
 	return false
+}
+
+// window takes the hosts that match from where this epoch's window begins, tier by tier, until it is full (M6). What the
+// tiers before leave of the window is how far it moves in a tier with each epoch, so that it comes to every host.
+func (h *headless) window(w Window, match func(place) bool) (hosts []place, tiers []tier) {
+	hosts = make([]place, 0, min(w.Max, len(h.order)))
+	begin := 0
+	for _, t := range h.tiers {
+		n, start := t.end-begin, 0
+		if n > 0 {
+			start = Window{Max: max(w.Max-begin, 1), Epoch: w.Epoch}.start(n)
+		}
+		for i := 0; i < n && len(hosts) < w.Max; i++ {
+			if p := h.order[begin+(start+i)%n]; match(p) {
+				hosts = append(hosts, p)
+			}
+		}
+		begin = t.end
+		tiers = append(tiers, tier{end: len(hosts), alone: t.alone})
+		if t.alone && len(hosts) > 0 && !w.Everyone {
+			break
+		}
+	}
+	return hosts, tiers
 }
 
 // clip cuts the addresses of one host to the window.
@@ -110,122 +336,4 @@ func (w Window) clip(addrs string, width int) string {
 		return addrs[start:end]
 	}
 	return addrs[start:] + addrs[:end-len(addrs)]
-}
-
-// Targets are the answers of a question for SRV.
-type Targets struct {
-	svc         *Service
-	name, proto string // of the port; both "": all named ports (N7)
-	window      Window
-}
-
-// Targets of the ports that match a name and a protocol; "" and "" match all.
-func (s *Service) Targets(name, proto string, w Window) Targets {
-	return Targets{svc: s, name: name, proto: proto, window: w}
-}
-
-// Walk walks the distinct (target, port number) of an SRV answer, in a stable order. The zero value has none.
-type Walk struct {
-	Targets
-	turn    turn
-	walked  int // hosts
-	taken   int // hosts that were answered
-	numbers numberIter
-	inHost  bool
-}
-
-// Walk is a walk before its first target.
-func (t Targets) Walk() Walk { return Walk{Targets: t} }
-
-// Restart goes back to before the first target.
-func (t *Walk) Restart() { t.turn, t.walked, t.taken, t.inHost = turn{}, 0, 0, false }
-
-// Next moves to the next target, and tells whether there is one.
-func (t *Walk) Next() bool {
-	if t.svc == nil {
-		return false
-	}
-	for {
-		if t.inHost && t.numbers.next() {
-			return true
-		}
-		if !t.nextHost() {
-			return false
-		}
-	}
-}
-
-// nextHost moves to the port numbers of the next host.
-func (t *Walk) nextHost() bool {
-	h := t.svc.headless
-	if h == nil {
-		if t.inHost {
-			return false
-		}
-		t.inHost = true
-		t.numbers.begin(union{first: t.svc.ports}, t.name, t.proto)
-		return true
-	}
-	w := t.window
-	if h.ring <= w.Max {
-		w.Max = 0 // all
-	}
-	if w.Max > 0 && t.taken == w.Max || !h.next(&t.turn, w, t.taken > 0) {
-		return false
-	}
-	t.walked++
-	t.inHost = true
-	p := t.part()
-	ports, target := p.union(t.turn.host), true
-	if s := t.span(); s != nil {
-		ports, target = s.ports, s.home == p
-	}
-	t.numbers.begin(ports, t.name, t.proto)
-	if ports.has(t.name, t.proto) {
-		t.taken++
-	}
-	t.inHost = target
-	return true
-}
-
-// part is that of the host.
-func (t *Walk) part() *part { return t.svc.headless.parts[t.turn.part] }
-
-// span is that of the host, nil for most.
-func (t *Walk) span() *span {
-	h := t.svc.headless
-	if h.spans == nil {
-		return nil
-	}
-	p := t.part()
-	return h.spans[hostName{p.label(t.turn.host), p.cluster}]
-}
-
-// Number is the port number of the target.
-func (t *Walk) Number() uint16 { return t.numbers.number }
-
-// Index tells targets apart: two with the same one have the same name.
-func (t *Walk) Index() int { return t.walked }
-
-// Host is the label and the cluster id of the target's host name, both "" where the target is the Service.
-func (t *Walk) Host() (label, cluster string) {
-	if t.svc.headless == nil {
-		return "", ""
-	}
-	p := t.part()
-	return p.label(t.turn.host), p.cluster
-}
-
-// Addrs are the target's addresses of both families, packed (M3).
-func (t *Walk) Addrs() (v4, v6 string) {
-	if t.svc.headless == nil {
-		return t.svc.v4, t.svc.v6
-	}
-	if s := t.span(); s != nil {
-		v4, v6 = s.v4, s.v6
-	} else {
-		p := t.part()
-		v4, v6 = p.addrs(t.turn.host, V4), p.addrs(t.turn.host, V6)
-	}
-	return t.window.clip(v4, 4), t.window.clip(v6, 16)
 }

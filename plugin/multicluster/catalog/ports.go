@@ -13,178 +13,167 @@ type Port struct {
 	Number uint16
 }
 
-// Ports is a list of ports, interned: most Services of a clusterset have the ports of many others. Packed as, for
-// each port, the length of the name, the name, the length of the protocol, the protocol (both lower case) and two
-// octets of number.
+// Ports is a list of ports, interned: most Services of a ClusterSet have the ports of many others. The packed form begins
+// with the distinct numbers. One entry for each name and protocol follows, with its numbers. Lists of numbers begin with
+// their length, names with theirs; numbers and lengths of lists take two octets.
 type Ports struct{ packed unique.Handle[string] }
 
 var noPorts = Ports{unique.Make("")}
 
-// PackPorts interns the ports that have records: those with a name and a number. One whose name is no label loses it: it has no
-// name of its own, but counts at the Service's (N7). Repeated ones are left out.
+// portName is the name and the protocol of a port, in lower case. Both are "" for a port that has no name of its own.
+type portName struct{ name, proto string }
+
+// PackPorts interns the ports that have records: those with a name and a number. If a name is no DNS label, the port has no
+// name of its own, but counts at the Service's (N7).
 func PackPorts(ports []Port) Ports {
-	if len(ports) == 0 {
+	var names []portName
+	var all []uint16
+	numbers := make(map[portName][]uint16)
+	seen := make(map[uint16]bool)
+	for _, p := range ports {
+		if p.Name == "" || p.Number == 0 {
+			continue
+		}
+		key := p.key()
+		if _, ok := numbers[key]; !ok {
+			names = append(names, key)
+		}
+		if !slices.Contains(numbers[key], p.Number) {
+			numbers[key] = append(numbers[key], p.Number)
+		}
+		if !seen[p.Number] {
+			seen[p.Number] = true
+			all = append(all, p.Number)
+		}
+	}
+	if len(all) == 0 {
 		return noPorts
 	}
-	named := make([]Port, 0, len(ports))
-	for _, p := range ports {
-		p.Name, p.Proto = strings.ToLower(p.Name), strings.ToLower(p.Proto)
-		if p.Proto == "" {
-			p.Proto = "tcp"
-		}
-		switch {
-		case p.Name == "" || p.Number == 0:
-			continue
-		case !IsLabel(p.Name) || !IsLabel(p.Proto) || len(p.Name) == 63 || len(p.Proto) == 63:
-			p.Name, p.Proto = "", "" // "_name" would be no label
-		}
-		named = append(named, p)
+	packed := appendNumbers(nil, all)
+	for _, key := range names {
+		packed = append(append(packed, byte(len(key.name))), key.name...)
+		packed = append(append(packed, byte(len(key.proto))), key.proto...)
+		packed = appendNumbers(packed, numbers[key])
 	}
-	var b strings.Builder
-	var seen map[Port]bool
-	if len(named) > 32 { // more than a Service has: a peer's list may be long
-		seen = make(map[Port]bool, len(named))
+	return Ports{unique.Make(string(packed))}
+}
+
+// key is the port's name and protocol, in lower case.
+func (p Port) key() portName {
+	key := portName{strings.ToLower(p.Name), strings.ToLower(p.Proto)}
+	if key.proto == "" {
+		key.proto = "tcp"
 	}
-	for i, p := range named {
-		if seen == nil && slices.Contains(named[:i], p) || seen[p] {
-			continue
-		}
-		if seen != nil {
-			seen[p] = true
-		}
-		b.WriteByte(byte(len(p.Name)))
-		b.WriteString(p.Name)
-		b.WriteByte(byte(len(p.Proto)))
-		b.WriteString(p.Proto)
-		b.WriteByte(byte(p.Number >> 8))
-		b.WriteByte(byte(p.Number))
+	if !IsLabel(key.name) || !IsLabel(key.proto) || len(key.name) == maxLabel || len(key.proto) == maxLabel {
+		return portName{} // "_name" would be no label
 	}
-	return Ports{unique.Make(b.String())}
+	return key
 }
 
-func (p Ports) all() portIter { return union{first: p}.all() }
-
-// union is the ports of several lists. It has no text of its own: hosts may have as many unions as there are hosts, each nearly as
-// long as all lists together.
-type union struct {
-	first Ports
-	more  []Ports // none twice
-}
-
-// merge is the union of two, u's ports first.
-func (u union) merge(o union) union {
-	u.more = slices.Clip(u.more) // it may be a part's
-	u = u.with(o.first)
-	for _, ports := range o.more {
-		u = u.with(ports)
+func appendNumbers(packed []byte, numbers []uint16) []byte {
+	packed = append(packed, byte(len(numbers)>>8), byte(len(numbers)))
+	for _, n := range numbers {
+		packed = append(packed, byte(n>>8), byte(n))
 	}
-	return u
+	return packed
 }
 
-func (u union) with(ports Ports) union {
-	if ports != u.first && !slices.Contains(u.more, ports) {
-		u.more = append(u.more, ports)
+// cutNumbers splits a packed list of numbers from what follows it.
+func cutNumbers(packed string) (numbers, rest string) {
+	n := 2 * int(number(packed))
+	return packed[2 : 2+n], packed[2+n:]
+}
+
+// number is the first of packed numbers.
+func number(packed string) uint16 { return uint16(packed[0])<<8 | uint16(packed[1]) }
+
+// numbers are the distinct numbers of all ports, packed.
+func (p Ports) numbers() string {
+	if p == noPorts {
+		return ""
 	}
-	return u
+	numbers, _ := cutNumbers(p.packed.Value())
+	return numbers
 }
 
-// hasProto tells whether some port has a name of its own under the protocol, "_<port>._<proto>." of which has its place in a room of octets.
-func (u union) hasProto(proto string, room int) bool {
-	for it := u.all(); it.next(); {
-		if it.proto == proto && len("_._.")+len(it.name)+len(proto) <= room {
-			return true
-		}
+// numbersOf returns the packed numbers of one port, or, for the zero name, of all named ports; "" if there is none.
+func (p Ports) numbersOf(name portName) string {
+	if name == (portName{}) {
+		return p.numbers()
 	}
-	return false
+	return p.find(name)
 }
 
-// has tells whether some port matches a name and a protocol; "" and "" match all (N7, N8).
-func (u union) has(name, proto string) bool {
-	var n numberIter
-	n.begin(u, name, proto)
-	return n.next()
-}
-
-func (u union) all() portIter { return portIter{rest: u.first.packed.Value(), more: u.more} }
-
-// portIter walks packed lists. After next, name, proto and number are those of the port it stands on.
-type portIter struct {
-	rest, name, proto string
-	more              []Ports // behind rest
-	number            uint16
-}
-
-func (it *portIter) next() bool {
-	for ; it.rest == ""; it.more = it.more[1:] {
-		if len(it.more) == 0 {
-			return false
-		}
-		it.rest = it.more[0].packed.Value()
+// each calls yield for every name and protocol with its packed numbers, until yield returns false.
+func (p Ports) each(yield func(name portName, numbers string) bool) {
+	if p == noPorts {
+		return
 	}
-	n := int(it.rest[0]) + 1
-	it.name, it.rest = it.rest[1:n], it.rest[n:]
-	n = int(it.rest[0]) + 1
-	it.proto, it.rest = it.rest[1:n], it.rest[n:]
-	it.number, it.rest = uint16(it.rest[0])<<8|uint16(it.rest[1]), it.rest[2:]
-	return true
-}
-
-// numberIter walks the distinct numbers of the ports that match a name and a protocol; "" and "" match all (N7, N8).
-type numberIter struct {
-	ports       union
-	it          portIter
-	name, proto string
-	number      uint16
-	found       int
-	seen        *[1 << 16 / 64]uint64 // a bit for each number found, from fewNumbers on
-}
-
-// fewNumbers are compared by looking again. Lists are short, but a peer's may not be.
-const fewNumbers = 64
-
-func (n *numberIter) begin(u union, name, proto string) {
-	*n = numberIter{ports: u, it: u.all(), name: name, proto: proto}
-}
-
-func (n *numberIter) match(it *portIter) bool {
-	return n.name == "" || it.name == n.name && it.proto == n.proto
-}
-
-func (n *numberIter) next() bool {
-	for n.it.next() {
-		if !n.match(&n.it) || n.before(n.it.number) {
-			continue
-		}
-		n.number = n.it.number
-		if n.found++; n.found == fewNumbers {
-			n.seen = new([1 << 16 / 64]uint64)
-			n.earlier(func(number uint16) bool { n.note(number); return false })
-		}
-		if n.seen != nil {
-			n.note(n.number)
-		}
-		return true
-	}
-	return false
-}
-
-func (n *numberIter) note(number uint16) { n.seen[number/64] |= 1 << (number % 64) }
-
-// before tells whether a number was found.
-func (n *numberIter) before(number uint16) bool {
-	if n.seen != nil {
-		return n.seen[number/64]&(1<<(number%64)) != 0
-	}
-	return n.found > 0 && n.earlier(func(found uint16) bool { return found == number })
-}
-
-// earlier tells whether one of the numbers before the one that the walk stands on is wanted.
-func (n *numberIter) earlier(wanted func(uint16) bool) bool {
-	lists, left := len(n.it.more), len(n.it.rest)
-	for it := n.ports.all(); it.next() && (len(it.more) > lists || len(it.rest) > left); {
-		if n.match(&it) && wanted(it.number) {
-			return true
+	_, rest := cutNumbers(p.packed.Value())
+	for rest != "" {
+		var key portName
+		var numbers string
+		n := int(rest[0]) + 1
+		key.name, rest = rest[1:n], rest[n:]
+		n = int(rest[0]) + 1
+		key.proto, rest = rest[1:n], rest[n:]
+		numbers, rest = cutNumbers(rest)
+		if !yield(key, numbers) {
+			return
 		}
 	}
-	return false
+}
+
+// find returns the packed numbers of the ports with a name and a protocol; "" if there is none.
+func (p Ports) find(name portName) string {
+	for key, numbers := range p.each {
+		if key == name {
+			return numbers
+		}
+	}
+	return ""
+}
+
+// shortest is the length of the shortest name of a port of a protocol, 0 if there is none.
+func (p Ports) shortest(proto string) int {
+	least := 0
+	for key := range p.each {
+		if n := len(key.name); key.proto == proto && n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// offer is what one list of ports has of a port: its numbers. In the entry of a protocol it is the length of the shortest
+// name instead.
+type offer struct {
+	list     uint32
+	shortest uint8
+	numbers  string
+}
+
+// portIndex finds the lists of a headless Service that have a port, by its name and protocol, and those that have a
+// protocol, by that and no name. With it no question looks at ports that it does not ask for.
+type portIndex map[portName][]offer
+
+func newPortIndex(lists []Ports) portIndex {
+	index := make(portIndex)
+	for i, list := range lists {
+		for key, numbers := range list.each {
+			if key.name == "" {
+				continue
+			}
+			index[key] = append(index[key], offer{list: uint32(i), numbers: numbers})
+			proto := portName{proto: key.proto}
+			of := index[proto]
+			if n := len(of); n == 0 || of[n-1].list != uint32(i) {
+				of = append(of, offer{list: uint32(i), shortest: uint8(len(key.name))})
+			} else {
+				of[n-1].shortest = min(of[n-1].shortest, uint8(len(key.name)))
+			}
+			index[proto] = of
+		}
+	}
+	return index
 }

@@ -1,25 +1,24 @@
-// Package catalog holds what clusterset.local answers, as immutable values: imports and slices, stripped to what an
-// answer needs, go in; one Service per namespaced name comes out; a Result is found in it without sorting, joining or
-// locking. It knows neither the Kubernetes API nor DNS messages, and reaches no clock, client, log or metric.
+// Package catalog holds the answers of clusterset.local as immutable values. It takes imports and slices, stripped to what
+// an answer needs, and builds one Service for each namespaced name. A Result is found in a Service without sorting, joining
+// or locking. The package knows neither the Kubernetes API nor DNS messages, and uses no clock, client, log or metric.
 package catalog
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 )
 
 // Type is the type of a ServiceImport.
 type Type uint8
 
-// The types of K1645. Unknown imports have no answer.
+// The types of K1645. An import of an unknown type has no answer.
 const (
 	Unknown Type = iota
 	ClusterSetIP
 	Headless
 )
 
-// String is the label value of metrics and metadata.
+// String returns the value for metrics and metadata.
 func (t Type) String() string {
 	switch t {
 	case ClusterSetIP:
@@ -34,12 +33,12 @@ func (t Type) String() string {
 type Import struct {
 	Namespace, Name string
 	Type            Type
-	IPs             []netip.Addr // spec.ips, in order; what does not parse is left out by the caller
+	IPs             []netip.Addr // spec.ips, in order; the caller leaves out what does not parse
 	Ports           []Port
 }
 
-// Endpoint is one ready address of a slice, the host label that names it (N15), "" where it has none, and the zone that it is in,
-// as Topology keeps it.
+// Endpoint is one ready address of a slice. Host is the label that names it, "" if its address does (N15). Zone is what
+// Topology.Keep returned for its zone.
 type Endpoint struct {
 	Addr netip.Addr
 	Host string
@@ -49,104 +48,93 @@ type Endpoint struct {
 // Slice is an EndpointSlice, stripped: the ready endpoints of one source cluster. It is immutable.
 type Slice struct {
 	name    string // of the object, for a stable order
-	cluster string // source cluster id, one or two labels (N14)
-	zone    string // of these endpoints
+	cluster string // source cluster ID, one or two labels (N14)
 	ports   Ports
 	addrs   string   // packed: four octets each, or sixteen
-	width   uint8    // 4 or 16; 0 when the slice has no endpoint
-	labels  string   // host labels, each behind its length octet; length 0: it has no name
-	hashes  []uint32 // of the labels
-	more    *Slice   // the object's endpoints in other zones
+	width   int      // 4 or 16; 0 if the slice has no endpoint
+	labels  string   // host labels, each after its length octet; length 0: the endpoint has no name
+	zones   []string // of the endpoints; nil if none has one
 }
 
-// NewSlice packs the ready endpoints of one EndpointSlice. All addresses must be of one family; those that are not of
-// the first one's are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
+// NewSlice packs the ready endpoints of one EndpointSlice. Endpoints whose address is not of the first one's family are left
+// out. An endpoint whose host is no DNS label (RFC 1123) has no name.
 func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint) *Slice {
-	blank := Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports)}
-	valid := slices.IndexFunc(endpoints, func(e Endpoint) bool { return e.Addr.IsValid() })
-	if valid < 0 {
-		return &blank
-	}
-	blank.width = uint8(endpoints[valid].Addr.BitLen() / 8)
-	var s *Slice
+	s := &Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports)}
+	var addrs, labels []byte
 	for i := range endpoints {
-		if e := &endpoints[i]; !s.has(e.Zone) && blank.takes(e.Addr) {
-			one := blank
-			one.zone, one.more = e.Zone, s
-			one.pack(endpoints)
-			s = &one
+		e := &endpoints[i]
+		if !e.Addr.IsValid() {
+			continue
 		}
+		if s.width == 0 {
+			s.width = e.Addr.BitLen() / 8
+			addrs, labels = make([]byte, 0, len(endpoints)*s.width), make([]byte, 0, len(endpoints)*16)
+		}
+		if e.Addr.BitLen() != s.width*8 {
+			continue
+		}
+		addrs = append(addrs, e.Addr.AsSlice()...)
+		label := e.label()
+		labels = append(append(labels, byte(len(label))), label...)
+		if e.Zone != "" && s.zones == nil {
+			s.zones = make([]string, len(addrs)/s.width-1, len(endpoints))
+		}
+		if s.zones != nil {
+			s.zones = append(s.zones, e.Zone)
+		}
+	}
+	s.addrs, s.labels = string(addrs), string(labels)
+	return s
+}
+
+// label is the host label of an endpoint, "" if it has none.
+func (e *Endpoint) label() string {
+	if e.Host == "" {
+		return dashed(e.Addr)
+	}
+	if label := strings.ToLower(e.Host); IsLabel(label) {
+		return label
+	}
+	return ""
+}
+
+// dashed names an endpoint without hostname by its address (N15). A label may not begin or end in a dash.
+func dashed(a netip.Addr) string {
+	s := strings.Map(func(r rune) rune {
+		if r == '.' || r == ':' {
+			return '-'
+		}
+		return r
+	}, a.String())
+	if s[0] == '-' {
+		s = "0" + s
+	}
+	if s[len(s)-1] == '-' {
+		s += "0"
 	}
 	return s
 }
 
-// takes tells whether an address is of the slice's family.
-func (s *Slice) takes(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(s.width)*8 }
-
-// has tells whether a zone's endpoints have been packed.
-func (s *Slice) has(zone string) bool {
-	for ; s != nil; s = s.more {
-		if s.zone == zone {
-			return true
-		}
-	}
-	return false
-}
-
-// pack takes in the endpoints of the slice's family and zone.
-func (s *Slice) pack(endpoints []Endpoint) {
-	n := 0
-	for i := range endpoints {
-		if endpoints[i].Zone == s.zone {
-			n++
-		}
-	}
-	var addrs, labels strings.Builder
-	addrs.Grow(n * int(s.width))
-	labels.Grow(n * 12)
-	s.hashes = make([]uint32, 0, n)
-	for i := range endpoints {
-		e := &endpoints[i]
-		if e.Zone != s.zone || !s.takes(e.Addr) {
-			continue
-		}
-		packed := e.Addr.AsSlice()
-		addrs.Write(packed)
-		label := strings.ToLower(e.Host)
-		switch {
-		case label == "":
-			label = dashed(string(packed))
-		case !IsLabel(label):
-			label = ""
-		}
-		s.hashes = append(s.hashes, hashLabel(label))
-		labels.WriteByte(byte(len(label)))
-		labels.WriteString(label)
-	}
-	s.addrs, s.labels = addrs.String(), strings.Clone(labels.String())
-}
-
-// Len is the number of ready endpoints, in all zones.
+// Len is the number of ready endpoints.
 func (s *Slice) Len() int {
-	n := 0
-	for ; s != nil; s = s.more {
-		n += s.count()
-	}
-	return n
-}
-
-// count is the number of these endpoints, in the slice's zone alone.
-func (s *Slice) count() int {
 	if s.width == 0 {
 		return 0
 	}
-	return len(s.addrs) / int(s.width)
+	return len(s.addrs) / s.width
 }
 
-// Cluster is the id of the source cluster.
+// Cluster is the ID of the source cluster.
 func (s *Slice) Cluster() string { return s.cluster }
 
-// IsLabel tells whether s is a DNS label as RFC 1123 has it, in lower case.
+// zone is that of an endpoint.
+func (s *Slice) zone(i int) string {
+	if s.zones == nil {
+		return ""
+	}
+	return s.zones[i]
+}
+
+// IsLabel reports whether s is a DNS label (RFC 1123) in lower case.
 func IsLabel(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
@@ -159,8 +147,8 @@ func IsLabel(s string) bool {
 	return true
 }
 
-// IsClusterID tells whether s can be a cluster id (N14, N17): one DNS label or two joined by a dot, 63 octets in all. A label's
-// value may have upper case, and names match without (RFC 4343), so that is no matter.
+// IsClusterID reports whether s can be a cluster ID (N14, N17): one DNS label or two joined by a dot, 63 octets in all, in
+// any case, since names match without case (RFC 4343).
 func IsClusterID(s string) bool {
 	s = strings.ToLower(s)
 	if len(s) > 63 {

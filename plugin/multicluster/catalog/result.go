@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Wanted is what a question asks for, as far as an answer depends on it.
+// Wanted is the type of a question, as far as an answer depends on it.
 type Wanted uint8
 
 // Every type of question but these three is Other.
@@ -16,7 +16,7 @@ const (
 	SRV
 )
 
-// Outcome says what kind of reply a question gets.
+// Outcome is the kind of reply that a question gets.
 type Outcome uint8
 
 // The outcomes of a question in our zone. NameError stands first: what is not known does not exist.
@@ -26,9 +26,9 @@ const (
 	Success
 )
 
-// Result is what the catalogue knows of a question. Its memory is shared by all readers, and none can write to it. It is
-// small: a query's goroutine is new, and large values on its way down would make its stack grow. The answers of a question for SRV,
-// in case of success, are Targets of the Service.
+// Result is what the catalog has for a question. All readers share its memory, and none can write to it. It is small, since
+// large values would make the stack of a query's goroutine grow. The answers of a question for SRV, after success, are
+// Targets of the Service.
 type Result struct {
 	Outcome Outcome
 	// Pending: there is no address yet, but there will be (N5).
@@ -37,17 +37,19 @@ type Result struct {
 	Addrs string
 }
 
-// Window is a rotating subset of a large headless Service (M6): Max hosts and addresses, from a place that Epoch moves. No
-// Max: all. Everyone: those too that a preference leaves out (T2). Zone is how many octets the zone takes in the names of answers.
-// Turn is the place in the order of endpoints where this answer begins; any number will do, and each question should have its own. The order
-// interleaves clusters, and a preference's tiers are turned each by itself: Result.Addrs and Walk are in that order, so an answer
-// that is cut is cut from its end.
+// Window is the part of a large Headless Service that is answered, and its order.
 type Window struct {
-	Max      int
-	Epoch    uint64
-	Turn     uint64
+	// Max is how many hosts and addresses are answered (M6); 0: all. Each Epoch's are others.
+	Max   int
+	Epoch uint64
+	// Turn is where in the order of endpoints this answer begins; any number is valid, and each question should have its own.
+	// The order interleaves clusters, and each tier of a preference turns by itself. Result.Addrs and Walk are in that order,
+	// so an answer that does not fit is cut at its end.
+	Turn uint64
+	// Everyone adds the endpoints that a preference leaves out (T2).
 	Everyone bool
-	Zone     int
+	// Zone is how many octets the zone takes in the names of answers.
+	Zone int
 }
 
 // MaxName is the most octets of a name in presentation format with its last dot, none of them escaped (RFC 1035 §2.3.4).
@@ -55,8 +57,8 @@ const MaxName = 254
 
 const maxLabel = 63
 
-// room is how many octets are left for what stands below the Service's own name. A name that does not fit does not exist (N12).
-func (s *Service) room(w Window) int { return MaxName - len(s.key) - len(".svc.") - w.Zone }
+// space is how many octets are left for labels before the Service's own name. A name that does not fit does not exist (N12).
+func (s *Service) space(w Window) int { return MaxName - len(s.key) - len(".svc.") - w.Zone }
 
 // start is the place in a ring of n from which the window of this epoch begins.
 func (w Window) start(n int) int { return int(w.Epoch * uint64(w.Max) % uint64(n)) }
@@ -67,8 +69,8 @@ func (s *Service) Self(wanted Wanted, w Window) Result {
 	case V4, V6:
 		return s.addresses(wanted, w)
 	case SRV:
-		if s.anyPorts(w, func(ports union) bool { return ports.has("", "") }) {
-			return Result{Outcome: Success}
+		if s.hasPort(portName{}, w) {
+			return s.targets()
 		}
 	}
 	return Result{Outcome: NoData}
@@ -82,8 +84,19 @@ func (s *Service) addresses(wanted Wanted, w Window) Result {
 	if wanted == V6 {
 		r = found(s.v6)
 	}
-	r.Pending = s.v4 == "" && s.v6 == ""
+	r.Pending = s.pending()
 	return r
+}
+
+// pending reports whether a ClusterSetIP Service has no address yet (N5).
+func (s *Service) pending() bool { return s.headless == nil && s.v4 == "" && s.v6 == "" }
+
+// targets is the result of a question for SRV that has targets, unless they have no address yet.
+func (s *Service) targets() Result {
+	if s.pending() {
+		return Result{Outcome: NoData, Pending: true}
+	}
+	return Result{Outcome: Success}
 }
 
 func found(addrs string) Result {
@@ -96,37 +109,63 @@ func found(addrs string) Result {
 // Port answers a question for _name._proto of the Service (N8); both without underscore, in lower case.
 func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
 	switch {
-	case !s.anyPorts(w, func(ports union) bool { return ports.has(name, proto) }):
+	case !s.hasPort(portName{name, proto}, w):
 		return Result{}
 	case wanted != SRV:
 		return Result{Outcome: NoData}
 	}
-	return Result{Outcome: Success}
+	return s.targets()
 }
 
-// Proto answers a question for _proto of the Service, an empty non-terminal where it has a named port of it (N4).
+// Proto answers a question for _proto of the Service, an empty non-terminal if it has a named port of it (N4).
 func (s *Service) Proto(proto string, w Window) Result {
 	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // decision 0008
 		return Result{Outcome: NoData}
 	}
-	if s.anyPorts(w, func(ports union) bool { return ports.hasProto(proto, s.room(w)) }) {
+	if s.hasProto(proto, w) {
 		return Result{Outcome: NoData}
 	}
 	return Result{}
 }
 
-// anyPorts tells whether the ports of a target of the Service are such.
-func (s *Service) anyPorts(w Window, such func(union) bool) bool {
-	if s.headless == nil {
-		return such(union{first: s.ports})
+// hasPort reports whether a target has the port; the zero name stands for any named one.
+func (s *Service) hasPort(name portName, w Window) bool {
+	h := s.headless
+	if h == nil {
+		return s.ports.numbersOf(name) != ""
 	}
-	room := s.room(w)
-	return slices.ContainsFunc(s.headless.parts, func(p *part) bool { return p.anyPorts(room, such) })
+	space := s.space(w)
+	fits := func(list uint32) bool { n := h.shortest[list]; return n > 0 && n <= space }
+	if name == (portName{}) || h.portIndex == nil {
+		for i, list := range h.lists {
+			if fits(uint32(i)) && list.numbersOf(name) != "" {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(h.portIndex[name], func(o offer) bool { return fits(o.list) })
 }
 
-// Zone is the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (decision 0008), in lower case: that of the zone's
-// endpoints, else all with prefer, and nil with pin. It tells whether the name exists: with the option, all zones of a Headless
-// Service do, so that one without endpoints is answered as one that is not known is.
+// hasProto reports whether a target has a port of the protocol whose name, "_<port>._<proto>.", fits.
+func (s *Service) hasProto(proto string, w Window) bool {
+	h, space := s.headless, s.space(w)
+	fits := func(shortest int) bool { return shortest > 0 && len("_._.")+shortest+len(proto) <= space }
+	if h == nil {
+		return fits(s.ports.shortest(proto))
+	}
+	if h.portIndex == nil {
+		return len(h.lists) > 0 && h.shortest[0] <= space && fits(h.lists[0].shortest(proto))
+	}
+	return slices.ContainsFunc(h.portIndex[portName{proto: proto}], func(o offer) bool {
+		return h.shortest[o.list] <= space && fits(int(o.shortest))
+	})
+}
+
+// Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (decision 0008); the zone is in
+// lower case. It is that of the zone's endpoints; without any it is all of them with prefer, and nil with pin. ok reports
+// whether the name exists: with the option all zones of a Headless Service do, so that one without endpoints is answered as
+// one that is not known is.
 func (s *Service) Zone(zone string, pin bool) (in *Service, ok bool) {
 	if s.headless == nil || s.headless.zones == nil {
 		return nil, false
@@ -145,22 +184,22 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 		return Result{}
 	}
 	if label, cluster, ok := strings.Cut(name, "."); ok {
-		if v4, v6, ok := h.host(hostName{label, cluster}); ok {
-			switch wanted {
-			case V4:
-				return found(w.clip(v4, 4))
-			case V6:
-				return found(w.clip(v6, 16))
+		if src := h.source(cluster); src != nil {
+			if host := src.find(label); host != nil {
+				switch wanted {
+				case V4, V6:
+					return found(w.clip(host.addrs(wanted), width(wanted)))
+				}
+				return Result{Outcome: NoData}
 			}
-			return Result{Outcome: NoData}
 		}
 	}
-	room := s.room(w)
-	for _, p := range h.parts {
-		_, parent, two := strings.Cut(p.cluster, ".")
-		if p.named(room) && (p.cluster == name || two && parent == name) {
-			return Result{Outcome: NoData}
-		}
+	space := s.space(w)
+	if src := h.source(name); src != nil && src.least > 0 && src.below() <= space {
+		return Result{Outcome: NoData}
+	}
+	if n, ok := h.parents[name]; ok && n <= space {
+		return Result{Outcome: NoData}
 	}
 	return Result{}
 }

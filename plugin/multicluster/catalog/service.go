@@ -17,23 +17,12 @@ type Service struct {
 	kind     Type
 }
 
-// headless is what a Headless Service adds: the ready endpoints of every source cluster, in the order of ranks and clusters.
-type headless struct {
-	parts        []*part
-	tiers        []tier // parts of one rank
-	ring         int    // hosts, of all parts
-	all4, all6   string // addresses, in the order of hosts, each once: no copy where there is one part without repetition
-	near4, near6 int    // octets of them that are answered (T2)
-	spans        map[hostName]*span
-	zones        map[string]*Service // what each zone's endpoints are alone (decision 0008); nil without the option
-}
-
-// Build makes the Service of an import and its slices, nil if the name answers nothing: a Headless one without a ready
-// endpoint (N6), a type that K1645 does not know, or a name that is no label (objects of a CRD may have dots in theirs). The slices must be those of the same namespaced name, in any order; what
-// Build makes does not depend on it.
+// Build makes the Service of an import and its slices, which must be those of the same namespaced name, in any order. It
+// returns nil if the name answers nothing: a Headless one without a ready endpoint (N6), a type that K1645 does not know, or
+// a name that is no label, since objects of a CRD may have dots in theirs.
 func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from, Topology{}) }
 
-// Rebuild is Build in a topology, and for a change: what has not changed since old, nil for none, is taken from there. The old one
+// Rebuild is Build in a topology, after a change: what has not changed since old, nil for none, is used again. The old one
 // must have been built in the same topology.
 func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
@@ -50,29 +39,51 @@ func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 		s.v4, s.v6 = packIPs(imp)
 		return s
 	case Headless:
-		return s.withEndpoints(old, ready(from, t), t)
+		s.ports = noPorts
+		return s.withEndpoints(old, from, t)
 	}
 	return nil
 }
 
-// withEndpoints adds what ready gave; without any there is no Service.
+// withEndpoints adds the ready endpoints of slices; without any there is no Service.
 func (s *Service) withEndpoints(old *Service, from []*Slice, t Topology) *Service {
-	if len(from) == 0 {
-		return nil
-	}
-	s.ports = noPorts
 	var before *headless
 	if old != nil {
 		before = old.headless
 	}
-	s.headless = join(from, before, t)
+	sources := sourcesOf(from, before, t)
+	if len(sources) == 0 {
+		return nil
+	}
+	s.headless = join(sources, before, t)
 	if t.Zonal && s.headless != before {
-		s.zonal(from, before, t)
+		s.headless.zones = s.zonal(before, t)
 	}
 	return s
 }
 
-// packIPs packs the addresses of each family. One that no record can hold is left out.
+// zonal makes the Services that each zone's endpoints are alone.
+func (s *Service) zonal(old *headless, t Topology) map[string]*Service {
+	sources := make(map[string][]*source)
+	for _, all := range s.headless.sources {
+		for zone, in := range all.zones {
+			sources[zone] = append(sources[zone], in)
+		}
+	}
+	zones := make(map[string]*Service, len(sources))
+	for zone, in := range sources {
+		var before *headless
+		if old != nil && old.zones[zone] != nil {
+			before = old.zones[zone].headless
+		}
+		view := *s
+		view.headless = join(in, before, t)
+		zones[zone] = &view
+	}
+	return zones
+}
+
+// packIPs packs the addresses of each family. Those that no record can hold are left out.
 func packIPs(imp *Import) (v4, v6 string) {
 	var four, six strings.Builder
 	for i, ip := range imp.IPs {
@@ -99,7 +110,7 @@ func (s *Service) Namespace() string { return s.key[s.split+1:] }
 // Type is ClusterSetIP or Headless.
 func (s *Service) Type() Type { return s.kind }
 
-// Same tells whether two Services give the same answers to every question; either may be nil.
+// Same reports whether two Services give the same answers to every question; either may be nil.
 func (s *Service) Same(o *Service) bool {
 	if s == nil || o == nil {
 		return s == o
@@ -111,7 +122,7 @@ func (s *Service) Same(o *Service) bool {
 }
 
 func (h *headless) same(o *headless) bool {
-	return slices.EqualFunc(h.parts, o.parts, (*part).same) && maps.EqualFunc(h.zones, o.zones, (*Service).Same)
+	return slices.EqualFunc(h.sources, o.sources, (*source).same) && maps.EqualFunc(h.zones, o.zones, (*Service).Same)
 }
 
 // NamedPorts yields the distinct names and protocols of the ports that have records.
@@ -119,15 +130,11 @@ func (s *Service) NamedPorts() iter.Seq2[string, string] {
 	return func(yield func(name, proto string) bool) {
 		lists := []Ports{s.ports}
 		if s.headless != nil {
-			for _, p := range s.headless.parts {
-				lists = append(lists, p.ports...)
-			}
+			lists = s.headless.lists
 		}
-		type port struct{ name, proto string }
-		seen := make(map[port]bool)
-		for _, ports := range lists {
-			for it := ports.all(); it.next(); {
-				p := port{it.name, it.proto}
+		seen := make(map[portName]bool)
+		for _, list := range lists {
+			for p := range list.each {
 				if p.name != "" && !seen[p] && !yield(p.name, p.proto) {
 					return
 				}
@@ -137,19 +144,15 @@ func (s *Service) NamedPorts() iter.Seq2[string, string] {
 	}
 }
 
-// Hosts yields the label and the cluster id of every host name (N9); none for a ClusterSetIP Service.
+// Hosts yields the label and the cluster ID of every host name (N9); none for a ClusterSetIP Service.
 func (s *Service) Hosts() iter.Seq2[string, string] {
 	return func(yield func(label, cluster string) bool) {
 		if s.headless == nil {
 			return
 		}
-		for _, p := range s.headless.parts {
-			for id := range len(p.hosts) - 1 {
-				label := p.label(id)
-				if s := s.headless.spans[hostName{label, p.cluster}]; label == "" || s != nil && s.home != p {
-					continue
-				}
-				if !yield(label, p.cluster) {
+		for _, src := range s.headless.sources {
+			for i := range src.hosts {
+				if label := src.hosts[i].label; label != "" && !yield(label, src.cluster) {
 					return
 				}
 			}

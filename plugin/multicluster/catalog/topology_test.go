@@ -31,14 +31,14 @@ func TestT2OrderAndSubset(t *testing.T) {
 		topology Topology
 		v4, v6   string // last octets
 	}{
-		{"none", Topology{}, "1 2 3 4", "3 4"},
+		{"none", Topology{}, "1 3 2 4", "3 4"},
 		{"local", Topology{Cluster: "b"}, "3 4 1 2", "3 4"},
 		{"local subset", Topology{Cluster: "b", ClusterOnly: true}, "3 4", "3 4"},
 		{"local subset that has none of the family", Topology{Cluster: "a", ClusterOnly: true}, "1 2", ""},
-		{"local subset that has nobody", Topology{Cluster: "c", ClusterOnly: true}, "1 2 3 4", "3 4"},
+		{"local subset that has nobody", Topology{Cluster: "c", ClusterOnly: true}, "1 3 2 4", "3 4"},
 		{"zone", Topology{Zone: "z2"}, "2 4 1 3", "4 3"},
 		{"zone subset", Topology{Zone: "z2", ZoneOnly: true}, "2 4", "4"},
-		{"zone subset that has nobody", Topology{Zone: "z3", ZoneOnly: true}, "1 2 3 4", "3 4"},
+		{"zone subset that has nobody", Topology{Zone: "z3", ZoneOnly: true}, "1 3 2 4", "3 4"},
 		{"local, then zone", Topology{Cluster: "b", Zone: "z2"}, "4 3 2 1", "4 3"},
 		{"local subset, then zone", Topology{Cluster: "b", ClusterOnly: true, Zone: "z2"}, "4 3", "4 3"},
 		{"local subset that has nobody, then zone", Topology{Cluster: "c", ClusterOnly: true, Zone: "z2"}, "2 4 1 3", "4 3"},

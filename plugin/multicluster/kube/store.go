@@ -212,12 +212,6 @@ func (s *store) setNamespace(o *namespaceObject, round uint32) {
 			return // of a Namespace nothing but its existence counts: a restore that gave the version out again alters nothing
 		}
 		old.version = o.version
-		for key, g := range s.services {
-			if _, in := splitKey(key); in == o.key && g.imp != nil {
-				s.index.Seen(o.version)
-				break
-			}
-		}
 		return
 	}
 	o.mark = mark{round, true}

@@ -14,10 +14,10 @@ func TestT2PreferenceFollowsTheWatch(t *testing.T) {
 		topology catalog.Topology
 		want     string // A
 	}{
-		{catalog.Topology{}, "10.1.0.1 10.1.0.2 10.1.0.3 10.2.0.1"},
+		{catalog.Topology{}, "10.1.0.1 10.1.0.2 10.2.0.1 10.1.0.3"},
 		{catalog.Topology{Cluster: "us"}, "10.2.0.1 10.1.0.1 10.1.0.2 10.1.0.3"},
 		{catalog.Topology{Cluster: "us", ClusterOnly: true}, "10.2.0.1"},
-		{catalog.Topology{Zone: "z2"}, "10.1.0.2 10.1.0.1 10.1.0.3 10.2.0.1"},
+		{catalog.Topology{Zone: "z2"}, "10.1.0.2 10.1.0.1 10.2.0.1 10.1.0.3"},
 		{catalog.Topology{Zone: "z2", ZoneOnly: true}, "10.1.0.2"},
 	} {
 		b := listed(t)

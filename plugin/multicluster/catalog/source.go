@@ -1,0 +1,297 @@
+package catalog
+
+import (
+	"cmp"
+	"slices"
+)
+
+// source is what one source cluster adds to a headless Service. It is immutable, and goes from one Service to the next until
+// a slice of its cluster changes.
+type source struct {
+	cluster string
+	from    []*Slice
+	hosts   []host // group by group
+	groups  []*group
+	byName  map[string]int32 // label → index of hosts
+	least   int              // length of the shortest label; 0: no host has a name
+	zones   map[string]*source
+}
+
+// group is the hosts of a source that have the same rank and the same ports, in the order of (slice, place in the slice).
+type group struct {
+	cluster string
+	rank    uint8   // Topology.rank of the best endpoint of each host
+	ports   []Ports // the distinct lists of the hosts' slices; none for hosts without a name, which are no targets
+	least   int     // length of the shortest label
+	hosts   []host
+	far     uint8 // rank of the far addresses
+	hasFar  bool
+}
+
+// host is one name with its distinct addresses, packed. Those of the best rank are first, those of the other rank take the
+// last far octets.
+type host struct {
+	label      string // "" for a host without a name
+	v4, v6     string
+	far4, far6 uint32
+}
+
+func (h *host) addrs(wanted Wanted) string {
+	if wanted == V6 {
+		return h.v6
+	}
+	return h.v4
+}
+
+// near are the addresses of the host's rank.
+func (h *host) near(wanted Wanted) string {
+	if wanted == V6 {
+		return h.v6[:len(h.v6)-int(h.far6)]
+	}
+	return h.v4[:len(h.v4)-int(h.far4)]
+}
+
+// far are the addresses of the other rank.
+func (h *host) far(wanted Wanted) string { return h.addrs(wanted)[len(h.near(wanted)):] }
+
+// same reports whether two sources give the same answers.
+func (s *source) same(o *source) bool {
+	return s == o || s.cluster == o.cluster && slices.EqualFunc(s.groups, o.groups, (*group).same)
+}
+
+func (g *group) same(o *group) bool {
+	return g.rank == o.rank && slices.Equal(g.ports, o.ports) && slices.Equal(g.hosts, o.hosts)
+}
+
+// maxZones is how many zones of one source cluster have names (decision 0008): those with the most endpoints. Clouds have
+// fewer; the bound is for an exporter that gives each endpoint a zone of its own.
+const maxZones = 16
+
+// newSource makes the source of the slices of one cluster, in the order of their names.
+func newSource(from []*Slice, t Topology) *source {
+	s := build(from, t, func(string) bool { return true })
+	if !t.Zonal {
+		return s
+	}
+	endpoints := make(map[string]int)
+	for _, slice := range from {
+		for _, zone := range slice.zones {
+			endpoints[zone]++
+		}
+	}
+	delete(endpoints, "")
+	zones := make([]string, 0, len(endpoints))
+	for zone := range endpoints {
+		zones = append(zones, zone)
+	}
+	slices.SortFunc(zones, func(a, b string) int { return cmp.Or(endpoints[b]-endpoints[a], cmp.Compare(a, b)) })
+	s.zones = make(map[string]*source)
+	for _, zone := range zones[:min(len(zones), maxZones)] {
+		in := build(from, t, func(of string) bool { return of == zone })
+		in.byName = nil // nothing below the name of a zone has a name
+		s.zones[zone] = in
+	}
+	return s
+}
+
+// builder makes the hosts of a source. Each host first gets a place in the order of slices; groups are made at the end, when
+// the ports of all are known.
+type builder struct {
+	topology Topology
+	hosts    []host
+	ranks    []uint8
+	lists    []uint32 // of each host: index of combinations
+	byName   map[string]int32
+	growing  map[growing]*packer
+	// combinations of lists of ports, and the way from each to the one that has another list too.
+	combinations [][]Ports
+	with         map[extended]uint32
+}
+
+type growing struct {
+	host  int32
+	width int
+}
+
+// packer collects the addresses of a host that has several of a family.
+type packer struct {
+	packed []byte
+	seen   map[string]bool
+}
+
+type extended struct {
+	combination uint32
+	ports       Ports
+}
+
+// build makes the source of the endpoints in the wanted zones.
+func build(from []*Slice, t Topology, wanted func(zone string) bool) *source {
+	n := 0
+	for _, slice := range from {
+		n += slice.Len()
+	}
+	b := builder{
+		topology: t, byName: make(map[string]int32, n), combinations: [][]Ports{nil},
+		hosts: make([]host, 0, n), ranks: make([]uint8, 0, n), lists: make([]uint32, 0, n),
+	}
+	for _, slice := range from {
+		b.add(slice, true, wanted)
+	}
+	if t.Zone != "" { // other zones have another rank
+		for _, slice := range from {
+			b.add(slice, false, wanted)
+		}
+	}
+	for key, p := range b.growing {
+		if h := &b.hosts[key.host]; key.width == 4 {
+			h.v4 = string(p.packed)
+		} else {
+			h.v6 = string(p.packed)
+		}
+	}
+	s := &source{cluster: from[0].cluster, from: from, byName: b.byName}
+	b.group(s)
+	return s
+}
+
+// add takes the endpoints of a slice that are in the preferred zone, or those that are not. Without a preferred zone all are.
+func (b *builder) add(s *Slice, near bool, wanted func(zone string) bool) {
+	labels := s.labels
+	for i := range s.Len() {
+		label := labels[1 : 1+labels[0]]
+		labels = labels[1+len(label):]
+		zone := s.zone(i)
+		if (b.topology.Zone == "" || zone == b.topology.Zone) != near || !wanted(zone) {
+			continue
+		}
+		id := b.host(label, b.topology.rank(s.cluster, zone))
+		if label != "" && s.ports != noPorts {
+			b.addPorts(id, s.ports)
+		}
+		b.addAddr(id, s.addrs[i*s.width:][:s.width], !near && b.ranks[id] != b.topology.rank(s.cluster, zone))
+	}
+}
+
+// host finds or makes the host of a label. Each endpoint without a name is a host.
+func (b *builder) host(label string, rank uint8) int32 {
+	if id, ok := b.byName[label]; ok {
+		return id
+	}
+	id := int32(len(b.hosts))
+	if label != "" {
+		b.byName[label] = id
+	}
+	b.hosts, b.ranks, b.lists = append(b.hosts, host{label: label}), append(b.ranks, rank), append(b.lists, 0)
+	return id
+}
+
+// addPorts adds a list to the ports of a host. Hosts of the same slices share the result.
+func (b *builder) addPorts(id int32, ports Ports) {
+	old := b.lists[id]
+	if slices.Contains(b.combinations[old], ports) {
+		return
+	}
+	next, ok := b.with[extended{old, ports}]
+	if !ok {
+		next = uint32(len(b.combinations))
+		b.combinations = append(b.combinations, append(slices.Clip(b.combinations[old]), ports))
+		if b.with == nil {
+			b.with = make(map[extended]uint32)
+		}
+		b.with[extended{old, ports}] = next
+	}
+	b.lists[id] = next
+}
+
+// addAddr adds an address to a host, unless the host has it. The first of a family stays where the slice has it.
+func (b *builder) addAddr(id int32, addr string, far bool) {
+	h := &b.hosts[id]
+	of, behind := &h.v4, &h.far4
+	if len(addr) == 16 {
+		of, behind = &h.v6, &h.far6
+	}
+	if *of == "" {
+		*of = addr
+		if far {
+			*behind = uint32(len(addr))
+		}
+		return
+	}
+	if *of == addr {
+		return
+	}
+	p := b.growing[growing{id, len(addr)}]
+	if p == nil {
+		if b.growing == nil {
+			b.growing = make(map[growing]*packer)
+		}
+		p = &packer{packed: []byte(*of), seen: map[string]bool{*of: true}}
+		b.growing[growing{id, len(addr)}] = p
+	}
+	if p.seen[addr] {
+		return
+	}
+	p.seen[addr] = true
+	p.packed = append(p.packed, addr...)
+	if far {
+		*behind += uint32(len(addr))
+	}
+}
+
+// group lays the hosts out group by group.
+func (b *builder) group(s *source) {
+	type key struct {
+		rank  uint8
+		lists uint32
+	}
+	far := b.topology.rank(s.cluster, "")
+	at := make(map[key]int)
+	of := make([]int, len(b.hosts))
+	var sizes []int
+	for i, lists := range b.lists {
+		k := key{b.ranks[i], lists}
+		g, ok := at[k]
+		if !ok {
+			g = len(s.groups)
+			at[k] = g
+			s.groups = append(s.groups, &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far})
+			sizes = append(sizes, 0)
+		}
+		of[i] = g
+		sizes[g]++
+	}
+	s.hosts = make([]host, len(b.hosts))
+	begin := 0
+	starts := make([]int, len(sizes))
+	for g, n := range sizes {
+		s.groups[g].hosts, starts[g] = s.hosts[begin:begin+n:begin+n], begin
+		begin += n
+	}
+	places := make([]int, len(sizes))
+	for i, h := range b.hosts {
+		at, g := of[i], s.groups[of[i]]
+		g.hosts[places[at]] = h
+		g.hasFar = g.hasFar || h.far4+h.far6 > 0
+		if h.label != "" {
+			b.byName[h.label] = int32(starts[at] + places[at])
+			s.least, g.least = shorter(s.least, len(h.label)), shorter(g.least, len(h.label))
+		}
+		places[at]++
+	}
+}
+
+// shorter is the smaller of two lengths, of which 0 is none.
+func shorter(a, b int) int {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}
+
+// find looks a host up by its label.
+func (s *source) find(label string) *host {
+	if id, ok := s.byName[label]; ok && label != "" {
+		return &s.hosts[id]
+	}
+	return nil
+}

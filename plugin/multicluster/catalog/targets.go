@@ -1,0 +1,189 @@
+package catalog
+
+import "slices"
+
+// Targets are the answers of a question for SRV.
+type Targets struct {
+	svc    *Service
+	name   portName // zero: all named ports (N7)
+	window Window
+}
+
+// Targets returns those of the ports that match a name and a protocol; "" and "" match all.
+func (s *Service) Targets(name, proto string, w Window) Targets {
+	return Targets{svc: s, name: portName{name, proto}, window: w}
+}
+
+// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step takes
+// constant time, and none but the first allocates. The zero value has no target.
+type Walk struct {
+	Targets
+	hosts  []place // in the order of answers
+	tiers  []tier  // of hosts
+	offers []offer // the lists that have the port, if there are several lists
+	one    string  // the packed numbers of the port, if there is one list
+
+	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
+	walked        int // hosts
+	found         bool
+	at            place
+	lists         []uint32 // of the host that are still to come
+	numbers       string   // that are still to come
+	number        uint16
+	seen          *[1 << 16 / 64]uint64 // numbers of the host, if it has several lists
+}
+
+// Walk returns a walk before its first target.
+func (t Targets) Walk() Walk {
+	w := Walk{Targets: t}
+	if t.svc == nil {
+		return w
+	}
+	h := t.svc.headless
+	if h == nil {
+		w.one = t.svc.ports.numbersOf(t.name)
+		return w
+	}
+	w.hosts, w.tiers = h.order, h.tiers
+	if h.listsOf != nil {
+		w.offers = h.portIndex[t.name]
+	} else if len(h.lists) > 0 {
+		w.one = h.lists[0].numbersOf(t.name)
+	}
+	if max := t.window.Max; max > 0 && len(h.order) > max {
+		w.hosts, w.tiers = h.window(t.window, w.matches)
+	}
+	return w
+}
+
+// Restart goes back to before the first target.
+func (w *Walk) Restart() {
+	w.tier, w.visited, w.walked, w.found, w.lists, w.numbers = 0, 0, 0, false, nil, ""
+}
+
+// Next moves to the next target, and reports whether there is one.
+func (w *Walk) Next() bool {
+	for {
+		for len(w.numbers) > 0 {
+			w.number, w.numbers = number(w.numbers), w.numbers[2:]
+			if w.seen == nil || w.isNew() {
+				return true
+			}
+		}
+		if len(w.lists) > 0 {
+			w.numbers, w.lists = w.numbersOf(w.lists[0]), w.lists[1:]
+			continue
+		}
+		if !w.nextHost() {
+			return false
+		}
+	}
+}
+
+// isNew notes the number, and reports whether the host had it not yet.
+func (w *Walk) isNew() bool {
+	word, bit := &w.seen[w.number/64], uint64(1)<<(w.number%64)
+	if *word&bit != 0 {
+		return false
+	}
+	*word |= bit
+	return true
+}
+
+// nextHost moves to the next host that has the port.
+func (w *Walk) nextHost() bool {
+	switch {
+	case w.svc == nil:
+		return false
+	case w.svc.headless == nil:
+		w.walked++
+		w.numbers = w.one
+		return w.walked == 1
+	}
+	for w.tier < len(w.tiers) {
+		begin, t := 0, w.tiers[w.tier]
+		if w.tier > 0 {
+			begin = w.tiers[w.tier-1].end
+		}
+		for n := t.end - begin; w.visited < n; {
+			p := w.hosts[begin+turn(w.visited, n, w.window.Turn)]
+			w.visited++
+			if w.matches(p) {
+				w.visit(p)
+				return true
+			}
+		}
+		if t.alone && w.found && !w.window.Everyone {
+			return false
+		}
+		w.tier, w.visited = w.tier+1, 0
+	}
+	return false
+}
+
+// matches reports whether a host has the port.
+func (w *Walk) matches(p place) bool {
+	h := w.svc.headless
+	if h.listsOf == nil {
+		return w.one != "" && len(h.groups[p.group].ports) > 0
+	}
+	if w.name == (portName{}) {
+		return len(h.listsOf[p.group]) > 0
+	}
+	return slices.ContainsFunc(h.listsOf[p.group], func(list uint32) bool { return w.numbersOf(list) != "" })
+}
+
+func (w *Walk) visit(p place) {
+	h := w.svc.headless
+	w.at, w.found, w.walked = p, true, w.walked+1
+	if h.listsOf == nil {
+		w.numbers = w.one
+		return
+	}
+	w.lists = h.listsOf[p.group]
+	switch {
+	case len(w.lists) < 2:
+		w.seen = nil
+	case w.seen == nil:
+		w.seen = new([1 << 16 / 64]uint64)
+	default:
+		*w.seen = [1 << 16 / 64]uint64{}
+	}
+}
+
+// numbersOf are the packed numbers that a list has of the port.
+func (w *Walk) numbersOf(list uint32) string {
+	if w.name == (portName{}) {
+		return w.svc.headless.lists[list].numbers()
+	}
+	i, ok := slices.BinarySearchFunc(w.offers, list, func(o offer, list uint32) int { return int(o.list) - int(list) })
+	if !ok {
+		return ""
+	}
+	return w.offers[i].numbers
+}
+
+// Number is the port number of the target.
+func (w *Walk) Number() uint16 { return w.number }
+
+// Index tells targets apart: two with the same one have the same name.
+func (w *Walk) Index() int { return w.walked }
+
+// Host returns the label and the cluster ID of the target's host name, both "" if the target is the Service.
+func (w *Walk) Host() (label, cluster string) {
+	h := w.svc.headless
+	if h == nil {
+		return "", ""
+	}
+	return h.host(w.at).label, h.groups[w.at.group].cluster
+}
+
+// Addrs returns the target's addresses of both families, packed (M3).
+func (w *Walk) Addrs() (v4, v6 string) {
+	h := w.svc.headless
+	if h == nil {
+		return w.svc.v4, w.svc.v6
+	}
+	host := h.host(w.at)
+	return w.window.clip(host.v4, 4), w.window.clip(host.v6, 16)
+}
