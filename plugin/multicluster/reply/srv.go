@@ -35,7 +35,7 @@ func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *
 	start(&s.m, &s.q, &s.opt, r)
 	b := &s.b
 	b.suffix, b.left, b.off = z.serviceName(owner, key), room(r, limit), headerSize+nameSize(owner)+4
-	b.walk.Targets = targets
+	b.walk = targets.Walk()
 	b.plan()
 	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
 	if b.records > len(s.srv) {
