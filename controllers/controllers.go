@@ -25,6 +25,11 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 	env.VIPs = vips
 	observer := observe.New(env)
 	env.Votes, env.Probes = observer.Votes, observer.Probes
+	live := sources.New(sources.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen,
+		Now: env.Now, Events: env.Events,
+	})
+	env.Held = live.Held
 	return []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
 		serviceimport.Controller(env),
@@ -35,7 +40,7 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat, Now: env.Now,
 		}),
 		record.Controller(env),
-		sources.Controller(env),
+		live.Controller(),
 		observer.Controller(),
 		membership.Controller(env),
 	}

@@ -178,10 +178,13 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	now := start
 	a.env.Events = unheard{}
 	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
-	room := sources.Controller(a.env).Reconciler
+	observer := sources.New(sources.Config{
+		Cluster: a.env.Cluster, HubNamespace: a.env.HubNamespace, Local: a.env.Local, Hub: a.env.Hub, HubSeen: a.env.HubSeen,
+		Now: a.env.Now, Events: a.env.Events,
+	})
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
-			if _, err := room.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
+			if _, err := observer.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -25,7 +25,7 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 			continue // edited by hand: two of one source would make the whole page fail
 		}
 		source := lease.Labels[liveness.LabelSource]
-		c.gauge(ch, c.sourceLive, boolean(!liveness.VerdictOf(lease).Dead), source)
+		c.gauge(ch, c.sourceLive, boolean(!liveness.StateOf(lease).Expired), source)
 		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
 	}
 }

@@ -133,7 +133,7 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if h.Rival() {
 		return reconcile.Result{RequeueAfter: h.duration / 4}, nil
 	}
-	spec, _, err := kube.LeaseSpec(ctx, h.Env)
+	spec, _, err := kube.LeaseSpec(ctx, h.Hub(), h.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -206,7 +206,7 @@ func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
 	}
 	// A Lease that was made anew is a first sight, until its owner renews it: a backup of the hub's objects makes it so, too, and it states
 	// then what was true of the backup.
-	changed := ok && renewed.Lease.Equal(was.renewed.Lease)
+	changed := ok && renewed.Created.Equal(was.renewed.Created)
 	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: changed, states: lease.Annotations[liveness.AnnotationRecords]}
 }
 

@@ -8,26 +8,28 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// LeaseSpec is the ClusterSet's, or T1's where the hub shows none, or two of which nobody knows which is meant; found tells.
-func LeaseSpec(ctx context.Context, env *Env) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
+// LeaseSpec returns the Lease settings of the ClusterSet in namespace, or the defaults of T1 unless there is exactly one ClusterSet;
+// found reports whether there is.
+func LeaseSpec(ctx context.Context, hub client.Reader, namespace string) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
 	spec = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
 	var sets hubv1alpha1.ClusterSetList
-	if err := env.Hub().List(ctx, &sets, client.InNamespace(env.HubNamespace)); err != nil {
+	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
 		return spec, false, err
 	}
 	if len(sets.Items) == 1 && sets.Items[0].Spec.Lease.RenewSeconds > 0 {
 		spec = sets.Items[0].Spec.Lease
 	}
-	if spec.OnExpiry == "" { // written before there was one
+	if spec.OnExpiry == "" { // created before the field existed
 		spec.OnExpiry = hubv1alpha1.ExpiryRemove
 	}
 	return spec, len(sets.Items) == 1, nil
 }
 
-// ProbeSpec is the ClusterSet's, with its defaults; nil where it lets nobody probe.
-func ProbeSpec(ctx context.Context, env *Env) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
+// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults; nil if it allows no probes. found reports whether
+// there is exactly one ClusterSet.
+func ProbeSpec(ctx context.Context, hub client.Reader, namespace string) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
-	if err := env.Hub().List(ctx, &sets, client.InNamespace(env.HubNamespace)); err != nil || len(sets.Items) != 1 {
+	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
 		return nil, false, err
 	}
 	if sets.Items[0].Spec.Probe == nil {

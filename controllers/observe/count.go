@@ -28,7 +28,7 @@ import (
 // count takes in what the members say. A verdict changes once per renewal at most, so that nobody who changes its mind all the time, by
 // fault or on purpose, makes the others write more than that.
 func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
-	spec, found, err := kube.ProbeSpec(ctx, o.Env)
+	spec, found, err := kube.ProbeSpec(ctx, o.Hub(), o.HubNamespace)
 	if err != nil || !found { // who was emptied says nothing of anything
 		return reconcile.Result{}, err
 	}
@@ -38,13 +38,13 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 	if !o.Fresh() {
 		return reconcile.Result{}, nil // the next renewal comes
 	}
-	lease, _, err := kube.LeaseSpec(ctx, o.Env)
+	lease, _, err := kube.LeaseSpec(ctx, o.Hub(), o.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	ballot, err := o.gather(ctx, spec, liveness.Limits{
-		Renew: time.Duration(lease.RenewSeconds) * time.Second,
-		Dead:  time.Duration(lease.DurationSeconds+lease.GraceSeconds) * time.Second,
+		Renew:  time.Duration(lease.RenewSeconds) * time.Second,
+		Expiry: time.Duration(lease.DurationSeconds+lease.GraceSeconds) * time.Second,
 	})
 	if err != nil {
 		return reconcile.Result{}, err
@@ -93,7 +93,7 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l li
 	}
 	members, passed := []string{o.Cluster}, o.passed(l)
 	for i := range seen.Items {
-		if !liveness.VerdictOf(&seen.Items[i]).Dead {
+		if !liveness.StateOf(&seen.Items[i]).Expired {
 			members = append(members, seen.Items[i].Labels[liveness.LabelSource])
 		}
 	}
@@ -109,7 +109,7 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l li
 		b.Live = append(b.Live, id)
 		v, silent := o.hear(id, lease, passed)
 		// A vote is as fresh as its Lease, also of one that counts as alive because the hub is doubted (mostSilent: Hold).
-		if len(v) > 0 && silent <= l.Dead {
+		if len(v) > 0 && silent <= l.Expiry {
 			b.By[id] = v
 		}
 	}
@@ -300,6 +300,6 @@ func verdict(addresses, by []string, live int, keepLast bool) metav1.Condition {
 	if keepLast {
 		unless = ", unless a port of the Service has no others"
 	}
-	return metav1.Condition{Type: hubv1alpha1.ConditionReached, Status: metav1.ConditionFalse, Reason: endpoints.Unreached(keepLast),
+	return metav1.Condition{Type: hubv1alpha1.ConditionReached, Status: metav1.ConditionFalse, Reason: endpoints.UnreachedReason(keepLast),
 		Message: fmt.Sprintf("Of %d live members, these do not reach %s: %s. By the ClusterSet's spec.probe they are not ready here%s.", live, what, strings.Join(by, ", "), unless)}
 }

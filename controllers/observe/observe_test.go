@@ -395,6 +395,6 @@ func TestF4LooksAreBounded(t *testing.T) {
 
 func said(dead bool) map[string]string {
 	annotations := map[string]string{}
-	liveness.Verdict{Dead: dead}.Write(annotations)
+	liveness.State{Expired: dead}.Write(annotations)
 	return annotations
 }

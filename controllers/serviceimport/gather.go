@@ -33,8 +33,8 @@ type state struct {
 	standIns  []clusterset.Export           // what the import says, for those of them that it is of
 	lost      bool                          // some of them are: their owners' word comes with a Lease
 	awaited   bool                          // some record is about to be written here again
-	verdicts  map[string]liveness.Verdict   // on exporting clusters that count as dead
-	withheld  map[string]endpoints.Withheld // by cluster that too few members reach
+	verdicts  map[string]liveness.State   // on exporting clusters that count as dead
+	withheld  map[string]endpoints.Unreached // by cluster that too few members reach
 	imp       *mcsv1beta1.ServiceImport
 	svc       *corev1.Service               // the derived Service
 	slices    []*discoveryv1.EndpointSlice  // the imported ones, but for those of unread, and those that forgot
@@ -125,7 +125,7 @@ func (r *reconciler) gatherMoved(ctx context.Context, s *state) error {
 		if shown[slice.Annotations[endpoints.AnnotationRecord]] || slice.Labels[mcsv1beta1.LabelSourceCluster] == r.Cluster {
 			continue
 		}
-		src, err := endpoints.Remembered(slice)
+		src, err := endpoints.Restore(slice)
 		if err != nil {
 			continue
 		}
@@ -133,7 +133,7 @@ func (r *reconciler) gatherMoved(ctx context.Context, s *state) error {
 		if err != nil {
 			return err
 		}
-		if rec == nil || rec.Spec.ClusterID != src.ClusterID || src.Older(rec.CreationTimestamp.Unix(), rec.Spec.Revision) {
+		if rec == nil || rec.Spec.ClusterID != src.ClusterID || src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision) {
 			continue
 		}
 		if s.moved == nil {
@@ -151,7 +151,7 @@ func (r *reconciler) forgot(s *state, slice *discoveryv1.EndpointSlice) bool {
 	if cluster == r.Cluster || !slices.ContainsFunc(s.exports, func(e clusterset.Export) bool { return e.Cluster == cluster }) {
 		return false
 	}
-	if _, err := endpoints.Remembered(slice); err == nil || s.hubSeen && r.Gone(cluster, slice.Annotations[endpoints.AnnotationRecord], created(slice)) {
+	if _, err := endpoints.Restore(slice); err == nil || s.hubSeen && r.Gone(cluster, slice.Annotations[endpoints.AnnotationRecord], created(slice)) {
 		return false
 	}
 	s.forgot = true
@@ -187,9 +187,9 @@ func (r *reconciler) gatherExports(ctx context.Context, s *state) (copies map[st
 		s.exports = append(s.exports, e)
 		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
 			if s.withheld == nil {
-				s.withheld = map[string]endpoints.Withheld{}
+				s.withheld = map[string]endpoints.Unreached{}
 			}
-			s.withheld[rec.Spec.ClusterID] = endpoints.Withheld{Addresses: rec.Status.Withheld, Reason: c.Reason}
+			s.withheld[rec.Spec.ClusterID] = endpoints.Unreached{Addresses: rec.Status.Withheld, Reason: c.Reason}
 		}
 	}
 	return copies, r.gatherVerdicts(ctx, s)
@@ -231,9 +231,9 @@ func (r *reconciler) gatherVerdicts(ctx context.Context, s *state) error {
 	}
 	for i := range leases.Items {
 		cluster := leases.Items[i].Labels[liveness.LabelSource]
-		if v := liveness.VerdictOf(&leases.Items[i]); v.Dead && cluster != r.Cluster && leases.Items[i].Name == liveness.LeaseName(cluster) {
+		if v := liveness.StateOf(&leases.Items[i]); v.Expired && cluster != r.Cluster && leases.Items[i].Name == liveness.LeaseName(cluster) {
 			if s.verdicts == nil {
-				s.verdicts = map[string]liveness.Verdict{}
+				s.verdicts = map[string]liveness.State{}
 			}
 			s.verdicts[cluster] = v
 		}

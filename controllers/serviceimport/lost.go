@@ -57,7 +57,7 @@ func (s *state) shares(copies map[string]bool) map[string]time.Time {
 		if copies[slice.Labels[mcsv1beta1.LabelSourceCluster]] {
 			continue
 		}
-		src, err := endpoints.Remembered(slice)
+		src, err := endpoints.Restore(slice)
 		if err != nil || clusterset.RecordOwner("EndpointRecord", src.Record) != src.ClusterID {
 			continue
 		}

@@ -190,7 +190,7 @@ func (r *reconciler) ofVerdict(ctx context.Context, o client.Object) []reconcile
 
 // sameVerdict: a Lease bears more than the verdict.
 func sameVerdict(was, is client.Object) bool {
-	return liveness.VerdictOf(was.(*coordinationv1.Lease)) == liveness.VerdictOf(is.(*coordinationv1.Lease))
+	return liveness.StateOf(was.(*coordinationv1.Lease)) == liveness.StateOf(is.(*coordinationv1.Lease))
 }
 
 func requestOf(name types.NamespacedName) []reconcile.Request {

@@ -21,7 +21,7 @@ type importer struct {
 // owner's word arrives. And it is how long each has waited for its VIP, and what the API server does not know.
 type memory struct {
 	mu    sync.Mutex
-	shown map[types.NamespacedName]map[string]endpoints.Word
+	shown map[types.NamespacedName]map[string]endpoints.Version
 	busy  map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
 	older map[string]time.Time                   // values of trafficDistribution that the API server refused, and when
 }
@@ -36,12 +36,12 @@ func (m *memory) behind(name types.NamespacedName, records []*hubv1alpha1.Endpoi
 		return nil
 	}
 	if m.shown == nil {
-		m.shown = map[types.NamespacedName]map[string]endpoints.Word{}
+		m.shown = map[types.NamespacedName]map[string]endpoints.Version{}
 	}
-	is, behind := make(map[string]endpoints.Word, len(records)), map[string]bool{}
+	is, behind := make(map[string]endpoints.Version, len(records)), map[string]bool{}
 	for _, rec := range records {
-		word := was[rec.Name].Shown(rec.CreationTimestamp.Unix(), rec.Spec.Revision, now)
-		is[rec.Name], behind[rec.Name] = word, !word.Behind.IsZero()
+		word := was[rec.Name].Next(rec.CreationTimestamp.Unix(), rec.Spec.Revision, now)
+		is[rec.Name], behind[rec.Name] = word, !word.RevertedSince.IsZero()
 	}
 	m.shown[name] = is
 	return behind

@@ -47,12 +47,12 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 		}
 		seen := endpoints.Source{}
 		if slice != nil {
-			if src, err := endpoints.Remembered(slice); err == nil {
+			if src, err := endpoints.Restore(slice); err == nil {
 				seen = src
 			}
 		}
 		created := rec.CreationTimestamp.Unix()
-		if seen.Older(created, rec.Spec.Revision) {
+		if seen.NewerThan(created, rec.Spec.Revision) {
 			hold(slice)
 			continue
 		}
@@ -92,7 +92,7 @@ func (r *reconciler) sources(s state, imp *mcsv1beta1.ServiceImport, m *conflict
 // remembered is the source of a slice that is held, without the addresses that no peer may claim (S4): it may have been imported before
 // --reserved-cidrs was given, or by an agent that refused less.
 func (r *reconciler) remembered(slice *discoveryv1.EndpointSlice) (*endpoints.Source, error) {
-	src, err := endpoints.Remembered(slice)
+	src, err := endpoints.Restore(slice)
 	src.Native = slices.DeleteFunc(slices.Clone(src.Native), func(e discoveryv1.Endpoint) bool {
 		return slices.ContainsFunc(e.Addresses, func(a string) bool { return !clusterset.Claimable(a, r.Reserved) })
 	})
@@ -101,7 +101,7 @@ func (r *reconciler) remembered(slice *discoveryv1.EndpointSlice) (*endpoints.So
 
 // created is when the record of an imported slice was, by the hub's clock; a time that nothing precedes where the slice does not say.
 func created(slice *discoveryv1.EndpointSlice) time.Time {
-	src, err := endpoints.Remembered(slice)
+	src, err := endpoints.Restore(slice)
 	if err != nil {
 		return time.Unix(1<<40, 0)
 	}

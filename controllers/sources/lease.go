@@ -12,67 +12,80 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A member's Lease for each of its sources keeps a Sight over restarts. renewTime is when the source's last renewal was seen here, by
-// this cluster's clock; the rest is in annotations.
+// A member stores its observation of each source in a Lease of its own, so that it survives a restart. renewTime is
+// when the source's last
+// renewal was seen, by this cluster's clock. These annotations hold the rest, as times in RFC 3339.
 const (
-	annotationRenewal = "clusterset-dns.io/renewal"       // as the source wrote it
-	annotationLease   = "clusterset-dns.io/lease-created" // RFC 3339: when the Lease that says so was created, by the hub's clock
-	annotationChecked = "clusterset-dns.io/checked"       // RFC 3339: until when it was watched
-	annotationStood   = "clusterset-dns.io/stood"         // RFC 3339: behind which own renewal the clock stood then; empty if it ran
-	annotationSeen    = "clusterset-dns.io/seen"          // RFC 3339: until when the hub was, believed or not
-	annotationDeaths  = "clusterset-dns.io/deaths"        // RFC 3339, comma-separated
+	annotationRenewal       = "clusterset-dns.io/renewal"        // renewTime as the source wrote it
+	annotationLeaseCreated  = "clusterset-dns.io/lease-created"  // of the source's Lease, by the hub's clock
+	annotationObservedUntil = "clusterset-dns.io/observed-until" // the end of the time that counts as observed
+	annotationStoppedSince  = "clusterset-dns.io/stopped-since"  // Observation.StoppedSince
+	annotationHubSeenUntil  = "clusterset-dns.io/hub-seen-until" // Observation.HubSeenUntil
+	annotationExpirations   = "clusterset-dns.io/expirations"    // comma-separated
 )
 
-// remember reads what was kept; a Lease that was edited is as good as none.
-func remember(lease *coordinationv1.Lease) (s liveness.Sight) {
+// load returns the observation that a Lease holds; the zero observation if the Lease is nil or was edited.
+func load(lease *coordinationv1.Lease) liveness.Observation {
 	if lease == nil || lease.Spec.RenewTime == nil {
-		return s
+		return liveness.Observation{}
 	}
-	a := lease.Annotations
-	checked, err := time.Parse(time.RFC3339Nano, a[annotationChecked])
-	if err != nil {
-		return liveness.Sight{}
+	valid := true
+	required := func(annotation string) time.Time {
+		t, err := time.Parse(time.RFC3339Nano, lease.Annotations[annotation])
+		valid = valid && err == nil
+		return t
 	}
-	renewal, err := time.Parse(time.RFC3339Nano, a[annotationRenewal])
-	if err != nil {
-		return liveness.Sight{}
+	o := liveness.Observation{
+		Renewal:       liveness.Renewal{Time: required(annotationRenewal)},
+		RenewedAt:     lease.Spec.RenewTime.Time,
+		ObservedUntil: required(annotationObservedUntil),
+		HubSeenUntil:  required(annotationHubSeenUntil),
+		Expired:       liveness.StateOf(lease).Expired,
+		RenewingSince: liveness.RenewingSince(lease),
 	}
-	s = liveness.Sight{Renewal: liveness.Renewal{At: renewal}, At: lease.Spec.RenewTime.Time, Checked: checked, Dead: liveness.VerdictOf(lease).Dead}
-	if s.Seen, err = time.Parse(time.RFC3339Nano, a[annotationSeen]); err != nil {
-		s.Seen = checked
+	if !valid {
+		return liveness.Observation{}
 	}
-	s.Stood, _ = time.Parse(time.RFC3339Nano, a[annotationStood])
-	s.Renewal.Lease, _ = time.Parse(time.RFC3339Nano, a[annotationLease])
-	for _, d := range strings.Split(a[annotationDeaths], ",") {
-		if at, err := time.Parse(time.RFC3339Nano, d); err == nil {
-			s.Deaths = append(s.Deaths, at)
+	o.Renewal.Created, _ = time.Parse(time.RFC3339Nano, lease.Annotations[annotationLeaseCreated])
+	o.StoppedSince, _ = time.Parse(time.RFC3339Nano, lease.Annotations[annotationStoppedSince])
+	for _, text := range strings.Split(lease.Annotations[annotationExpirations], ",") {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			o.Expirations = append(o.Expirations, at)
 		}
 	}
-	s.Back = liveness.BackOf(lease)
-	return s
+	return o
 }
 
-// keep writes a Sight of a source, and the verdict, into its Lease.
-func keep(lease *coordinationv1.Lease, cluster string, s liveness.Sight, v liveness.Verdict, l liveness.Limits) {
+// store writes the observation and the state of a source into its Lease.
+func store(
+	lease *coordinationv1.Lease,
+	cluster string,
+	o liveness.Observation,
+	s liveness.State,
+	l liveness.Limits,
+) {
 	lease.Namespace, lease.Name = kube.SystemNamespace, liveness.LeaseName(cluster)
-	if lease.Labels == nil {
-		lease.Labels = map[string]string{}
-	}
-	lease.Labels[liveness.LabelSource], lease.Labels[derived.LabelManagedBy] = cluster, kube.Manager
-	seconds, at := int32(l.Dead/time.Second), metav1.NewMicroTime(s.At)
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &cluster, &seconds, &at
-	var deaths []string
-	for _, d := range s.Deaths {
-		deaths = append(deaths, stamp(d))
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, liveness.LabelSource, cluster)
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, derived.LabelManagedBy, kube.Manager)
+	seconds, renewedAt := int32(l.Expiry/time.Second), metav1.NewMicroTime(o.RenewedAt)
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &cluster, &seconds, &renewedAt
+	var expirations []string
+	for _, at := range o.Expirations {
+		expirations = append(expirations, format(at))
 	}
 	lease.Annotations = map[string]string{
-		annotationRenewal: stamp(s.Renewal.At), annotationLease: stamp(s.Renewal.Lease), annotationChecked: stamp(s.Checked), annotationStood: stamp(s.Stood), annotationSeen: stamp(s.Seen),
-		annotationDeaths: strings.Join(deaths, ","), liveness.AnnotationBack: stamp(s.Back),
+		annotationRenewal:                format(o.Renewal.Time),
+		annotationLeaseCreated:           format(o.Renewal.Created),
+		annotationObservedUntil:          format(o.ObservedUntil),
+		annotationStoppedSince:           format(o.StoppedSince),
+		annotationHubSeenUntil:           format(o.HubSeenUntil),
+		annotationExpirations:            strings.Join(expirations, ","),
+		liveness.AnnotationRenewingSince: format(o.RenewingSince),
 	}
-	v.Write(lease.Annotations)
+	s.Write(lease.Annotations)
 }
 
-func stamp(t time.Time) string {
+func format(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}

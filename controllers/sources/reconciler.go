@@ -1,12 +1,13 @@
-// Package sources tells of each other member whether it lives (SPEC T1, T3, S3; DESIGN §7): a Lease here keeps what was seen of it, and
-// says what becomes of its endpoints. serviceimport goes by that: one small write, however many Services the member exports.
+// Package sources decides for each other member whether it is live or expired (SPEC T1, T3, S3; DESIGN §7). It
+// stores the state in one Lease per source cluster in clusterset-system. serviceimport reads these Leases: one
+// small write is enough, however many Services the
+// member exports. This package does not change endpoints itself.
 package sources
 
 import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,221 +22,341 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Controller is this room's entry in the list of controllers. Requests are cluster ids of other members, and the own one. It sets env.Held.
-func Controller(env *kube.Env) kube.Controller {
-	r := &reconciler{Env: env, sights: map[string]liveness.Sight{}}
-	env.Held = r.doubted.Load
+// Config is what a Reconciler needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
+
+	Local client.Client
+	Hub   func() client.Client // the hub's caches
+	// HubSeen returns when the hub last showed a renewal of this member; zero before the first.
+	HubSeen func() time.Time
+
+	Now    func() time.Time
+	Events kube.Events
+}
+
+// Reconciler observes the Leases of other members. Requests are cluster IDs. A request for this member checks
+// whether most others are
+// silent together.
+type Reconciler struct {
+	Config
+
+	mu           sync.Mutex
+	observations map[string]liveness.Observation // by cluster ID
+	silence      liveness.CommonSilence
+	held         bool
+}
+
+// New returns a Reconciler that has observed nothing.
+func New(c Config) *Reconciler {
+	return &Reconciler{Config: c, observations: map[string]liveness.Observation{}}
+}
+
+// Held reports whether most other members are silent together, so that none of them expires.
+func (r *Reconciler) Held() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
+}
+
+// Controller returns the controller that runs r.
+func (r *Reconciler) Controller() kube.Controller {
+	exporter := kube.Named(func(record client.Object) (n types.NamespacedName) {
+		if id := kube.Origin(record).ClusterID; id != r.Cluster {
+			n.Name = id
+		}
+		return n
+	})
 	return kube.Controller{
 		Name:     "sources",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.ofLease},
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.all},
-			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(func(o client.Object) (n types.NamespacedName) {
-				if id := kube.Origin(o).ClusterID; id != env.Cluster {
-					n.Name = id
-				}
-				return n
-			})},
+			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForLease},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll},
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: exporter},
 		},
 		Reconciler: r,
 	}
 }
 
-type reconciler struct {
-	*kube.Env
-	mu      sync.Mutex
-	sights  map[string]liveness.Sight
-	crowd   liveness.Crowd
-	doubted atomic.Bool // the hub
-}
-
-// ofLease asks for the member whose Lease it is; the own one is the clock by which all others are looked at. The hub's namespace may hold
-// Leases of others, such as its controller's.
-func (r *reconciler) ofLease(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is
+// what silence is measured
+// by. The hub's namespace may hold Leases that belong to no member.
+func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) []reconcile.Request {
 	switch {
-	case o.GetName() == r.Cluster:
-		return r.all(ctx, o)
-	case clusterset.CheckID(o.GetName()) != nil:
+	case lease.GetName() == r.Cluster:
+		return r.requestsForAll(ctx, lease)
+	case clusterset.CheckID(lease.GetName()) != nil:
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetName()}}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: lease.GetName()}}}
 }
 
-// all asks for every member that was ever seen from here, and for the own, without which nobody would look again at whether most are silent once
-// none is left.
-func (r *reconciler) all(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	var leases coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
-		return nil // the cache answers; it fails only when the agent stops
+// requestsForAll returns every member that was ever observed, and this one: when the last other member leaves, only
+// the request for this
+// one ends a common silence.
+func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	stored, err := r.stored(ctx)
+	if err != nil {
+		return nil // a cache fails only when the agent stops
 	}
 	out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: r.Cluster}})
-	for i := range leases.Items {
-		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: leases.Items[i].Labels[liveness.LabelSource]}})
+	for i := range stored {
+		out = append(
+			out,
+			reconcile.Request{NamespacedName: types.NamespacedName{Name: stored[i].Labels[liveness.LabelSource]}},
+		)
 	}
 	return out
 }
 
-// Reconcile looks at one member, or where it is this one at whether most others are silent together.
-func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	seen := r.HubSeen()
-	if seen.IsZero() {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // the own Lease comes
+// stored returns this member's Leases for its sources. They belong to the cache.
+func (r *Reconciler) stored(ctx context.Context) ([]coordinationv1.Lease, error) {
+	var leases coordinationv1.LeaseList
+	err := r.Local.List(
+		ctx,
+		&leases,
+		client.InNamespace(
+			kube.SystemNamespace,
+		),
+		client.HasLabels{liveness.LabelSource},
+		client.UnsafeDisableDeepCopy,
+	)
+	return leases.Items, err
+}
+
+// Reconcile observes one member.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ownRenewal := r.HubSeen()
+	if ownRenewal.IsZero() {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	if req.Name == r.Cluster {
-		spec, found, err := kube.LeaseSpec(ctx, r.Env)
-		if err != nil || !found {
+	cluster := req.Name
+	onHub, err := kube.Get[*coordinationv1.Lease](
+		ctx,
+		r.Hub(),
+		types.NamespacedName{Namespace: r.HubNamespace, Name: cluster},
+	)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(cluster)}
+	stored, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if onHub == nil && cluster != r.Cluster {
+		exports, err := r.exports(ctx, cluster)
+		if err != nil {
 			return reconcile.Result{}, err
 		}
-		limits := limitsOf(spec)
-		_, err = r.believed(ctx, spec, limits.Seen(seen, r.Now()), limits)
-		return reconcile.Result{}, err
+		if !exports {
+			return reconcile.Result{}, r.forget(ctx, cluster, stored)
+		}
 	}
-	shown, err := kube.Get[*coordinationv1.Lease](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	var copies hubv1alpha1.ServiceExportRecordList
-	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: req.Name}); err != nil {
-		return reconcile.Result{}, err
-	}
-	kept, err := kube.Get[*coordinationv1.Lease](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(req.Name)})
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if shown == nil && len(copies.Items) == 0 {
-		return reconcile.Result{}, r.forget(ctx, req.Name, kept)
-	}
-	spec, found, err := kube.LeaseSpec(ctx, r.Env)
-	if err != nil || !found { // who was emptied says nothing of anybody's life, nor by which policy
+	spec, found, err := kube.LeaseSpec(ctx, r.Hub(), r.HubNamespace)
+	if err != nil || !found { // an emptied hub says nothing about members
 		return reconcile.Result{}, err
 	}
 	limits := limitsOf(spec)
-	hub := limits.Seen(seen, r.Now())
-	believed, err := r.believed(ctx, spec, hub, limits)
-	if err != nil {
+	hub := limits.View(ownRenewal, r.Now())
+	until, err := r.observedUntil(ctx, spec, hub, limits)
+	if err != nil || cluster == r.Cluster {
 		return reconcile.Result{}, err
 	}
-	s := r.look(req.Name, kept, hub, believed, liveness.RenewalOf(shown), limits)
-	verdict := liveness.Verdict{Dead: s.Dead}
-	if s.Dead {
-		verdict.OnExpiry, verdict.KeepLast = spec.OnExpiry, spec.KeepLast
+	o := r.observe(cluster, stored, hub, until, liveness.RenewalOf(onHub), limits)
+	state := liveness.State{Expired: o.Expired}
+	if o.Expired {
+		state.OnExpiry, state.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
-	// A renewal that is missed is to be kept, once that is sure. The verdict is due a moment after the silence has lasted long enough.
-	again := limits.Renew + limits.Renew/10
-	if age := s.Checked.Sub(remember(kept).Checked); age > 0 && age < limits.Renew {
-		again -= age
+	return reconcile.Result{
+			RequeueAfter: again(o, load(stored), hub, limits),
+		}, r.save(
+			ctx,
+			cluster,
+			stored,
+			o,
+			state,
+			limits,
+		)
+}
+
+// again returns when to observe a member without an event: a moment after its Lease expires, or after a missed
+// renewal must be stored.
+func again(o, stored liveness.Observation, hub liveness.HubView, l liveness.Limits) time.Duration {
+	wait := l.Renew + l.Renew/10
+	if age := o.ObservedUntil.Sub(stored.ObservedUntil); age > 0 && age < l.Renew {
+		wait -= age
 	}
-	if due := limits.Dead - s.Checked.Sub(s.At) + 10*time.Millisecond; !s.Dead && believed.Equal(hub.Until) && due > 0 && due < again {
-		again = due
+	expiry := l.Expiry - o.ObservedUntil.Sub(o.RenewedAt) + 10*time.Millisecond
+	if !o.Expired && o.ObservedUntil.Equal(hub.SeenUntil) && expiry > 0 {
+		wait = min(wait, expiry)
 	}
-	return reconcile.Result{RequeueAfter: again}, r.persist(ctx, req.Name, kept, s, verdict, limits)
+	return wait
 }
 
 func limitsOf(spec hubv1alpha1.LeaseSpec) liveness.Limits {
 	return liveness.Limits{
-		Renew: time.Duration(spec.RenewSeconds) * time.Second,
-		Dead:  time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
+		Renew:  time.Duration(spec.RenewSeconds) * time.Second,
+		Expiry: time.Duration(spec.DurationSeconds+spec.GraceSeconds) * time.Second,
 	}
 }
 
-// believed is until when the hub is, by what it shows of all others; where it is never to be doubted, until then.
-func (r *reconciler) believed(ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.Hub, l liveness.Limits) (time.Time, error) {
-	until := hub.Until
-	if spec.MostSilent == hubv1alpha1.MostSilentExpire {
-		r.doubted.Store(false)
-		return until, nil
+// exports reports whether this cluster holds a record of the member.
+func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) {
+	var records hubv1alpha1.ServiceExportRecordList
+	err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace),
+		client.MatchingFields{kube.ByCluster: cluster}, client.UnsafeDisableDeepCopy)
+	return len(records.Items) > 0, err
+}
+
+// observedUntil returns until when silence counts. It reports the beginning of a common silence.
+func (r *Reconciler) observedUntil(
+	ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.HubView, l liveness.Limits,
+) (time.Time, error) {
+	stored, err := r.stored(ctx)
+	if err != nil {
+		return time.Time{}, err
 	}
-	var kept, shown coordinationv1.LeaseList
-	if err := r.Local.List(ctx, &kept, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
-		return until, err
-	}
-	if err := r.Hub().List(ctx, &shown, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return until, err
+	var onHub coordinationv1.LeaseList
+	if err := r.Hub().
+		List(ctx, &onHub, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return time.Time{}, err
 	}
 	renewals := map[string]liveness.Renewal{}
-	for i := range shown.Items {
-		renewals[shown.Items[i].Name] = liveness.RenewalOf(&shown.Items[i])
+	for i := range onHub.Items {
+		renewals[onHub.Items[i].Name] = liveness.RenewalOf(&onHub.Items[i])
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	others := map[string]liveness.Sight{}
-	for i := range kept.Items {
-		cluster := kept.Items[i].Labels[liveness.LabelSource]
-		s, ok := r.sights[cluster]
-		if !ok {
-			s = remember(&kept.Items[i])
-		}
-		others[cluster] = s
+	if spec.MostSilent == hubv1alpha1.MostSilentExpire {
+		r.held = false
+		return hub.SeenUntil, nil
 	}
-	at := r.crowd.Believed(hub, others, renewals, l)
-	if doubted := at.Before(until); doubted != r.doubted.Load() {
-		r.doubted.Store(doubted)
-		log.FromContext(ctx).Info("whether most other members are silent together", "held", doubted, "since", at.UTC())
-		if doubted {
-			r.Events.Event(kube.System(), kube.Warning, "SourcesHeld", fmt.Sprintf(
-				"Most of %d other members have not renewed their Leases on the hub since %s or before: while the ClusterSet's spec.lease.mostSilent is Hold, none of them expires. Mend the hub's network, evict who is gone for good, or set Expire.",
-				len(others), at.Add(-2*l.Renew).UTC().Format(time.RFC3339)))
+	others := map[string]liveness.Observation{}
+	for i := range stored {
+		cluster := stored[i].Labels[liveness.LabelSource]
+		o, known := r.observations[cluster]
+		if !known {
+			o = load(&stored[i])
 		}
+		others[cluster] = o
 	}
-	return at, nil
+	until := r.silence.ObservedUntil(hub, others, renewals, l)
+	held := until.Before(hub.SeenUntil)
+	if held != r.held {
+		log.FromContext(ctx).Info("most other members are silent together", "held", held, "since", until.UTC())
+	}
+	if held && !r.held {
+		r.Events.Event(
+			kube.System(),
+			kube.Warning,
+			"SourcesHeld",
+			fmt.Sprintf("Most of %d other members have not renewed their Leases "+
+				"on the hub since %s. None of them expires while the ClusterSet's spec.lease.mostSilent is Hold. "+
+				"Repair the hub's network, "+
+				"evict members that are gone for good, or set mostSilent to Expire.",
+				len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)),
+		)
+	}
+	r.held = held
+	return until, nil
 }
 
-// look goes by what this process has seen, or else by what was kept.
-func (r *reconciler) look(cluster string, kept *coordinationv1.Lease, hub liveness.Hub, checked time.Time, renewal liveness.Renewal, l liveness.Limits) liveness.Sight {
+// observe continues the observation of this process, else the stored one.
+func (r *Reconciler) observe(
+	cluster string,
+	stored *coordinationv1.Lease,
+	hub liveness.HubView,
+	until time.Time,
+	renewal liveness.Renewal,
+	l liveness.Limits,
+) liveness.Observation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, ok := r.sights[cluster]
-	if !ok {
-		was = remember(kept)
+	previous, known := r.observations[cluster]
+	if !known {
+		previous = load(stored)
 	}
-	s := was.Look(hub, checked, renewal, l)
-	r.sights[cluster] = s
-	return s
+	o := previous.Observe(hub, until, renewal, l)
+	r.observations[cluster] = o
+	return o
 }
 
-// forget drops a member that is gone.
-func (r *reconciler) forget(ctx context.Context, cluster string, kept *coordinationv1.Lease) error {
+// forget deletes what is stored of a member that left.
+func (r *Reconciler) forget(ctx context.Context, cluster string, stored *coordinationv1.Lease) error {
 	r.mu.Lock()
-	delete(r.sights, cluster)
+	delete(r.observations, cluster)
 	r.mu.Unlock()
-	if kept == nil {
+	if stored == nil {
 		return nil
 	}
-	return kube.Gone(r.Local.Delete(ctx, kept))
+	return client.IgnoreNotFound(r.Local.Delete(ctx, stored, client.Preconditions{UID: &stored.UID}))
 }
 
-// persist keeps a Sight where that is due, and tells of a death and of a return.
-func (r *reconciler) persist(ctx context.Context, cluster string, kept *coordinationv1.Lease, s liveness.Sight, v liveness.Verdict, l liveness.Limits) error {
-	said := liveness.VerdictOf(kept)
-	lease, write := &coordinationv1.Lease{}, func(lease *coordinationv1.Lease) error { return r.Local.Create(ctx, lease) }
-	if kept != nil {
-		if said == v && !remember(kept).Worth(s, l) {
-			return nil
-		}
-		lease, write = kept.DeepCopy(), func(lease *coordinationv1.Lease) error { return r.Local.Update(ctx, lease) }
+// save stores an observation if that is due, and reports a change of state.
+func (r *Reconciler) save(
+	ctx context.Context,
+	cluster string,
+	stored *coordinationv1.Lease,
+	o liveness.Observation,
+	state liveness.State,
+	l liveness.Limits,
+) error {
+	previous := liveness.StateOf(stored)
+	if stored != nil && previous == state && !load(stored).NeedsWrite(o, l) {
+		return nil
 	}
-	keep(lease, cluster, s, v, l)
-	if err := write(lease); err != nil {
+	lease := &coordinationv1.Lease{}
+	if stored != nil {
+		lease = stored.DeepCopy()
+	}
+	store(lease, cluster, o, state, l)
+	var err error
+	if stored == nil {
+		err = r.Local.Create(ctx, lease)
+	} else {
+		err = r.Local.Update(ctx, lease)
+	}
+	if err != nil {
 		return err
 	}
-	back := said.Dead && v.Dead && liveness.BackOf(kept).IsZero() && !s.Back.IsZero()
-	if said.Dead == v.Dead && !back {
+	damped := previous.Expired && state.Expired && liveness.RenewingSince(stored).IsZero() &&
+		!o.RenewingSince.IsZero()
+	if previous.Expired == state.Expired && !damped {
 		return nil
 	}
-	log.FromContext(ctx).Info("a member's life", "source", cluster, "dead", v.Dead, "lastRenewal", s.Renewal.At, "seen", s.At.UTC())
+	log.FromContext(ctx).
+		Info("the state of a source changed", "source", cluster, "expired", state.Expired, "damped", damped,
+			"lastRenewal", o.Renewal.Time, "seen", o.RenewedAt.UTC())
 	switch {
-	case back:
-		r.Events.Event(lease, kube.Normal, "SourceDamped", fmt.Sprintf(
-			"Cluster %s renews its Lease on the hub again, but died %d times within %v: what is done here with its endpoints stays so until %s at least, if it goes on renewing.",
-			cluster, len(s.Deaths), liveness.Memory, s.Until().UTC().Format(time.RFC3339)))
-	case v.Dead:
-		r.Events.Event(lease, kube.Warning, "SourceExpired", fmt.Sprintf(
-			"Cluster %s has not renewed its Lease on the hub since %s: what becomes of its endpoints here is the ClusterSet's spec.lease.onExpiry, %s. kubectl clusterset doctor there.",
-			cluster, s.At.UTC().Format(time.RFC3339), v.OnExpiry))
+	case damped:
+		r.Events.Event(
+			lease,
+			kube.Normal,
+			"SourceDamped",
+			fmt.Sprintf("Cluster %s renews its Lease on the hub again, but expired %d times "+
+				"within %v. It stays expired until %s, if it goes on renewing.",
+				cluster, len(o.Expirations), liveness.FlapWindow, o.DampedUntil().UTC().Format(time.RFC3339)),
+		)
+	case state.Expired:
+		r.Events.Event(
+			lease,
+			kube.Warning,
+			"SourceExpired",
+			fmt.Sprintf("Cluster %s has not renewed its Lease on the hub since %s. "+
+				"Its endpoints follow onExpiry=%s. Run `kubectl clusterset doctor` in that cluster.",
+				cluster, o.RenewedAt.UTC().Format(time.RFC3339), state.OnExpiry),
+		)
 	default:
-		r.Events.Event(lease, kube.Normal, "SourceLive", fmt.Sprintf(
-			"Cluster %s counts as live here again, after %v: its endpoints are as it publishes them.", cluster, s.Away().Round(time.Second)))
+		r.Events.Event(
+			lease,
+			kube.Normal,
+			"SourceLive",
+			fmt.Sprintf("Cluster %s is live again, after %v. Its endpoints are as it publishes them.",
+				cluster, o.SinceExpiration().Round(time.Second)),
+		)
 	}
 	return nil
 }

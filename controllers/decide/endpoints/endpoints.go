@@ -1,5 +1,7 @@
-// Package endpoints decides how the endpoints of one source slice appear in an importing cluster (SPEC S1, S2, C4; DESIGN §4, §7). Pure:
-// the source as it was published or seen, the import, and the derived Service's ports in; the EndpointSlice that ought to be out.
+// Package endpoints decides which EndpointSlices an importing cluster has for one ServiceImport (SPEC S1, S2, C4,
+// T1, T2, F4; DESIGN §4, §7). The input is the slices of all source clusters, their states and the existing
+// imported slices. The output is the desired slices and
+// the changes to get there. It is pure and does not write anything.
 package endpoints
 
 import (
@@ -24,32 +26,34 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// What an imported slice remembers of its source, so that it can be rebuilt while the hub shows none.
+// Annotations of an imported slice describe its source, so that it can be rebuilt while the hub does not show the
+// source.
 const (
-	AnnotationRecord   = "clusterset-dns.io/record"   // the EndpointRecord's name
-	AnnotationRevision = "clusterset-dns.io/revision" // when it was created on the hub, in seconds since 1970, and its revision
-	AnnotationPorts    = "clusterset-dns.io/ports"    // its ports, by the source's own names
-	// AnnotationReadiness holds what the source says of endpoints that are not ready by this cluster's verdict: ready and serving, by address.
+	AnnotationRecord   = "clusterset-dns.io/record"   // name of the EndpointRecord
+	AnnotationRevision = "clusterset-dns.io/revision" // its creation time on the hub (Unix seconds) and its revision
+	AnnotationPorts    = "clusterset-dns.io/ports"    // ports by the source cluster's names, in JSON
+	// AnnotationReadiness holds the published conditions of the endpoints that this cluster made not ready, by
+	// address, in JSON.
 	AnnotationReadiness = "clusterset-dns.io/readiness"
 )
 
-// Source is one slice of one exporting cluster.
+// Source is one published slice of one source cluster.
 type Source struct {
-	Record string // EndpointRecordName
-	// Created is when the record was created, by the hub's clock, in seconds since 1970; 0 for this cluster's own.
-	Created int64
+	Record  string // name of the EndpointRecord
+	Created int64  // creation time of the record by the hub's clock, in Unix seconds; 0 for this cluster's own slices
 	hubv1alpha1.EndpointRecordSpec
-	// Silent sources carry no traffic of the VIP (T2). DNS answers with them all the same.
-	Silent bool
-	// Mute are its ports, by its own names, that are not to be served by it: what it says of them stays.
-	Mute map[string]bool
-	// Said is what the source says of those of its endpoints that were made not ready here, by address.
-	Said map[string]said
-	// Native holds the endpoints as they are where the source is this cluster's own: nodeName and targetRef stay (DESIGN §4).
+	// NoTraffic keeps kube-proxy from using the slice (T2). DNS still answers with it.
+	NoTraffic bool
+	// Withheld lists the ports that this source must not serve, by its own port names.
+	Withheld map[string]bool
+	// Published holds the published conditions of the endpoints that this cluster made not ready, by address.
+	Published map[string]conditions
+	// Native replaces the endpoints of the record if it is not nil: nodeName and targetRef of own endpoints stay
+	// (DESIGN §4).
 	Native []discoveryv1.Endpoint
 }
 
-// Import is what slices need to know of the ServiceImport they belong to.
+// Import describes the ServiceImport that the slices belong to.
 type Import struct {
 	Namespace, Name string
 	UID             types.UID
@@ -58,17 +62,23 @@ type Import struct {
 	Merged          *conflict.Merged
 }
 
-// headless is the label that kube-proxy excludes from its watch of EndpointSlices.
-const headless = corev1.IsHeadlessService
+// labelNoTraffic excludes a slice from kube-proxy's watch. For kube-proxy, adding it deletes the slice.
+const labelNoTraffic = corev1.IsHeadlessService
 
-// SliceName is the imported slice's: unambiguous for every source and address type, which a slice cannot change, and of a length that
-// does not depend on them.
+func withoutTraffic(slice *discoveryv1.EndpointSlice) bool {
+	_, found := slice.Labels[labelNoTraffic]
+	return found
+}
+
+// SliceName returns the name of the imported slice for a record. It is unique for each record and address type,
+// which is immutable, and
+// its length is constant.
 func SliceName(derived, record string, family discoveryv1.AddressType) string {
 	sum := sha256.Sum256([]byte(record + "/" + string(family)))
 	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
 }
 
-// Labels are what says of which import, derived Service and cluster an imported slice is.
+// Labels returns the labels that tie an imported slice to its import, its derived Service and its source cluster.
 func Labels(name, derived, cluster, manager string) map[string]string {
 	return map[string]string{
 		mcsv1beta1.LabelServiceName:   name,
@@ -78,9 +88,9 @@ func Labels(name, derived, cluster, manager string) map[string]string {
 	}
 }
 
-// Desired is the imported slice for src.
+// Desired returns the imported slice for src.
 func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
-	ports, _ := json.Marshal(src.Ports) // cannot fail: strings and numbers
+	ports, _ := json.Marshal(src.Ports) // strings and numbers cannot fail
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: imp.Namespace,
@@ -91,10 +101,15 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 				AnnotationRevision: Revision(src.Created, src.Revision),
 				AnnotationPorts:    string(ports),
 			},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: imp.Name, UID: imp.UID,
-				Controller: new(bool),
-			}},
+			OwnerReferences: []metav1.OwnerReference{
+				{
+					APIVersion: mcsv1beta1.GroupVersion.String(),
+					Kind:       mcsv1beta1.ServiceImportKindName,
+					Name:       imp.Name,
+					UID:        imp.UID,
+					Controller: new(bool),
+				},
+			},
 		},
 		AddressType: src.AddressType,
 		Ports:       portsOf(src, imp),
@@ -102,9 +117,9 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	if readiness := src.readiness(); readiness != "" {
 		slice.Annotations[AnnotationReadiness] = readiness
 	}
-	if imp.Merged.Type == mcsv1beta1.Headless || src.Silent {
-		// kube-proxy's watch leaves out what bears this label: a headless import has no VIP, whatever its derived Service still holds.
-		slice.Labels[headless] = ""
+	if imp.Merged.Type == mcsv1beta1.Headless || src.NoTraffic {
+		// The derived Service may still hold the VIP of an import that became headless.
+		slice.Labels[labelNoTraffic] = ""
 	}
 	if slice.Endpoints = slices.Clone(src.Native); slice.Endpoints == nil {
 		slice.Endpoints = endpointsOf(src.Endpoints)
@@ -116,21 +131,24 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// portsOf are the source's ports; one that lost to another cluster's is left out (C4). Each stands there under the derived Service's name
-// for it, by which kube-proxy finds it, and under the import's, by which everybody else does. A headless import has no use for the
-// former.
+// portsOf returns the ports of a source without those that lost a conflict (C4) or are withheld. Each port appears
+// under the derived Service's name, by which kube-proxy finds it, and under the import's name. A headless import
+// needs the latter only.
 func portsOf(src *Source, imp *Import) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p *hubv1alpha1.EndpointPort) {
 		if slices.ContainsFunc(out, func(o discoveryv1.EndpointPort) bool { return *o.Name == name }) {
 			return
 		}
-		out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+		out = append(
+			out,
+			discoveryv1.EndpointPort{Name: &name, Protocol: &p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol},
+		)
 	}
 	names := imp.Merged.Names[src.ClusterID]
-	if len(src.Mute) > 0 {
+	if len(src.Withheld) > 0 {
 		names = maps.Clone(names)
-		maps.DeleteFunc(names, func(port, _ string) bool { return src.Mute[port] })
+		maps.DeleteFunc(names, func(port, _ string) bool { return src.Withheld[port] })
 	}
 	if imp.Merged.Type != mcsv1beta1.Headless {
 		for i := range src.Ports {
@@ -154,8 +172,12 @@ func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 	for i := range in {
 		e := &in[i]
 		ep := discoveryv1.Endpoint{
-			Addresses:  []string{e.Address},
-			Conditions: discoveryv1.EndpointConditions{Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating},
+			Addresses: []string{e.Address},
+			Conditions: discoveryv1.EndpointConditions{
+				Ready:       e.Ready,
+				Serving:     e.Serving,
+				Terminating: e.Terminating,
+			},
 		}
 		if e.Hostname != "" {
 			ep.Hostname = &e.Hostname
@@ -168,8 +190,9 @@ func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 	return out
 }
 
-// hints puts an endpoint into its zone where traffic is to be kept near. kube-proxy goes by hints only where all ready endpoints carry
-// them, so one endpoint without a zone turns them off, as in a single cluster.
+// hints returns hints for the endpoint's zone if traffic should stay near. kube-proxy uses hints only if all ready
+// endpoints have them, so
+// one endpoint without a zone disables them, as in a single cluster.
 func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	if distribution == "" || zone == nil {
 		return nil
@@ -177,19 +200,20 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
 }
 
-// Older tells whether a record says less than src (Word.Older).
-func (src *Source) Older(created, revision int64) bool {
-	return Word{Created: src.Created, Revision: src.Revision}.Older(created, revision)
+// NewerThan reports whether src is newer than a record that was created and revised so (Version.NewerThan).
+func (src *Source) NewerThan(created, revision int64) bool {
+	return Version{Created: src.Created, Revision: src.Revision}.NewerThan(created, revision)
 }
 
-// Revision is AnnotationRevision's value.
+// Revision returns the value of AnnotationRevision.
 func Revision(created, revision int64) string {
 	return strconv.FormatInt(created, 10) + " " + strconv.FormatInt(revision, 10)
 }
 
-// Remembered rebuilds the source of an imported slice from the slice alone. It fails where the slice was not made by Desired.
-func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
-	src := Source{Record: slice.Annotations[AnnotationRecord], Native: asSaid(slice)}
+// Restore rebuilds the source of an imported slice from the slice alone. It fails if the slice was not made by
+// Desired or was edited.
+func Restore(slice *discoveryv1.EndpointSlice) (Source, error) {
+	src := Source{Record: slice.Annotations[AnnotationRecord], Native: published(slice)}
 	src.ClusterID = slice.Labels[mcsv1beta1.LabelSourceCluster]
 	src.ServiceNamespace, src.ServiceName = slice.Namespace, slice.Labels[mcsv1beta1.LabelServiceName]
 	src.AddressType = slice.AddressType
@@ -197,13 +221,35 @@ func Remembered(slice *discoveryv1.EndpointSlice) (Source, error) {
 		src.Native = []discoveryv1.Endpoint{}
 	}
 	if src.Record == "" {
-		return src, fmt.Errorf("imported EndpointSlice %s/%s lost its annotation %s", slice.Namespace, slice.Name, AnnotationRecord)
+		return src, fmt.Errorf(
+			"imported EndpointSlice %s/%s has no annotation %s",
+			slice.Namespace,
+			slice.Name,
+			AnnotationRecord,
+		)
 	}
-	if _, err := fmt.Sscanf(slice.Annotations[AnnotationRevision], "%d %d", &src.Created, &src.Revision); err != nil {
-		return src, fmt.Errorf("imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationRevision, err)
+	if _, err := fmt.Sscanf(
+		slice.Annotations[AnnotationRevision],
+		"%d %d",
+		&src.Created,
+		&src.Revision,
+	); err != nil {
+		return src, fmt.Errorf(
+			"imported EndpointSlice %s/%s: annotation %s: %w",
+			slice.Namespace,
+			slice.Name,
+			AnnotationRevision,
+			err,
+		)
 	}
 	if err := json.Unmarshal([]byte(slice.Annotations[AnnotationPorts]), &src.Ports); err != nil {
-		return src, fmt.Errorf("imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationPorts, err)
+		return src, fmt.Errorf(
+			"imported EndpointSlice %s/%s: annotation %s: %w",
+			slice.Namespace,
+			slice.Name,
+			AnnotationPorts,
+			err,
+		)
 	}
 	return src, nil
 }

@@ -15,16 +15,22 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-func ptr[T any](v T) *T { return &v }
+func to[T any](v T) *T { return &v }
 
 func source(cluster string, ports ...string) *Source {
 	src := &Source{Record: "11111111-1111-1111-1111-111111111111." + cluster}
 	src.ClusterID, src.ServiceNamespace, src.ServiceName, src.Revision = cluster, "shop", "web", 7
 	src.AddressType = discoveryv1.AddressTypeIPv4
 	for i, name := range ports {
-		src.Ports = append(src.Ports, hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: ptr(int32(8080 + i))})
+		src.Ports = append(
+			src.Ports,
+			hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: to(int32(8080 + i))},
+		)
 	}
-	src.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.0.0.1", Ready: ptr(true), Hostname: "web-0", PodName: "web-0", Zone: "z1"}, {Address: "10.0.0.2", Ready: ptr(false)}}
+	src.Endpoints = []hubv1alpha1.Endpoint{
+		{Address: "10.0.0.1", Ready: to(true), Hostname: "web-0", PodName: "web-0", Zone: "z1"},
+		{Address: "10.0.0.2", Ready: to(false)},
+	}
 	return src
 }
 
@@ -33,7 +39,12 @@ func imported(m *conflict.Merged) *Import {
 }
 
 func merged(names map[string]string, ports ...clusterset.Port) *conflict.Merged {
-	return &conflict.Merged{Clusters: []string{"a"}, Type: mcsv1beta1.ClusterSetIP, Ports: ports, Names: map[string]map[string]string{"a": names}}
+	return &conflict.Merged{
+		Clusters: []string{"a"},
+		Type:     mcsv1beta1.ClusterSetIP,
+		Ports:    ports,
+		Names:    map[string]map[string]string{"a": names},
+	}
 }
 
 func portNames(s *discoveryv1.EndpointSlice) (out []string) {
@@ -43,16 +54,25 @@ func portNames(s *discoveryv1.EndpointSlice) (out []string) {
 	return out
 }
 
-// TestC4OnlyExposedPorts: a port that lost carries no traffic of that cluster; one that is the same port under another name does.
+// TestC4OnlyExposedPorts: a port that lost carries no traffic of that cluster; one that is the same port under
+// another name does.
 func TestC4OnlyExposedPorts(t *testing.T) {
-	m := merged(map[string]string{"web": "http"}, clusterset.Port{Name: "http", Protocol: "TCP", Number: 80}, clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53})
+	m := merged(
+		map[string]string{"web": "http"},
+		clusterset.Port{Name: "http", Protocol: "TCP", Number: 80},
+		clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53},
+	)
 	got := Desired(source("a", "web", "lost"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 || *got.Ports[1].Port != 8080 {
+	if names := portNames(
+		got,
+	); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
+		*got.Ports[1].Port != 8080 {
 		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
 }
 
-// TestC9KubeProxysNameStays: whatever a port is called, kube-proxy finds it under the name that the derived Service always has for it,
+// TestC9KubeProxysNameStays: whatever a port is called, kube-proxy finds it under the name that the derived Service
+// always has for it,
 // also where another port bears just that name.
 func TestC9KubeProxysNameStays(t *testing.T) {
 	for _, name := range []string{"web", "http", "", "tcp-80"} {
@@ -65,14 +85,26 @@ func TestC9KubeProxysNameStays(t *testing.T) {
 			t.Errorf("ports %q, want %q", names, want)
 		}
 	}
-	m := merged(map[string]string{"x": "tcp-80", "y": "y"}, clusterset.Port{Name: "tcp-80", Protocol: "TCP", Number: 81}, clusterset.Port{Name: "y", Protocol: "TCP", Number: 80})
+	m := merged(
+		map[string]string{"x": "tcp-80", "y": "y"},
+		clusterset.Port{Name: "tcp-80", Protocol: "TCP", Number: 81},
+		clusterset.Port{Name: "y", Protocol: "TCP", Number: 80},
+	)
 	got := Desired(source("a", "x", "y"), imported(m))
-	if names := portNames(got); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) || *got.Ports[1].Port != 8081 {
+	if names := portNames(
+		got,
+	); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) ||
+		*got.Ports[1].Port != 8081 {
 		t.Errorf("ports %+v, want tcp-80 to be the port that has number 80", got.Ports)
 	}
 	m.Type = mcsv1beta1.Headless
-	if names := portNames(Desired(source("a", "x", "y"), imported(m))); !slices.Equal(names, []string{"tcp-80", "y"}) {
-		t.Errorf("ports %q of a headless import, want the import's names alone", names)
+	if names := portNames(
+		Desired(source("a", "x", "y"), imported(m)),
+	); !slices.Equal(
+		names,
+		[]string{"tcp-80", "y"},
+	) {
+		t.Errorf("ports %q of a labelNoTraffic import, want the import's names alone", names)
 	}
 }
 
@@ -90,7 +122,8 @@ func TestS1WhatAnImportedSliceBears(t *testing.T) {
 		t.Errorf("owners %v", o)
 	}
 	e := s.Endpoints[0]
-	if e.NodeName != nil || e.TargetRef != nil || *e.Zone != "z1" || *e.Hostname != "web-0" || e.Hints != nil || s.Endpoints[1].Zone != nil {
+	if e.NodeName != nil || e.TargetRef != nil || *e.Zone != "z1" || *e.Hostname != "web-0" || e.Hints != nil ||
+		s.Endpoints[1].Zone != nil {
 		t.Errorf("endpoints %+v", s.Endpoints)
 	}
 }
@@ -123,11 +156,12 @@ func TestHeadlessImportsAreHiddenFromKubeProxy(t *testing.T) {
 	}
 }
 
-// TestRememberedIsTheSource: from the slice alone, the same slice comes out again, so that an absent record changes nothing.
+// TestRememberedIsTheSource: from the slice alone, the same slice comes out again, so that an absent record changes
+// nothing.
 func TestRememberedIsTheSource(t *testing.T) {
 	m := merged(map[string]string{"http": "web"}, clusterset.Port{Name: "web", Protocol: "TCP", Number: 80})
 	s := Desired(source("a", "http"), imported(m))
-	src, err := Remembered(s)
+	src, err := Restore(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +172,13 @@ func TestRememberedIsTheSource(t *testing.T) {
 		t.Errorf("revision %d of %d", src.Revision, src.Created)
 	}
 	delete(s.Annotations, AnnotationPorts)
-	if _, err := Remembered(s); err == nil {
+	if _, err := Restore(s); err == nil {
 		t.Error("a slice without its ports is remembered")
 	}
 }
 
-// TestOlder: a restored hub shows an older revision, of the same record or of the one before it; a record created anew is newer, and so is
+// TestOlder: a restored hub shows an older revision, of the same record or of the one before it; a record created
+// anew is newer, and so is
 // a higher revision.
 func TestOlder(t *testing.T) {
 	src := Source{Created: 100}
@@ -152,13 +187,14 @@ func TestOlder(t *testing.T) {
 		created, revision int64
 		older             bool
 	}{{100, 7, false}, {100, 8, false}, {100, 6, true}, {99, 7, true}, {99, 9, false}, {101, 1, false}} {
-		if src.Older(c.created, c.revision) != c.older {
+		if src.NewerThan(c.created, c.revision) != c.older {
 			t.Errorf("created %d, revision %d: older %v", c.created, c.revision, !c.older)
 		}
 	}
 }
 
-// TestPlanSettles: for random slices, applying the plan gives what is desired, additions take nothing away, a second plan is empty, and
+// TestPlanSettles: for random slices, applying the plan gives what is desired, additions take nothing away, a
+// second plan is empty, and
 // nothing that came in was changed.
 func TestPlanSettles(t *testing.T) {
 	for seed := range uint64(500) {
@@ -169,7 +205,10 @@ func TestPlanSettles(t *testing.T) {
 					continue
 				}
 				names := map[string]string{"x": []string{"x", "y"}[r.IntN(2)], "z": "z"}
-				m := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Names: map[string]map[string]string{cluster: names}}
+				m := &conflict.Merged{
+					Type:  mcsv1beta1.ClusterSetIP,
+					Names: map[string]map[string]string{cluster: names},
+				}
 				out = append(out, Desired(source(cluster, []string{"x", "z"}[:r.IntN(3)]...), imported(m)))
 			}
 			return out
@@ -182,7 +221,7 @@ func TestPlanSettles(t *testing.T) {
 		first := Plan(Additive(desired, existing), existing)
 		for _, u := range first.Update {
 			i := slices.IndexFunc(existing, func(e *discoveryv1.EndpointSlice) bool { return e.Name == u.Name })
-			if loses(existing[i].Ports, u.Ports) {
+			if removesPort(existing[i], u) {
 				t.Fatalf("seed %d: adding takes a name away: %+v", seed, u)
 			}
 		}
@@ -221,30 +260,48 @@ func apply(existing []*discoveryv1.EndpointSlice, c Changes) []*discoveryv1.Endp
 	return out
 }
 
-// TestC9WhatMovesStaysAlone: of slices without a source only those endpoints stay that others are to have and have not yet.
+// TestC9WhatMovesStaysAlone: of slices without a source only those endpoints stay that others are to have and have
+// not yet.
 func TestC9WhatMovesStaysAlone(t *testing.T) {
 	slice := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{}
 		s.Name = name
 		for _, a := range addresses {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(a != "10.0.0.9")}})
+			s.Endpoints = append(
+				s.Endpoints,
+				discoveryv1.Endpoint{
+					Addresses:  []string{a},
+					Conditions: discoveryv1.EndpointConditions{Ready: to(a != "10.0.0.9")},
+				},
+			)
 		}
 		return s
 	}
 	desired := []*discoveryv1.EndpointSlice{slice("there", "10.0.0.1"), slice("new", "10.0.0.2", "10.0.0.3")}
 	c := Dispensable(desired, []*discoveryv1.EndpointSlice{
-		slice("there", "10.0.0.1"), slice("whole", "10.0.0.3"), slice("part", "10.0.0.2", "10.0.0.8", "10.0.0.9"), slice("arrived", "10.0.0.1"), slice("dead", "10.0.0.7")})
+		slice(
+			"there",
+			"10.0.0.1",
+		),
+		slice("whole", "10.0.0.3"),
+		slice("part", "10.0.0.2", "10.0.0.8", "10.0.0.9"),
+		slice("arrived", "10.0.0.1"),
+		slice("dead", "10.0.0.7"),
+	})
 	var deleted []string
 	for _, e := range c.Delete {
 		deleted = append(deleted, e.Name)
 	}
-	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Create) != 0 || len(c.Update) != 1 || c.Update[0].Name != "part" ||
-		len(c.Update[0].Endpoints) != 1 || c.Update[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
+	if !slices.Equal(deleted, []string{"arrived", "dead"}) || len(c.Create) != 0 || len(c.Update) != 1 ||
+		c.Update[0].Name != "part" ||
+		len(c.Update[0].Endpoints) != 1 ||
+		c.Update[0].Endpoints[0].Addresses[0] != "10.0.0.2" {
 		t.Errorf("deleted %v, updated %+v", deleted, c.Update)
 	}
 }
 
-// TestC9UpdatesThatLoseComeLast: of two slices that change in one pass, the one that gets endpoints goes before the one that loses them.
+// TestC9UpdatesThatLoseComeLast: of two slices that change in one pass, the one that gets endpoints goes before the
+// one that loses them.
 func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 	ready := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
@@ -254,15 +311,21 @@ func TestC9UpdatesThatLoseComeLast(t *testing.T) {
 		}
 		return s
 	}
-	c := Plan([]*discoveryv1.EndpointSlice{ready("a"), ready("b", "10.0.0.2")}, []*discoveryv1.EndpointSlice{ready("a", "10.0.0.1"), ready("b")})
+	c := Plan(
+		[]*discoveryv1.EndpointSlice{ready("a"), ready("b", "10.0.0.2")},
+		[]*discoveryv1.EndpointSlice{ready("a", "10.0.0.1"), ready("b")},
+	)
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("%+v", c.Update)
 	}
 	port := func(s *discoveryv1.EndpointSlice, protocol corev1.Protocol) *discoveryv1.EndpointSlice {
-		s.Ports = []discoveryv1.EndpointPort{{Name: ptr("tcp-81"), Protocol: &protocol}}
+		s.Ports = []discoveryv1.EndpointPort{{Name: to("tcp-81"), Protocol: &protocol}}
 		return s
 	}
-	c = Plan([]*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolUDP), port(ready("b"), corev1.ProtocolTCP)}, []*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolTCP), ready("b")})
+	c = Plan(
+		[]*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolUDP), port(ready("b"), corev1.ProtocolTCP)},
+		[]*discoveryv1.EndpointSlice{port(ready("a"), corev1.ProtocolTCP), ready("b")},
+	)
 	if len(c.Update) != 2 || c.Update[0].Name != "b" || c.Update[1].Name != "a" {
 		t.Errorf("a port that is of another protocol from now on: %+v", c.Update)
 	}

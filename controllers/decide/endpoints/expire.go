@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"maps"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -10,71 +11,88 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// Expire applies the verdicts on clusters that count as dead (T1). Where the last are to be kept, a dead one goes on serving just the ports
-// that no living one serves in its address family. The sources themselves are not changed.
-func Expire(sources []*Source, verdicts map[string]liveness.Verdict, m *conflict.Merged) []*Source {
-	if len(verdicts) == 0 {
+// Expire applies the policies for expired clusters (T1). With KeepLast an expired source goes on serving the ports
+// that no live source of
+// its address family serves. Expire does not change the given sources.
+func Expire(sources []*Source, states map[string]liveness.State, m *conflict.Merged) []*Source {
+	if len(states) == 0 {
 		return sources
 	}
-	living := served(slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return verdicts[s.ClusterID].Dead }), m)
+	live := portsServed(
+		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return states[s.ClusterID].Expired }),
+		m,
+	)
 	var out []*Source
 	for _, s := range sources {
-		v := verdicts[s.ClusterID]
-		last := v.KeepLast && s.needed(living[s.AddressType], m)
+		state, others := states[s.ClusterID], live[s.AddressType]
+		known := state.OnExpiry == hubv1alpha1.ExpiryRemove || state.OnExpiry == hubv1alpha1.ExpiryNotReady
 		switch {
-		case !v.Dead || v.OnExpiry != hubv1alpha1.ExpiryRemove && v.OnExpiry != hubv1alpha1.ExpiryNotReady: // what is not known takes nothing away
+		case !state.Expired || !known: // an unknown policy takes nothing away
 			out = append(out, s)
-		case last:
-			out = append(out, s.without(living[s.AddressType], m))
-		case v.OnExpiry == hubv1alpha1.ExpiryNotReady:
-			out = append(out, s.unready(func(string) bool { return true }))
+		case state.KeepLast && s.servesBeside(others, m):
+			out = append(out, s.withhold(others, m))
+		case state.OnExpiry == hubv1alpha1.ExpiryNotReady:
+			out = append(out, s.notReady(func(string) bool { return true }))
 		}
 	}
 	return out
 }
 
-// served are the import's ports, by their names there, for which there is a ready endpoint, by address family. A family is there where
-// there is any ready endpoint.
-func served(by []*Source, m *conflict.Merged) map[discoveryv1.AddressType]map[string]bool {
+// portsServed returns for each address family the import's ports, by name, that have a ready endpoint. A family
+// with a ready endpoint is
+// there even if it has no port.
+func portsServed(sources []*Source, m *conflict.Merged) map[discoveryv1.AddressType]map[string]bool {
 	out := map[discoveryv1.AddressType]map[string]bool{}
-	for _, s := range by {
-		if !s.ready() {
+	for _, s := range sources {
+		if !s.anyReady() {
 			continue
 		}
 		if out[s.AddressType] == nil {
 			out[s.AddressType] = map[string]bool{}
 		}
-		for i := range s.Ports {
-			if name, ok := m.Names[s.ClusterID][s.Ports[i].Name]; ok {
-				out[s.AddressType][name] = true
-			}
+		maps.Copy(out[s.AddressType], s.importPorts(m))
+	}
+	return out
+}
+
+// importPorts returns the names in the import of the ports that a source serves.
+func (src *Source) importPorts(m *conflict.Merged) map[string]bool {
+	out := map[string]bool{}
+	for i := range src.Ports {
+		if name, ok := m.Names[src.ClusterID][src.Ports[i].Name]; ok && !src.Withheld[src.Ports[i].Name] {
+			out[name] = true
 		}
 	}
 	return out
 }
 
-// needed tells whether the source has what others do not serve: an address family, or a port in it.
-func (src *Source) needed(others map[string]bool, m *conflict.Merged) bool {
-	return others == nil || slices.ContainsFunc(src.Ports, func(p hubv1alpha1.EndpointPort) bool {
-		name, ok := m.Names[src.ClusterID][p.Name]
-		return ok && !others[name]
-	})
+// servesBeside reports whether the source serves a port that the others do not; nil others means that its address
+// family has none.
+func (src *Source) servesBeside(others map[string]bool, m *conflict.Merged) bool {
+	for name := range src.importPorts(m) {
+		if !others[name] {
+			return true
+		}
+	}
+	return others == nil
 }
 
-// without is the source with none of the import's ports that others serve.
-func (src *Source) without(others map[string]bool, m *conflict.Merged) *Source {
+// withhold returns a copy of the source that does not serve the ports of others.
+func (src *Source) withhold(others map[string]bool, m *conflict.Merged) *Source {
 	out := *src
-	out.Mute = map[string]bool{}
+	out.Withheld = map[string]bool{}
 	for _, p := range src.Ports {
 		if others[m.Names[src.ClusterID][p.Name]] {
-			out.Mute[p.Name] = true
+			out.Withheld[p.Name] = true
 		}
 	}
 	return &out
 }
 
-// ready tells whether any endpoint is; one that does not say is (EndpointSlice's own rule).
-func (src *Source) ready() bool {
-	return slices.ContainsFunc(src.Native, func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }) ||
-		slices.ContainsFunc(src.Endpoints, func(e hubv1alpha1.Endpoint) bool { return e.Ready == nil || *e.Ready })
+func (src *Source) anyReady() bool {
+	return slices.ContainsFunc(
+		src.Native,
+		func(e discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) },
+	) ||
+		slices.ContainsFunc(src.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ready(e.Ready) })
 }

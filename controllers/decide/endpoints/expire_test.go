@@ -17,12 +17,16 @@ func expiring(cluster string, ready ...bool) *Source {
 	s := &Source{}
 	s.ClusterID = cluster
 	for i := range ready {
-		s.Endpoints = append(s.Endpoints, hubv1alpha1.Endpoint{Address: "10.0.0.1", Ready: &ready[i], Serving: &ready[i]})
+		s.Endpoints = append(
+			s.Endpoints,
+			hubv1alpha1.Endpoint{Address: "10.0.0.1", Ready: &ready[i], Serving: &ready[i]},
+		)
 	}
 	return s
 }
 
-// TestT1Expire: what becomes of a dead member's endpoints by policy, and where it is the last one that serves a port: + is what is ready,
+// TestT1Expire: what becomes of a dead member's endpoints by policy, and where it is the last one that serves a
+// port: + is what is ready,
 // and of a source without all of its ports those that it has.
 func TestT1Expire(t *testing.T) {
 	v4, v6 := discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
@@ -56,12 +60,12 @@ func TestT1Expire(t *testing.T) {
 		m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
 		before := []Source{*c.dead, *c.living}
 		var got []string
-		for _, s := range Expire([]*Source{c.dead, c.living}, map[string]liveness.Verdict{"a": {Dead: true, OnExpiry: c.policy, KeepLast: c.keepLast}}, m) {
+		for _, s := range Expire([]*Source{c.dead, c.living}, map[string]liveness.State{"a": {Expired: true, OnExpiry: c.policy, KeepLast: c.keepLast}}, m) {
 			sign := "-"
-			if s.ready() {
+			if s.anyReady() {
 				sign = "+"
 			}
-			if len(s.Mute) > 0 {
+			if len(s.Withheld) > 0 {
 				for _, p := range portsOf(s, &Import{Merged: m}) {
 					sign += *p.Name
 				}
@@ -69,9 +73,19 @@ func TestT1Expire(t *testing.T) {
 			got = append(got, s.ClusterID+sign)
 		}
 		if !slices.Equal(got, strings.Fields(c.want)) {
-			t.Errorf("%s, keepLast %v, a %v, b %v: %v, want %s", c.policy, c.keepLast, c.dead.Ports, c.living.Ports, got, c.want)
+			t.Errorf(
+				"%s, keepLast %v, a %v, b %v: %v, want %s",
+				c.policy,
+				c.keepLast,
+				c.dead.Ports,
+				c.living.Ports,
+				got,
+				c.want,
+			)
 		}
-		if !equality.Semantic.DeepEqual(before, []Source{*c.dead, *c.living}) || !*c.dead.Endpoints[0].Ready || !*c.dead.Endpoints[0].Serving || len(names) != 2 {
+		if !equality.Semantic.DeepEqual(before, []Source{*c.dead, *c.living}) || !*c.dead.Endpoints[0].Ready ||
+			!*c.dead.Endpoints[0].Serving ||
+			len(names) != 2 {
 			t.Fatal("the sources, or the merged export, were changed")
 		}
 	}
@@ -82,12 +96,12 @@ func TestAMutePortIsRemembered(t *testing.T) {
 	names := map[string]string{"http": "http", "admin": "admin"}
 	m := &conflict.Merged{Names: map[string]map[string]string{"a": names}}
 	s := serving("a", discoveryv1.AddressTypeIPv4, true, "http", "admin")
-	s.Record, s.Mute = "uid.a", map[string]bool{"http": true}
+	s.Record, s.Withheld = "uid.a", map[string]bool{"http": true}
 	slice := Desired(s, &Import{Namespace: "shop", Name: "web", Merged: m})
 	if len(slice.Ports) != 1 || *slice.Ports[0].Name != "admin" {
 		t.Errorf("ports %v, want admin", slice.Ports)
 	}
-	if got, err := Remembered(slice); err != nil || len(got.Ports) != 2 {
+	if got, err := Restore(slice); err != nil || len(got.Ports) != 2 {
 		t.Errorf("it remembers %v, %v", got.Ports, err)
 	}
 }

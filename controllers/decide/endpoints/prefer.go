@@ -7,23 +7,27 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// Prefer silences the other clusters' sources where the import prefers those of the cluster own (T2): all of them for local-only; for
-// prefer-local those of an address family in which own has a ready endpoint for every port that they serve, so that no port is left
-// without a backend. The sources themselves are not changed.
+// Prefer keeps traffic in the own cluster if the import asks for it (T2). With local-only the sources of other
+// clusters get no traffic. With prefer-local they get none if the own cluster has a ready endpoint of the same
+// address family for each of their ports, so that no
+// port is left without a backend. Prefer does not change the given sources.
 func Prefer(sources []*Source, own string, m *conflict.Merged) []*Source {
 	if m.Preference != hubv1alpha1.PreferLocal && m.Preference != hubv1alpha1.LocalOnly {
 		return sources
 	}
-	here := served(slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return s.ClusterID != own }), m)
+	here := portsServed(
+		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return s.ClusterID != own }),
+		m,
+	)
 	out := slices.Clone(sources)
 	for i, s := range out {
 		if s.ClusterID == own {
 			continue
 		}
-		if m.Preference == hubv1alpha1.LocalOnly || !s.needed(here[s.AddressType], m) {
-			silent := *s
-			silent.Silent = true
-			out[i] = &silent
+		if m.Preference == hubv1alpha1.LocalOnly || !s.servesBeside(here[s.AddressType], m) {
+			quiet := *s
+			quiet.NoTraffic = true
+			out[i] = &quiet
 		}
 	}
 	return out

@@ -41,10 +41,13 @@ func TestT2Prefer(t *testing.T) {
 		{"local-only with none ready", hubv1alpha1.LocalOnly, []*Source{serving("a", v4, false, "http"), serving("b", v4, true, "http")}, "b"},
 		{"local-only in a cluster that has none", hubv1alpha1.LocalOnly, []*Source{serving("b", v4, true, "http")}, "b"},
 	} {
-		m := &conflict.Merged{Preference: c.preference, Names: map[string]map[string]string{"a": names, "b": names, "c": names}}
+		m := &conflict.Merged{
+			Preference: c.preference,
+			Names:      map[string]map[string]string{"a": names, "b": names, "c": names},
+		}
 		var silent []string
 		for _, s := range Prefer(c.sources, "a", m) {
-			if s.Silent {
+			if s.NoTraffic {
 				silent = append(silent, s.ClusterID)
 			}
 		}
@@ -52,7 +55,7 @@ func TestT2Prefer(t *testing.T) {
 			t.Errorf("%s: %q are silent, want %q", c.what, got, c.silent)
 		}
 		for _, s := range c.sources {
-			if s.Silent {
+			if s.NoTraffic {
 				t.Fatal("a source was changed")
 			}
 		}
@@ -63,14 +66,14 @@ func TestT2Prefer(t *testing.T) {
 func TestT2AdditionsFirst(t *testing.T) {
 	loud, quiet := &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSlice{}
 	loud.Name, quiet.Name = "s", "s"
-	quiet.Labels = map[string]string{headless: ""}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{quiet}, []*discoveryv1.EndpointSlice{loud})[0].Labels[headless]; silent {
+	quiet.Labels = map[string]string{labelNoTraffic: ""}
+	if _, silent := Additive([]*discoveryv1.EndpointSlice{quiet}, []*discoveryv1.EndpointSlice{loud})[0].Labels[labelNoTraffic]; silent {
 		t.Error("traffic is taken before any is given")
 	}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{loud}, []*discoveryv1.EndpointSlice{quiet})[0].Labels[headless]; silent {
+	if _, silent := Additive([]*discoveryv1.EndpointSlice{loud}, []*discoveryv1.EndpointSlice{quiet})[0].Labels[labelNoTraffic]; silent {
 		t.Error("traffic is not given at once")
 	}
-	if _, silent := quiet.Labels[headless]; !silent {
+	if _, silent := quiet.Labels[labelNoTraffic]; !silent {
 		t.Error("the desired slice was changed")
 	}
 }

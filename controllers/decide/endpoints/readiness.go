@@ -8,67 +8,73 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// said is what an owner says of an endpoint: ready and serving.
-type said [2]*bool
+// conditions are the conditions of an endpoint that its owner publishes: ready and serving.
+type conditions [2]*bool
 
-// unready is src with those of its endpoints not ready, in this cluster only: what the owner says of them is kept, so that they are as it
-// says once nothing is against them any more, also where the hub shows the record no longer (DESIGN §7).
-func (src *Source) unready(which func(address string) bool) *Source {
+// notReady returns a copy of the source with the selected endpoints not ready in this cluster. The published
+// conditions are kept, so that
+// they apply again when the reason is gone, even while the hub does not show the record (DESIGN §7).
+func (src *Source) notReady(selected func(address string) bool) *Source {
 	out, no := *src, false
-	out.Native, out.Endpoints, out.Said = slices.Clone(src.Native), slices.Clone(src.Endpoints), maps.Clone(src.Said)
+	out.Native, out.Endpoints, out.Published = slices.Clone(
+		src.Native,
+	), slices.Clone(
+		src.Endpoints,
+	), maps.Clone(
+		src.Published,
+	)
 	for i := range out.Native {
-		if e := &out.Native[i]; which(e.Addresses[0]) {
-			out.keep(e.Addresses[0], said{e.Conditions.Ready, e.Conditions.Serving})
+		if e := &out.Native[i]; selected(e.Addresses[0]) {
+			out.keepPublished(e.Addresses[0], conditions{e.Conditions.Ready, e.Conditions.Serving})
 			e.Conditions.Ready, e.Conditions.Serving = &no, &no
 		}
 	}
 	for i := range out.Endpoints {
-		if e := &out.Endpoints[i]; which(e.Address) {
-			out.keep(e.Address, said{e.Ready, e.Serving})
+		if e := &out.Endpoints[i]; selected(e.Address) {
+			out.keepPublished(e.Address, conditions{e.Ready, e.Serving})
 			e.Ready, e.Serving = &no, &no
 		}
 	}
 	return &out
 }
 
-// keep takes note of what an owner says, before it is said otherwise here for the first time.
-func (src *Source) keep(address string, s said) {
-	if _, known := src.Said[address]; known || s.neither() {
+func (src *Source) keepPublished(address string, c conditions) {
+	if _, kept := src.Published[address]; kept || c.bothFalse() {
 		return
 	}
-	if src.Said == nil {
-		src.Said = map[string]said{}
+	if src.Published == nil {
+		src.Published = map[string]conditions{}
 	}
-	src.Said[address] = s
+	src.Published[address] = c
 }
 
-// neither tells whether it is what is written of an endpoint that counts no more.
-func (s said) neither() bool { return s[0] != nil && !*s[0] && s[1] != nil && !*s[1] }
+// bothFalse reports whether c is what notReady writes.
+func (c conditions) bothFalse() bool { return !ready(c[0]) && !ready(c[1]) }
 
-// readiness is what a slice bears of what the owner says otherwise; "" for nothing.
+// readiness returns the value of AnnotationReadiness, or "".
 func (src *Source) readiness() string {
-	if len(src.Said) == 0 {
+	if len(src.Published) == 0 {
 		return ""
 	}
-	text, _ := json.Marshal(src.Said) // cannot fail: strings and booleans
+	text, _ := json.Marshal(src.Published) // strings and booleans cannot fail
 	return string(text)
 }
 
-// asSaid are the endpoints of an imported slice as their owner said, where the slice knows.
-func asSaid(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
+// published returns the endpoints of an imported slice with their published conditions.
+func published(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	text := slice.Annotations[AnnotationReadiness]
 	if text == "" {
 		return slice.Endpoints
 	}
-	var by map[string]said
-	if err := json.Unmarshal([]byte(text), &by); err != nil {
-		return slice.Endpoints // a user has been at it: what is written counts
+	var kept map[string]conditions
+	if err := json.Unmarshal([]byte(text), &kept); err != nil {
+		return slice.Endpoints // edited by a user
 	}
 	out := slices.Clone(slice.Endpoints)
 	for i := range out {
 		c := &out[i].Conditions
-		if s, ok := by[out[i].Addresses[0]]; ok && (said{c.Ready, c.Serving}).neither() {
-			c.Ready, c.Serving = s[0], s[1]
+		if k, ok := kept[out[i].Addresses[0]]; ok && (conditions{c.Ready, c.Serving}).bothFalse() {
+			c.Ready, c.Serving = k[0], k[1]
 		}
 	}
 	return out

@@ -11,29 +11,65 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent begins anew and sees no hub, the floor under votes
-// and under the dead is to find what it kept before, and what nothing is against any more is as its owner says. Nothing is written twice.
+// TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent begins anew and sees no hub,
+// the floor under votes and under the dead is to find what it kept before, and what nothing is against any more is
+// as its owner says. Nothing is written twice.
 func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	yes, no := true, false
-	said := []hubv1alpha1.Endpoint{{Address: "10.2.0.1", Ready: &yes, Serving: &yes}, {Address: "10.2.0.2"},
-		{Address: "10.2.0.3", Ready: &no, Serving: &yes, Terminating: &yes}, {Address: "10.2.0.4", Ready: &no, Serving: &no}}
+	said := []hubv1alpha1.Endpoint{
+		{Address: "10.2.0.1", Ready: &yes, Serving: &yes},
+		{Address: "10.2.0.2"},
+		{
+			Address:     "10.2.0.3",
+			Ready:       &no,
+			Serving:     &yes,
+			Terminating: &yes,
+		},
+		{Address: "10.2.0.4", Ready: &no, Serving: &no},
+	}
 	names := map[string]string{"http": "http"}
 	m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
 	imp := &Import{Namespace: "shop", Name: "web", UID: "i", Derived: "derived-x", Manager: "us", Merged: m}
 	against := map[string]func([]*Source) []*Source{
 		"votes": func(s []*Source) []*Source {
-			return Withhold(s, "a", map[string]Withheld{"b": {[]string{"*"}, Unreached(true)}}, m)
+			return Withhold(s, "a", map[string]Unreached{"b": {[]string{"*"}, UnreachedReason(true)}}, m)
 		},
 		"the dead": func(s []*Source) []*Source {
-			return Expire(s, map[string]liveness.Verdict{"b": {Dead: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true}}, m)
+			return Expire(
+				s,
+				map[string]liveness.State{
+					"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
+				},
+				m,
+			)
 		},
 		"both": func(s []*Source) []*Source {
-			return Withhold(Expire(s, map[string]liveness.Verdict{"b": {Dead: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true}}, m),
-				"a", map[string]Withheld{"b": {[]string{"*"}, Unreached(true)}}, m)
+			return Withhold(
+				Expire(
+					s,
+					map[string]liveness.State{
+						"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
+					},
+					m,
+				),
+				"a",
+				map[string]Unreached{"b": {[]string{"*"}, UnreachedReason(true)}},
+				m,
+			)
 		},
 	}
 	for what, judged := range against {
-		own, lost := serving("a", discoveryv1.AddressTypeIPv4, true, "http"), serving("a", discoveryv1.AddressTypeIPv4, false, "http")
+		own, lost := serving(
+			"a",
+			discoveryv1.AddressTypeIPv4,
+			true,
+			"http",
+		), serving(
+			"a",
+			discoveryv1.AddressTypeIPv4,
+			false,
+			"http",
+		)
 		src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
 		src.Record, src.Created, src.Revision, src.Endpoints = "u.b", 100, 7, said
 		src.ServiceNamespace, src.ServiceName = "shop", "web"
@@ -45,15 +81,24 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			}
 		}
 		seen := written.DeepCopy()
-		remembered, err := Remembered(seen)
+		remembered, err := Restore(seen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := Plan([]*discoveryv1.EndpointSlice{Desired(judged([]*Source{own, &remembered})[1], imp)}, []*discoveryv1.EndpointSlice{seen}); len(again.Update) > 0 {
+		if again := Plan(
+			[]*discoveryv1.EndpointSlice{Desired(judged([]*Source{own, &remembered})[1], imp)},
+			[]*discoveryv1.EndpointSlice{seen},
+		); len(
+			again.Update,
+		) > 0 {
 			t.Errorf("%s: a settled slice is written again: %+v", what, again.Update[0])
 		}
-		floor := Plan([]*discoveryv1.EndpointSlice{Desired(judged([]*Source{lost, &remembered})[1], imp)}, []*discoveryv1.EndpointSlice{seen})
-		if len(floor.Update) != 1 || !equality.Semantic.DeepEqual(floor.Update[0].Endpoints, asItIs.Endpoints) || !equality.Semantic.DeepEqual(floor.Update[0].Annotations, asItIs.Annotations) {
+		floor := Plan(
+			[]*discoveryv1.EndpointSlice{Desired(judged([]*Source{lost, &remembered})[1], imp)},
+			[]*discoveryv1.EndpointSlice{seen},
+		)
+		if len(floor.Update) != 1 || !equality.Semantic.DeepEqual(floor.Update[0].Endpoints, asItIs.Endpoints) ||
+			!equality.Semantic.DeepEqual(floor.Update[0].Annotations, asItIs.Annotations) {
 			t.Errorf("%s: the last are not kept as their owner says: %+v", what, floor.Update)
 		}
 		if !equality.Semantic.DeepEqual(seen, written) {
@@ -62,7 +107,8 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	}
 }
 
-// TestI9WhatAUserWroteOverCounts until the owner is heard again: readiness is remembered of endpoints only that are written as not ready.
+// TestI9WhatAUserWroteOverCounts until the owner is heard again: readiness is remembered of endpoints only that are
+// written as not ready.
 func TestI9WhatAUserWroteOverCounts(t *testing.T) {
 	src := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
 	src.Record, src.Endpoints = "u.b", []hubv1alpha1.Endpoint{{Address: "10.2.0.1"}}
@@ -74,16 +120,20 @@ func TestI9WhatAUserWroteOverCounts(t *testing.T) {
 		"no longer":  func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AnnotationReadiness) },
 		"of another": func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.2.0.9" },
 	} {
-		slice := Desired(src.unready(func(string) bool { return true }), imp)
+		slice := Desired(src.notReady(func(string) bool { return true }), imp)
 		edit(slice)
-		if got, err := Remembered(slice); err != nil || !equality.Semantic.DeepEqual(got.Native, slice.Endpoints) {
+		if got, err := Restore(slice); err != nil || !equality.Semantic.DeepEqual(got.Native, slice.Endpoints) {
 			t.Errorf("%s: %+v of %+v, %v", what, got.Native, slice.Endpoints, err)
 		}
 	}
 	slice := Desired(src, imp)
 	edited := slice.DeepCopy()
 	edited.Annotations[AnnotationReadiness] = "{}"
-	if c := Plan([]*discoveryv1.EndpointSlice{slice}, []*discoveryv1.EndpointSlice{edited}); len(c.Update) != 1 || c.Update[0].Annotations[AnnotationReadiness] != "" {
+	if c := Plan(
+		[]*discoveryv1.EndpointSlice{slice},
+		[]*discoveryv1.EndpointSlice{edited},
+	); len(c.Update) != 1 ||
+		c.Update[0].Annotations[AnnotationReadiness] != "" {
 		t.Errorf("an annotation that a user has put there stays: %+v", c.Update)
 	}
 }

@@ -358,17 +358,17 @@ func (f *Facts) unreached(cluster string) (addresses []string) {
 func (f *Facts) dead(cluster string) string {
 	for i := range f.Leases {
 		lease := &f.Leases[i]
-		v := liveness.VerdictOf(lease)
-		if lease.Labels[liveness.LabelSource] != cluster || !v.Dead {
+		v := liveness.StateOf(lease)
+		if lease.Labels[liveness.LabelSource] != cluster || !v.Expired {
 			continue
 		}
 		said := "its endpoints here: onExpiry " + string(v.OnExpiry)
 		if v.KeepLast {
 			said += ", but for those of ports that nobody else serves (keepLast)"
 		}
-		if back := liveness.BackOf(lease); !back.IsZero() {
+		if back := liveness.RenewingSince(lease); !back.IsZero() {
 			said = fmt.Sprintf("it died again and again, has been renewing its Lease on the hub again since %s, and is let back in within %v of that; ",
-				back.UTC().Format(time.RFC3339), liveness.LongestWait) + said
+				back.UTC().Format(time.RFC3339), liveness.MaxDamping) + said
 		} else if seen := lease.Spec.RenewTime; seen != nil {
 			said = fmt.Sprintf("it has not renewed its Lease on the hub since %s; ", seen.UTC().Format(time.RFC3339)) + said
 		}

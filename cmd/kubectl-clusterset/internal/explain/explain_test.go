@@ -235,12 +235,12 @@ var causes = []struct {
 		noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
 		dead.Spec.RenewTime = &noon
-		liveness.Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
+		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
 	}, "counts as dead: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints here: onExpiry Remove"},
 	{"T3 a cluster that is damped", func(f *explain.Facts) {
 		damped := dead("west")
-		damped.Annotations[liveness.AnnotationBack] = "2026-01-01T12:00:30Z"
+		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
 		f.Leases = []coordinationv1.Lease{damped}
 	}, "counts as dead: it died again and again, has been renewing its Lease on the hub again since 2026-01-01T12:00:30Z, and is let back in within 5m0s of that; its endpoints here: onExpiry Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {

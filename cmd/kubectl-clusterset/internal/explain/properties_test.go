@@ -21,7 +21,7 @@ func dead(cluster string) coordinationv1.Lease {
 	noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: cluster}, Annotations: map[string]string{}}}
 	lease.Spec.RenewTime = &noon
-	liveness.Verdict{Dead: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(lease.Annotations)
+	liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(lease.Annotations)
 	return lease
 }
 

@@ -223,15 +223,15 @@ func memberProblems(m *Member, hub *Hub, add adder) {
 
 // deadProblem is a source that counts as dead here: it is silent, or was so often that it is let back in later (T3).
 func deadProblem(m *Member, lease *coordinationv1.Lease, add adder) {
-	id, back := lease.Labels[liveness.LabelSource], liveness.BackOf(lease)
+	id, back := lease.Labels[liveness.LabelSource], liveness.RenewingSince(lease)
 	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; look after the agent of " + id
 	switch {
-	case !liveness.VerdictOf(lease).Dead:
+	case !liveness.StateOf(lease).Expired:
 	case back.IsZero():
 		add("this cluster", remedy, "cluster %s counts as dead here: it has not renewed its Lease on the hub for longer than it may", id)
 	default:
 		add("this cluster", "wait; if it goes on dying: "+remedy, "cluster %s still counts as dead here: it died again and again, has been renewing its Lease on the hub again for %s, and is let back in within %v of that",
-			id, table.Age(m.Now.Sub(back)), liveness.LongestWait)
+			id, table.Age(m.Now.Sub(back)), liveness.MaxDamping)
 	}
 }
 

@@ -196,7 +196,7 @@ func here(m *Member) *Here {
 		}
 	}
 	for i := range m.Leases {
-		if liveness.VerdictOf(&m.Leases[i]).Dead {
+		if liveness.StateOf(&m.Leases[i]).Expired {
 			h.Dead = append(h.Dead, m.Leases[i].Labels[liveness.LabelSource])
 		}
 	}

@@ -242,13 +242,13 @@ func TestProblemsComeFirst(t *testing.T) {
 		}, "1 record"},
 		{"a cluster counts as dead", "this cluster", func(f *status.Facts) {
 			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{}}}
-			liveness.Verdict{Dead: true}.Write(dead.Annotations)
+			liveness.State{Expired: true}.Write(dead.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{dead}
 		}, "cluster north counts as dead here: it has not renewed its Lease on the hub for longer than it may"},
 		{"T3 a cluster is damped", "this cluster", func(f *status.Facts) {
 			damped := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{
-				liveness.AnnotationBack: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
-			liveness.Verdict{Dead: true}.Write(damped.Annotations)
+				liveness.AnnotationRenewingSince: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
+			liveness.State{Expired: true}.Write(damped.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{damped}
 		}, "cluster north still counts as dead here: it died again and again, has been renewing its Lease on the hub again for 90s, and is let back in within 5m0s of that"},
 		{"an import is not ready", "web.shop", func(f *status.Facts) {

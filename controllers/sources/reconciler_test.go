@@ -21,7 +21,7 @@ import (
 
 // set is a member's view of others, by their Leases.
 type set struct {
-	*reconciler
+	*Reconciler
 	t          *testing.T
 	hub, local client.Client
 	now        time.Time
@@ -39,8 +39,18 @@ func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 		}
 	}
 	of := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
-	of.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: most}
-	hub, local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(of), fake.NewClientBuilder().WithScheme(scheme)
+	of.Spec.Lease = hubv1alpha1.LeaseSpec{
+		RenewSeconds:    10,
+		DurationSeconds: 40,
+		GraceSeconds:    10,
+		OnExpiry:        hubv1alpha1.ExpiryRemove,
+		MostSilent:      most,
+	}
+	hub, local := fake.NewClientBuilder().
+		WithScheme(scheme).
+		WithObjects(of),
+		fake.NewClientBuilder().
+			WithScheme(scheme)
 	for _, id := range others {
 		hub = hub.WithObjects(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
 	}
@@ -55,10 +65,10 @@ func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 }
 
 func (s *set) restart() {
-	s.reconciler = Controller(&kube.Env{
+	s.Reconciler = New(Config{
 		Cluster: "me", HubNamespace: "set", Now: func() time.Time { return s.now }, HubSeen: s.hubSeen, Events: s,
 		Local: s.local, Hub: func() client.Client { return s.hub },
-	}).Reconciler.(*reconciler)
+	})
 }
 
 func (s *set) hubSeen() time.Time {
@@ -84,7 +94,10 @@ func (s *set) pass(d time.Duration, all []string, live ...string) {
 			s.renew(id)
 		}
 		for _, id := range all {
-			if _, err := s.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: id}}); err != nil {
+			if _, err := s.Reconcile(
+				s.t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Name: id}},
+			); err != nil {
 				s.t.Fatal(err)
 			}
 		}
@@ -104,14 +117,18 @@ func (s *set) renew(id string) {
 }
 
 // dead are those that count as such here.
-func (s *set) dead(all []string) (out []string) {
+func (s *set) expired(all []string) (out []string) {
 	s.t.Helper()
 	for _, id := range all {
 		lease := &coordinationv1.Lease{}
-		if err := s.local.Get(s.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(id)}, lease); err != nil {
+		if err := s.local.Get(
+			s.t.Context(),
+			types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(id)},
+			lease,
+		); err != nil {
 			s.t.Fatal(err)
 		}
-		if liveness.VerdictOf(lease).Dead {
+		if liveness.StateOf(lease).Expired {
 			out = append(out, id)
 		}
 	}
@@ -132,7 +149,7 @@ func TestT1MostSilentTogether(t *testing.T) {
 		if hold {
 			want = nil
 		}
-		if got := s.dead(all); !slices.Equal(got, want) {
+		if got := s.expired(all); !slices.Equal(got, want) {
 			t.Fatalf("mostSilent %q: dead are %v, want %v", most, got, want)
 		}
 		if s.Held() != hold {
@@ -143,16 +160,24 @@ func TestT1MostSilentTogether(t *testing.T) {
 		}
 		s.pass(10*time.Second, all, all...)
 		s.pass(10*time.Minute, all, "b", "c")
-		if got := s.dead(all); !slices.Equal(got, []string{"a"}) {
+		if got := s.expired(all); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("after the others returned dead are %v, want a, which stays away alone", got)
 		}
-		if want := []string{"SourcesHeld", "SourcesHeld", "SourceExpired"}; !slices.Equal(s.events, want) { // one of each process
+		if want := []string{
+			"SourcesHeld",
+			"SourcesHeld",
+			"SourceExpired",
+		}; !slices.Equal(
+			s.events,
+			want,
+		) { // one of each process
 			t.Errorf("Events %v, want %v", s.events, want)
 		}
 	}
 }
 
-// TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own renewal.
+// TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own
+// renewal.
 func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 	all := []string{"a", "b"}
 	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
@@ -162,12 +187,15 @@ func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 		t.Fatal("two of two are silent, and nobody is held")
 	}
 	for _, id := range all {
-		if err := s.hub.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}}); err != nil {
+		if err := s.hub.Delete(
+			t.Context(),
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.pass(10*time.Second, all)
-	for _, req := range s.ofLease(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}) {
+	for _, req := range s.requestsForLease(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}) {
 		if _, err := s.Reconcile(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +205,8 @@ func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 	}
 }
 
-// TestT1AStartHoldsNobody: an agent that was away for long sees with its first look who has renewed since, and goes by that at once.
+// TestT1AStartHoldsNobody: an agent that was away for long sees with its first look who has renewed since, and goes
+// by that at once.
 func TestT1AStartHoldsNobody(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
@@ -185,12 +214,13 @@ func TestT1AStartHoldsNobody(t *testing.T) {
 	s.now = s.now.Add(time.Hour)
 	s.restart()
 	s.pass(70*time.Second, all, "a", "b", "c")
-	if got := s.dead(all); !slices.Equal(got, []string{"d"}) || slices.Contains(s.events, "SourcesHeld") {
+	if got := s.expired(all); !slices.Equal(got, []string{"d"}) || slices.Contains(s.events, "SourcesHeld") {
 		t.Errorf("dead are %v, want d; Events %v", got, s.events)
 	}
 }
 
-// TestT1ARestartAtAnyMomentOfASilence, of five seconds: who is silent goes within 65 s of its last renewal all the same, and not before 50.
+// TestT1ARestartAtAnyMomentOfASilence, of five seconds: who is silent goes within 65 s of its last renewal all the
+// same, and not before 50.
 func TestT1ARestartAtAnyMomentOfASilence(t *testing.T) {
 	all := []string{"a"}
 	for phase := 0; phase < 10; phase += 3 { // of the own renewals to those of a
@@ -217,14 +247,23 @@ func TestT1ARestartAtAnyMomentOfASilence(t *testing.T) {
 					s.shown, own = s.now, s.now.Add(10*time.Second)
 				}
 				if renews || beats || !s.now.Before(due) {
-					again, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+					again, err := s.Reconcile(
+						t.Context(),
+						reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}},
+					)
 					if err != nil {
 						t.Fatal(err)
 					}
 					due = s.now.Add(again.RequeueAfter)
 				}
-				if dead := len(s.dead(all)) > 0; dead && silent < 50 || dead != (silent > 65) && silent >= 65 {
-					t.Fatalf("own renewals %d s after a's, killed %d s into a's silence: dead is %v after %d s", phase, killed, dead, silent)
+				if dead := len(s.expired(all)) > 0; dead && silent < 50 || dead != (silent > 65) && silent >= 65 {
+					t.Fatalf(
+						"own renewals %d s after a's, killed %d s into a's silence: dead is %v after %d s",
+						phase,
+						killed,
+						dead,
+						silent,
+					)
 				} else if dead {
 					break
 				}
@@ -247,11 +286,19 @@ func TestT3AReturnIsTold(t *testing.T) {
 	back := s.now
 	s.restart()
 	s.pass(time.Minute, all, all...)
-	want := []string{"SourceExpired", "SourceLive", "SourceExpired", "SourceLive", "SourceExpired", "SourceDamped", "SourceLive"}
+	want := []string{
+		"SourceExpired",
+		"SourceLive",
+		"SourceExpired",
+		"SourceLive",
+		"SourceExpired",
+		"SourceDamped",
+		"SourceLive",
+	}
 	if !slices.Equal(s.events, want) {
 		t.Fatalf("Events %v, want %v", s.events, want)
 	}
-	for i, text := range map[int]string{1: "live here again, after 20s", 5: "until " + back.Add(30*time.Second).UTC().Format(time.RFC3339), 6: "live here again, after 50s"} {
+	for i, text := range map[int]string{1: "live again, after 20s", 5: "until " + back.Add(30*time.Second).UTC().Format(time.RFC3339), 6: "live again, after 50s"} {
 		if !strings.Contains(s.notes[i], text) {
 			t.Errorf("%s says %q, want %q", s.events[i], s.notes[i], text)
 		}

@@ -12,8 +12,9 @@ func names(from, to int) (out []string) {
 	return out
 }
 
-// TestAbsenceIsNotDeletion is DESIGN §2: what is missing is gone only where its owner's Lease states the set that the hub shows, and
-// not where more than ten and more than half are missing at once.
+// TestAbsenceIsNotDeletion (DESIGN §2): a missing record is gone only if its owner's Lease states the set that the
+// hub shows, and not if more
+// than ten and more than half are missing at once.
 func TestAbsenceIsNotDeletion(t *testing.T) {
 	for _, c := range []struct {
 		name                   string
@@ -30,7 +31,7 @@ func TestAbsenceIsNotDeletion(t *testing.T) {
 		{"eleven of eleven gone at once", Statement(nil), nil, nil, names(0, 11), false, true},
 		{"eleven of twenty-two are no more than half", Statement(names(11, 22)), names(11, 22), nil, names(0, 22), true, false},
 		{"twelve of twenty-two are", Statement(names(12, 22)), names(12, 22), nil, names(0, 22), false, true},
-		{"all withdrawn: each by its owner's word", Statement(nil), nil, names(0, 20), names(0, 20), true, false},
+		{"all withdrawn by their owner", Statement(nil), nil, names(0, 20), names(0, 20), true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Complete(c.stated, c.shown, c.withdrawn, c.held)

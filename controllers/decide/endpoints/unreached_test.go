@@ -44,11 +44,11 @@ func TestF4Withhold(t *testing.T) {
 		{"without ports", []*Source{at(serving("b", v4, true), "1"), at(serving("c", v4, true), "3")}, "b/1", true, "3"},
 		{"the last without ports", []*Source{at(serving("b", v4, true), "1")}, "b/1", true, "1"},
 	} {
-		withheld := map[string]Withheld{}
+		withheld := map[string]Unreached{}
 		for _, w := range strings.Fields(c.withheld) {
 			cluster, address, _ := strings.Cut(w, "/")
 			was := withheld[cluster]
-			withheld[cluster] = Withheld{append(was.Addresses, address), Unreached(c.floor)}
+			withheld[cluster] = Unreached{append(was.Addresses, address), Unreached(c.floor)}
 		}
 		m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names, "c": names}}
 		var ready, before, after []string
@@ -75,8 +75,9 @@ func TestF4WithholdWhatIsRemembered(t *testing.T) {
 	s := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
 	s.Endpoints, s.Native = nil, []discoveryv1.Endpoint{{Addresses: []string{"1"}}, {Addresses: []string{"2"}}}
 	m := &conflict.Merged{Names: map[string]map[string]string{"b": {"http": "http"}}}
-	out := Withhold([]*Source{s}, "a", map[string]Withheld{"b": {[]string{"1"}, Unreached(true)}}, m)[0]
-	if r := out.Native[0].Conditions.Ready; r == nil || *r || out.Native[1].Conditions.Ready != nil || s.Native[0].Conditions.Ready != nil {
+	out := Withhold([]*Source{s}, "a", map[string]Unreached{"b": {[]string{"1"}, UnreachedReason(true)}}, m)[0]
+	if r := out.Native[0].Conditions.Ready; r == nil || *r || out.Native[1].Conditions.Ready != nil ||
+		s.Native[0].Conditions.Ready != nil {
 		t.Errorf("%+v of %+v", out.Native, s.Native)
 	}
 }

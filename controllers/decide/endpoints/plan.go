@@ -1,0 +1,198 @@
+package endpoints
+
+import (
+	"maps"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+)
+
+// Changes turn existing slices into the desired ones. Apply them in the order of the fields.
+type Changes struct {
+	Create []*discoveryv1.EndpointSlice
+	Update []*discoveryv1.EndpointSlice // changed copies of existing slices, with their resourceVersion
+	Delete []*discoveryv1.EndpointSlice
+}
+
+// Plan compares desired with existing slices and changes neither. Updates that take a ready endpoint or a port away
+// come last (C9).
+func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
+	var c Changes
+	var removing []*discoveryv1.EndpointSlice
+	left := byName(existing)
+	for _, d := range desired {
+		e := left[d.Name]
+		if e == nil {
+			c.Create = append(c.Create, d)
+			continue
+		}
+		delete(left, d.Name)
+		if same(d, e) {
+			continue
+		}
+		if u := updated(d, e); removesReady(e, u) || removesPort(e, u) {
+			removing = append(removing, u)
+		} else {
+			c.Update = append(c.Update, u)
+		}
+	}
+	c.Update = append(c.Update, removing...)
+	for _, e := range existing {
+		if left[e.Name] != nil {
+			c.Delete = append(c.Delete, e)
+		}
+	}
+	return c
+}
+
+// Dispensable removes slices that are not desired, although other slices could not be written. It keeps the ready
+// endpoints that a desired
+// slice does not have yet (C9).
+func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
+	have := byName(existing)
+	missing := map[string]bool{} // addresses
+	for _, d := range desired {
+		written := map[string]bool{}
+		if e := have[d.Name]; e != nil {
+			written = readyAddresses(e)
+		}
+		for address := range readyAddresses(d) {
+			if !written[address] {
+				missing[address] = true
+			}
+		}
+	}
+	for _, e := range Plan(desired, existing).Delete {
+		rest := e.DeepCopy()
+		rest.Endpoints = slices.DeleteFunc(rest.Endpoints, func(ep discoveryv1.Endpoint) bool {
+			return !ready(ep.Conditions.Ready) || !missing[ep.Addresses[0]]
+		})
+		switch len(rest.Endpoints) {
+		case 0:
+			c.Delete = append(c.Delete, e)
+		case len(e.Endpoints):
+		default:
+			c.Update = append(c.Update, rest)
+		}
+	}
+	return c
+}
+
+// Additive returns desired with the ports and the traffic that existing slices have, so that writing it takes
+// nothing away.
+func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	have := byName(existing)
+	out := slices.Clone(desired)
+	for i, d := range desired {
+		e := have[d.Name]
+		if e == nil {
+			continue
+		}
+		ports := slices.DeleteFunc(slices.Clone(e.Ports), func(p discoveryv1.EndpointPort) bool {
+			return slices.ContainsFunc(
+				d.Ports,
+				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
+			)
+		})
+		stopsTraffic := withoutTraffic(d) && !withoutTraffic(e)
+		if len(ports) == 0 && !stopsTraffic {
+			continue
+		}
+		both := d.DeepCopy()
+		both.Ports = append(both.Ports, ports...)
+		if stopsTraffic {
+			delete(both.Labels, labelNoTraffic)
+		}
+		out[i] = both
+	}
+	return out
+}
+
+func byName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
+	out := make(map[string]*discoveryv1.EndpointSlice, len(all))
+	for _, e := range all {
+		out[e.Name] = e
+	}
+	return out
+}
+
+// ready applies the rule of EndpointSlices that an unset condition means ready.
+func ready(condition *bool) bool { return ptr.Deref(condition, true) }
+
+func readyAddresses(e *discoveryv1.EndpointSlice) map[string]bool {
+	out := make(map[string]bool, len(e.Endpoints))
+	for i := range e.Endpoints {
+		if ready(e.Endpoints[i].Conditions.Ready) {
+			out[e.Endpoints[i].Addresses[0]] = true
+		}
+	}
+	return out
+}
+
+// removesReady reports whether an endpoint that is ready in e is not ready in d.
+func removesReady(e, d *discoveryv1.EndpointSlice) bool {
+	left := readyAddresses(d)
+	return slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
+		return ready(ep.Conditions.Ready) && !left[ep.Addresses[0]]
+	})
+}
+
+// removesPort reports whether d lacks a port of e, by name and protocol: kube-proxy joins by both.
+func removesPort(e, d *discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool {
+		return !slices.ContainsFunc(d.Ports, func(q discoveryv1.EndpointPort) bool {
+			return ptr.Equal(p.Name, q.Name) && ptr.Equal(p.Protocol, q.Protocol)
+		})
+	})
+}
+
+// same reports whether writing d over e changes nothing. Labels and annotations of others on e stay.
+func same(d, e *discoveryv1.EndpointSlice) bool {
+	return contains(e.Annotations, d.Annotations) && contains(e.Labels, d.Labels) &&
+		withoutTraffic(d) == withoutTraffic(e) &&
+		d.Annotations[AnnotationReadiness] == e.Annotations[AnnotationReadiness] &&
+		equality.Semantic.DeepEqual(d.OwnerReferences, e.OwnerReferences) &&
+		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
+}
+
+func contains(all, some map[string]string) bool {
+	for k, v := range some {
+		if w, ok := all[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}
+
+// sameEndpoint avoids reflection for the fields that are usually set: a pass compares every endpoint of a service.
+func sameEndpoint(a, b discoveryv1.Endpoint) bool {
+	return slices.Equal(a.Addresses, b.Addresses) &&
+		ptr.Equal(
+			a.Conditions.Ready,
+			b.Conditions.Ready,
+		) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
+		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		ptr.Equal(a.Hostname, b.Hostname) && ptr.Equal(a.Zone, b.Zone) && ptr.Equal(a.NodeName, b.NodeName) &&
+		(a.Hints == nil && b.Hints == nil || equality.Semantic.DeepEqual(a.Hints, b.Hints)) &&
+		(a.TargetRef == nil && b.TargetRef == nil || equality.Semantic.DeepEqual(a.TargetRef, b.TargetRef)) &&
+		len(a.DeprecatedTopology) == 0 && len(b.DeprecatedTopology) == 0
+}
+
+// updated returns a copy of e with the content of d.
+func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	u := e.DeepCopy()
+	if u.Labels == nil {
+		u.Labels = map[string]string{}
+	}
+	if u.Annotations == nil {
+		u.Annotations = map[string]string{}
+	}
+	delete(u.Labels, labelNoTraffic)
+	delete(u.Annotations, AnnotationReadiness)
+	maps.Copy(u.Labels, d.Labels)
+	maps.Copy(u.Annotations, d.Annotations)
+	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
+	return u
+}

@@ -1,0 +1,60 @@
+package liveness
+
+import (
+	"slices"
+	"time"
+)
+
+// CommonSilence detects that most other members stopped renewing together, which looks the same as a hub that shows
+// stale Leases (ClusterSet, spec.lease.mostSilent: Hold). It measures silence for as long as the hub is seen.
+// Observations cannot serve here: their
+// measuring stops during a common silence and would prolong it. The zero value has seen nobody.
+type CommonSilence struct {
+	seenUntil    time.Time
+	stoppedSince time.Time // as Observation.StoppedSince
+	last         map[string]lastRenewal
+}
+
+type lastRenewal struct {
+	renewal Renewal
+	seenAt  time.Time
+}
+
+// ObservedUntil returns the time until which the silence of members counts: hub.SeenUntil, or earlier if more than
+// half of the members that are not expired, and at least two, have missed two renewals since. observations holds
+// what was seen of each other member so far, renewals what the hub shows now. Time that does not count is a gap
+// like any other, so the first member to return does not expire the
+// rest.
+func (c *CommonSilence) ObservedUntil(
+	hub HubView, observations map[string]Observation, renewals map[string]Renewal, l Limits,
+) time.Time {
+	until := hub.SeenUntil
+	last, live := make(map[string]lastRenewal, len(observations)), make([]time.Time, 0, len(observations))
+	for id, o := range observations {
+		r, known := c.last[id]
+		switch {
+		case known:
+			r.seenAt = l.skipGap(r.seenAt, c.seenUntil, until, c.stoppedSince, hub.OwnRenewal)
+		case o.ObservedUntil.IsZero():
+			r = lastRenewal{seenAt: until}
+		default: // seen by an earlier process
+			r = lastRenewal{o.Renewal, until.Add(min(0, o.RenewedAt.Sub(o.ObservedUntil)))}
+		}
+		if renewals[id].After(r.renewal) {
+			r = lastRenewal{renewals[id], hub.Now}
+		}
+		if last[id] = r; !o.Expired {
+			live = append(live, r.seenAt)
+		}
+	}
+	c.seenUntil, c.stoppedSince, c.last = until, hub.stoppedSince(), last
+	most := max(2, len(live)/2+1)
+	if len(live) < most {
+		return until
+	}
+	slices.SortFunc(live, time.Time.Compare)
+	if since := live[most-1].Add(2 * l.Renew); since.Before(until) {
+		return since
+	}
+	return until
+}

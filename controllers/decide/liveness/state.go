@@ -1,0 +1,71 @@
+package liveness
+
+import (
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// Each member keeps one Lease for every source cluster. Its label and annotations hold the source's state.
+const (
+	LabelSource = "clusterset-dns.io/source-cluster" // cluster ID
+
+	// AnnotationRenewingSince is the time (RFC 3339) since which an expired source renews its Lease again.
+	AnnotationRenewingSince = "clusterset-dns.io/renewing-since"
+
+	annotationState    = "clusterset-dns.io/state"     // Live or Expired
+	annotationOnExpiry = "clusterset-dns.io/on-expiry" // policy for the endpoints of an expired source
+	annotationKeepLast = "clusterset-dns.io/keep-last" // true or false
+
+	stateLive    = "Live"
+	stateExpired = "Expired"
+)
+
+// LeaseName returns the name of a member's own Lease for a source cluster.
+func LeaseName(cluster string) string { return "source-" + cluster }
+
+// State is the state of a source cluster. The zero value means live.
+type State struct {
+	Expired  bool
+	OnExpiry hubv1alpha1.ExpiryPolicy // policy for the endpoints of an expired source
+	KeepLast bool                     // endpoints of an expired source stay if no live cluster has others
+}
+
+// Write stores the state in the annotations of a Lease. The policy is stored for an expired source only, so that a
+// change of the policy
+// does not write the Leases of live ones.
+func (s State) Write(annotations map[string]string) {
+	annotations[annotationState] = stateLive
+	delete(annotations, annotationOnExpiry)
+	delete(annotations, annotationKeepLast)
+	if s.Expired {
+		annotations[annotationState] = stateExpired
+		annotations[annotationOnExpiry], annotations[annotationKeepLast] = string(
+			s.OnExpiry,
+		), strconv.FormatBool(
+			s.KeepLast,
+		)
+	}
+}
+
+// StateOf returns the state that a Lease holds. A Lease that is nil or holds none means live.
+func StateOf(lease *coordinationv1.Lease) State {
+	if lease == nil || lease.Annotations[annotationState] != stateExpired {
+		return State{}
+	}
+	return State{
+		Expired:  true,
+		OnExpiry: hubv1alpha1.ExpiryPolicy(lease.Annotations[annotationOnExpiry]),
+		KeepLast: lease.Annotations[annotationKeepLast] == "true",
+	}
+}
+
+// RenewingSince returns the time since which an expired source renews again and is damped (T3); zero if it does not
+// renew.
+func RenewingSince(lease *coordinationv1.Lease) time.Time {
+	since, _ := time.Parse(time.RFC3339Nano, lease.Annotations[AnnotationRenewingSince])
+	return since
+}
