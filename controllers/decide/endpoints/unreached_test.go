@@ -48,7 +48,7 @@ func TestF4Withhold(t *testing.T) {
 		for _, w := range strings.Fields(c.withheld) {
 			cluster, address, _ := strings.Cut(w, "/")
 			was := withheld[cluster]
-			withheld[cluster] = Unreached{append(was.Addresses, address), Unreached(c.floor)}
+			withheld[cluster] = Unreached{append(was.Addresses, address), UnreachedReason(c.floor)}
 		}
 		m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names, "c": names}}
 		var ready, before, after []string
