@@ -3,6 +3,8 @@
 package controllers
 
 import (
+	"context"
+
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetip"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -42,6 +44,11 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 		record.Controller(env),
 		live.Controller(),
 		observer.Controller(),
-		membership.Controller(env),
+		membership.New(membership.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
+			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
+			Restart: func(why string) { env.Restart(why) }, // set when the agent starts
+			Events:  env.Events, Now: env.Now,
+		}),
 	}
 }

@@ -124,11 +124,11 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.env.Served = a.options.served
-	standing := &membership.Standing{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
+	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
 		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attempt)
 		defer cancel()
-		standing.Answered(ctx, answer)
+		refusals.Answered(ctx, answer)
 	}
 	a.list = controllers.Agent(a.env, o.Holder)
 	if err := a.register(newCollector(a)); err != nil {

@@ -82,7 +82,7 @@ func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Ca
 		}
 		if err != nil {
 			answered(err)
-			return membership.Refused(err)
+			return membership.ExplainRefusal(err)
 		}
 		uncached, err := client.New(cfg, client.Options{Scheme: link.GetScheme(), HTTPClient: link.GetHTTPClient(), Mapper: link.GetRESTMapper()})
 		if err == nil {

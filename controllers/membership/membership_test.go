@@ -67,7 +67,7 @@ func TestWaysOut(t *testing.T) {
 			w.wish(t, clusterset.LeavingWithdrawn)
 			w.hubRefuses = errors.New("no route")
 		}, "leaving=force"},
-		{"another id", func(t *testing.T, w *world) { w.settled(t); w.id(t, "west") }, "begins anew"},
+		{"another id", func(t *testing.T, w *world) { w.settled(t); w.id(t, "west") }, "restarts with the new one"},
 		{"no claim", func(t *testing.T, w *world) { w.drop(t) }, "kubectl clusterset join"},
 		{"the hub is away", func(_ *testing.T, w *world) { w.hubRefuses = errors.New("no route") }, "no route"},
 	} {
@@ -91,14 +91,14 @@ func TestWaysOut(t *testing.T) {
 func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	w := newWorld(t)
 	now := at
-	s := &Standing{Local: w.local, Now: func() time.Time { return now }, Events: silent{}}
+	s := &RefusalReporter{Local: w.local, Now: func() time.Time { return now }, Events: silent{}}
 	gone := apierrors.NewUnauthorized("no such account")
 	s.Answered(t.Context(), gone)
-	now = now.Add(believed)
+	now = now.Add(reportAfter)
 	s.Answered(t.Context(), gone)
 	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
-	for _, said := range []string{told, Refused(gone).Error()} {
-		joins, leaves := strings.Index(said, "kubectl clusterset join takes it in again"), strings.Index(said, "leave")
+	for _, said := range []string{told, ExplainRefusal(gone).Error()} {
+		joins, leaves := strings.Index(said, "kubectl clusterset join, which keeps its ID"), strings.Index(said, "leave")
 		if !strings.Contains(said, "join --renew") || joins < 0 || leaves < joins {
 			t.Errorf("it says %q", said)
 		}
@@ -158,7 +158,7 @@ func TestID3TheClaim(t *testing.T) {
 		mine    bool
 		says    string
 	}{
-		{"none", nil, false, "was evicted; kubectl clusterset join"},
+		{"none", nil, false, "was evicted; run: kubectl clusterset join"},
 		{"free", profile(func(*inventoryv1alpha1.ClusterProfile) {}), false, ""},
 		{"mine", profile(holder("uid")), true, ""},
 		{"another's", profile(holder("other")), false, "held by another cluster"},
@@ -168,7 +168,7 @@ func TestID3TheClaim(t *testing.T) {
 			holder("uid")(p)
 		}), false, "has left"},
 	} {
-		mine, err := claim(c.profile, "east", "blue", "uid")
+		mine, err := isClaimed(c.profile, "east", "blue", "uid")
 		if mine != c.mine || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: mine %v, %v", c.what, mine, err)
 		}
@@ -225,7 +225,7 @@ func TestID2WhoIsOutside(t *testing.T) {
 		in   []aboutv1beta1.ClusterProperty
 		says string
 	}{{nil, "is gone"}, {[]aboutv1beta1.ClusterProperty{other}, "is gone"}, {[]aboutv1beta1.ClusterProperty{other, set}, ""}, {[]aboutv1beta1.ClusterProperty{leaving}, "is to leave"}} {
-		if why := outside(c.in); !strings.Contains(why, c.says) || c.says == "" && why != "" {
+		if why := notMember(c.in); !strings.Contains(why, c.says) || c.says == "" && why != "" {
 			t.Errorf("%q, want %q", why, c.says)
 		}
 	}
@@ -235,11 +235,11 @@ type told []string
 
 func (e *told) Event(_ runtime.Object, _, reason, _ string) { *e = append(*e, reason) }
 
-// TestStanding: a refusal is told once it has lasted, once, also over a restart of the agent; and ends with the first answer.
-func TestStanding(t *testing.T) {
+// TestARefusalIsReported: a refusal is told once it has lasted, once, also over a restart of the agent; and ends with the first answer.
+func TestARefusalIsReported(t *testing.T) {
 	w := newWorld(t)
 	now, events := at, &told{}
-	s := &Standing{Local: w.local, Now: func() time.Time { return now }, Events: events}
+	s := &RefusalReporter{Local: w.local, Now: func() time.Time { return now }, Events: events}
 	unauthorized := apierrors.NewUnauthorized("")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "east", nil)
 	for i, step := range []struct {
@@ -267,7 +267,7 @@ func TestStanding(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		if step.anew {
-			s = &Standing{Local: w.local, Now: s.Now, Events: events}
+			s = &RefusalReporter{Local: w.local, Now: s.Now, Events: events}
 		}
 		s.Answered(t.Context(), step.answer)
 		lease := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused)

@@ -25,7 +25,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err == nil {
 		t.Fatalf("it left without a token:\n%s", out)
 	}
-	if err := said(out, "the hub does not take this member's credentials", "kubectl clusterset join --renew, then the same command"); err != nil {
+	if err := said(out, "the hub refuses this member's credentials", "kubectl clusterset join --renew, then the same command"); err != nil {
 		t.Error(err)
 	}
 	record := &hubv1alpha1.ServiceExportRecord{} // in west its endpoints may have expired by now

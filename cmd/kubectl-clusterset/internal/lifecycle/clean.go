@@ -156,7 +156,7 @@ func cleaning() (out []cluster.Right) {
 		{networkingv1.GroupName, "servicecidrs", "", []string{"list", "update", "delete"}},
 		{networkingv1.GroupName, "ipaddresses", "", []string{"list", "delete"}},
 		{mcsv1beta1.GroupName, "serviceexports", "", []string{"list"}},
-		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"update"}},
+		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"patch"}},
 	} {
 		for _, verb := range of.verbs {
 			out = append(out, cluster.Right{Verb: verb, Group: of.group, Resource: of.resource, Namespace: of.namespace})

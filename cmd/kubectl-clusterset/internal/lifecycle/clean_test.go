@@ -128,8 +128,10 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 			use(api, "update", o, "", "")
 			return api.Update(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(_ context.Context, api client.Client, sub string, o client.Object, _ ...client.SubResourceUpdateOption) error {
-			use(api, "update", o, "/"+sub, "")
+		SubResourcePatch: func(
+			_ context.Context, api client.Client, sub string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption,
+		) error {
+			use(api, "patch", o, "/"+sub, "")
 			return nil
 		},
 	}, service, cidr, export,

@@ -15,7 +15,6 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 type silent struct{}
@@ -34,7 +33,7 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := Controller(&kube.Env{
+	r := New(Config{
 		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
 		Now: func() time.Time { return now }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart: func(why string) { t.Fatal(why) },
@@ -90,7 +89,7 @@ func TestID3AClaimThatWasMadeAnewIsUsed(t *testing.T) {
 	w := newWorld(t)
 	w.settled(t)
 	w.drop(t)
-	r := Controller(&kube.Env{
+	r := New(Config{
 		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
 		Now: func() time.Time { return at }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
 		Restart: func(why string) { t.Fatal(why) },

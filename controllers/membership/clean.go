@@ -1,0 +1,142 @@
+package membership
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Clean deletes everything that the agent made in this cluster, and its conditions on ServiceExports. It deletes nothing
+// that users made.
+func (g *Gate) Clean(ctx context.Context) error {
+	if err := g.clean(ctx); err != nil {
+		return err
+	}
+	return g.deleteRenewed(ctx)
+}
+
+// deleteRenewed deletes the proof that this cluster made its Lease's last renewal on the hub (checkClone). It stays until
+// the hub knows of the leave, however many attempts that takes.
+func (g *Gate) deleteRenewed(ctx context.Context) error {
+	name := metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
+	return client.IgnoreNotFound(g.Local.Delete(ctx, &coordinationv1.Lease{ObjectMeta: name}))
+}
+
+// clean is Clean without deleteRenewed.
+func (g *Gate) clean(ctx context.Context) error {
+	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
+	ourSlices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
+	ourLeases := &client.ListOptions{
+		Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
+	remove := func(o client.Object) error { return client.IgnoreNotFound(g.Local.Delete(ctx, o)) }
+	removeDerived := func(o client.Object) error {
+		of := derived.Import(o.GetAnnotations())
+		if derived.Name(o.GetNamespace(), of.Name) != o.GetName() {
+			return nil // a user's copy
+		}
+		return remove(o)
+	}
+	removeLease := func(o client.Object) error {
+		if o.GetName() == clusterset.LeaseRenewed {
+			return nil
+		}
+		return remove(o)
+	}
+	for _, kind := range []struct {
+		list   client.ObjectList
+		option client.ListOption
+		do     func(client.Object) error
+	}{
+		{&mcsv1beta1.ServiceImportList{}, ours, remove},
+		{&discoveryv1.EndpointSliceList{}, ourSlices, remove},
+		{&corev1.ServiceList{}, ours, removeDerived},
+		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
+		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
+		{&coordinationv1.LeaseList{}, ourLeases, removeLease},
+		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), func(o client.Object) error {
+			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport))
+		}},
+	} {
+		if err := forEach(ctx, g.Local, kind.list, kind.do, kind.option); err != nil {
+			return err
+		}
+	}
+	return g.cleanRanges(ctx)
+}
+
+// cleanRanges deletes the agent's ServiceCIDRs, which stay while ordinary Services have addresses in them, and its
+// IPAddresses. It removes the agent's finalizer from other ServiceCIDRs.
+func (g *Gate) cleanRanges(ctx context.Context) error {
+	release := func(o client.Object) error {
+		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
+			if err := g.Local.Update(ctx, o); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+		}
+		if o.GetLabels()[derived.LabelManagedBy] != kube.Manager {
+			return nil
+		}
+		return client.IgnoreNotFound(g.Local.Delete(ctx, o))
+	}
+	remove := func(o client.Object) error { return client.IgnoreNotFound(g.Local.Delete(ctx, o)) }
+	err := forEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release, &client.ListOptions{})
+	if err == nil {
+		ours := client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}
+		err = forEach(ctx, g.Local, &networkingv1.IPAddressList{}, remove, ours)
+	}
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil // without these kinds, or without the right to them, the agent has made none
+	}
+	return err
+}
+
+// removeConditions removes the agent's conditions from a ServiceExport.
+func (g *Gate) removeConditions(ctx context.Context, export *mcsv1beta1.ServiceExport) error {
+	updated := export.DeepCopy()
+	removed := false
+	for _, c := range []mcsv1beta1.ServiceExportConditionType{
+		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
+		mcsv1beta1.ServiceExportConditionConflict,
+	} {
+		removed = meta.RemoveStatusCondition(&updated.Status.Conditions, string(c)) || removed
+	}
+	if !removed {
+		return nil
+	}
+	return client.IgnoreNotFound(g.Local.Status().Patch(ctx, updated, kube.Changes(export)))
+}
+
+// pageSize limits how many objects of a large clusterset are in memory at once.
+const pageSize = 500
+
+// forEach calls do with every object of a kind.
+func forEach(
+	ctx context.Context, api client.Client, list client.ObjectList, do func(client.Object) error, on client.ListOption,
+) error {
+	for {
+		if err := api.List(ctx, list, on, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
+			return err
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error { return do(o.(client.Object)) })
+		if err != nil || list.GetContinue() == "" {
+			return err
+		}
+	}
+}

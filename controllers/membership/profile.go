@@ -1,0 +1,179 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Config is what New needs.
+type Config struct {
+	Cluster      string // this member's cluster ID
+	HubNamespace string
+	Local        client.Client
+	Hub          func() client.Client                  // nil until the hub's caches have synced
+	Version      func(context.Context) (string, error) // this cluster's Kubernetes version
+	Restart      func(why string)                      // restarts the agent, which begins with Gate
+	Events       kube.Events
+	Now          func() time.Time
+}
+
+// New returns the controller of this member's ClusterProfile. Its only request is this cluster's ID.
+func New(c Config) kube.Controller {
+	self := types.NamespacedName{Name: c.Cluster}
+	return kube.Controller{
+		Name: "membership",
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: kube.Named(
+				func(client.Object) types.NamespacedName { return self })},
+			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: kube.Named(
+				func(o client.Object) types.NamespacedName {
+					if o.GetName() != c.Cluster {
+						return types.NamespacedName{}
+					}
+					return self
+				})},
+		},
+		// This is half of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has the
+		// other half.
+		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{}},
+	}
+}
+
+type reconciler struct {
+	Config
+	budget  *rate.Limiter
+	tooLong map[types.UID]string // the resourceVersion of each property whose length an Event has reported
+	surplus int                  // the number of surplus properties that the last Event reported
+}
+
+// Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody has,
+// and restarts the agent if this cluster is to leave or is no member any more.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var list aboutv1beta1.ClusterPropertyList
+	if err := r.Local.List(ctx, &list); err != nil {
+		return reconcile.Result{}, err
+	}
+	if why := notMember(list.Items); why != "" {
+		r.Restart(why)
+		return reconcile.Result{}, nil
+	}
+	hub := r.Hub()
+	if hub == nil {
+		return reconcile.Result{}, nil
+	}
+	gate := &Gate{Cluster: r.Cluster, HubNamespace: r.HubNamespace, Local: r.Local}
+	profile, err := gate.profile(ctx, hub)
+	if err != nil || profile == nil {
+		return reconcile.Result{}, err // a missing profile is no eviction: an emptied hub has none either
+	}
+	if profile.Annotations[clusterset.AnnotationClusterUID] == "" && profile.DeletionTimestamp == nil {
+		// This cluster was evicted and has joined again while the agent ran. The claim triggers the next pass.
+		_, err := gate.Claim(ctx, hub)
+		return reconcile.Result{}, err
+	}
+	version, err := r.Version(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	want := profile.DeepCopy()
+	want.Status.Version.Kubernetes = version
+	properties, tooLong, surplus := mirror(list.Items)
+	want.Status.Properties = properties
+	r.report(tooLong, surplus)
+	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
+		return reconcile.Result{}, nil
+	}
+	now := r.Now()
+	update := r.budget.ReserveN(now, 1)
+	if wait := update.DelayFrom(now); wait > 0 {
+		update.CancelAt(now)
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if err = hub.Status().Patch(ctx, want, kube.Changes(profile)); apierrors.IsConflict(err) {
+		update.CancelAt(now)
+	}
+	return reconcile.Result{}, err
+}
+
+// report sends an Event for each property that the inventory does not take, once.
+func (r *reconciler) report(tooLong []*aboutv1beta1.ClusterProperty, surplus int) {
+	for _, p := range tooLong {
+		if r.tooLong[p.UID] != p.ResourceVersion {
+			r.tooLong[p.UID] = p.ResourceVersion
+			r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
+				"The inventory on the hub leaves this property out: a value there may have at most %d characters.",
+				inventoryv1alpha1.MaxPropertyValue))
+		}
+	}
+	if surplus > 0 && surplus != r.surplus {
+		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
+			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out %d, the last ones by name.",
+			inventoryv1alpha1.MaxProperties, surplus))
+	}
+	r.surplus = surplus
+}
+
+// notMember returns why this cluster is no member, or must not be one any longer; "" while it is.
+func notMember(properties []aboutv1beta1.ClusterProperty) string {
+	for i := range properties {
+		if p := &properties[i]; p.Name == clusterset.PropertySet {
+			if p.Annotations[clusterset.AnnotationLeaving] != "" {
+				return "this cluster is to leave its clusterset"
+			}
+			return ""
+		}
+	}
+	return "ClusterProperty " + clusterset.PropertySet + " is gone"
+}
+
+// mirror returns the ClusterProperties as the inventory has them, sorted by name. tooLong are those whose value is too
+// long for it. If there are too many, it leaves out the last ones by name, and never those that the hub's controllers
+// need; surplus is their number.
+func mirror(properties []aboutv1beta1.ClusterProperty) (
+	out []inventoryv1alpha1.Property, tooLong []*aboutv1beta1.ClusterProperty, surplus int,
+) {
+	for i := range properties {
+		p := &properties[i]
+		if utf8.RuneCountInString(p.Spec.Value) > inventoryv1alpha1.MaxPropertyValue {
+			tooLong = append(tooLong, p)
+			continue
+		}
+		out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
+	}
+	byName := func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(out, byName)
+	if surplus = len(out) - inventoryv1alpha1.MaxProperties; surplus > 0 {
+		slices.SortStableFunc(out, func(a, b inventoryv1alpha1.Property) int { return priority(a) - priority(b) })
+		out = out[:inventoryv1alpha1.MaxProperties]
+		slices.SortFunc(out, byName)
+	}
+	return out, tooLong, max(surplus, 0)
+}
+
+// priority returns 0 for the properties that the hub's controllers need, and 1 for all others.
+func priority(p inventoryv1alpha1.Property) int {
+	switch p.Name {
+	case clusterset.PropertyID, clusterset.PropertySet,
+		clusterset.PropertyBlocks, clusterset.PropertyServiceRanges, clusterset.PropertyPodRanges:
+		return 0
+	}
+	return 1
+}
