@@ -1,4 +1,5 @@
-// Package deploy holds the manifests that kubectl-clusterset applies, so that what it does and what the folders' READMEs say is the same.
+// Package deploy embeds the manifests that kubectl-clusterset applies. They are the files that the READMEs of its
+// folders tell users to apply.
 package deploy
 
 import "embed"

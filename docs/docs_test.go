@@ -1,4 +1,5 @@
-// Package docs_test keeps the guides true: the lists of reference.md are compared with the code, in both directions, links lead
+// Package docs_test keeps the guides true: the lists of reference.md are compared with the code, in both
+// directions, links lead
 // somewhere, folders that a reader is told to apply exist, and Corefiles can be read.
 package docs_test
 
@@ -119,8 +120,10 @@ func pages(t *testing.T) map[string]string {
 }
 
 var (
-	code = regexp.MustCompile("(?ms)^(?:~~~|```).*?^(?:~~~|```)\\s*?$|^    .*?$|`[^`\n]*`")
-	link = regexp.MustCompile(`\[[^\]\n]*\]\(([^)\s]+)\)`)
+	code     = regexp.MustCompile("(?ms)^(?:~~~|```).*?^(?:~~~|```)\\s*?$|^    .*?$|`[^`\n]*`")
+	applied  = regexp.MustCompile(`kubectl (?:(?:\S+ )?(?:apply|delete|diff|create)(?: --?[^k\s]\S*)* -k|kustomize) ([\w./-]+)`)
+	corefile = regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)")
+	link     = regexp.MustCompile(`\[[^\]\n]*\]\(([^)\s]+)\)`)
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
@@ -163,7 +166,7 @@ func anchors(text string) (out []string) {
 func TestFoldersToApplyExist(t *testing.T) {
 	folders := 0
 	for page, text := range pages(t) {
-		for _, m := range regexp.MustCompile(`kubectl (?:(?:\S+ )?(?:apply|delete|diff|create)(?: --?[^k\s]\S*)* -k|kustomize) ([\w./-]+)`).FindAllStringSubmatch(text, -1) {
+		for _, m := range applied.FindAllStringSubmatch(text, -1) {
 			folders++
 			if _, err := os.Stat(filepath.Join("..", m[1], "kustomization.yaml")); err != nil {
 				t.Errorf("%s: `%s`: %v", page, m[0], err)
@@ -175,21 +178,23 @@ func TestFoldersToApplyExist(t *testing.T) {
 	}
 }
 
-// Each block marked corefile is read as CoreDNS does, and its multicluster stanzas know the options that they use. Where the zone has
+// Each block marked corefile is read as CoreDNS does, and its multicluster stanzas know the options that they use.
+// Where the zone has
 // a server block of its own, ready is in it: it asks the plugins of its own block only (L2).
 func TestCorefilesCanBeRead(t *testing.T) {
 	directives := append(slices.Clone(dnsserver.Directives), "multicluster")
 	options := load(t, "plugin").corefileOptions()
 	blocks := 0
 	for page, text := range pages(t) {
-		for _, m := range regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)").FindAllStringSubmatch(text, -1) {
+		for _, m := range corefile.FindAllStringSubmatch(text, -1) {
 			blocks++
 			servers, err := caddyfile.Parse(page, strings.NewReader(m[1]), directives)
 			if err != nil {
 				t.Error(err)
 			}
 			for _, server := range servers {
-				if server.Tokens["multicluster"] != nil && server.Tokens["ready"] == nil && !strings.HasPrefix(server.Keys[0], ".") {
+				if server.Tokens["multicluster"] != nil && server.Tokens["ready"] == nil &&
+					!strings.HasPrefix(server.Keys[0], ".") {
 					t.Errorf("%s: %s has multicluster and not ready", page, server.Keys[0])
 				}
 				d := caddyfile.NewDispenserTokens(page, server.Tokens["multicluster"])
@@ -245,7 +250,14 @@ func TestReliabilityIsOfItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sum := fmt.Sprintf("`reliability.log.gz`: %.1f MB, SHA-256 `%x`", float64(len(log))/1e6, sha256.Sum256(log)); !strings.Contains(string(page), sum) {
+	if sum := fmt.Sprintf(
+		"`reliability.log.gz`: %.1f MB, SHA-256 `%x`",
+		float64(len(log))/1e6,
+		sha256.Sum256(log),
+	); !strings.Contains(
+		string(page),
+		sum,
+	) {
 		t.Errorf("reliability.md is of another log than reliability.log.gz, which is %s", sum)
 	}
 }

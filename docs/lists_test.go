@@ -38,13 +38,19 @@ func (s *source) corefileOptions() set {
 }
 
 // A method of a flag set: its second argument is the name where the first one is what it sets.
-var flagMethod = regexp.MustCompile(`^(?:Bool|Int|Int32|Int64|Uint|String|Duration|StringSlice|StringArray|StringToString|StringToInt|Float64|Text|Func|BoolFunc)?(Var)?P?$`)
+var flagMethod = regexp.MustCompile(
+	`^(?:Bool|Int|Int32|Int64|Uint|String|Duration|StringSlice|StringArray|` +
+		`StringToString|StringToInt|Float64|Text|Func|BoolFunc)?(Var)?P?$`,
+)
 
 // flags are those that a program defines itself.
 func (s *source) flags(program string) set {
 	out := set{}
 	for _, f := range s.files {
-		flagging := slices.ContainsFunc([]string{"flag", "github.com/spf13/pflag", "github.com/spf13/cobra"}, func(p string) bool { return slices.Contains(values(f.imports), p) })
+		flagging := slices.ContainsFunc(
+			[]string{"flag", "github.com/spf13/pflag", "github.com/spf13/cobra"},
+			func(p string) bool { return slices.Contains(values(f.imports), p) },
+		)
 		if !flagging || !strings.HasPrefix(f.path, module+"/cmd/"+program) {
 			continue
 		}
@@ -64,7 +70,12 @@ func (s *source) flags(program string) set {
 			if len(c.Args) < at+2 {
 				return
 			}
-			if name, ok := s.value(c.Args[at], f, nil); ok && regexp.MustCompile(`^[a-z][a-z0-9-]+$`).MatchString(name) {
+			if name, ok := s.value(
+				c.Args[at],
+				f,
+				nil,
+			); ok &&
+				regexp.MustCompile(`^[a-z][a-z0-9-]+$`).MatchString(name) {
 				s.put(out, "--"+name, c)
 			}
 		})
@@ -79,7 +90,8 @@ func values(m map[string]string) (out []string) {
 	return out
 }
 
-// metrics are the names that are given to prometheus: in options, in descriptions, and in functions that make descriptions.
+// metrics are the names that are given to prometheus: in options, in descriptions, and in functions that make
+// descriptions.
 func (s *source) metrics(t *testing.T) set {
 	out := set{}
 	for _, f := range s.files {
@@ -204,7 +216,11 @@ func (s *source) reasons(t *testing.T) (events, conditions, types set) {
 				}
 			case *ast.ReturnStmt:
 				if len(around) > 0 {
-					if at := named(typeOf(around[len(around)-1]).Results, "reason"); at >= 0 && at < len(n.Results) {
+					if at := named(
+						typeOf(around[len(around)-1]).Results,
+						"reason",
+					); at >= 0 &&
+						at < len(n.Results) {
 						s.reason(conditions, n.Results[at], f)
 					}
 				}
@@ -277,7 +293,7 @@ func (s *source) constant(v *ast.ValueSpec, f *file, conditions, types set) {
 	}
 }
 
-// conditionReason tells whether a constant's type is upstream's for reasons.
+// conditionReason reports whether a constant's type is upstream's for reasons.
 func conditionReason(t ast.Expr) bool {
 	sel, ok := t.(*ast.SelectorExpr)
 	return ok && strings.HasSuffix(sel.Sel.Name, "ConditionReason")

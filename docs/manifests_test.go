@@ -11,11 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+var policy = regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata:\n  name: (\S+)$`)
+
 // policies are the names of the admission policies that we ship.
 func policies(t *testing.T) set {
 	out := set{}
 	for path, text := range manifests(t) {
-		for _, m := range regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata:\n  name: (\S+)$`).FindAllStringSubmatch(text, -1) {
+		for _, m := range policy.FindAllStringSubmatch(text, -1) {
 			out[m[1]] = path
 		}
 	}

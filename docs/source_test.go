@@ -37,7 +37,11 @@ type signature struct{ param, result int }
 // load parses what ships: the laboratory and the benchmarks are not the product.
 func load(t *testing.T, dirs ...string) *source {
 	t.Helper()
-	s := &source{fset: token.NewFileSet(), consts: map[string]map[string]string{}, params: map[string]map[string]*signature{}}
+	s := &source{
+		fset:   token.NewFileSet(),
+		consts: map[string]map[string]string{},
+		params: map[string]map[string]*signature{},
+	}
 	for _, dir := range dirs {
 		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -46,7 +50,8 @@ func load(t *testing.T, dirs ...string) *source {
 			if d.IsDir() && (d.Name() == "testdata" || d.Name() == "clusterset-lab") {
 				return filepath.SkipDir
 			}
-			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(d.Name(), "zz_generated") {
+			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				strings.HasPrefix(d.Name(), "zz_generated") {
 				return nil
 			}
 			rel, err := filepath.Rel("..", filepath.Dir(path))
@@ -106,7 +111,10 @@ func (s *source) add(name, path string, ours bool) error {
 		case *ast.GenDecl:
 			s.addConsts(d, path)
 		case *ast.FuncDecl:
-			s.params[path][d.Name.Name] = &signature{named(d.Type.Params, "reason"), named(d.Type.Results, "reason")}
+			s.params[path][d.Name.Name] = &signature{
+				named(d.Type.Params, "reason"),
+				named(d.Type.Results, "reason"),
+			}
 		}
 	}
 	if ours {

@@ -6,7 +6,8 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 )
 
-// order puts multicluster right before kubernetes, so that our plugin and not the in-tree multicluster option answers
+// order puts multicluster right before kubernetes, so that our plugin and not the in-tree multicluster option
+// answers
 // a zone that both are given, and so that it stands after transfer, which must see AXFR first.
 func order() {
 	at := slices.Index(dnsserver.Directives, "kubernetes")

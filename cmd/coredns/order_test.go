@@ -7,7 +7,8 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 )
 
-// TestL6Order: multicluster stands behind all that may answer or alter before it, transfer among them, and right before kubernetes; the
+// TestL6Order: multicluster stands behind all that may answer or alter before it, transfer among them, and right
+// before kubernetes; the
 // order of the others is the stock one.
 func TestL6Order(t *testing.T) {
 	stock := slices.Clone(dnsserver.Directives)

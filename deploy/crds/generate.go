@@ -1,4 +1,5 @@
-// Command generate writes the CRDs of the multi-cluster Services API as the module sigs.k8s.io/mcs-api ships them. go.mod says
+// Command generate writes the CRDs of the multi-cluster Services API as the module sigs.k8s.io/mcs-api ships them.
+// go.mod says
 // which version; make generate runs this here.
 package main
 

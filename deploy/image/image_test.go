@@ -26,7 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// subject is what the tests look at: the archives in IMAGE_DIR that make image wrote, else archives of dummy programs.
+// subject is what the tests look at: the archives in IMAGE_DIR that make image wrote, else archives of dummy
+// programs.
 var subject options
 
 // ours tells that the programs are ours.
@@ -73,7 +74,8 @@ func prepare(dir string) error {
 	return nil
 }
 
-// readSubject takes the version and the revision from what is there: the tests ask that they stand in the right places.
+// readSubject takes the version and the revision from what is there: the tests ask that they stand in the right
+// places.
 func readSubject() error {
 	var err error
 	if subject.time, err = sourceDate(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
@@ -101,7 +103,17 @@ func readSubject() error {
 }
 
 func compile(arch, path string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "./testdata/dummy")
+	cmd := exec.Command(
+		"go",
+		"build",
+		"-trimpath",
+		"-buildvcs=false",
+		"-ldflags",
+		"-s -w",
+		"-o",
+		path,
+		"./testdata/dummy",
+	)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
@@ -206,7 +218,14 @@ func TestFilesAreTheseAndNoOthers(t *testing.T) {
 		var got []string
 		for _, f := range contents(t, img) {
 			if !f.ModTime.Equal(subject.time) || f.Uname != "" || f.Gname != "" {
-				t.Errorf("%s: time %s, user %q, group %q: want %s and no names", f.Name, f.ModTime, f.Uname, f.Gname, subject.time)
+				t.Errorf(
+					"%s: time %s, user %q, group %q: want %s and no names",
+					f.Name,
+					f.ModTime,
+					f.Uname,
+					f.Gname,
+					subject.time,
+				)
 			}
 			got = append(got, fmt.Sprintf("%o %d:%d /%s", f.Mode, f.Uid, f.Gid, f.Name))
 		}
@@ -236,7 +255,9 @@ func TestOnlyTheProgramMayBindPort53(t *testing.T) {
 			}
 			var want map[string]string
 			if f.Name == "coredns" { // what "setcap cap_net_bind_service=+ep" writes, read back with getfattr
-				want = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04" + strings.Repeat("\x00", 14)}
+				want = map[string]string{
+					"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04" + strings.Repeat("\x00", 14),
+				}
 			}
 			equal(t, f.Name, xattrs, want)
 		}
@@ -272,7 +293,11 @@ func TestImagesStaySmall(t *testing.T) {
 		}
 		t.Logf("%.1f MiB compressed", float64(size)/(1<<20))
 		if size > limit {
-			t.Errorf("%d bytes compressed, want at most %d: find out what came in, or raise the limit on purpose", size, limit)
+			t.Errorf(
+				"%d bytes compressed, want at most %d: find out what came in, or raise the limit on purpose",
+				size,
+				limit,
+			)
 		}
 	})
 }
@@ -347,7 +372,8 @@ func forEachArchitecture(t *testing.T, check func(t *testing.T, arch string, img
 	}
 }
 
-// TestEveryProgramHasItsImage: the other programs' images differ from coredns' in what the list says of them, and in nothing else: the
+// TestEveryProgramHasItsImage: the other programs' images differ from coredns' in what the list says of them, and
+// in nothing else: the
 // same user, the entry point of their own, no capabilities.
 func TestEveryProgramHasItsImage(t *testing.T) {
 	for _, p := range programs[1:] {
@@ -377,7 +403,14 @@ func sums(t *testing.T, dir string) map[string]string {
 		must(t, err)
 		all[filepath.Base(p)] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
-	if want := []string{"coredns-docker-amd64.tar", "coredns-docker-arm64.tar", "coredns-oci.tar"}; !slices.Equal(slices.Sorted(maps.Keys(all)), want) {
+	if want := []string{
+		"coredns-docker-amd64.tar",
+		"coredns-docker-arm64.tar",
+		"coredns-oci.tar",
+	}; !slices.Equal(
+		slices.Sorted(maps.Keys(all)),
+		want,
+	) {
 		t.Fatalf("%s holds %v, want %v", dir, slices.Sorted(maps.Keys(all)), want)
 	}
 	return all

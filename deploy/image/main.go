@@ -1,5 +1,6 @@
-// Command image packs the binaries that make image has compiled into container images, without a container engine. It writes
-// an OCI archive with every architecture and a docker archive per architecture. The same input gives the same bytes.
+// Command image packs the binaries that make image has compiled into container images, without a container engine.
+// It writes an OCI archive with every architecture and a docker archive per architecture. The same input gives the
+// same bytes.
 //
 // It knows what a container runtime needs to know about a program, and nothing of what the program does.
 package main

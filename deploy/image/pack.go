@@ -80,8 +80,12 @@ func build(p program, o options, arch string, below v1.Layer) (v1.Image, error) 
 	if err != nil {
 		return nil, err
 	}
-	img, err = mutate.Append(img,
-		mutate.Addendum{Layer: below, History: v1.History{Created: v1.Time{Time: o.time}, Comment: "CA certificates, users, /tmp"}},
+	img, err = mutate.Append(
+		img,
+		mutate.Addendum{
+			Layer:   below,
+			History: v1.History{Created: v1.Time{Time: o.time}, Comment: "CA certificates, users, /tmp"},
+		},
 		mutate.Addendum{Layer: above, History: v1.History{Created: v1.Time{Time: o.time}, Comment: "/" + p.name}},
 	)
 	if err != nil {
@@ -124,7 +128,8 @@ func labels(p program, o options) map[string]string {
 	return l
 }
 
-// writeOCI writes an OCI image layout as a tar archive. Two annotations name the image: containerd, Docker and Podman read the
+// writeOCI writes an OCI image layout as a tar archive. Two annotations name the image: containerd, Docker and
+// Podman read the
 // full name, skopeo reads the tag.
 func writeOCI(w io.Writer, index v1.ImageIndex, tag name.Tag, o options) error {
 	dir, err := os.MkdirTemp("", "image-")
@@ -152,7 +157,14 @@ func writeOCI(w io.Writer, index v1.ImageIndex, tag name.Tag, o options) error {
 		if err != nil {
 			return err
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o644, Size: int64(len(data)), ModTime: o.time, Format: tar.FormatUSTAR}
+		h := &tar.Header{
+			Typeflag: tar.TypeReg,
+			Name:     path,
+			Mode:     0o644,
+			Size:     int64(len(data)),
+			ModTime:  o.time,
+			Format:   tar.FormatUSTAR,
+		}
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}

@@ -117,7 +117,9 @@ func TestOptionsAreRefusedWithWhatToDo(t *testing.T) {
 		{"version", "-version do not make an image name", change(func(o *options) { o.version = "v1+2" })},
 		{"no version", "-version is missing", change(func(o *options) { o.version = "" })},
 		{"prefix", "-prefix and", change(func(o *options) { o.prefix = "Clusterset DNS" })},
-		{"no CA certificates", "package ca-certificates", change(func(o *options) { o.caCertificates = "/nonexistent.crt" })},
+		{"no CA certificates", "package ca-certificates", change(func(o *options) {
+			o.caCertificates = "/nonexistent.crt"
+		})},
 		{"empty CA certificates", "update-ca-certificates", change(func(o *options) { o.caCertificates = notPEM })},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,13 +47,19 @@ type file struct {
 func base(caCertificates string) ([]file, error) {
 	pem, err := os.ReadFile(caCertificates)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: install the Debian package ca-certificates, or name another bundle with -ca-certificates", err)
+		return nil, fmt.Errorf(
+			"%w: install the Debian package ca-certificates, or name another bundle with -ca-certificates",
+			err,
+		)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no CA certificate: run update-ca-certificates, or name another bundle with -ca-certificates", caCertificates)
+		return nil, fmt.Errorf(
+			"%s holds no CA certificate: run update-ca-certificates, or name another bundle with -ca-certificates",
+			caCertificates,
+		)
 	}
 	return []file{
 		{path: "etc/", mode: 0o755},
@@ -68,7 +74,8 @@ func base(caCertificates string) ([]file, error) {
 	}, nil
 }
 
-// executable reads a program, and refuses one that cannot start in an image without libraries, on that architecture.
+// executable reads a program, and refuses one that cannot start in an image without libraries, on that
+// architecture.
 func executable(path, arch string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +97,8 @@ func executable(path, arch string) ([]byte, error) {
 	return data, nil
 }
 
-// layer makes a compressed layer: the files in their order, one time, no user names, nothing of the machine that it is made on.
+// layer makes a compressed layer: the files in their order, one time, no user names, nothing of the machine that it
+// is made on.
 func layer(files []file, at time.Time) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -123,7 +131,8 @@ func layer(files []file, at time.Time) (v1.Layer, error) {
 // capabilityRecord is where layers carry file capabilities (OCI image layer specification, "File Attributes").
 const capabilityRecord = "SCHILY.xattr.security.capability"
 
-// vfsCapability is struct vfs_cap_data of linux/capability.h, revision 2, with the effective flag: what setcap NAME=+ep writes.
+// vfsCapability is struct vfs_cap_data of linux/capability.h, revision 2, with the effective flag: what setcap
+// NAME=+ep writes.
 func vfsCapability(permitted uint64) string {
 	const revision2, effective = 0x02000000, 0x1
 	b := binary.LittleEndian.AppendUint32(nil, revision2|effective)

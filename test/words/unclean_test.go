@@ -9,8 +9,6 @@ var unclean = []string{
 
 	"cmd/clusterset-lab",
 
-	"cmd/coredns",
-
 	"cmd/kubectl-clusterset/internal/clock",
 
 	"cmd/kubectl-clusterset/internal/cluster",
@@ -93,17 +91,11 @@ var unclean = []string{
 
 	"controllers/sources",
 
-	"deploy",
-
 	"deploy/coredns",
-
-	"deploy/crds",
 
 	"deploy/crds/hub",
 
 	"deploy/hub",
-
-	"deploy/image",
 
 	"deploy/member",
 
