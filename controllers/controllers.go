@@ -41,7 +41,10 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 		publish.New(publish.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat, Now: env.Now,
 		}),
-		record.Controller(env),
+		record.New(record.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Deleted: env.Gone,
+			Now: env.Now, Events: env.Events,
+		}),
 		live.Controller(),
 		observer.Controller(),
 		membership.New(membership.Config{

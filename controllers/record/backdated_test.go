@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // rig is a hub and a member in memory.
@@ -63,9 +62,11 @@ func (r *rig) settle(t *testing.T, name string) {
 	t.Helper()
 	for range 10 {
 		before := r.writes
-		room := reconciler{&kube.Env{Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
-			Events: r, Now: time.Now, Gone: func(string, string, time.Time) bool { return false }}}
-		_, err := room.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+		agent := reconciler{
+			Config{Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
+				Events: r, Now: time.Now, Deleted: func(string, string, time.Time) bool { return false }},
+		}
+		_, err := agent.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 		if err == nil && r.writes == before {
 			return
 		}
@@ -83,10 +84,10 @@ func TestE9ABackdatedExportIsReported(t *testing.T) {
 		lost  int
 		want  int
 	}{
-		{"at home in time", Backdated, 0, 0},
-		{"backdated", Backdated + time.Second, 0, 1},
-		{"backdated, and the answer to the copy's creation is lost", Backdated + time.Second, 1, 1},
-		{"backdated, and each write's answer is lost", Backdated + time.Second, 2, 1},
+		{"at home in time", BackdateTolerance, 0, 0},
+		{"backdated", BackdateTolerance + time.Second, 0, 1},
+		{"backdated, and the answer to the copy's creation is lost", BackdateTolerance + time.Second, 1, 1},
+		{"backdated, and each write's answer is lost", BackdateTolerance + time.Second, 2, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shown := rec(1, false)
@@ -99,7 +100,7 @@ func TestE9ABackdatedExportIsReported(t *testing.T) {
 				t.Errorf("Events %v, want %d of %s", r.events, c.want, told)
 			}
 			r.events = nil
-			shown.Spec.Revision, shown.Spec.ExportedAt = 2, new(metav1.NewTime(published.Add(-2*Backdated)))
+			shown.Spec.Revision, shown.Spec.ExportedAt = 2, new(metav1.NewTime(published.Add(-2*BackdateTolerance)))
 			if err := r.hub.Update(t.Context(), shown); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
-// Package record keeps this cluster's copies of its peers' ServiceExportRecords (docs/decisions/0005). It is where "absence is not
-// deletion" and "a peer is not to be trusted" hold (DESIGN §2): a copy changes only by a newer, valid revision or by its owner's word,
-// so that whatever becomes of the hub, imports stand on what was last said.
+// Package record copies the ServiceExportRecords of other members from the hub to clusterset-system, where
+// serviceimport reads them. Absence is not deletion (DESIGN §2): a copy changes only for a newer, valid revision, and
+// is deleted only if the owner withdrew or deleted the record. So imports survive whatever happens to the hub. Own
+// records are the work of serviceexport and publish.
 package record
 
 import (
@@ -22,63 +23,83 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Backdated is how much older than its record on the hub an export may claim to be before it is reported (E9). Resolution goes by the
-// claim all the same.
-const Backdated = 10 * time.Minute
+// BackdateTolerance is how much older than its record on the hub an export may claim to be before an Event reports it
+// (E9). The claim still decides conflicts.
+const BackdateTolerance = 10 * time.Minute
 
-// recheck is how often a held record is looked at again: its owner's word comes with a Lease renewal, not with an event of the record.
+// recheck is how often a held record is checked again. The owner's statement comes with a Lease, not with an event of
+// the record.
 const recheck = 10 * time.Second
 
-// Controller is this room's entry in the list of controllers. Requests are the names of records.
-func Controller(env *kube.Env) kube.Controller {
-	peers := func(o client.Object) types.NamespacedName {
-		if kube.Origin(o).ClusterID == env.Cluster {
-			return types.NamespacedName{}
+// Config is what the controller needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
+
+	Local client.Client
+	Hub   func() client.Client // the hub's caches
+	// Deleted reports whether the owner of a record that the hub does not show has deleted it. created is the
+	// record's creation time by the hub's clock.
+	Deleted func(cluster, record string, created time.Time) bool
+
+	Now    func() time.Time
+	Events kube.Events
+}
+
+// New returns the controller. Its requests are names of records.
+func New(c Config) kube.Controller {
+	names := kube.Named(func(record client.Object) (n types.NamespacedName) {
+		if kube.Origin(record).ClusterID != c.Cluster {
+			n.Name = record.GetName()
 		}
-		return types.NamespacedName{Name: o.GetName()}
-	}
+		return n
+	})
 	return kube.Controller{
 		Name:     "record",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(peers)},
-			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(peers)},
+			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
 		},
-		Reconciler: &reconciler{env},
+		Reconciler: &reconciler{c},
 	}
 }
 
-type reconciler struct{ *kube.Env }
+type reconciler struct{ Config }
 
-// verdict is what is to become of the copy.
-type verdict int
+// action is what to do with the copy.
+type action int
 
 const (
-	keep   verdict = iota // as it is
-	follow                // as the hub has it
-	hold                  // as it is, though the hub says otherwise
-	drop
+	keep   action = iota // nothing
+	follow               // update it from the hub
+	hold                 // keep it, although the hub says otherwise, and report that
+	drop                 // delete it
 )
 
-// decide goes by the hub's record and the copy, either of which may be nil. gone says that it is so by its owner's word.
-// reason and message are for the condition Held, or for the Event where a record is refused.
-func decide(shown, copied *hubv1alpha1.ServiceExportRecord, gone bool) (v verdict, reason, message string) {
+// decide returns what to do with a copy. shown is the record on the hub; either may be nil. deleted is
+// Config.Deleted. With hold, reason and message are those of the condition Held, or of the Event if there is no copy.
+func decide(shown, copied *hubv1alpha1.ServiceExportRecord, deleted bool) (a action, reason, message string) {
 	switch {
 	case shown == nil && copied == nil:
 		return keep, "", ""
-	case shown == nil && (copied.Spec.Withdrawn || gone):
+	case shown == nil && (copied.Spec.Withdrawn || deleted):
 		return drop, "", ""
 	case shown == nil:
-		return hold, "Absent", "The hub no longer shows this record, and its owner has neither withdrawn it nor stated a set without it: it stays in effect."
+		return hold, "Absent", "The hub does not show this record, and its owner has not deleted it. It stays in effect."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
 	case copied != nil && shown.Spec.Revision < copied.Spec.Revision && !shown.CreationTimestamp.After(created(copied)):
-		return hold, "OlderRevision", fmt.Sprintf("The hub shows revision %d, older than the %d seen before, as after a restore: this one stays until its owner publishes again.",
-			shown.Spec.Revision, copied.Spec.Revision)
+		return hold, "OlderRevision", fmt.Sprintf(
+			"The hub shows revision %d, which is older than %d, as after a restore. "+
+				"Revision %[2]d stays in effect until its owner publishes again.",
+			shown.Spec.Revision,
+			copied.Spec.Revision,
+		)
 	}
 	if !shown.Spec.Withdrawn {
 		if _, err := clusterset.ParseExport(shown); err != nil {
-			return hold, "Refused", fmt.Sprintf("What the hub shows is not imported: %v.", err)
+			return hold, "Refused", fmt.Sprintf("The record on the hub is not imported: %v.", err)
 		}
 	}
 	return follow, "", ""
@@ -86,38 +107,44 @@ func decide(shown, copied *hubv1alpha1.ServiceExportRecord, gone bool) (v verdic
 
 // Reconcile is one pass over one record.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	shown, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
+	name := types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name}
+	shown, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, r.Hub(), name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	copied, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: req.Name})
+	name.Namespace = kube.SystemNamespace
+	copied, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, r.Local, name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	gone := shown == nil && copied != nil && r.Gone(copied.Spec.ClusterID, copied.Name, created(copied))
-	switch v, reason, message := decide(shown, copied, gone); v {
-	case follow:
+	deleted := shown == nil && copied != nil && r.Deleted(copied.Spec.ClusterID, copied.Name, created(copied))
+	switch a, reason, message := decide(shown, copied, deleted); {
+	case a == follow:
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
-	case drop:
-		log.FromContext(ctx).Info("a peer's export is gone", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
-		return reconcile.Result{}, kube.Gone(r.Local.Delete(ctx, copied))
-	case hold:
-		if copied == nil {
-			// The hub's objects are not this cluster's: the Event is about the copy that there would be.
-			about := shown.DeepCopy()
-			about.Namespace = kube.SystemNamespace
-			r.Events.Event(about, kube.Warning, "RecordRefused", message)
-			return reconcile.Result{}, nil
-		}
-		return reconcile.Result{RequeueAfter: recheck}, r.held(ctx, copied, metav1.ConditionTrue, reason, message)
+	case a == drop:
+		log.FromContext(ctx).Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
+		return reconcile.Result{}, client.IgnoreNotFound(
+			r.Local.Delete(ctx, copied, client.Preconditions{UID: &copied.UID}),
+		)
+	case a == hold && copied == nil:
+		about := shown.DeepCopy()
+		about.Namespace = kube.SystemNamespace // where the copy would be
+		r.Events.Event(about, kube.Warning, "RecordRefused", message)
+	case a == hold:
+		return reconcile.Result{RequeueAfter: recheck}, r.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
 	}
 	return reconcile.Result{}, nil
 }
 
-// annotationCreated on a copy is when the hub's record was created, by the hub's clock.
-const annotationCreated = "clusterset-dns.io/created"
+const (
+	// annotationCreated on a copy is the creation time of the record on the hub.
+	annotationCreated = "clusterset-dns.io/created"
+	// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
+	annotationBackdated = "clusterset-dns.io/backdated"
+)
 
-// created is that of a copy; a time that nothing precedes where it is not known, so that no departure ends it.
+// created returns the creation time of a copied record, or the far future if that is unknown: a departure ends older
+// records only.
 func created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
 	at, err := time.Parse(time.RFC3339, copied.Annotations[annotationCreated])
 	if err != nil {
@@ -126,13 +153,14 @@ func created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
 	return at
 }
 
-// follow makes the copy what the hub has; once it is, what is backdated is reported, and its being held ends.
+// follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
-	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) && created(copied).Equal(shown.CreationTimestamp.Time) {
+	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) &&
+		created(copied).Equal(shown.CreationTimestamp.Time) {
 		if claim := backdated(copied); claim != "" {
-			return r.tell(ctx, copied, claim) // its mark is an event that brings the next pass
+			return r.reportBackdated(ctx, copied, claim) // the annotation triggers the next pass
 		}
-		return r.held(ctx, copied, metav1.ConditionFalse, "Current", "As the hub shows it.")
+		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	if copied != nil {
@@ -140,20 +168,18 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 	}
 	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
 	metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationCreated, shown.CreationTimestamp.UTC().Format(time.RFC3339))
-	log.FromContext(ctx).Info("following a peer's export", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
+	log.FromContext(ctx).
+		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if copied == nil {
 		return r.Local.Create(ctx, rec)
 	}
 	return r.Local.Update(ctx, rec)
 }
 
-// annotationBackdated on a copy is the claim, exportedAt, of which an Event was raised.
-const annotationBackdated = "clusterset-dns.io/backdated"
-
-// backdated is what a copy claims that is older than it can be (E9), where that is still to be reported.
+// backdated returns the exportedAt of a copy if it is older than it can be (E9) and not yet reported, else "".
 func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 	at := copied.Spec.ExportedAt
-	if at == nil || copied.Spec.Withdrawn || created(copied).Sub(at.Time) <= Backdated {
+	if at == nil || copied.Spec.Withdrawn || created(copied).Sub(at.Time) <= BackdateTolerance {
 		return ""
 	}
 	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
@@ -162,30 +188,43 @@ func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 	return claim
 }
 
-// tell reports a backdated export, and marks the copy only then: an answer that was lost, or an end in between, costs a second Event, and
-// never the first.
-func (r *reconciler) tell(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, claim string) error {
+// reportBackdated raises the Event before it annotates the copy, so that a crash in between repeats the Event instead
+// of losing it.
+func (r *reconciler) reportBackdated(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, claim string) error {
 	s := &copied.Spec
-	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
-		"Cluster %s says that it exports %s/%s since %s, but published it only at %s: the older export wins conflicts. It may have joined late, its clock may be wrong, or its backup edited.",
-		s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)))
-	told := copied.DeepCopy()
-	metav1.SetMetaDataAnnotation(&told.ObjectMeta, annotationBackdated, claim)
-	return r.Local.Update(ctx, told)
+	r.Events.Event(
+		copied,
+		kube.Warning,
+		"BackdatedExport",
+		fmt.Sprintf("Cluster %s states that it has exported %s/%s since %s, but "+
+			"published it at %s. The older export wins conflicts. The cluster may have joined late, or its clock or backup may be wrong.",
+			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)),
+	)
+	reported := copied.DeepCopy()
+	metav1.SetMetaDataAnnotation(&reported.ObjectMeta, annotationBackdated, claim)
+	return r.Local.Update(ctx, reported)
 }
 
-// held sets or clears the condition Held. A copy that was never held bears none.
-func (r *reconciler) held(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, status metav1.ConditionStatus, reason, message string) error {
-	if status == metav1.ConditionFalse && !meta.IsStatusConditionTrue(copied.Status.Conditions, hubv1alpha1.ConditionHeld) {
+// setHeld sets the condition Held. It does not add Held False to a copy that was never held.
+func (r *reconciler) setHeld(
+	ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, status metav1.ConditionStatus, reason, message string,
+) error {
+	if status == metav1.ConditionFalse &&
+		!meta.IsStatusConditionTrue(copied.Status.Conditions, hubv1alpha1.ConditionHeld) {
 		return nil
 	}
 	c := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
-	out, changed := conditions.Set(copied.Status.Conditions, []metav1.Condition{c}, copied.Generation, metav1.NewTime(r.Now()))
+	all, changed := conditions.Set(
+		copied.Status.Conditions,
+		[]metav1.Condition{c},
+		copied.Generation,
+		metav1.NewTime(r.Now()),
+	)
 	if !changed {
 		return nil
 	}
 	rec := copied.DeepCopy()
-	rec.Status.Conditions = out
+	rec.Status.Conditions = all
 	if err := r.Local.Status().Update(ctx, rec); err != nil {
 		return err
 	}

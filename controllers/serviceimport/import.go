@@ -105,7 +105,7 @@ func (r *reconciler) retire(ctx context.Context, s state) (again time.Duration, 
 	if s.svc == nil || !derived.Is(s.svc, kube.Manager) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	left, dated := derived.Expired(s.svc, r.Now())
+	left, dated := derived.QuarantineLeft(s.svc, r.Now())
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))

@@ -13,8 +13,8 @@ import (
 )
 
 // A member stores its observation of each source in a Lease of its own, so that it survives a restart. renewTime is
-// when the source's last
-// renewal was seen, by this cluster's clock. These annotations hold the rest, as times in RFC 3339.
+// when the source's last renewal was seen, by this cluster's clock. These annotations hold the rest, as times in RFC
+// 3339.
 const (
 	annotationRenewal       = "clusterset-dns.io/renewal"        // renewTime as the source wrote it
 	annotationLeaseCreated  = "clusterset-dns.io/lease-created"  // of the source's Lease, by the hub's clock

@@ -1,7 +1,6 @@
-// Package sources decides for each other member whether it is live or expired (SPEC T1, T3, S3; DESIGN §7). It
-// stores the state in one Lease per source cluster in clusterset-system. serviceimport reads these Leases: one
-// small write is enough, however many Services the
-// member exports. This package does not change endpoints itself.
+// Package sources decides for each other member whether it is live or expired (SPEC T1, T3, S3; DESIGN §7). It stores
+// the state in one Lease per source cluster in clusterset-system. serviceimport reads these Leases: one small write
+// is enough, however many Services the member exports. This package does not change endpoints itself.
 package sources
 
 import (
@@ -36,9 +35,8 @@ type Config struct {
 	Events kube.Events
 }
 
-// Reconciler observes the Leases of other members. Requests are cluster IDs. A request for this member checks
-// whether most others are
-// silent together.
+// Reconciler observes the Leases of other members. Requests are cluster IDs. A request for this member checks whether
+// most others are silent together.
 type Reconciler struct {
 	Config
 
@@ -80,9 +78,8 @@ func (r *Reconciler) Controller() kube.Controller {
 	}
 }
 
-// requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is
-// what silence is measured
-// by. The hub's namespace may hold Leases that belong to no member.
+// requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is what
+// silence is measured by. The hub's namespace may hold Leases that belong to no member.
 func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) []reconcile.Request {
 	switch {
 	case lease.GetName() == r.Cluster:
@@ -94,8 +91,7 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 }
 
 // requestsForAll returns every member that was ever observed, and this one: when the last other member leaves, only
-// the request for this
-// one ends a common silence.
+// the request for this one ends a common silence.
 func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	stored, err := r.stored(ctx)
 	if err != nil {

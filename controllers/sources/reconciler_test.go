@@ -176,8 +176,7 @@ func TestT1MostSilentTogether(t *testing.T) {
 	}
 }
 
-// TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own
-// renewal.
+// TestT1WhoIsEvictedIsHeldNoLonger, also where those who are held are all that there are: with the next own renewal.
 func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 	all := []string{"a", "b"}
 	s := newSet(t, hubv1alpha1.MostSilentHold, all...)

@@ -1,5 +1,6 @@
-// Package derived decides what the derived Service of an import is: the Service whose clusterIP is the VIP (DESIGN §5, SPEC I3, I6, V).
-// Pure: the merged export, what this cluster supports, and the Service as it is, in; the Service as it ought to be out.
+// Package derived decides what the derived Service of a ServiceImport looks like: the Service whose clusterIP is the
+// VIP (DESIGN §5, SPEC I3, I6, V). The input is the merged export, the families of this cluster and the existing
+// Service. It is pure and writes nothing.
 package derived
 
 import (
@@ -15,51 +16,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
 const (
-	// LabelManagedBy marks what the agent made; the admission policy on deletion goes by it.
+	// LabelManagedBy marks what the agent created. The admission policy on deletion checks it.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// AnnotationImport names the import (namespace/name) that a derived Service belongs to.
 	AnnotationImport = "clusterset-dns.io/import"
-	// AnnotationUnusedSince is when the import went: the VIP is kept for the quarantine from then on (RFC 3339).
+	// AnnotationUnusedSince is when the import was deleted (RFC 3339). The quarantine of the VIP begins then.
 	AnnotationUnusedSince = "clusterset-dns.io/unused-since"
 )
 
-// Quarantine is how long a VIP outlives its import: longer than any answer with it may live in a cache (the plugin's ttl is at most an
-// hour, from an answer that it gives while it has not seen the import go), and long enough for an exporter that comes back.
+// Quarantine is how long a VIP outlives its import: longer than caches keep an answer with it (the plugin's TTL is at
+// most an hour), and long enough for an exporter to return.
 const Quarantine = time.Hour + time.Minute
 
-// Name of the derived Service (DESIGN §11).
+// Name returns the name of the derived Service (DESIGN §11).
 func Name(namespace, name string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + name))
 	return "derived-" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:10]
 }
 
-// Named tells whether a name has the form of Name. A user's Service may have it, too.
+// Named reports whether a name has the form of Name. A user's Service may have such a name, too.
 func Named(name string) bool {
 	sum, found := strings.CutPrefix(name, "derived-")
 	return found && len(sum) == 10 && strings.Trim(sum, "0123456789abcdefghijklmnopqrstuv") == ""
 }
 
-// Is tells whether manager made svc as the derived Service of an import.
+// Is reports whether manager created svc as the derived Service of an import.
 func Is(svc *corev1.Service, manager string) bool {
 	return svc.Labels[LabelManagedBy] == manager && strings.HasPrefix(svc.Name, "derived-")
 }
 
-// youth is a second of the API server's, whole, and one by which two clocks may differ.
+// youth is one second, because creation times are whole seconds, plus one second for a difference between clocks.
 const youth = 2 * time.Second
 
-// Young tells whether a derived Service may have been made in this very second, in which it is to get no address: the API server's repair
-// goes by creationTimestamps, which are whole seconds, and takes back at once what it finds to be no younger than a Service that it does not
-// show to have it yet (Kubernetes 1.36, syncIPAddress). Where clocks differ by more, it is what else guards a VIP that helps (V4).
+// Young reports whether a derived Service was created within this second. It must not get another address yet: the
+// API server's repair releases an address that is no younger than the Service if the Service does not show it yet
+// (Kubernetes 1.36, syncIPAddress).
 func Young(svc *corev1.Service, now time.Time) bool {
 	return now.Sub(svc.CreationTimestamp.Time).Abs() < youth
 }
 
-// Families are those of the import: what was merged, as far as this cluster supports it (C7), in the merged order.
+// Families returns the merged families that this cluster supports, in the merged order (C7).
 func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, f := range merged {
@@ -70,11 +72,17 @@ func Families(merged, supported []corev1.IPFamily) []corev1.IPFamily {
 	return out
 }
 
-// Service is the derived Service of a ClusterSetIP import with these families (at least one). existing may be nil, and is not changed;
-// what the result has of it (addresses, primary family, families once held) must not change while the import lives. asked are addresses
-// to ask for, of families that existing has none of: their families come before others, since an address can be asked for only together
-// with those before it.
-func Service(namespace, name, manager string, m *conflict.Merged, families []corev1.IPFamily, existing *corev1.Service, asked []string) *corev1.Service {
+// Service returns the derived Service of a ClusterSetIP import with at least one family. existing may be nil and is
+// not changed. Its addresses, primary family and families stay, because they must not change while the import exists.
+// vips are addresses to request, of families that existing has no address of. These families come first: an address
+// can be requested only together with those before it.
+func Service(
+	namespace, name, manager string,
+	m *conflict.Merged,
+	families []corev1.IPFamily,
+	existing *corev1.Service,
+	vips []string,
+) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name(namespace, name)}}
 	if existing != nil {
 		svc.ObjectMeta = *existing.ObjectMeta.DeepCopy()
@@ -82,8 +90,9 @@ func Service(namespace, name, manager string, m *conflict.Merged, families []cor
 		svc.Spec.IPFamilies = slices.Clone(existing.Spec.IPFamilies)
 		svc.Status = existing.Status
 	}
-	for _, vip := range asked {
-		svc.Spec.ClusterIPs, svc.Spec.IPFamilies = append(svc.Spec.ClusterIPs, vip), append(svc.Spec.IPFamilies, family(vip))
+	for _, vip := range vips {
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, vip)
+		svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, family(vip))
 		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 	}
 	if svc.Labels == nil {
@@ -122,21 +131,20 @@ func fill(spec *corev1.ServiceSpec, m *conflict.Merged, families []corev1.IPFami
 	spec.SessionAffinity = m.SessionAffinity
 	if m.SessionAffinity == corev1.ServiceAffinityClientIP {
 		if spec.SessionAffinityConfig = m.SessionAffinityConfig.DeepCopy(); spec.SessionAffinityConfig == nil {
-			timeout := corev1.DefaultClientIPServiceAffinitySeconds
-			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{
+				TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds),
+			}}
 		}
 	}
-	traffic := m.InternalTrafficPolicy
-	spec.InternalTrafficPolicy = &traffic
+	spec.InternalTrafficPolicy = ptr.To(m.InternalTrafficPolicy)
 	if m.TrafficDistribution != "" {
-		distribution := m.TrafficDistribution
-		spec.TrafficDistribution = &distribution
+		spec.TrafficDistribution = ptr.To(m.TrafficDistribution)
 	}
 }
 
-// PortName is what the derived Service calls a port. It never changes while the port lives, whatever exporters call it: kube-proxy joins
-// Services and slices by name, and hears of changes to the two in any order, so that no order of writes could change a name without
-// cutting traffic (C9, docs/decisions/0006).
+// PortName returns the name of a port on the derived Service. It does not depend on the names that exporters use.
+// kube-proxy joins Services and slices by port name and sees changes to both in any order, so a rename would always
+// cut traffic (C9).
 func PortName(protocol corev1.Protocol, number int32) string {
 	return strings.ToLower(string(protocol)) + "-" + strconv.Itoa(int(number))
 }
@@ -144,24 +152,28 @@ func PortName(protocol corev1.Protocol, number int32) string {
 func ports(m *conflict.Merged) []corev1.ServicePort {
 	var out []corev1.ServicePort
 	for _, p := range m.Ports {
-		port := corev1.ServicePort{Name: PortName(p.Protocol, p.Number), Protocol: p.Protocol, Port: p.Number, TargetPort: intstr.FromInt32(p.Number)}
+		port := corev1.ServicePort{
+			Name:       PortName(p.Protocol, p.Number),
+			Protocol:   p.Protocol,
+			Port:       p.Number,
+			TargetPort: intstr.FromInt32(p.Number),
+		}
 		if p.AppProtocol != "" {
-			app := p.AppProtocol
-			port.AppProtocol = &app
+			port.AppProtocol = ptr.To(p.AppProtocol)
 		}
 		out = append(out, port)
 	}
 	return out
 }
 
-// Same tells whether writing desired over existing would change nothing.
+// Same reports whether writing desired over existing would change nothing.
 func Same(desired, existing *corev1.Service) bool {
 	return equality.Semantic.DeepEqual(desired.Spec, existing.Spec) &&
 		equality.Semantic.DeepEqual(desired.Labels, existing.Labels) &&
 		equality.Semantic.DeepEqual(desired.Annotations, existing.Annotations)
 }
 
-// Held are those of these families that svc has an address of. svc may be nil.
+// Held returns the given families of which svc has an address. svc may be nil.
 func Held(svc *corev1.Service, families []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, f := range families {
@@ -172,7 +184,7 @@ func Held(svc *corev1.Service, families []corev1.IPFamily) []corev1.IPFamily {
 	return out
 }
 
-// IPs are the VIPs in the order of the import's families (I3); none until the API server has given all of them.
+// IPs returns the VIPs in the order of the import's families (I3), or nil until the Service has all of them.
 func IPs(svc *corev1.Service, families []corev1.IPFamily) []string {
 	var out []string
 	for _, f := range families {
@@ -185,9 +197,9 @@ func IPs(svc *corev1.Service, families []corev1.IPFamily) []string {
 	return out
 }
 
-// Expired tells when an unused derived Service may go: after left, which is not positive once it may. A Service without a readable
-// date is given one by the caller.
-func Expired(svc *corev1.Service, now time.Time) (left time.Duration, dated bool) {
+// QuarantineLeft returns how long an unused derived Service must stay; it may be deleted if left is not positive.
+// dated is false if the Service has no valid AnnotationUnusedSince, which the caller then sets.
+func QuarantineLeft(svc *corev1.Service, now time.Time) (left time.Duration, dated bool) {
 	since, err := time.Parse(time.RFC3339, svc.Annotations[AnnotationUnusedSince])
 	if err != nil {
 		return Quarantine, false
@@ -195,7 +207,7 @@ func Expired(svc *corev1.Service, now time.Time) (left time.Duration, dated bool
 	return since.Add(Quarantine).Sub(now), true
 }
 
-// Import names the import that a derived Service with these annotations belongs to.
+// Import returns the name of the import from the annotations of its derived Service.
 func Import(annotations map[string]string) (name types.NamespacedName) {
 	name.Namespace, name.Name, _ = strings.Cut(annotations[AnnotationImport], "/")
 	return name

@@ -20,9 +20,11 @@ const (
 
 func merged() *conflict.Merged {
 	return &conflict.Merged{
-		Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Name: "http", Protocol: "TCP", Number: 80, AppProtocol: "http"}},
-		SessionAffinity: corev1.ServiceAffinityClientIP, InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
-		TrafficDistribution: corev1.ServiceTrafficDistributionPreferClose,
+		Type:                  mcsv1beta1.ClusterSetIP,
+		Ports:                 []clusterset.Port{{Name: "http", Protocol: "TCP", Number: 80, AppProtocol: "http"}},
+		SessionAffinity:       corev1.ServiceAffinityClientIP,
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
+		TrafficDistribution:   corev1.ServiceTrafficDistributionPreferClose,
 	}
 }
 
@@ -39,13 +41,16 @@ func TestNameIsFixed(t *testing.T) {
 // TestFamiliesAreOnlyAdded: the primary family stays, and none is given up (C7, I6).
 func TestFamiliesAreOnlyAdded(t *testing.T) {
 	svc := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, nil, nil)
-	if *svc.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack || !slices.Equal(svc.Spec.IPFamilies, []corev1.IPFamily{v4}) {
+	if *svc.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack ||
+		!slices.Equal(svc.Spec.IPFamilies, []corev1.IPFamily{v4}) {
 		t.Errorf("%+v", svc.Spec)
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.1", []string{"10.0.0.1"}
 	before := svc.DeepCopy()
 	both := Service("shop", "web", "m", merged(), []corev1.IPFamily{v6, v4}, svc, nil)
-	if *both.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyRequireDualStack || !slices.Equal(both.Spec.IPFamilies, []corev1.IPFamily{v4, v6}) || both.Spec.ClusterIP != "10.0.0.1" {
+	if *both.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyRequireDualStack ||
+		!slices.Equal(both.Spec.IPFamilies, []corev1.IPFamily{v4, v6}) ||
+		both.Spec.ClusterIP != "10.0.0.1" {
 		t.Errorf("%+v", both.Spec)
 	}
 	if !equality.Semantic.DeepEqual(before, svc) {
@@ -78,7 +83,8 @@ func TestI9EditsArePutRight(t *testing.T) {
 	edited.Spec.Type = corev1.ServiceTypeLoadBalancer
 	edited.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	mended := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, edited, nil)
-	if !equality.Semantic.DeepEqual(mended.Spec, good.Spec) || mended.Labels[LabelManagedBy] != "m" || mended.Annotations["user"] != "s" {
+	if !equality.Semantic.DeepEqual(mended.Spec, good.Spec) || mended.Labels[LabelManagedBy] != "m" ||
+		mended.Annotations["user"] != "s" {
 		t.Errorf("%+v", mended)
 	}
 	if !Same(good, good.DeepCopy()) || Same(mended, edited) {
@@ -108,26 +114,36 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestQuarantine: an unused VIP is kept for Quarantine from the date on it, and a Service that comes into use again bears none.
+// TestQuarantine: an unused VIP is kept for Quarantine from the date on it, and a Service that comes into use again
+// bears none.
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	svc := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, nil, nil)
-	if _, dated := Expired(svc, now); dated {
+	if _, dated := QuarantineLeft(svc, now); dated {
 		t.Error("a Service in use is dated")
 	}
 	svc.Annotations[AnnotationUnusedSince] = now.Format(time.RFC3339)
-	if left, dated := Expired(svc, now.Add(Quarantine-time.Second)); !dated || left != time.Second {
+	if left, dated := QuarantineLeft(svc, now.Add(Quarantine-time.Second)); !dated || left != time.Second {
 		t.Errorf("left %v", left)
 	}
-	if left, _ := Expired(svc, now.Add(Quarantine)); left > 0 {
+	if left, _ := QuarantineLeft(svc, now.Add(Quarantine)); left > 0 {
 		t.Errorf("left %v", left)
 	}
-	if again := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, svc, nil); again.Annotations[AnnotationUnusedSince] != "" {
+	if again := Service(
+		"shop",
+		"web",
+		"m",
+		merged(),
+		[]corev1.IPFamily{v4},
+		svc,
+		nil,
+	); again.Annotations[AnnotationUnusedSince] != "" {
 		t.Error("in use, and still dated")
 	}
 }
 
-// TestI6KnownVIPsAreAskedForFamilyByFamily: the Service that is made again begins with the family whose address the import had.
+// TestI6KnownVIPsAreAskedForFamilyByFamily: the Service that is made again begins with the family whose address the
+// import had.
 func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	for _, c := range []struct {
@@ -143,8 +159,15 @@ func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
 	} {
 		svc := Service("shop", "web", "m", merged(), c.families, nil, c.previous)
-		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) || len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
-			t.Errorf("previous %v, families %v: %v %v", c.previous, c.families, svc.Spec.ClusterIPs, svc.Spec.IPFamilies)
+		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) ||
+			len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
+			t.Errorf(
+				"previous %v, families %v: %v %v",
+				c.previous,
+				c.families,
+				svc.Spec.ClusterIPs,
+				svc.Spec.IPFamilies,
+			)
 		}
 	}
 }

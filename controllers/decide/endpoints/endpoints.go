@@ -1,7 +1,6 @@
-// Package endpoints decides which EndpointSlices an importing cluster has for one ServiceImport (SPEC S1, S2, C4,
-// T1, T2, F4; DESIGN §4, §7). The input is the slices of all source clusters, their states and the existing
-// imported slices. The output is the desired slices and
-// the changes to get there. It is pure and does not write anything.
+// Package endpoints decides which EndpointSlices an importing cluster has for one ServiceImport (SPEC S1, S2, C4, T1,
+// T2, F4; DESIGN §4, §7). The input is the slices of all source clusters, their states and the existing imported
+// slices. The output is the desired slices and the changes to get there. It is pure and does not write anything.
 package endpoints
 
 import (
@@ -70,9 +69,8 @@ func withoutTraffic(slice *discoveryv1.EndpointSlice) bool {
 	return found
 }
 
-// SliceName returns the name of the imported slice for a record. It is unique for each record and address type,
-// which is immutable, and
-// its length is constant.
+// SliceName returns the name of the imported slice for a record. It is unique for each record and address type, which
+// is immutable, and its length is constant.
 func SliceName(derived, record string, family discoveryv1.AddressType) string {
 	sum := sha256.Sum256([]byte(record + "/" + string(family)))
 	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
@@ -191,8 +189,7 @@ func endpointsOf(in []hubv1alpha1.Endpoint) []discoveryv1.Endpoint {
 }
 
 // hints returns hints for the endpoint's zone if traffic should stay near. kube-proxy uses hints only if all ready
-// endpoints have them, so
-// one endpoint without a zone disables them, as in a single cluster.
+// endpoints have them, so one endpoint without a zone disables them, as in a single cluster.
 func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	if distribution == "" || zone == nil {
 		return nil

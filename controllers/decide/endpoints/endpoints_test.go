@@ -72,8 +72,7 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 }
 
 // TestC9KubeProxysNameStays: whatever a port is called, kube-proxy finds it under the name that the derived Service
-// always has for it,
-// also where another port bears just that name.
+// always has for it, also where another port bears just that name.
 func TestC9KubeProxysNameStays(t *testing.T) {
 	for _, name := range []string{"web", "http", "", "tcp-80"} {
 		m := merged(map[string]string{"http": name}, clusterset.Port{Name: name, Protocol: "TCP", Number: 80})
@@ -178,8 +177,7 @@ func TestRememberedIsTheSource(t *testing.T) {
 }
 
 // TestOlder: a restored hub shows an older revision, of the same record or of the one before it; a record created
-// anew is newer, and so is
-// a higher revision.
+// anew is newer, and so is a higher revision.
 func TestOlder(t *testing.T) {
 	src := Source{Created: 100}
 	src.Revision = 7
@@ -193,9 +191,8 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestPlanSettles: for random slices, applying the plan gives what is desired, additions take nothing away, a
-// second plan is empty, and
-// nothing that came in was changed.
+// TestPlanSettles: for random slices, applying the plan gives what is desired, additions take nothing away, a second
+// plan is empty, and nothing that came in was changed.
 func TestPlanSettles(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -12,8 +12,7 @@ import (
 )
 
 // Expire applies the policies for expired clusters (T1). With KeepLast an expired source goes on serving the ports
-// that no live source of
-// its address family serves. Expire does not change the given sources.
+// that no live source of its address family serves. Expire does not change the given sources.
 func Expire(sources []*Source, states map[string]liveness.State, m *conflict.Merged) []*Source {
 	if len(states) == 0 {
 		return sources
@@ -38,9 +37,8 @@ func Expire(sources []*Source, states map[string]liveness.State, m *conflict.Mer
 	return out
 }
 
-// portsServed returns for each address family the import's ports, by name, that have a ready endpoint. A family
-// with a ready endpoint is
-// there even if it has no port.
+// portsServed returns for each address family the import's ports, by name, that have a ready endpoint. A family with
+// a ready endpoint is there even if it has no port.
 func portsServed(sources []*Source, m *conflict.Merged) map[discoveryv1.AddressType]map[string]bool {
 	out := map[discoveryv1.AddressType]map[string]bool{}
 	for _, s := range sources {

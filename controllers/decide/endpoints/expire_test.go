@@ -25,9 +25,8 @@ func expiring(cluster string, ready ...bool) *Source {
 	return s
 }
 
-// TestT1Expire: what becomes of a dead member's endpoints by policy, and where it is the last one that serves a
-// port: + is what is ready,
-// and of a source without all of its ports those that it has.
+// TestT1Expire: what becomes of a dead member's endpoints by policy, and where it is the last one that serves a port:
+// + is what is ready, and of a source without all of its ports those that it has.
 func TestT1Expire(t *testing.T) {
 	v4, v6 := discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6
 	remove, notReady, keep := hubv1alpha1.ExpiryRemove, hubv1alpha1.ExpiryNotReady, hubv1alpha1.ExpiryKeep

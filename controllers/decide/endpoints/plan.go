@@ -48,8 +48,7 @@ func Plan(desired, existing []*discoveryv1.EndpointSlice) Changes {
 }
 
 // Dispensable removes slices that are not desired, although other slices could not be written. It keeps the ready
-// endpoints that a desired
-// slice does not have yet (C9).
+// endpoints that a desired slice does not have yet (C9).
 func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	have := byName(existing)
 	missing := map[string]bool{} // addresses
@@ -80,8 +79,8 @@ func Dispensable(desired, existing []*discoveryv1.EndpointSlice) (c Changes) {
 	return c
 }
 
-// Additive returns desired with the ports and the traffic that existing slices have, so that writing it takes
-// nothing away.
+// Additive returns desired with the ports and the traffic that existing slices have, so that writing it takes nothing
+// away.
 func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	have := byName(existing)
 	out := slices.Clone(desired)

@@ -9,8 +9,8 @@ import (
 
 // Prefer keeps traffic in the own cluster if the import asks for it (T2). With local-only the sources of other
 // clusters get no traffic. With prefer-local they get none if the own cluster has a ready endpoint of the same
-// address family for each of their ports, so that no
-// port is left without a backend. Prefer does not change the given sources.
+// address family for each of their ports, so that no port is left without a backend. Prefer does not change the given
+// sources.
 func Prefer(sources []*Source, own string, m *conflict.Merged) []*Source {
 	if m.Preference != hubv1alpha1.PreferLocal && m.Preference != hubv1alpha1.LocalOnly {
 		return sources

@@ -12,8 +12,8 @@ import (
 type conditions [2]*bool
 
 // notReady returns a copy of the source with the selected endpoints not ready in this cluster. The published
-// conditions are kept, so that
-// they apply again when the reason is gone, even while the hub does not show the record (DESIGN §7).
+// conditions are kept, so that they apply again when the reason is gone, even while the hub does not show the record
+// (DESIGN §7).
 func (src *Source) notReady(selected func(address string) bool) *Source {
 	out, no := *src, false
 	out.Native, out.Endpoints, out.Published = slices.Clone(

@@ -12,8 +12,8 @@ import (
 )
 
 // TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent begins anew and sees no hub,
-// the floor under votes and under the dead is to find what it kept before, and what nothing is against any more is
-// as its owner says. Nothing is written twice.
+// the floor under votes and under the dead is to find what it kept before, and what nothing is against any more is as
+// its owner says. Nothing is written twice.
 func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	yes, no := true, false
 	said := []hubv1alpha1.Endpoint{

@@ -36,8 +36,8 @@ func (u Unreached) includes(address string) bool {
 
 // Withhold makes unreached endpoints of other clusters not ready (F4); unreached is by cluster ID. The own kubelets
 // know own endpoints better than any other member. If the reason says UnlessLast, a source keeps its endpoints as
-// they are if one of its ports would have
-// none left in the address family. Withhold does not change the given sources.
+// they are if one of its ports would have none left in the address family. Withhold does not change the given
+// sources.
 func Withhold(sources []*Source, own string, unreached map[string]Unreached, m *conflict.Merged) []*Source {
 	if len(unreached) == 0 {
 		return sources

@@ -3,8 +3,7 @@ package endpoints
 import "time"
 
 // Patience is how long an owner may take to publish a record again after the hub was restored to an earlier version
-// of it. The owner may
-// have lost its data, so afterwards the version on the hub counts.
+// of it. The owner may have lost its data, so afterwards the version on the hub counts.
 const Patience = 45 * time.Second
 
 // Version is the latest version of a record that the hub has shown.
@@ -15,8 +14,7 @@ type Version struct {
 }
 
 // NewerThan reports whether v is newer than a record that was created and revised so: a restored hub shows such a
-// record again. A record
-// that was created later is newer whatever its revision, which follows the owner's clock.
+// record again. A record that was created later is newer whatever its revision, which follows the owner's clock.
 func (v Version) NewerThan(created, revision int64) bool {
 	return created <= v.Created && revision <= v.Revision && (created < v.Created || revision < v.Revision)
 }

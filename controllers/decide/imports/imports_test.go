@@ -19,38 +19,92 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// TestC8ExportedMetadata: the exported set is there, goes when the exports change, and leaves alone what users added; nobody exports
-// over what is ours.
+// TestC8ExportedMetadata: the exported set is there, goes when the exports change, and leaves alone what users added;
+// nobody exports over what is ours.
 func TestC8ExportedMetadata(t *testing.T) {
 	imp := &mcsv1beta1.ServiceImport{}
 	imp.Labels = map[string]string{"user": "s"}
-	m := &conflict.Merged{Labels: map[string]string{"team": "shop", "app.kubernetes.io/managed-by": "evil"},
-		Annotations: map[string]string{"doc": "x", AnnotationDerived: "evil", "clusterset-dns.io/exported": "user;"}}
+	m := &conflict.Merged{
+		Labels: map[string]string{"team": "shop", "app.kubernetes.io/managed-by": "evil"},
+		Annotations: map[string]string{
+			"doc":                        "x",
+			AnnotationDerived:            "evil",
+			"clusterset-dns.io/exported": "user;",
+		},
+	}
 	Metadata(imp, m, "derived-x", "m")
-	if want := map[string]string{"user": "s", "team": "shop", "app.kubernetes.io/managed-by": "m"}; !maps.Equal(imp.Labels, want) {
+	if want := map[string]string{
+		"user":                         "s",
+		"team":                         "shop",
+		"app.kubernetes.io/managed-by": "m",
+	}; !maps.Equal(
+		imp.Labels,
+		want,
+	) {
 		t.Errorf("labels %v, want %v", imp.Labels, want)
 	}
-	if want := map[string]string{"doc": "x", AnnotationDerived: "derived-x", AnnotationExported: "team;doc"}; !maps.Equal(imp.Annotations, want) {
+	if want := map[string]string{
+		"doc":              "x",
+		AnnotationDerived:  "derived-x",
+		AnnotationExported: "team;doc",
+	}; !maps.Equal(
+		imp.Annotations,
+		want,
+	) {
 		t.Errorf("annotations %v, want %v", imp.Annotations, want)
 	}
 	Metadata(imp, &conflict.Merged{Labels: map[string]string{"other": "1"}}, "derived-x", "m")
-	if want := map[string]string{"user": "s", "other": "1", "app.kubernetes.io/managed-by": "m"}; !maps.Equal(imp.Labels, want) {
+	if want := map[string]string{
+		"user":                         "s",
+		"other":                        "1",
+		"app.kubernetes.io/managed-by": "m",
+	}; !maps.Equal(
+		imp.Labels,
+		want,
+	) {
 		t.Errorf("labels %v, want %v", imp.Labels, want)
 	}
-	if want := map[string]string{AnnotationDerived: "derived-x", AnnotationExported: "other;"}; !maps.Equal(imp.Annotations, want) {
+	if want := map[string]string{
+		AnnotationDerived:  "derived-x",
+		AnnotationExported: "other;",
+	}; !maps.Equal(
+		imp.Annotations,
+		want,
+	) {
 		t.Errorf("annotations %v, want %v", imp.Annotations, want)
 	}
 }
 
 // TestAnImportStandsInForItself: what is made of it alone is the same import.
 func TestAnImportStandsInForItself(t *testing.T) {
-	oldest := clusterset.Export{Cluster: "a", Created: time.Unix(100, 0), Type: mcsv1beta1.ClusterSetIP, SessionAffinity: corev1.ServiceAffinityClientIP,
-		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}},
-		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal, TrafficDistribution: "PreferClose", Preference: hubv1alpha1.PreferLocal, Probe: "off",
-		Families: []corev1.IPFamily{"IPv6", "IPv4"}, Labels: map[string]string{"team": "shop"}, Annotations: map[string]string{"doc": "x"},
-		Ports: []clusterset.Port{{Protocol: "TCP", Number: 80, AppProtocol: "http"}}}
-	other := clusterset.Export{Cluster: "c", Created: time.Unix(200, 0), Type: mcsv1beta1.Headless, Families: oldest.Families, SessionAffinity: corev1.ServiceAffinityNone,
-		Ports: []clusterset.Port{{Name: "web", Protocol: "UDP", Number: 80}}}
+	oldest := clusterset.Export{
+		Cluster:         "a",
+		Created:         time.Unix(100, 0),
+		Type:            mcsv1beta1.ClusterSetIP,
+		SessionAffinity: corev1.ServiceAffinityClientIP,
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))},
+		},
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
+		TrafficDistribution:   "PreferClose",
+		Preference:            hubv1alpha1.PreferLocal,
+		Probe:                 "off",
+		Families: []corev1.IPFamily{
+			"IPv6",
+			"IPv4",
+		},
+		Labels:      map[string]string{"team": "shop"},
+		Annotations: map[string]string{"doc": "x"},
+		Ports:       []clusterset.Port{{Protocol: "TCP", Number: 80, AppProtocol: "http"}},
+	}
+	other := clusterset.Export{
+		Cluster:         "c",
+		Created:         time.Unix(200, 0),
+		Type:            mcsv1beta1.Headless,
+		Families:        oldest.Families,
+		SessionAffinity: corev1.ServiceAffinityNone,
+		Ports:           []clusterset.Port{{Name: "web", Protocol: "UDP", Number: 80}},
+	}
 	m, _ := conflict.Merge([]clusterset.Export{oldest, other})
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"user": "s"}}}
 	Metadata(imp, &m, "derived-x", "m")
@@ -73,15 +127,24 @@ func TestAnImportStandsInForItself(t *testing.T) {
 	}
 }
 
-// TestI2Ours: an import that a user has stripped of what says whose it is goes all the same with its last export; a user's own stays.
+// TestI2Ours: an import that a user has stripped of what says whose it is goes all the same with its last export; a
+// user's own stays.
 func TestI2Ours(t *testing.T) {
 	name := derived.Name("shop", "web")
 	owned := func(uid types.UID) []*discoveryv1.EndpointSlice {
-		return []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: uid}}}}}
+		return []*discoveryv1.EndpointSlice{
+			{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: uid}}}},
+		}
 	}
 	service := func(manager string) *corev1.Service {
-		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{derived.LabelManagedBy: manager}},
-			Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1"}}}
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      name,
+				Labels:    map[string]string{derived.LabelManagedBy: manager},
+			},
+			Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1"}},
+		}
 	}
 	for _, c := range []struct {
 		name        string
@@ -103,8 +166,16 @@ func TestI2Ours(t *testing.T) {
 		{name: "the VIP of another's Service", ips: []string{"10.0.0.1"}, svc: service("x")},
 		{name: "a VIP kept for an exporter that comes back", svc: service("m")},
 	} {
-		imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Labels: c.labels, Annotations: c.annotations},
-			Spec: mcsv1beta1.ServiceImportSpec{IPs: c.ips}}
+		imp := &mcsv1beta1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   "shop",
+				Name:        "web",
+				UID:         "u",
+				Labels:      c.labels,
+				Annotations: c.annotations,
+			},
+			Spec: mcsv1beta1.ServiceImportSpec{IPs: c.ips},
+		}
 		if got := Ours(imp, "m", c.svc, c.slices); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

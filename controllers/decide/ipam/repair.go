@@ -217,7 +217,7 @@ func (r *repair) checkUse(svc *corev1.Service) {
 	if r.imports[owner] != nil {
 		return
 	}
-	left, dated := derived.Expired(svc, r.Now)
+	left, dated := derived.QuarantineLeft(svc, r.Now)
 	if dated && left > 0 {
 		r.next = earliest(r.next, r.Now.Add(left))
 		return

@@ -1,7 +1,6 @@
 // Package liveness decides what the Leases on the hub say about other members: whether a member is live or expired
 // (SPEC T1, T3), whether most members fell silent together, and whether a missing record was deleted by its owner
-// (DESIGN §2, §7). It is pure: it reads no clock
-// and no API.
+// (DESIGN §2, §7). It is pure: it reads no clock and no API.
 package liveness
 
 import (
@@ -30,9 +29,8 @@ func RenewalOf(lease *coordinationv1.Lease) Renewal {
 	return Renewal{Created: lease.CreationTimestamp.Time, Time: lease.Spec.RenewTime.Time}
 }
 
-// After reports whether r proves that the owner renewed its Lease after than. A renewTime that is not later may
-// come from a restored
-// backup. A Lease that was created later always counts: its owner may have a slow clock.
+// After reports whether r proves that the owner renewed its Lease after than. A renewTime that is not later may come
+// from a restored backup. A Lease that was created later always counts: its owner may have a slow clock.
 func (r Renewal) After(than Renewal) bool {
 	recreated := !than.Created.IsZero() && r.Created.After(than.Created)
 	return recreated && !r.Time.IsZero() || r.Time.After(than.Time)
@@ -64,9 +62,8 @@ func (h HubView) stoppedSince() time.Time {
 
 // Observation is what this member has seen of another member's Lease. All times are by this member's clock.
 //
-// Silence is measured only while this member sees the hub, that is, while the hub shows its own renewals. Gaps do
-// not count: an
-// unreachable hub, a paused agent or a changed clock expires nobody (DESIGN §7).
+// Silence is measured only while this member sees the hub, that is, while the hub shows its own renewals. Gaps do not
+// count: an unreachable hub, a paused agent or a changed clock expires nobody (DESIGN §7).
 type Observation struct {
 	Renewal       Renewal   // the latest renewal seen
 	RenewedAt     time.Time // when it was first seen, moved forward by every gap since
@@ -82,17 +79,15 @@ type Observation struct {
 }
 
 // Damping of a flapping member (T3). After two expirations within FlapWindow a member returns at once. Each further
-// expiration doubles the
-// time for which it must renew first, from firstDamping to MaxDamping.
+// expiration doubles the time for which it must renew first, from firstDamping to MaxDamping.
 const (
 	FlapWindow   = 10 * time.Minute
 	firstDamping = 30 * time.Second
 	MaxDamping   = 5 * time.Minute
 )
 
-// Observe returns the observation after the hub showed renewal, which is zero if it shows no Lease. observedUntil
-// is the end of the time
-// for which silence counts.
+// Observe returns the observation after the hub showed renewal, which is zero if it shows no Lease. observedUntil is
+// the end of the time for which silence counts.
 func (o Observation) Observe(hub HubView, observedUntil time.Time, renewal Renewal, l Limits) Observation {
 	if o.ObservedUntil.IsZero() {
 		return Observation{
@@ -129,8 +124,8 @@ func (o Observation) Observe(hub HubView, observedUntil time.Time, renewal Renew
 }
 
 // skipGap moves t, a time before two observations, forward by the gap between them. There is a gap if the
-// observations are more than two renewals apart, or if the own renewals are and measuring had stopped in between.
-// The result is not after the second observation.
+// observations are more than two renewals apart, or if the own renewals are and measuring had stopped in between. The
+// result is not after the second observation.
 func (l Limits) skipGap(t, previous, current, stoppedSince, ownRenewal time.Time) time.Time {
 	passed := current.Sub(previous)
 	if passed >= 0 && passed <= 2*l.Renew && (stoppedSince.IsZero() || ownRenewal.Sub(stoppedSince) <= 2*l.Renew) {
@@ -142,9 +137,9 @@ func (l Limits) skipGap(t, previous, current, stoppedSince, ownRenewal time.Time
 	return t
 }
 
-// NeedsWrite reports whether current must replace the stored observation o: after each change of state, each
-// renewal and each missed
-// renewal, so that a restarted agent loses at most one renewal interval. For an expired member it is less often.
+// NeedsWrite reports whether current must replace the stored observation o: after each change of state, each renewal
+// and each missed renewal, so that a restarted agent loses at most one renewal interval. For an expired member it is
+// less often.
 func (o Observation) NeedsWrite(current Observation, l Limits) bool {
 	if o.Expired != current.Expired || !o.RenewingSince.Equal(current.RenewingSince) {
 		return true

@@ -71,9 +71,8 @@ func TestS3BlindnessExpiresNobody(t *testing.T) {
 	}
 }
 
-// TestS3AnUnreachableHubExpiresNobody: the other member last renewed up to one interval before the outage, and
-// renews again up to one
-// interval after it. This member observes during the outage, too.
+// TestS3AnUnreachableHubExpiresNobody: the other member last renewed up to one interval before the outage, and renews
+// again up to one interval after it. This member observes during the outage, too.
 func TestS3AnUnreachableHubExpiresNobody(t *testing.T) {
 	for away := time.Second; away < time.Minute; away += time.Second {
 		w := newWatcher()
@@ -124,9 +123,8 @@ func TestSilenceSurvivesAShortRestart(t *testing.T) {
 	}
 }
 
-// TestNeedsWrite once for each renewal and each missed renewal, so that the stored observation is one interval old
-// at most. For an expired
-// member it is less often.
+// TestNeedsWrite once for each renewal and each missed renewal, so that the stored observation is one interval old at
+// most. For an expired member it is less often.
 func TestNeedsWrite(t *testing.T) {
 	w := newWatcher()
 	w.see(time.Minute, true)
@@ -230,8 +228,8 @@ func TestViewEndsShortlyAfterTheLastOwnRenewal(t *testing.T) {
 }
 
 // TestT2APausedAgentExpiresNobody: it resumes with an observation of what came meanwhile, before the hub shows its
-// next renewal. Only
-// silence between two own renewals counts, and a renewal during the pause counts from when it is seen.
+// next renewal. Only silence between two own renewals counts, and a renewal during the pause counts from when it is
+// seen.
 func TestT2APausedAgentExpiresNobody(t *testing.T) {
 	for still := 2 * time.Second; still < 3*time.Minute; still += time.Second {
 		for ago := time.Duration(0); ago <= still && ago < limits.Expiry; ago += time.Second {
@@ -268,8 +266,7 @@ func TestT2APausedAgentExpiresNobody(t *testing.T) {
 	}
 }
 
-// TestARestoredLeaseRevivesNobody: the hub shows an older renewal of an expired member again, and then its last
-// one.
+// TestARestoredLeaseRevivesNobody: the hub shows an older renewal of an expired member again, and then its last one.
 func TestARestoredLeaseRevivesNobody(t *testing.T) {
 	w := newWatcher()
 	w.see(time.Minute, true)
@@ -282,9 +279,8 @@ func TestARestoredLeaseRevivesNobody(t *testing.T) {
 	}
 }
 
-// TestT1ARecreatedLeaseIsARenewal whatever its renewTime: another cluster may take over the ID with a slow clock.
-// An older Lease comes
-// from a backup.
+// TestT1ARecreatedLeaseIsARenewal whatever its renewTime: another cluster may take over the ID with a slow clock. An
+// older Lease comes from a backup.
 func TestT1ARecreatedLeaseIsARenewal(t *testing.T) {
 	by := func(lease, n int64) Renewal {
 		return Renewal{Created: time.Unix(lease, 0), Time: time.Unix(n, 0)}

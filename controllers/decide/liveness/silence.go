@@ -7,8 +7,8 @@ import (
 
 // CommonSilence detects that most other members stopped renewing together, which looks the same as a hub that shows
 // stale Leases (ClusterSet, spec.lease.mostSilent: Hold). It measures silence for as long as the hub is seen.
-// Observations cannot serve here: their
-// measuring stops during a common silence and would prolong it. The zero value has seen nobody.
+// Observations cannot serve here: their measuring stops during a common silence and would prolong it. The zero value
+// has seen nobody.
 type CommonSilence struct {
 	seenUntil    time.Time
 	stoppedSince time.Time // as Observation.StoppedSince
@@ -21,10 +21,9 @@ type lastRenewal struct {
 }
 
 // ObservedUntil returns the time until which the silence of members counts: hub.SeenUntil, or earlier if more than
-// half of the members that are not expired, and at least two, have missed two renewals since. observations holds
-// what was seen of each other member so far, renewals what the hub shows now. Time that does not count is a gap
-// like any other, so the first member to return does not expire the
-// rest.
+// half of the members that are not expired, and at least two, have missed two renewals since. observations holds what
+// was seen of each other member so far, renewals what the hub shows now. Time that does not count is a gap like any
+// other, so the first member to return does not expire the rest.
 func (c *CommonSilence) ObservedUntil(
 	hub HubView, observations map[string]Observation, renewals map[string]Renewal, l Limits,
 ) time.Time {

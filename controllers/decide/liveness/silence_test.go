@@ -110,9 +110,8 @@ func (o *others) expired() (ids []string) {
 	return ids
 }
 
-// TestMembersSilentTogetherAreHeld for any time. The first to return leaves the other the time that it had. A
-// member that is silent alone
-// expires in time, also beside one that expired earlier.
+// TestMembersSilentTogetherAreHeld for any time. The first to return leaves the other the time that it had. A member
+// that is silent alone expires in time, also beside one that expired earlier.
 func TestMembersSilentTogetherAreHeld(t *testing.T) {
 	o := begin("a", "b")
 	expired := func(what string, want ...string) {
@@ -137,8 +136,7 @@ func TestMembersSilentTogetherAreHeld(t *testing.T) {
 }
 
 // TestT3DampingEndsDuringACommonSilence: a member that flapped and renews returns in time, though the others are
-// silent together. If it
-// does not renew, it stays expired.
+// silent together. If it does not renew, it stays expired.
 func TestT3DampingEndsDuringACommonSilence(t *testing.T) {
 	for _, renews := range []bool{true, false} {
 		o := begin("a", "b", "c", "d")
@@ -197,8 +195,7 @@ func TestMembersReturnFromACommonSilence(t *testing.T) {
 }
 
 // TestBlindnessIsNoCommonSilence: after an hour without the hub, it shows the others' renewals before the own one.
-// That hour is no silence,
-// and a member that falls silent afterwards expires in time.
+// That hour is no silence, and a member that falls silent afterwards expires in time.
 func TestBlindnessIsNoCommonSilence(t *testing.T) {
 	for n := 2; n <= 6; n++ {
 		ids := []string{"a", "b", "c", "d", "e", "f"}[:n]
@@ -234,8 +231,7 @@ func TestAStartIsNoCommonSilence(t *testing.T) {
 }
 
 // TestAStartDuringACommonSilence: after an hour in which two of three are silent together, this agent restarts, and
-// the third falls silent at
-// once. One of the two returns: the others are still silent together.
+// the third falls silent at once. One of the two returns: the others are still silent together.
 func TestAStartDuringACommonSilence(t *testing.T) {
 	o := begin("a", "b", "c")
 	o.see(time.Hour, "c")

@@ -35,8 +35,7 @@ type State struct {
 }
 
 // Write stores the state in the annotations of a Lease. The policy is stored for an expired source only, so that a
-// change of the policy
-// does not write the Leases of live ones.
+// change of the policy does not write the Leases of live ones.
 func (s State) Write(annotations map[string]string) {
 	annotations[annotationState] = stateLive
 	delete(annotations, annotationOnExpiry)

@@ -10,8 +10,7 @@ import (
 )
 
 // AnnotationRecords on a member's Lease on the hub states how many records the member has, without withdrawn ones,
-// and a hash of their
-// names.
+// and a hash of their names.
 const AnnotationRecords = "clusterset-dns.io/records"
 
 // Statement returns the value of AnnotationRecords for these record names, in any order.
@@ -21,11 +20,10 @@ func Statement(names []string) string {
 	return strconv.Itoa(len(sorted)) + " " + hex.EncodeToString(sum[:16])
 }
 
-// Complete reports whether the hub shows exactly the records that a member stated, so that a record that is held
-// but not shown was deleted by its owner. shown and withdrawn are the names of the member's records on the hub,
-// held those that are in effect here. Complete returns an error if more than ten and more than half of the held
-// records are gone at once without a withdrawal: the member may have lost its
-// data.
+// Complete reports whether the hub shows exactly the records that a member stated, so that a record that is held but
+// not shown was deleted by its owner. shown and withdrawn are the names of the member's records on the hub, held
+// those that are in effect here. Complete returns an error if more than ten and more than half of the held records
+// are gone at once without a withdrawal: the member may have lost its data.
 func Complete(stated string, shown, withdrawn, held []string) (bool, error) {
 	if stated == "" || stated != Statement(shown) {
 		return false, nil

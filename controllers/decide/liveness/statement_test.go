@@ -13,8 +13,7 @@ func names(from, to int) (out []string) {
 }
 
 // TestAbsenceIsNotDeletion (DESIGN §2): a missing record is gone only if its owner's Lease states the set that the
-// hub shows, and not if more
-// than ten and more than half are missing at once.
+// hub shows, and not if more than ten and more than half are missing at once.
 func TestAbsenceIsNotDeletion(t *testing.T) {
 	for _, c := range []struct {
 		name                   string
