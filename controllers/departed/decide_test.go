@@ -19,11 +19,11 @@ func TestDepartures(t *testing.T) {
 		want   bool
 		then   string
 	}{
-		{func() bool { return depart(&s, "east", at(2)) }, true, "[east:2]"},
-		{func() bool { return depart(&s, "east", at(2)) }, false, "[east:2]"}, // the same, once more
-		{func() bool { return depart(&s, "west", at(1)) }, true, "[west:1 east:2]"},
-		{func() bool { return depart(&s, "west", at(3)) }, true, "[east:2 west:3]"}, // it joined, and left again before it was heard of
-		{func() bool { return depart(&s, "west", at(1)) }, false, "[east:2 west:3]"},
+		{func() bool { return recordDeparture(&s, "east", at(2)) }, true, "[east:2]"},
+		{func() bool { return recordDeparture(&s, "east", at(2)) }, false, "[east:2]"}, // the same, once more
+		{func() bool { return recordDeparture(&s, "west", at(1)) }, true, "[west:1 east:2]"},
+		{func() bool { return recordDeparture(&s, "west", at(3)) }, true, "[east:2 west:3]"}, // it joined, and left again before it was heard of
+		{func() bool { return recordDeparture(&s, "west", at(1)) }, false, "[east:2 west:3]"},
 	}
 	for i, step := range steps {
 		if got := step.change(); got != step.want {
@@ -42,7 +42,7 @@ func TestDepartures(t *testing.T) {
 func TestNewestDeparturesAreKept(t *testing.T) {
 	var s hubv1alpha1.ClusterSetStatus
 	for i := range int64(hubv1alpha1.MaxDeparted + 5) {
-		depart(&s, fmt.Sprint("c", i), at(i))
+		recordDeparture(&s, fmt.Sprint("c", i), at(i))
 	}
 	if n := len(s.Departed); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" || s.Departed[n-1].ClusterID != "c204" {
 		t.Errorf("%d departures, from %s to %s", n, s.Departed[0].ClusterID, s.Departed[n-1].ClusterID)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -24,113 +25,128 @@ import (
 
 // The reasons of Events.
 const (
-	ReasonLeft        = "Left"        // a member says that it has left
-	ReasonStillMay    = "StillMay"    // a member that departed may write records still
-	ReasonCleanedUp   = "CleanedUp"   // nothing of a member that departed is left on the hub
-	ReasonNotRecorded = "NotRecorded" // there is no ClusterSet that could tell the members of the departure
+	ReasonLeft                 = "Left"                 // the member says that it has left
+	ReasonRightsNotRevoked     = "RightsNotRevoked"     // a departed member may still write records
+	ReasonCleanedUp            = "CleanedUp"            // the hub has nothing of a departed member any more
+	ReasonDepartureNotRecorded = "DepartureNotRecorded" // there is no ClusterSet to record the departure in
 )
 
-// Controller is this room's entry in the list of controllers. Requests are the names of ClusterProfiles.
-func Controller(env *kube.Env) kube.Controller {
+// Config is what New needs.
+type Config struct {
+	Namespace string        // of the clusterset
+	Hub       client.Client // reads from a cache
+	Live      client.Reader // reads from the API server
+	Events    kube.Events
+	Now       func() time.Time
+}
+
+// New returns the controller. Its requests are the names of ClusterProfiles.
+func New(c Config) kube.Controller {
+	named := kube.Named(func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} })
 	return kube.Controller{
-		Name:     "departed",
-		NeedsHub: true,
-		Watches: []kube.Watch{{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: kube.Named(func(o client.Object) types.NamespacedName {
-			return types.NamespacedName{Name: o.GetName()}
-		})}},
-		Reconciler: &reconciler{env},
+		Name:       "departed",
+		NeedsHub:   true,
+		Watches:    []kube.Watch{{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: named}},
+		Reconciler: &reconciler{c},
 	}
 }
 
-type reconciler struct{ *kube.Env }
+type reconciler struct{ Config }
 
-// Reconcile takes one step after a member's departure, each of which may be taken again.
+// Reconcile deletes the ClusterProfile of a member that says it has left, and cleans up once it is being deleted. Every
+// step can be repeated.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: req.Name})
+	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
+	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub, name)
 	if err != nil || profile == nil || profile.Spec.ClusterManager.Name != clusterset.ClusterManager {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case profile.DeletionTimestamp != nil && slices.Contains(profile.Finalizers, clusterset.FinalizerRecords):
 		return r.cleanUp(ctx, profile)
-	case profile.DeletionTimestamp != nil: // somebody else's finalizer holds it
+	case profile.DeletionTimestamp != nil: // it is waiting for another controller's finalizer
 		return reconcile.Result{}, nil
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
-		return reconcile.Result{}, kube.Gone(r.Hub().Delete(ctx, profile, client.Preconditions{UID: &profile.UID, ResourceVersion: &profile.ResourceVersion}))
+		unchanged := client.Preconditions{UID: &profile.UID, ResourceVersion: &profile.ResourceVersion}
+		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, profile, unchanged))
 	}
 	return reconcile.Result{}, nil
 }
 
-// cleanUp ends a membership. What takes rights away comes before what they were for.
+// cleanUp ends a membership. It revokes rights before it deletes what they were for.
 func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
 	id := profile.Name
-	// A cache may show it after its end, when the id is another's already: what is revoked by name would be the newcomer's. While it is there,
-	// nobody else can be of that name.
-	var there inventoryv1alpha1.ClusterProfileList
-	if err := r.HubNow().List(ctx, &there, client.InNamespace(r.HubNamespace), client.MatchingFields{"metadata.name": id}); err != nil {
+	// The cache may show a profile that is gone, while another cluster already has the ID and its rights.
+	var live inventoryv1alpha1.ClusterProfileList
+	named := client.MatchingFields{"metadata.name": id} // the role has no get
+	if err := r.Live.List(ctx, &live, client.InNamespace(r.Namespace), named); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !slices.ContainsFunc(there.Items, func(p inventoryv1alpha1.ClusterProfile) bool { return p.UID == profile.UID }) {
+	if len(live.Items) == 0 || live.Items[0].UID != profile.UID {
 		return reconcile.Result{}, nil
 	}
-	known, err := r.note(ctx, id, *profile.DeletionTimestamp)
+	recorded, err := r.record(ctx, id, *profile.DeletionTimestamp)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !known { // as when the whole namespace is deleted
-		r.Events.Event(profile, kube.Warning, ReasonNotRecorded,
-			"There is no ClusterSet in this namespace to note the departure in: members that are away now will hold this cluster's records.")
+	if !recorded { // for example because the whole namespace is being deleted
+		r.Events.Event(profile, kube.Warning, ReasonDepartureNotRecorded,
+			"This namespace has no ClusterSet to record the departure in: members that are offline now keep this cluster's records.")
 	}
 	if err := r.revoke(ctx, id); err != nil {
 		return reconcile.Result{}, err
 	}
-	may, err := r.may(ctx, id)
+	if allowed, err := r.mayWrite(ctx, id); err != nil || allowed {
+		return r.waitForRevocation(profile), err
+	}
+	records, err := r.listRecords(ctx, id)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if may {
-		if r.Now().Sub(profile.DeletionTimestamp.Time) < patience {
-			return reconcile.Result{RequeueAfter: patience / 100}, nil
-		}
-		r.Events.Event(profile, kube.Warning, ReasonStillMay, fmt.Sprintf(
-			"ServiceAccount %s%s may still write records by some other RoleBinding or ClusterRoleBinding: delete that; the clean-up goes on then.", clusterset.AccountPrefix, id))
-		return reconcile.Result{RequeueAfter: patience}, nil
-	}
-	records, err := r.records(ctx, id)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if last := newest(records); !last.IsZero() { // until here it may have created some, which are its past, too
-		if _, err := r.note(ctx, id, metav1.NewTime(last.Add(time.Second))); err != nil {
+	if last := newest(records); !last.IsZero() { // the member may have created records until now
+		if _, err := r.record(ctx, id, metav1.NewTime(last.Add(time.Second))); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if err := r.sweep(ctx, id, records); err != nil {
+	if err := r.deleteRecords(ctx, id, records); err != nil {
 		return reconcile.Result{}, err
 	}
 	released := profile.DeepCopy()
-	released.Finalizers = slices.DeleteFunc(released.Finalizers, func(f string) bool { return f == clusterset.FinalizerRecords })
-	if err := kube.Gone(r.Hub().Patch(ctx, released, kube.Changes(profile))); err != nil {
+	controllerutil.RemoveFinalizer(released, clusterset.FinalizerRecords)
+	if err := client.IgnoreNotFound(r.Hub.Patch(ctx, released, kube.Changes(profile))); err != nil {
 		return reconcile.Result{}, err
 	}
 	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", len(records))
-	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf("Its credentials, its Lease and %d records are deleted: the id may be used again.", len(records)))
+	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf(
+		"Its credentials, its Lease and %d records are deleted: the ID is free.", len(records)))
 	return reconcile.Result{}, nil
 }
 
-// patience is how long the API server may take to notice that RoleBindings are gone: far longer than it does.
-const patience = 10 * time.Second
+// revocationTime is how long the API server may take to notice that RoleBindings are gone. It is far longer than usual.
+const revocationTime = 10 * time.Second
 
-// note writes the departure into the ClusterSet's status; known is false where there is none. A cache would not show yet what this pass wrote.
-func (r *reconciler) note(ctx context.Context, id string, at metav1.Time) (known bool, err error) {
+// waitForRevocation returns when to look again, and sends an Event if the rights must come from another binding.
+func (r *reconciler) waitForRevocation(profile *inventoryv1alpha1.ClusterProfile) reconcile.Result {
+	if r.Now().Sub(profile.DeletionTimestamp.Time) < revocationTime {
+		return reconcile.Result{RequeueAfter: revocationTime / 100}
+	}
+	r.Events.Event(profile, kube.Warning, ReasonRightsNotRevoked, fmt.Sprintf(
+		"Another RoleBinding or ClusterRoleBinding lets ServiceAccount %s%s write records: delete that; the clean-up then continues.",
+		clusterset.AccountPrefix, profile.Name))
+	return reconcile.Result{RequeueAfter: revocationTime}
+}
+
+// record writes the departure into the status of the ClusterSet; recorded is false if there is none. It does not read the
+// cache, which may not show yet what this pass has written.
+func (r *reconciler) record(ctx context.Context, id string, at metav1.Time) (recorded bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
-	if err := r.HubNow().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Live.List(ctx, &sets, client.InNamespace(r.Namespace)); err != nil {
 		return false, err
 	}
 	for i := range sets.Items {
-		if set := &sets.Items[i]; depart(&set.Status, id, at) {
-			if err := r.Hub().Status().Update(ctx, set); err != nil {
+		if set := &sets.Items[i]; recordDeparture(&set.Status, id, at) {
+			if err := r.Hub.Status().Update(ctx, set); err != nil {
 				return false, err
 			}
 		}
@@ -138,52 +154,56 @@ func (r *reconciler) note(ctx context.Context, id string, at metav1.Time) (known
 	return len(sets.Items) > 0, nil
 }
 
-// revoke deletes what deploy/hub/member gave.
+// revoke deletes the account and the rights that deploy/hub/member creates.
 func (r *reconciler) revoke(ctx context.Context, id string) error {
-	in := func(suffix string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: r.HubNamespace, Name: clusterset.AccountPrefix + id + suffix}
+	named := func(suffix string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: r.Namespace, Name: clusterset.AccountPrefix + id + suffix}
 	}
 	for _, o := range []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: in("")}, // its tokens are none from now on
-		&rbacv1.RoleBinding{ObjectMeta: in("")},
-		&rbacv1.RoleBinding{ObjectMeta: in(":token")},
-		&rbacv1.Role{ObjectMeta: in(":token")},
+		&corev1.ServiceAccount{ObjectMeta: named("")}, // this invalidates its tokens
+		&rbacv1.RoleBinding{ObjectMeta: named("")},
+		&rbacv1.RoleBinding{ObjectMeta: named(":token")},
+		&rbacv1.Role{ObjectMeta: named(":token")},
 	} {
-		if err := kube.Gone(r.Hub().Delete(ctx, o)); err != nil {
+		if err := client.IgnoreNotFound(r.Hub.Delete(ctx, o)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// may tells whether the API server would let the member write a record still: it learns of deleted RoleBindings by a watch of its own,
-// and remembers for some seconds whose a token is. A record that is written behind the sweep would stay for ever.
-func (r *reconciler) may(ctx context.Context, id string) (bool, error) {
+// mayWrite returns whether the API server would still let the member write a record. It learns of deleted RoleBindings
+// through a watch, and caches for some seconds whose a token is; a record written after the clean-up would stay forever.
+func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 	accounts := "system:serviceaccounts"
 	review := &authorizationv1.LocalSubjectAccessReview{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace},
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:   "system:serviceaccount:" + r.HubNamespace + ":" + clusterset.AccountPrefix + id,
-			Groups: []string{accounts, accounts + ":" + r.HubNamespace, "system:authenticated"},
+			User:   "system:serviceaccount:" + r.Namespace + ":" + clusterset.AccountPrefix + id,
+			Groups: []string{accounts, accounts + ":" + r.Namespace, "system:authenticated"},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: r.HubNamespace, Verb: "create", Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords",
+				Namespace: r.Namespace, Verb: "create",
+				Group: hubv1alpha1.GroupVersion.Group, Resource: "serviceexportrecords",
 			},
 		},
 	}
-	err := r.Hub().Create(ctx, review)
+	err := r.Hub.Create(ctx, review)
 	return review.Status.Allowed, err
 }
 
-// page bounds what one answer holds; of records, their names only.
-const page = 500
+// pageSize limits how many objects one answer holds.
+const pageSize = 500
 
-// records are a member's, their names and when they were created alone. It reads past every cache: nothing may be left.
-func (r *reconciler) records(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
+// listRecords returns name and creation time of a member's records. It does not read the cache, because none may be
+// missed.
+func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
 		for more := true; more; more = list.Continue != "" {
 			list.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind + "List"))
-			if err := r.HubNow().List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page), client.Continue(list.Continue)); err != nil {
+			page := []client.ListOption{
+				client.InNamespace(r.Namespace), client.Limit(pageSize), client.Continue(list.Continue)}
+			if err := r.Live.List(ctx, list, page...); err != nil {
 				return nil, err
 			}
 			for i := range list.Items {
@@ -191,7 +211,8 @@ func (r *reconciler) records(ctx context.Context, id string) (out []metav1.Parti
 				if clusterset.RecordOwner(kind, o.Name) != id {
 					continue
 				}
-				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, CreationTimestamp: o.CreationTimestamp}}
+				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+					Namespace: o.Namespace, Name: o.Name, CreationTimestamp: o.CreationTimestamp}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
 				out = append(out, record)
 			}
@@ -200,12 +221,13 @@ func (r *reconciler) records(ctx context.Context, id string) (out []metav1.Parti
 	return out, nil
 }
 
-// sweep deletes a member's records and its Lease.
-func (r *reconciler) sweep(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
+// deleteRecords deletes a member's records and its Lease.
+func (r *reconciler) deleteRecords(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
 	for i := range records {
-		if err := kube.Gone(r.Hub().Delete(ctx, &records[i])); err != nil {
+		if err := client.IgnoreNotFound(r.Hub.Delete(ctx, &records[i])); err != nil {
 			return err
 		}
 	}
-	return kube.Gone(r.Hub().Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.HubNamespace, Name: id}}))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: id}}
+	return client.IgnoreNotFound(r.Hub.Delete(ctx, lease))
 }

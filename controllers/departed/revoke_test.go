@@ -24,7 +24,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // given is what deploy/hub/member gives a member, but for the ClusterProfile.
@@ -59,7 +58,7 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 			t.Fatal(err)
 		}
 		hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build() // which refuses what is there already
-		r := &reconciler{&kube.Env{HubNamespace: "clusterset", Hub: func() client.Client { return hub }}}
+		r := &reconciler{Config{Namespace: "clusterset", Hub: hub}}
 		if err := r.revoke(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +102,8 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 			}
 			return there.Get(ctx, key, o, opts...)
 		}})
-		r := &reconciler{&kube.Env{
-			HubNamespace: "clusterset", Hub: func() client.Client { return cached }, HubNow: func() client.Reader { return live },
+		r := &reconciler{Config{
+			Namespace: "clusterset", Hub: cached, Live: live,
 			Now: time.Now, Events: silent{},
 		}}
 		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}})
@@ -169,8 +168,8 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 				return c.Delete(ctx, o, opts...)
 			},
 		}).Build()
-	r := &reconciler{&kube.Env{
-		HubNamespace: "clusterset", Hub: func() client.Client { return hub }, HubNow: func() client.Reader { return hub },
+	r := &reconciler{Config{
+		Namespace: "clusterset", Hub: hub, Live: hub,
 		Now: func() time.Time { return now.Add(ahead) }, Events: silent{},
 	}}
 	pass := func() {

@@ -1,4 +1,4 @@
-// Package hub runs the controllers of one clusterset on its hub. It decides nothing.
+// Package hub runs the controllers of one clusterset on its hub, and has their metrics.
 package hub
 
 import (
@@ -28,47 +28,53 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Scheme knows every kind that is read or written on the hub.
+// Scheme returns a scheme with every kind that the controllers read or write on the hub.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, coordinationv1.AddToScheme, rbacv1.AddToScheme, authorizationv1.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme,
+		corev1.AddToScheme, coordinationv1.AddToScheme, rbacv1.AddToScheme, authorizationv1.AddToScheme,
+		hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
 	return s
 }
 
-// Controllers are all that runs for one clusterset.
-func Controllers(env *kube.Env) []kube.Controller {
-	return []kube.Controller{inventory.Controller(env), departed.Controller(env), blocks.Controller(env)}
-}
-
-// Hub is started by a manager, once it leads.
+// Hub runs the controllers of one clusterset. A manager starts it once this replica leads.
 type Hub struct {
-	mgr   manager.Manager
-	env   *kube.Env
-	ready atomic.Bool
+	mgr       manager.Manager
+	namespace string // of the clusterset
+	events    kube.Events
+	ready     atomic.Bool
 }
 
-// New prepares the controllers of the clusterset in namespace on a manager of the hub, whose cache must hold that namespace alone.
+// New returns the Hub of the clusterset in namespace. The manager's cache must be restricted to that namespace.
 func New(mgr manager.Manager, namespace string) (*Hub, error) {
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), namespace)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{mgr: mgr}
-	h.env = &kube.Env{
-		HubNamespace: namespace,
-		Hub:          mgr.GetClient,
-		HubNow:       mgr.GetAPIReader,
-		Now:          time.Now,
-		Events:       kube.Recorder(events),
-	}
+	h := &Hub{mgr: mgr, namespace: namespace, events: kube.Recorder(events)}
 	return h, metrics.Registry.Register(newCollector(h))
 }
 
-// Ready is the readiness check: the controllers run, or would if this replica led.
+// controllers returns the controllers of the clusterset.
+func (h *Hub) controllers() []kube.Controller {
+	cached, live := h.mgr.GetClient(), h.mgr.GetAPIReader()
+	return []kube.Controller{
+		inventory.New(inventory.Config{
+			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
+		}),
+		departed.New(departed.Config{
+			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
+		}),
+		blocks.Controller(&kube.Env{
+			HubNamespace: h.namespace, Hub: h.mgr.GetClient, HubNow: h.mgr.GetAPIReader, Events: h.events, Now: time.Now,
+		}),
+	}
+}
+
+// Ready is the readiness check. It fails while this replica leads and its controllers do not run yet.
 func (h *Hub) Ready() error {
 	select {
 	case <-h.mgr.Elected():
@@ -76,7 +82,7 @@ func (h *Hub) Ready() error {
 		return nil
 	}
 	if !h.ready.Load() {
-		return errors.New("the controllers do not run yet: the log says what they wait for")
+		return errors.New("the controllers do not run yet: see the log")
 	}
 	return nil
 }
@@ -86,13 +92,14 @@ func (h *Hub) Start(ctx context.Context) error {
 	if !h.await(ctx) {
 		return nil
 	}
-	for _, c := range Controllers(h.env) {
+	for _, c := range h.controllers() {
 		ctl, err := c.New(h.mgr, 1)
 		if err != nil {
 			return err
 		}
 		for _, w := range c.Watches {
-			if err := ctl.Watch(source.Kind(h.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+			events := source.Kind(h.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))
+			if err := ctl.Watch(events); err != nil {
 				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 			}
 		}
@@ -101,21 +108,21 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 	}
 	h.ready.Store(true)
-	h.mgr.GetLogger().Info("the controllers run")
+	h.mgr.GetLogger().Info("started the controllers")
 	<-ctx.Done()
 	return nil
 }
 
-// await waits until the kinds and the ClusterSet are there; false means that ctx ended first.
+// await waits until the CRDs are installed and the ClusterSet exists. It returns false if ctx ends first.
 func (h *Hub) await(ctx context.Context) bool {
-	said := ""
+	logged := ""
 	for {
-		err := h.found(ctx)
+		err := h.check(ctx)
 		if err == nil {
 			return true
 		}
-		if reason := err.Error(); reason != said && ctx.Err() == nil {
-			said = reason
+		if reason := err.Error(); reason != logged && ctx.Err() == nil {
+			logged = reason
 			h.mgr.GetLogger().Info("waiting", "reason", reason)
 		}
 		select {
@@ -126,19 +133,18 @@ func (h *Hub) await(ctx context.Context) bool {
 	}
 }
 
-func (h *Hub) found(ctx context.Context) error {
+func (h *Hub) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	in := []client.ListOption{client.InNamespace(h.env.HubNamespace), client.Limit(1)}
-	if err := h.mgr.GetAPIReader().List(ctx, &inventoryv1alpha1.ClusterProfileList{}, in...); err != nil {
-		return fmt.Errorf("%w: kubectl apply -k deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
-	}
+	in := []client.ListOption{client.InNamespace(h.namespace), client.Limit(1)}
 	var sets hubv1alpha1.ClusterSetList
-	if err := h.mgr.GetAPIReader().List(ctx, &sets, in...); err != nil {
-		return fmt.Errorf("%w: kubectl apply -k deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
+	for _, list := range []client.ObjectList{&inventoryv1alpha1.ClusterProfileList{}, &sets} {
+		if err := h.mgr.GetAPIReader().List(ctx, list, in...); err != nil {
+			return fmt.Errorf("%w; run: kubectl apply -k deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
+		}
 	}
 	if len(sets.Items) == 0 {
-		return fmt.Errorf("namespace %s holds no ClusterSet: kubectl apply -k deploy/hub/clusterset", h.env.HubNamespace)
+		return fmt.Errorf("namespace %s has no ClusterSet; run: kubectl apply -k deploy/hub/clusterset", h.namespace)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -14,62 +13,69 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
 
-// collector shows inventory and pools, beside controller-runtime's own metrics. Every series bears the clusterset (ID6).
+// collector exports the inventory and the pools. Every series has the label clusterset.
 type collector struct {
-	h                *Hub
-	members          *prometheus.Desc
-	pools, unblocked *prometheus.Desc
+	h              *Hub
+	members        *prometheus.Desc
+	pools, refused *prometheus.Desc
 }
 
 func newCollector(h *Hub) *collector {
-	set := prometheus.Labels{"clusterset": h.env.HubNamespace}
+	set := prometheus.Labels{"clusterset": h.namespace}
 	return &collector{
 		h: h,
 		members: prometheus.NewDesc("clusterset_hub_members",
-			"ClusterProfiles: healthy (the member renews its Lease), silent (it does not), pending (not joined yet), leaving.",
+			"ClusterProfiles by state: healthy (the member renews its Lease), expired (it does not), "+
+				"pending (it has not joined yet), leaving.",
 			[]string{"state"}, set),
 		pools: prometheus.NewDesc("clusterset_hub_pool_blocks",
-			"Blocks of the ClusterSet's pools: granted, and free of the size that is granted now.",
+			"Blocks of the ClusterSet's pools by state: granted, or free (of the size that is granted now).",
 			[]string{"pool", "state"}, set),
-		unblocked: prometheus.NewDesc("clusterset_hub_members_refused_blocks",
-			"Members that ask for a block and cannot have one.", []string{"family"}, set),
+		refused: prometheus.NewDesc("clusterset_hub_members_refused_blocks",
+			"Members that want a block and get none.", []string{"family"}, set),
 	}
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.members
 	ch <- c.pools
-	ch <- c.unblocked
+	ch <- c.refused
 }
 
-// Collect is prometheus.Collector's. It reads the cache only.
+// Collect implements prometheus.Collector. It reads only the cache.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if !c.h.ready.Load() {
 		return // another replica leads, or there is no cache yet
 	}
-	var list inventoryv1alpha1.ClusterProfileList
-	if err := c.h.env.Hub().List(context.Background(), &list, client.InNamespace(c.h.env.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return // it is stopping
+	var profiles inventoryv1alpha1.ClusterProfileList
+	if !c.list(&profiles) {
+		return
 	}
-	states := map[string]int{"healthy": 0, "silent": 0, "pending": 0, "leaving": 0}
-	for i := range list.Items {
-		states[state(&list.Items[i])]++
+	states := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
+	for i := range profiles.Items {
+		states[state(&profiles.Items[i])]++
 	}
 	for state, n := range states {
 		ch <- prometheus.MustNewConstMetric(c.members, prometheus.GaugeValue, float64(n), state)
 	}
-	c.blocks(ch, list.Items)
+	var sets hubv1alpha1.ClusterSetList
+	if c.list(&sets) && len(sets.Items) == 1 {
+		c.blocks(ch, &sets.Items[0], profiles.Items)
+	}
 }
 
-// blocks shows what would be decided now: nothing is counted that could be forgotten.
-func (c *collector) blocks(ch chan<- prometheus.Metric, profiles []inventoryv1alpha1.ClusterProfile) {
-	var sets hubv1alpha1.ClusterSetList
-	err := c.h.env.Hub().List(context.Background(), &sets, client.InNamespace(c.h.env.HubNamespace), client.UnsafeDisableDeepCopy)
-	if err != nil || len(sets.Items) != 1 {
-		return
-	}
-	plan := grants.Decide(grants.Facts{Set: &sets.Items[0], Profiles: profiles})
+// list reads the cache; it fails only when the manager stops.
+func (c *collector) list(into client.ObjectList) bool {
+	in := client.InNamespace(c.h.namespace)
+	return c.h.mgr.GetClient().List(context.Background(), into, in, client.UnsafeDisableDeepCopy) == nil
+}
+
+// blocks exports what the grants would be now, so that nothing must be counted and remembered.
+func (c *collector) blocks(
+	ch chan<- prometheus.Metric, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile,
+) {
+	plan := grants.Decide(grants.Facts{Set: set, Profiles: profiles})
 	for _, p := range plan.Pools {
 		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Granted), p.Prefix.String(), "granted")
 		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Free), p.Prefix.String(), "free")
@@ -79,20 +85,19 @@ func (c *collector) blocks(ch chan<- prometheus.Metric, profiles []inventoryv1al
 		refused[r.Family][r.Member] = true
 	}
 	for family, members := range refused {
-		ch <- prometheus.MustNewConstMetric(c.unblocked, prometheus.GaugeValue, float64(len(members)), string(family))
+		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.GaugeValue, float64(len(members)), string(family))
 	}
 }
 
+// state returns the label value of a ClusterProfile.
 func state(p *inventoryv1alpha1.ClusterProfile) string {
-	switch is := func(condition string) bool {
-		return meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, condition, metav1.ConditionTrue)
-	}; {
+	switch {
 	case p.DeletionTimestamp != nil:
 		return "leaving"
-	case !is(inventoryv1alpha1.ConditionJoined):
+	case !meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionJoined):
 		return "pending"
-	case !is(inventoryv1alpha1.ConditionControlPlaneHealthy):
-		return "silent"
+	case !meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
+		return "expired"
 	}
 	return "healthy"
 }

@@ -1,17 +1,17 @@
-// Package inventory keeps the ClusterProfiles of a clusterset on the hub (SPEC P): what says that they are ours, and whether each member
-// has joined and is heard of. What a member itself writes there (version, properties) and what the admin does (displayName,
-// accessProviders) it leaves alone; so it does with the profiles of other cluster managers.
+// Package inventory maintains the ClusterProfiles of a clusterset on the hub (K4322): the label and the finalizer, and the
+// conditions Joined and ControlPlaneHealthy. It does not touch what a member writes there (version, properties), what an
+// admin writes there (displayName, accessProviders), or the profiles of other cluster managers.
 //
-// A member is heard of by its Lease, and time is only ever compared with time of the same clock: when this program saw a renewal, never
+// A member is live if it renews its Lease. Only times of this program's clock are compared: when it saw a renewal, never
 // what the member's clock wrote.
 package inventory
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -19,88 +19,86 @@ import (
 
 // The reasons of the conditions.
 const (
-	ReasonNotClaimed    = "NotClaimed"    // Joined is False: no cluster has used the claim yet
-	ReasonNeverHeard    = "NeverHeard"    // Joined is False, ControlPlaneHealthy Unknown: the cluster has not renewed its Lease yet
-	ReasonMember        = "Member"        // Joined is True
-	ReasonHeartbeat     = "Heartbeat"     // ControlPlaneHealthy is True: the Lease is being renewed
-	ReasonHeartbeatLost = "HeartbeatLost" // ControlPlaneHealthy is Unknown: the Lease is not renewed any more
+	ReasonNotClaimed       = "NotClaimed"       // Joined is False: no cluster has used the claim yet
+	ReasonHeartbeatPending = "HeartbeatPending" // Joined False, ControlPlaneHealthy Unknown: no renewal of the Lease yet
+	ReasonMember           = "Member"           // Joined is True
+	ReasonHeartbeat        = "Heartbeat"        // ControlPlaneHealthy is True: the Lease is being renewed
+	ReasonHeartbeatLost    = "HeartbeatLost"    // ControlPlaneHealthy is Unknown: the Lease is no longer renewed
 )
 
-// sight is what was seen of a member's Lease. The zero value is none.
-type sight struct {
-	renewed metav1.MicroTime // as the Lease has it; only ever compared with itself
-	at      time.Time        // when that was first seen, by this program's clock
-	changed bool             // a renewal was seen, not merely the Lease
+// observation is what this program has seen of a member's Lease. The zero value means that it has seen none.
+type observation struct {
+	renewed metav1.MicroTime // as the Lease has it; only compared with another one
+	at      time.Time        // when this program first saw that, by its own clock
+	changed bool             // whether it has seen a renewal, and not just the Lease
 }
 
-// ours tells whether a ClusterProfile is this cluster manager's.
-func ours(p *inventoryv1alpha1.ClusterProfile) bool {
+// isOurs returns whether a ClusterProfile belongs to this cluster manager.
+func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
 }
 
-// marks sets what says that a profile is ours, and keeps it until its member's things are cleaned up (P2). It tells whether that was
-// a change.
-func marks(p *inventoryv1alpha1.ClusterProfile) bool {
-	if p.Labels[inventoryv1alpha1.LabelClusterManager] == clusterset.ClusterManager && slices.Contains(p.Finalizers, clusterset.FinalizerRecords) {
-		return false
-	}
+// mark sets the label of this cluster manager, and the finalizer that package departed removes, and returns whether it
+// changed anything.
+func mark(p *inventoryv1alpha1.ClusterProfile) bool {
+	labelled := p.Labels[inventoryv1alpha1.LabelClusterManager] == clusterset.ClusterManager
 	metav1.SetMetaDataLabel(&p.ObjectMeta, inventoryv1alpha1.LabelClusterManager, clusterset.ClusterManager)
-	if !slices.Contains(p.Finalizers, clusterset.FinalizerRecords) {
-		p.Finalizers = append(p.Finalizers, clusterset.FinalizerRecords)
-	}
-	return true
+	return controllerutil.AddFinalizer(p, clusterset.FinalizerRecords) || !labelled
 }
 
-// conditions sets Joined and ControlPlaneHealthy of a profile (P3), and tells whether that was a change, and in how long to look again;
-// 0 is never. silence is how long a member may go without a renewal.
-func conditions(p *inventoryv1alpha1.ClusterProfile, s sight, silence time.Duration, now time.Time) (changed bool, again time.Duration) {
-	joined := metav1.Condition{Type: inventoryv1alpha1.ConditionJoined, Status: metav1.ConditionFalse}
-	switch {
-	case p.Annotations[clusterset.AnnotationClusterUID] == "":
-		joined.Reason, joined.Message = ReasonNotClaimed, "No cluster has used this claim yet: the agent does, once it runs with these credentials (kubectl clusterset doctor)."
-	case s == sight{} && !meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionJoined):
-		joined.Reason, joined.Message = ReasonNeverHeard, "The cluster holds the claim and has not renewed its Lease yet."
-	default: // a Lease that somebody deleted is written again and ends no membership
-		joined.Status, joined.Reason, joined.Message = metav1.ConditionTrue, ReasonMember, "The cluster is a member."
-	}
-	healthy, again := health(p, s, silence, now)
-	for _, c := range []metav1.Condition{joined, healthy} {
+// setConditions sets Joined and ControlPlaneHealthy. It returns whether it changed anything, and when to look again; 0
+// means never. silence is how long a member may go without a renewal.
+func setConditions(
+	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
+) (changed bool, again time.Duration) {
+	healthy, again := health(p, seen, silence, now)
+	for _, c := range []metav1.Condition{joined(p, seen), healthy} {
 		c.ObservedGeneration = p.Generation
-		if was := meta.FindStatusCondition(p.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
-		} else {
-			c.LastTransitionTime = metav1.NewTime(now)
-		}
+		c.LastTransitionTime = metav1.NewTime(now)
 		changed = meta.SetStatusCondition(&p.Status.Conditions, c) || changed
 	}
 	return changed, again
 }
 
-// health is ControlPlaneHealthy. A Lease that is seen for the first time, after a start, says neither that its owner lives nor that it
-// is dead: until it is seen to change, or has been silent for long enough, what was said before stands.
-func health(p *inventoryv1alpha1.ClusterProfile, s sight, silence time.Duration, now time.Time) (c metav1.Condition, again time.Duration) {
-	unknown := metav1.Condition{
-		Type: inventoryv1alpha1.ConditionControlPlaneHealthy, Status: metav1.ConditionUnknown,
-		Reason: ReasonHeartbeatLost, Message: "The cluster does not renew its Lease: it, its agent, or the way from there to here is down.",
-	}
-	was := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
-	left := silence - now.Sub(s.at)
+func joined(p *inventoryv1alpha1.ClusterProfile, seen observation) metav1.Condition {
+	c := metav1.Condition{Type: inventoryv1alpha1.ConditionJoined, Status: metav1.ConditionFalse}
 	switch {
-	case s == sight{} && (was == nil || was.Reason == ReasonNeverHeard):
-		unknown.Reason, unknown.Message = ReasonNeverHeard, "The cluster has not renewed its Lease yet."
-		return unknown, 0
-	case s == sight{}:
-		return unknown, 0
-	case left <= 0:
-		return unknown, 0
-	case s.changed || was != nil && was.Status == metav1.ConditionTrue:
+	case p.Annotations[clusterset.AnnotationClusterUID] == "":
+		c.Reason, c.Message = ReasonNotClaimed, "No cluster has used this claim yet: "+
+			"an agent must run with these credentials (kubectl clusterset doctor)."
+	case seen == observation{} && !meta.IsStatusConditionTrue(p.Status.Conditions, inventoryv1alpha1.ConditionJoined):
+		c.Reason, c.Message = ReasonHeartbeatPending, "The cluster has the claim, but has not renewed its Lease yet."
+	default: // a deleted Lease is written again, and ends no membership
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonMember, "The cluster is a member."
+	}
+	return c
+}
+
+// health returns ControlPlaneHealthy, and when it may change. A Lease that this program sees for the first time proves
+// neither that its owner is live nor that it is not: until it changes, or expires, the previous status stays.
+func health(
+	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
+) (c metav1.Condition, again time.Duration) {
+	lost := metav1.Condition{Type: inventoryv1alpha1.ConditionControlPlaneHealthy, Status: metav1.ConditionUnknown}
+	lost.Reason, lost.Message = ReasonHeartbeatLost, "The cluster does not renew its Lease: "+
+		"the cluster, its agent, or the network between it and the hub is down."
+	waiting := lost
+	waiting.Reason, waiting.Message = ReasonHeartbeatPending, "The cluster has not renewed its Lease yet."
+	was := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
+	pending := was == nil || was.Reason == ReasonHeartbeatPending
+	left := silence - now.Sub(seen.at)
+	switch {
+	case seen == observation{} && pending:
+		return waiting, 0
+	case seen == observation{}, left <= 0:
+		return lost, 0
+	case seen.changed || was != nil && was.Status == metav1.ConditionTrue:
 		return metav1.Condition{
 			Type: inventoryv1alpha1.ConditionControlPlaneHealthy, Status: metav1.ConditionTrue,
 			Reason: ReasonHeartbeat, Message: "The cluster renews its Lease.",
 		}, left
-	case was == nil || was.Reason == ReasonNeverHeard:
-		unknown.Reason, unknown.Message = ReasonNeverHeard, "The cluster has a Lease, and has not been seen to renew it yet."
-		return unknown, left
+	case pending:
+		return waiting, left
 	}
-	return unknown, left
+	return lost, left
 }

@@ -18,7 +18,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 type noEvents struct{}
@@ -44,9 +43,8 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	}).Build()
-	r := Controller(&kube.Env{
-		HubNamespace: "set", Now: func() time.Time { return clock }, Events: noEvents{},
-		Hub: func() client.Client { return hub }, HubNow: func() client.Reader { return hub },
+	r := New(Config{
+		Namespace: "set", Now: func() time.Time { return clock }, Events: noEvents{}, Hub: hub, Live: hub,
 	}).Reconciler
 	req := reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}}
 	var due time.Time // of the last pass's next one

@@ -104,7 +104,7 @@ func (s *set) lingering(t *testing.T) (release func(*testing.T)) {
 	must(t, err)
 	must(t, s.hub.Delete(ctx, p))
 	return func(t *testing.T) {
-		told(t, s.hub, lab.HubNamespace, "StillMay", "c", 2)
+		told(t, s.hub, lab.HubNamespace, "RightsNotRevoked", "c", 2)
 		must(t, s.hub.Delete(ctx, byHand))
 		until(t, "c is evicted", func() error { _, err := s.profile(t, "c"); return absent("ClusterProfile c", err) })
 	}

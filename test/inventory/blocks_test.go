@@ -288,7 +288,7 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	extra.Subjects = []rbacv1.Subject{{Kind: "ServiceAccount", Name: "mcs-east", Namespace: p.ns}}
 	must(t, p.admin.Create(ctx, extra))
 	must(t, p.admin.Delete(ctx, east.profile(t)))
-	p.event("east", "StillMay", "")
+	p.event("east", "RightsNotRevoked", "")
 	p.running(p.ns).Kill()
 	must(t, p.running(p.ns).again(ctx))
 	if got := blocksOf(p.set()); !slices.Equal(got, []string{"east 10.200.0.0/24"}) || len(p.records(t, p.ns, "east")) != 4 {

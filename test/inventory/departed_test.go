@@ -154,11 +154,11 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 			return err
 		}
 		for _, ev := range events.Items {
-			if ev.Regarding.Name == "crash" && ev.Reason == "StillMay" && strings.Contains(ev.Note, "delete that") {
+			if ev.Regarding.Name == "crash" && ev.Reason == "RightsNotRevoked" && strings.Contains(ev.Note, "delete that") {
 				return nil
 			}
 		}
-		return errors.New("there is no Event StillMay")
+		return errors.New("there is no Event RightsNotRevoked")
 	}))
 	hub.Kill()
 	if len(e.records(t, home, "crash")) != 6 || m.profile(t).DeletionTimestamp == nil {

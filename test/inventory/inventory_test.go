@@ -64,7 +64,7 @@ func TestP2MarksAreKeptAndOthersProfilesLeftAlone(t *testing.T) {
 	must(t, e.admin.Create(ctx, bare))
 	t.Cleanup(func() { e.evict(t, home, "bare"); e.evict(t, home, "foreign") })
 	m := &member{e: e, ns: home, id: "bare"}
-	p := m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/NeverHeard")
+	p := m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/HeartbeatPending")
 	if p.Labels[inventoryv1alpha1.LabelClusterManager] != clusterset.ClusterManager || len(p.Finalizers) != 1 || p.Finalizers[0] != clusterset.FinalizerRecords {
 		t.Errorf("it bears labels %v and finalizers %v", p.Labels, p.Finalizers)
 	}
@@ -82,9 +82,9 @@ func TestP3ConditionsFollowTheMember(t *testing.T) {
 	t.Parallel()
 	e := setUp(t)
 	m := e.join(t, home, "p3")
-	m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/NeverHeard")
+	m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/HeartbeatPending")
 	m.claim(t)
-	m.becomes(t, "Joined=False/NeverHeard", "ControlPlaneHealthy=Unknown/NeverHeard")
+	m.becomes(t, "Joined=False/HeartbeatPending", "ControlPlaneHealthy=Unknown/HeartbeatPending")
 	m.beat(t, time.Now)
 	m.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
 	must(t, until(t.Context(), func() error {
@@ -172,7 +172,7 @@ func TestP6ClusterSetsDoNotSeeEachOther(t *testing.T) {
 	here.isMember(t)
 	here.publish(t, 2)
 	there.claim(t)
-	there.becomes(t, "Joined=False/NeverHeard") // whoever is heard of elsewhere
+	there.becomes(t, "Joined=False/HeartbeatPending") // whoever is heard of elsewhere
 	there.beat(t, time.Now)
 	there.publish(t, 2)
 	there.becomes(t, "Joined=True/Member", "ControlPlaneHealthy=True/Heartbeat")
