@@ -4,15 +4,27 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 )
+
+// stanza is what the Corefile says.
+type stanza struct {
+	Multicluster
+	config         kube.Config
+	ttl            uint32
+	nameservers    []netip.Addr
+	startupTimeout time.Duration
+	lines          map[string]int // of the Corefile, that options stand in
+}
 
 const (
 	defaultZone           = "clusterset.local."
@@ -30,13 +42,17 @@ func parse(c *caddy.Controller) (*stanza, error) {
 	}
 	for c.NextBlock() {
 		option, ok := options[c.Val()]
-		if !ok {
+		switch {
+		case slices.Contains(kubernetesOptions, c.Val()):
+			return nil, c.Errf("'%s' is an option of the kubernetes plugin, not of multicluster: remove it here", c.Val())
+		case !ok:
 			return nil, c.Errf("unknown option '%s'", c.Val())
 		}
 		s.lines[c.Val()] = c.Line()
 		name, args := c.Val(), c.RemainingArgs()
 		if len(args) < option.min || option.max >= 0 && len(args) > option.max {
-			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, strings.TrimSpace(name+" "+option.usage))
+			usage := strings.TrimSpace(name + " " + option.usage)
+			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, usage)
 		}
 		if err := option.set(s, c, args); err != nil {
 			return nil, err
@@ -101,13 +117,17 @@ func (s *stanza) parseZones(c *caddy.Controller) error {
 				return c.Errf("not authoritative for reverse zone %s: PTR is not served", zone)
 			}
 			if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
-				return c.Errf("not authoritative for zone %s: this server block serves %s", zone, strings.Join(served, " "))
+				keys := strings.Join(served, " ")
+				return c.Errf("not authoritative for zone %s: this server block serves %s", zone, keys)
 			}
 			s.origins = append(s.origins, zone)
 		}
 	}
 	return nil
 }
+
+// kubernetesOptions are those of the kubernetes plugin that multicluster does not have. Users copy that plugin's stanza.
+var kubernetesOptions = []string{"pods", "ignore", "apiserver_max_inflight", "multicluster"}
 
 // option is one property of the stanza: how many arguments it takes (no max: any number), and what they mean.
 type option struct {
@@ -161,10 +181,13 @@ var options = map[string]option{
 		s.config.EndpointPodNames = true
 		return nil
 	}},
-	"max_endpoints": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+	"max_endpoints": {1, 2, "NUMBER [transfer]", func(s *stanza, c *caddy.Controller, args []string) error {
 		n, err := strconv.Atoi(args[0])
 		if err != nil || n < 1 {
 			return c.Errf("max_endpoints must be a number of at least 1: '%s'", args[0])
+		}
+		if s.limitTransfer = len(args) == 2; s.limitTransfer && args[1] != "transfer" {
+			return c.Errf("max_endpoints %d may be followed by 'transfer' only: '%s'", n, args[1])
 		}
 		s.maxEndpoints = n
 		return nil
@@ -204,7 +227,8 @@ var options = map[string]option{
 		for _, arg := range args {
 			zone := dns.CanonicalName(arg)
 			if plugin.Zones(s.origins).Matches(zone) == "" {
-				return c.Errf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, strings.Join(s.origins, " "))
+				served := strings.Join(s.origins, " ")
+				return c.Errf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, served)
 			}
 		}
 		s.Fall.SetZonesFromArgs(args)

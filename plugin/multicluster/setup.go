@@ -1,27 +1,14 @@
 package multicluster
 
 import (
-	"net/netip"
-	"time"
-
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/transfer"
 )
 
 func init() { plugin.Register(pluginName, setup) }
-
-// stanza is what the Corefile says.
-type stanza struct {
-	Multicluster
-	config         kube.Config
-	ttl            uint32
-	nameservers    []netip.Addr
-	startupTimeout time.Duration
-	lines          map[string]int // of the Corefile, that options stand in
-}
 
 func setup(c *caddy.Controller) error {
 	s, err := parse(c)
@@ -44,6 +31,12 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(pluginName, err)
 		}
 		m.source = w
+		return nil
+	})
+	c.OnStartup(func() error {
+		if t, ok := dnsserver.GetConfig(c).Handler("transfer").(*transfer.Transfer); ok {
+			go m.notify(t.Notify, m.generation.closed)
+		}
 		return nil
 	})
 	c.OnRestartFailed(restartFailed)

@@ -13,7 +13,6 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -116,7 +115,7 @@ func (w *from) RemoteAddr() net.Addr { return w.addr }
 func refusals(t *testing.T) float64 {
 	t.Helper()
 	var m dto.Metric
-	if err := kube.Shed.Write(&m); err != nil {
+	if err := shedTotal.Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	return m.GetCounter().GetValue()

@@ -13,10 +13,13 @@ import (
 
 var errNotSynced = errors.New("zone is not transferred before the first complete list of ServiceImports and EndpointSlices")
 
-const unlimited = 1 << 30 // a buffer that every answer fits in: transfer cuts messages itself
+const (
+	unlimited = 1 << 30 // a buffer that every answer fits in
+	chunk     = 500     // records that are made at a time; the transfer plugin fills messages with them
+)
 
-// Transfer implements transfer.Transferer (L6). It asks the questions that queries ask, so it gives exactly what they give, over time
-// where max_endpoints gives them a part.
+// Transfer implements transfer.Transferer (L6). It gives exactly what questions get: over time, if max_endpoints gives them
+// a part.
 func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
 	i := slices.Index(m.origins, zone)
 	if i < 0 {
@@ -27,9 +30,13 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	}
 	index := m.source.Index()
 	current, services := index.Snapshot()
-	// All endpoints: another server's clients are elsewhere (T2), and one serial has one content, whenever it is transferred (decision 0002).
-	window := catalog.Window{Everyone: true, Zone: m.zones[i].Octets()}
-	x := &xfr{zone: m.zones[i], index: index, window: window, out: make(chan []dns.RR)}
+	x := &xfr{zone: m.zones[i], out: make(chan []dns.RR)}
+	// All endpoints, since another server's clients are elsewhere (T2), and always the same ones, since one serial has one
+	// content (decision 0002).
+	x.window = catalog.Window{Everyone: true, Zone: x.zone.Octets()}
+	if m.limitTransfer {
+		x.window.Max = m.maxEndpoints
+	}
 	soa := x.zone.SOA(x.question(zone, dns.TypeSOA), zone, current).Answer
 	go func() {
 		defer close(x.out)
@@ -46,12 +53,12 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	return x.out, nil
 }
 
-// newer compares serials as RFC 1982 §3.2 does.
+// newer reports whether a is a later serial than b (RFC 1982 §3.2).
 func newer(a, b uint32) bool { return int32(a-b) > 0 }
 
+// xfr is one transfer.
 type xfr struct {
 	zone   *reply.Zone
-	index  *catalog.Index
 	window catalog.Window
 	out    chan []dns.RR
 }
@@ -60,45 +67,52 @@ func (x *xfr) question(name string, qtype uint16) *dns.Msg {
 	return &dns.Msg{Question: []dns.Question{{Name: name, Qtype: qtype, Qclass: dns.ClassINET}}}
 }
 
-// fixed are the records that every zone has (N1–N3).
+// fixed sends the records that every zone has (N1–N3).
 func (x *xfr) fixed() {
 	zone := x.zone.Name()
 	ns := x.zone.NS(x.question(zone, dns.TypeNS), zone, unlimited)
 	x.out <- append(ns.Answer, ns.Extra...)
-	x.out <- x.zone.VersionTXT(x.question("dns-version."+x.under(), dns.TypeTXT)).Answer
+	x.out <- x.zone.VersionTXT(x.question("dns-version."+x.suffix(), dns.TypeTXT)).Answer
 }
 
-// under is what stands behind a relative name of the zone.
-func (x *xfr) under() string {
-	if x.zone.Name() == "." {
-		return ""
-	}
-	return x.zone.Name()
-}
+// suffix returns what follows a relative name of the zone.
+func (x *xfr) suffix() string { return x.zone.Name()[:x.zone.Octets()] }
 
+// service sends the records of every name of a Service.
 func (x *xfr) service(s *catalog.Service) {
-	name := s.Key() + ".svc." + x.under()
-	types := []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV}
-	x.send(s, query.Query{Kind: query.Service}, name, types)
+	name := s.Key() + ".svc." + x.suffix()
+	x.name(s, query.Query{Kind: query.Service}, name)
 	for port, proto := range s.NamedPorts() {
-		q := query.Query{Kind: query.Port, Below: port, Proto: proto}
-		x.send(s, q, "_"+port+"._"+proto+"."+name, types)
+		x.name(s, query.Query{Kind: query.Port, Below: port, Proto: proto}, "_"+port+"._"+proto+"."+name)
 	}
 	for label, cluster := range s.Hosts() {
-		q := query.Query{Kind: query.Host, Below: label + "." + cluster}
-		x.send(s, q, q.Below+"."+name, types)
+		host := label + "." + cluster
+		x.name(s, query.Query{Kind: query.Host, Below: host}, host+"."+name)
 	}
 }
 
-// send asks a name for its types and sends the answers. A name too long for DNS has none.
-func (x *xfr) send(s *catalog.Service, q query.Query, name string, types []uint16) {
+// name sends the records of one name, of each type that it has. One that is too long for DNS has none.
+func (x *xfr) name(s *catalog.Service, q query.Query, name string) {
 	if len(name) > catalog.MaxName {
 		return
 	}
-	for _, t := range types {
-		a := asked{r: x.question(name, t), zone: x.zone, index: x.index, window: x.window, limit: unlimited}
-		if res := find(s, q, t, x.window); res.Outcome == catalog.Success {
-			x.out <- a.success(s, q, res.Addrs).Answer
+	for _, rrtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		addrs := find(s, q, rrtype, x.window).Addrs
+		for size := chunk * reply.AddressSize(rrtype); addrs != ""; {
+			n := min(size, len(addrs))
+			x.out <- x.zone.AddressRecords(name, rrtype, addrs[:n])
+			addrs = addrs[n:]
 		}
+	}
+	if find(s, q, dns.TypeSRV, x.window).Outcome != catalog.Success {
+		return
+	}
+	walk := s.Targets(q.Below, q.Proto, x.window).Walk()
+	for {
+		rrs := x.zone.SRVRecords(name, s.Key(), &walk, chunk)
+		if len(rrs) == 0 {
+			return
+		}
+		x.out <- rrs
 	}
 }

@@ -50,7 +50,7 @@ func (r Reply) Message(q Question) *dns.Msg {
 // parse reads a record of the model; it panics where the model wrote what is no record.
 func (r Reply) parse(text string, ttl uint32) dns.RR {
 	if owner, ok := strings.CutSuffix(text, " SOA *"); ok {
-		text = fmt.Sprintf("%s SOA ns.dns.%s hostmaster.%s 1 7200 1800 86400 %d", owner, r.Zone, r.Zone, r.NegativeTTL)
+		text = fmt.Sprintf("%s SOA ns.dns.%s hostmaster.%s 1 60 30 86400 %d", owner, r.Zone, r.Zone, r.NegativeTTL)
 	}
 	rr, err := dns.NewRR(text)
 	if err != nil {

@@ -37,13 +37,6 @@ var (
 		Name:      "skipped_slices_total",
 		Help:      "EndpointSlices that cannot be answered, each version once.",
 	}, []string{"reason"})
-	// Shed counts what is refused by shed.
-	Shed = promauto.NewCounter(prometheus.CounterOpts{
-		Namespace: plugin.Namespace,
-		Subsystem: subsystem,
-		Name:      "shed_total",
-		Help:      "Questions over TCP that were refused by shed.",
-	})
 )
 
 // What the Watches hold is counted when it is asked for.

@@ -16,55 +16,60 @@ type address6 struct {
 const few = 2
 
 type few4 struct {
-	m   dns.Msg
-	q   [1]dns.Question
-	opt [1]dns.RR
+	message
 	rrs [few]dns.RR
 	as  [few]address4
 }
 
 type few6 struct {
-	m   dns.Msg
-	q   [1]dns.Question
-	opt [1]dns.RR
+	message
 	rrs [few]dns.RR
 	as  [few]address6
 }
 
-// Addresses makes the answer of a packed list of addresses of one family, dns.TypeA or dns.TypeAAAA, cut to the client's
-// buffer of limit octets (M3).
+// Addresses returns the answer of a packed list of addresses of one family, dns.TypeA or dns.TypeAAAA. What does not fit
+// into the client's buffer of limit octets is cut from the end (M3).
 func (z *Zone) Addresses(r *dns.Msg, rrtype uint16, addrs string, limit int) *dns.Msg {
-	width := 4
-	if rrtype == dns.TypeAAAA {
-		width = 16
+	h := z.header(r.Question[0].Name, rrtype)
+	width := AddressSize(rrtype)
+	fits := max(space(r, limit)/(pointerSize+fixedSize+width), 0)
+	cut := len(addrs)/width > fits
+	if cut {
+		addrs = addrs[:fits*width]
 	}
-	n := len(addrs) / width
-	fits := max(room(r, limit)/(pointerSize+fixedSize+width), 0)
-	m := z.addresses(r, rrtype, addrs, min(n, fits))
-	m.Truncated = n > fits
-	return m
+	var m *message
+	switch n := len(addrs) / width; {
+	case n > few:
+		m = new(message)
+		m.Answer = z.AddressRecords(h.Name, rrtype, addrs)
+	case rrtype == dns.TypeA:
+		s := new(few4)
+		m, s.Answer = &s.message, fill4(s.rrs[:n:n], s.as[:], h, addrs)
+	default:
+		s := new(few6)
+		m, s.Answer = &s.message, fill6(s.rrs[:n:n], s.as[:], h, addrs)
+	}
+	m.begin(r)
+	m.Truncated = cut
+	return &m.Msg
 }
 
-func (z *Zone) addresses(r *dns.Msg, rrtype uint16, addrs string, n int) *dns.Msg {
-	h := z.header(r.Question[0].Name, rrtype)
+// AddressRecords returns the records of a packed list of addresses of one family.
+func (z *Zone) AddressRecords(owner string, rrtype uint16, addrs string) []dns.RR {
+	h := z.header(owner, rrtype)
+	n := len(addrs) / AddressSize(rrtype)
 	if rrtype == dns.TypeA {
-		s := new(few4)
-		start(&s.m, &s.q, &s.opt, r)
-		as, rrs := s.as[:], s.rrs[:]
-		if n > few {
-			as, rrs = make([]address4, n), make([]dns.RR, n)
-		}
-		s.m.Answer = fill4(rrs[:n:n], as, h, addrs)
-		return &s.m
+		return fill4(make([]dns.RR, n), make([]address4, n), h, addrs)
 	}
-	s := new(few6)
-	start(&s.m, &s.q, &s.opt, r)
-	as, rrs := s.as[:], s.rrs[:]
-	if n > few {
-		as, rrs = make([]address6, n), make([]dns.RR, n)
+	return fill6(make([]dns.RR, n), make([]address6, n), h, addrs)
+}
+
+// AddressSize returns how many octets an address of dns.TypeA or dns.TypeAAAA takes.
+func AddressSize(rrtype uint16) int {
+	if rrtype == dns.TypeA {
+		return 4
 	}
-	s.m.Answer = fill6(rrs[:n:n], as, h, addrs)
-	return &s.m
+	return 16
 }
 
 // fill4 makes len(rrs) A records of packed addresses, in the memory of as.

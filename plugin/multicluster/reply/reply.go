@@ -18,28 +18,31 @@ type Zone struct {
 	four, six string // the name server's addresses, packed
 }
 
-// VersionTTL is the TTL of dns-version (N3), in seconds.
-const VersionTTL = 28800
-
-// Version is the version of the DNS specification that is served (N3).
-const Version = "1.0.0"
-
-// pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
-const pendingTTL = 1
-
-// The labels before the zone's name of its name server (N2) and of its mailbox.
 const (
-	nsLabels   = "ns.dns."
-	mboxLabels = "hostmaster."
+	// Version is the version of the DNS specification that is served (N3).
+	Version = "1.0.0"
+	// VersionTTL is the TTL of dns-version (N3), in seconds.
+	VersionTTL = 28800
+	// pendingTTL is the negative TTL of a Service that has no address yet (N5), in seconds.
+	pendingTTL = 1
 )
 
-// NewZone makes a Zone of its name, its TTL in seconds and the addresses of its name server (N2), each of which counts once (M2).
+// The SOA's times for secondaries, in seconds. Zones change by the second, and a check of the serial is one small question:
+// the refresh is for secondaries that no NOTIFY reaches.
+const (
+	refresh = 60
+	retry   = 30
+	expire  = 86400
+)
+
+// NewZone returns a Zone of its name, its TTL in seconds and the addresses of its name server (N2), each of which counts
+// once (M2).
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	under := name
 	if name == "." {
 		under = ""
 	}
-	z := &Zone{name: name, ns: nsLabels + under, mbox: mboxLabels + under, ttl: ttl}
+	z := &Zone{name: name, ns: "ns.dns." + under, mbox: "hostmaster." + under, ttl: ttl}
 	for i, a := range nameservers {
 		switch {
 		case slices.Contains(nameservers[:i], a):
@@ -52,10 +55,10 @@ func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	return z
 }
 
-// Name is the zone's, fully qualified and in lower case.
+// Name returns the zone's name, fully qualified and in lower case.
 func (z *Zone) Name() string { return z.name }
 
-// Octets are how many it takes at the end of a name.
+// Octets returns how many octets the zone takes at the end of a name.
 func (z *Zone) Octets() int {
 	if z.name == "." {
 		return 0
@@ -63,117 +66,91 @@ func (z *Zone) Octets() int {
 	return len(z.name)
 }
 
-// TTL of the zone's records, in seconds.
+// TTL returns the TTL of the zone's records, in seconds.
 func (z *Zone) TTL() uint32 { return z.ttl }
 
-// start makes m the authoritative reply to r, with an empty question section backed by q and room for the OPT record that
-// the server appends.
-func start(m *dns.Msg, q *[1]dns.Question, opt *[1]dns.RR, r *dns.Msg) {
-	q[0] = r.Question[0]
-	m.Id = r.Id
-	m.Response = true
-	m.Opcode = r.Opcode
-	m.Authoritative = true
-	m.RecursionDesired = r.RecursionDesired
-	m.CheckingDisabled = r.CheckingDisabled
-	m.Question = q[:]
-	m.Extra = opt[:0]
+func (z *Zone) header(owner string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.ttl}
 }
 
 // negative is a reply without answer, in one allocation.
 type negative struct {
-	m   dns.Msg
-	q   [1]dns.Question
-	opt [1]dns.RR
+	message
 	ns  [1]dns.RR
 	soa dns.SOA
 }
 
-// Negative makes NODATA (rcode NOERROR) and NXDOMAIN replies (M2). owner is the zone in the case of the query (M1). The
-// answer that is only pending may be cached for a second (N5).
+// Negative returns a NODATA (rcode NOERROR) or NXDOMAIN reply (M2). owner is the zone in the case of the question (M1).
+// pending says that the Service will have an address soon: such an answer may be cached for a second (N5).
 func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
 	n := new(negative)
-	start(&n.m, &n.q, &n.opt, r)
-	n.m.Rcode = rcode
-	z.soa(&n.soa, owner, serial)
+	n.begin(r)
+	n.Rcode = rcode
+	// The minimum is the TTL of everything else, so a negative answer lives as long as another.
+	n.soa = dns.SOA{
+		Hdr: z.header(owner, dns.TypeSOA), Ns: z.ns, Mbox: z.mbox, Serial: serial,
+		Refresh: refresh, Retry: retry, Expire: expire, Minttl: z.ttl,
+	}
 	if pending {
-		n.soa.Hdr.Ttl = min(n.soa.Hdr.Ttl, pendingTTL)
+		n.soa.Hdr.Ttl = min(z.ttl, pendingTTL)
 	}
 	n.ns[0] = &n.soa
-	n.m.Ns = n.ns[:]
-	return &n.m
+	n.Ns = n.ns[:]
+	return &n.Msg
 }
 
-// SOA makes the answer for the apex.
+// SOA returns the answer for the apex.
 func (z *Zone) SOA(r *dns.Msg, owner string, serial uint32) *dns.Msg {
 	m := z.Negative(r, dns.RcodeSuccess, owner, serial, false)
 	m.Answer, m.Ns = m.Ns, nil
 	return m
 }
 
-// soa fills the zone's SOA in. Its minimum is the TTL of everything else, so a negative answer lives as long as another.
-func (z *Zone) soa(s *dns.SOA, owner string, serial uint32) {
-	s.Hdr = z.header(owner, dns.TypeSOA)
-	s.Ns, s.Mbox = z.ns, z.mbox
-	s.Serial = serial
-	s.Refresh, s.Retry, s.Expire, s.Minttl = 7200, 1800, 86400, z.ttl
-}
-
-func (z *Zone) header(owner string, rrtype uint16) dns.RR_Header {
-	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.ttl}
-}
-
-// VersionTXT makes the answer for dns-version (N3).
+// VersionTXT returns the answer for dns-version (N3).
 func (z *Zone) VersionTXT(r *dns.Msg) *dns.Msg {
-	return z.records(r, z.version(r.Question[0].Name))
-}
-
-func (z *Zone) version(owner string) dns.RR {
-	h := z.header(owner, dns.TypeTXT)
+	h := z.header(r.Question[0].Name, dns.TypeTXT)
 	h.Ttl = VersionTTL
-	return &dns.TXT{Hdr: h, Txt: []string{Version}}
+	return answer(r, &dns.TXT{Hdr: h, Txt: []string{Version}})
 }
 
-// NS makes the answer for the zone's name servers, with glue (N1): a family of addresses that does not fit into the client's buffer of
-// limit octets is left out (M3).
+// NS returns the answer for the zone's name servers, with glue (N1). A family of addresses that does not fit into the
+// client's buffer of limit octets is left out (M3).
 func (z *Zone) NS(r *dns.Msg, owner string, limit int) *dns.Msg {
-	m := z.records(r, &dns.NS{Hdr: z.header(owner, dns.TypeNS), Ns: z.ns})
-	size := nameSize(owner) + fixedSize + nameSize(z.ns)
-	h := z.header(z.ns, 0)
-	if n := len(z.four) / 4; size+n*(nameSize(z.ns)+fixedSize+4) <= room(r, limit) {
-		size += n * (nameSize(z.ns) + fixedSize + 4)
-		m.Extra = append(m.Extra, fill4(make([]dns.RR, n), make([]address4, n), h, z.four)...)
-	}
-	if n := len(z.six) / 16; size+n*(nameSize(z.ns)+fixedSize+16) <= room(r, limit) {
-		m.Extra = append(m.Extra, fill6(make([]dns.RR, n), make([]address6, n), h, z.six)...)
+	m := answer(r, &dns.NS{Hdr: z.header(owner, dns.TypeNS), Ns: z.ns})
+	left := space(r, limit) - nameSize(owner) - fixedSize - nameSize(z.ns)
+	for _, rrtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		glue := z.AddressRecords(z.ns, rrtype, z.nsAddresses(rrtype))
+		if size := len(glue) * (nameSize(z.ns) + fixedSize + AddressSize(rrtype)); size <= left {
+			left -= size
+			m.Extra = append(m.Extra, glue...)
+		}
 	}
 	return m
 }
 
-// NSAddresses makes the answer for ns.dns (N2): the addresses of one family, cut to the client's buffer of limit octets; nil where there
-// is none.
+// NSAddresses returns the answer for ns.dns (N2): the addresses of one family, cut to the client's buffer of limit octets;
+// nil if there is none.
 func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16, limit int) *dns.Msg {
-	addrs := ""
-	switch rrtype {
-	case dns.TypeA:
-		addrs = z.four
-	case dns.TypeAAAA:
-		addrs = z.six
-	}
+	addrs := z.nsAddresses(rrtype)
 	if addrs == "" {
 		return nil
 	}
 	return z.Addresses(r, rrtype, addrs, limit)
 }
 
-// records makes a reply of a few records, for names that are seldom asked.
-func (z *Zone) records(r *dns.Msg, rrs ...dns.RR) *dns.Msg {
-	n := new(struct {
-		m   dns.Msg
-		q   [1]dns.Question
-		opt [1]dns.RR
-	})
-	start(&n.m, &n.q, &n.opt, r)
-	n.m.Answer = rrs
-	return &n.m
+func (z *Zone) nsAddresses(rrtype uint16) string {
+	switch rrtype {
+	case dns.TypeA:
+		return z.four
+	case dns.TypeAAAA:
+		return z.six
+	}
+	return ""
+}
+
+func answer(r *dns.Msg, rrs ...dns.RR) *dns.Msg {
+	m := new(message)
+	m.begin(r)
+	m.Answer = rrs
+	return &m.Msg
 }

@@ -12,56 +12,70 @@ const (
 	srvWeight   = 100
 )
 
-// few records of each kind share the allocation of an SRV reply: what a ClusterSetIP Service answers. So does the work on it, which a
-// new goroutine's stack would have to grow for.
+// fewSRV is an SRV reply in one allocation, with as many records as a ClusterSetIP Service answers.
 type fewSRV struct {
-	b    srvBuilder
-	m    dns.Msg
-	q    [1]dns.Question
-	opt  [1]dns.RR
-	srv  [1]dns.SRV
-	rrs  [1]dns.RR
-	glue [3]dns.RR // two addresses and the OPT record
-	a4   [1]address4
-	a6   [1]address6
+	message
+	srvBuilder
+	srvs    [1]dns.SRV
+	answers [1]dns.RR
+	extra   [3]dns.RR // two addresses and the OPT record
+	as4     [1]address4
+	as6     [1]address6
 }
 
-// SRV makes the answer of the targets of a Service, with the addresses of the targets in Additional, cut to the client's
-// buffer of limit octets: glue goes before answers do, and only answers that went set TC (M3, RFC 2181 §9). Glue goes by
-// whole RRsets.
+// SRV returns the answer of the targets of a Service, with their addresses in Additional. What does not fit into the
+// client's buffer of limit octets is cut: glue before answers, by whole RRsets, and only cut answers set TC (M3,
+// RFC 2181 §9).
 func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
 	owner := r.Question[0].Name
 	s := new(fewSRV)
-	start(&s.m, &s.q, &s.opt, r)
-	b := &s.b
-	b.suffix, b.left, b.off = z.serviceName(owner, key), room(r, limit), headerSize+nameSize(owner)+4
+	s.begin(r)
+	b := &s.srvBuilder
 	b.walk = targets.Walk()
-	b.plan()
-	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srv[:], s.rrs[:0], s.glue[:0], s.a4[:], s.a6[:]
-	if b.records > len(s.srv) {
+	b.suffix, b.left, b.offset = z.serviceName(owner, key), space(r, limit), headerSize+nameSize(owner)+4
+	b.measure()
+	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srvs[:], s.answers[:0], s.extra[:0], s.as4[:], s.as6[:]
+	if b.records > len(s.srvs) {
 		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
 	}
-	if b.most4 > len(s.a4) {
+	if b.most4 > len(s.as4) {
 		b.a4 = make([]address4, b.most4)
 	}
-	if b.most6 > len(s.a6) {
+	if b.most6 > len(s.as6) {
 		b.a6 = make([]address6, b.most6)
 	}
-	if b.most4+b.most6 >= len(s.glue) {
+	if b.most4+b.most6 >= len(s.extra) {
 		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
 	}
 	b.fill(z.header(owner, dns.TypeSRV))
-	s.m.Truncated, s.m.Answer, s.m.Extra = b.cut, b.rrs, b.glue
-	return &s.m
+	s.Truncated, s.Answer, s.Extra = b.cut, b.rrs, b.glue
+	return &s.Msg
 }
 
-// serviceName is the name of a Service: the end of the owner's where that is in lower case, without a copy.
+// SRVRecords returns the next records of a walk over the targets of a Service, at most n, without the addresses of the
+// targets. It returns none at the end.
+func (z *Zone) SRVRecords(owner, key string, walk *catalog.Walk, n int) []dns.RR {
+	suffix, h := z.serviceName(owner, key), z.header(owner, dns.TypeSRV)
+	var rrs []dns.RR
+	name, host := "", -1
+	for len(rrs) < n && nextTarget(walk, suffix) {
+		if walk.Index() != host {
+			host, name = walk.Index(), targetName(new(strings.Builder), walk, suffix)
+		}
+		s := newSRV(h, walk.Number(), name)
+		rrs = append(rrs, &s)
+	}
+	return rrs
+}
+
+func newSRV(h dns.RR_Header, port uint16, target string) dns.SRV {
+	return dns.SRV{Hdr: h, Priority: srvPriority, Weight: srvWeight, Port: port, Target: target}
+}
+
+// serviceName returns the name of a Service: the end of owner, without a copy, if that is in lower case.
 func (z *Zone) serviceName(owner, key string) string {
 	const svc = ".svc."
-	zone := z.name
-	if zone == "." {
-		zone = ""
-	}
+	zone := z.name[:z.Octets()]
 	if end := owner[len(owner)-len(key)-len(svc)-len(zone):]; end[:len(key)] == key &&
 		end[len(key):len(key)+len(svc)] == svc && end[len(key)+len(svc):] == zone {
 		return end
@@ -69,15 +83,47 @@ func (z *Zone) serviceName(owner, key string) string {
 	return key + svc + zone
 }
 
-// srvBuilder makes an SRV answer in two walks over the targets: plan measures, fill makes.
+// nextTarget moves to the next target that has a name: one that is not too long for DNS.
+func nextTarget(walk *catalog.Walk, suffix string) bool {
+	for walk.Next() {
+		if targetSize(walk, suffix) <= catalog.MaxName {
+			return true
+		}
+	}
+	return false
+}
+
+// targetSize returns the length of a target's name, with its last dot.
+func targetSize(walk *catalog.Walk, suffix string) int {
+	label, cluster := walk.Host()
+	if label == "" {
+		return len(suffix)
+	}
+	return len(label) + 1 + len(cluster) + 1 + len(suffix)
+}
+
+// targetName returns a target's name, in the memory of names.
+func targetName(names *strings.Builder, walk *catalog.Walk, suffix string) string {
+	label, cluster := walk.Host()
+	if label == "" {
+		return suffix
+	}
+	start := names.Len()
+	for _, s := range [...]string{label, ".", cluster, ".", suffix} {
+		names.WriteString(s)
+	}
+	return names.String()[start:]
+}
+
+// srvBuilder makes an SRV answer in two walks over the targets: measure finds what fits, fill makes the records.
 type srvBuilder struct {
 	walk   catalog.Walk
 	suffix string // of every target: the Service's own name
 	left   int    // octets of the client's buffer that are not used yet
-	off    int    // of the next record in the message
+	offset int    // of the next record in the message
 
 	records      int  // that fit
-	names        int  // octets of the names of their targets
+	nameOctets   int  // of the names of their targets
 	most4, most6 int  // addresses of their targets, as far as they can fit
 	cut          bool // some records do not fit
 
@@ -88,34 +134,20 @@ type srvBuilder struct {
 	a6   []address6
 }
 
-// size is the length of a target's name, with its last dot; more than catalog.MaxName if DNS cannot have it.
-func (b *srvBuilder) size() int {
-	label, cluster := b.walk.Host()
-	if label == "" {
-		return len(b.suffix)
-	}
-	return len(label) + 1 + len(cluster) + 1 + len(b.suffix)
-}
-
 func recordSize(name int) int { return pointerSize + fixedSize + srvFixed + name + 1 }
 
-func (b *srvBuilder) plan() {
-	t := &b.walk
-	for last := -1; t.Next(); {
-		size := b.size()
-		if size > catalog.MaxName {
-			continue
-		}
-		if b.left < recordSize(size) {
-			b.cut = true
+func (b *srvBuilder) measure() {
+	for host := -1; nextTarget(&b.walk, b.suffix); {
+		size := targetSize(&b.walk, b.suffix)
+		if b.cut = b.left < recordSize(size); b.cut {
 			break
 		}
 		b.left -= recordSize(size)
 		b.records++
-		if t.Index() != last {
-			last = t.Index()
-			b.names += size
-			v4, v6 := t.Addrs()
+		if b.walk.Index() != host {
+			host = b.walk.Index()
+			b.nameOctets += size
+			v4, v6 := b.walk.Addrs()
 			b.most4 += len(v4) / 4
 			b.most6 += len(v6) / 16
 		}
@@ -125,69 +157,56 @@ func (b *srvBuilder) plan() {
 }
 
 func (b *srvBuilder) fill(h dns.RR_Header) {
-	t := &b.walk
-	t.Restart()
+	b.walk.Restart()
 	var names strings.Builder
-	name, last := "", -1
-	for i := 0; i < b.records && t.Next(); {
-		size := b.size()
-		if size > catalog.MaxName {
+	name, host := "", -1
+	for i := 0; i < b.records && nextTarget(&b.walk, b.suffix); i++ {
+		if b.walk.Index() == host {
+			b.add(i, h, name)
 			continue
 		}
-		first := t.Index() != last
-		if first {
-			last = t.Index()
-			name = b.name(&names)
+		if host < 0 && b.records > 1 {
+			names.Grow(b.nameOctets)
 		}
-		s := &b.srv[i]
-		*s = dns.SRV{Hdr: h, Priority: srvPriority, Weight: srvWeight, Port: t.Number(), Target: name}
-		b.rrs = append(b.rrs, s)
-		if first {
-			b.addGlue(name, h)
-		}
-		b.off += recordSize(size)
-		i++
+		host = b.walk.Index()
+		name = targetName(&names, &b.walk, b.suffix)
+		at := b.offset
+		b.add(i, h, name)
+		b.addGlue(at, h, name)
 	}
 }
 
-// name is the target's. All names share one allocation.
-func (b *srvBuilder) name(names *strings.Builder) string {
-	label, cluster := b.walk.Host()
-	if label == "" {
-		return b.suffix
-	}
-	if names.Cap() == 0 {
-		names.Grow(b.names)
-	}
-	start := names.Len()
-	names.WriteString(label)
-	names.WriteByte('.')
-	names.WriteString(cluster)
-	names.WriteByte('.')
-	names.WriteString(b.suffix)
-	return names.String()[start:]
+func (b *srvBuilder) add(i int, h dns.RR_Header, target string) {
+	b.srv[i] = newSRV(h, b.walk.Number(), target)
+	b.rrs = append(b.rrs, &b.srv[i])
+	b.offset += recordSize(len(target))
 }
 
-// addGlue adds the addresses of a target whose record begins at b.off, each family if all of it fits.
-func (b *srvBuilder) addGlue(name string, h dns.RR_Header) {
+// addGlue adds the addresses of a target whose record begins at an offset of the message, each family if all of it fits.
+func (b *srvBuilder) addGlue(at int, h dns.RR_Header, target string) {
 	owner := pointerSize
-	if b.off+pointerSize+fixedSize+srvFixed >= pointerEnd {
-		owner = len(name) + 1
+	if at+pointerSize+fixedSize+srvFixed >= pointerEnd {
+		owner = len(target) + 1
 	}
-	h.Name = name
+	h.Name = target
 	v4, v6 := b.walk.Addrs()
-	if n := len(v4) / 4; n > 0 && n <= len(b.a4) && n*(owner+fixedSize+4) <= b.left {
-		b.left -= n * (owner + fixedSize + 4)
-		at := len(b.glue)
-		b.glue = b.glue[:at+n]
-		fill4(b.glue[at:], b.a4, h, v4)
-		b.a4 = b.a4[n:]
+	if rrs := b.takeGlue(len(v4)/4, owner+fixedSize+4, len(b.a4)); rrs != nil {
+		fill4(rrs, b.a4, h, v4)
+		b.a4 = b.a4[len(rrs):]
 	}
-	if n := len(v6) / 16; n > 0 && n <= len(b.a6) && n*(owner+fixedSize+16) <= b.left {
-		b.left -= n * (owner + fixedSize + 16)
-		at := len(b.glue)
-		b.glue = b.glue[:at+n]
-		fill6(b.glue[at:], b.a6, h, v6)
-		b.a6 = b.a6[n:]
+	if rrs := b.takeGlue(len(v6)/16, owner+fixedSize+16, len(b.a6)); rrs != nil {
+		fill6(rrs, b.a6, h, v6)
+		b.a6 = b.a6[len(rrs):]
 	}
+}
+
+// takeGlue extends the glue by n records of a size, or returns nil if they do not fit or are more than most.
+func (b *srvBuilder) takeGlue(n, size, most int) []dns.RR {
+	if n == 0 || n > most || n*size > b.left {
+		return nil
+	}
+	b.left -= n * size
+	at := len(b.glue)
+	b.glue = b.glue[:at+n]
+	return b.glue[at:]
 }

@@ -1,0 +1,52 @@
+package reply
+
+import "github.com/miekg/dns"
+
+// message is a reply with the memory of its question section and of the OPT record that the server adds.
+type message struct {
+	dns.Msg
+	question [1]dns.Question
+	opt      [1]dns.RR
+}
+
+// begin makes m the authoritative reply to r, without records.
+func (m *message) begin(r *dns.Msg) {
+	m.question[0] = r.Question[0]
+	m.Id = r.Id
+	m.Response = true
+	m.Opcode = r.Opcode
+	m.Authoritative = true
+	m.RecursionDesired = r.RecursionDesired
+	m.CheckingDisabled = r.CheckingDisabled
+	m.Question = m.question[:]
+	m.Extra = m.opt[:0]
+}
+
+// Sizes in octets. Names that stand in the message already take a compression pointer (RFC 1035 §4.1.4).
+const (
+	headerSize  = 12
+	pointerSize = 2
+	fixedSize   = 10      // type, class, TTL and length of a record
+	srvFixed    = 6       // priority, weight and port
+	pointerEnd  = 1 << 14 // a pointer cannot reach a name from this offset on
+)
+
+// space returns how many octets of a client's buffer of limit octets are left for records: without header, question, and
+// the OPT and TSIG records that the server adds.
+func space(r *dns.Msg, limit int) int {
+	left := limit - headerSize - nameSize(r.Question[0].Name) - 4
+	for _, rr := range r.Extra {
+		if t := rr.Header().Rrtype; t == dns.TypeOPT || t == dns.TypeTSIG {
+			left -= dns.Len(rr)
+		}
+	}
+	return left
+}
+
+// nameSize returns the length of an uncompressed name on the wire, or more if the name has escaped octets.
+func nameSize(name string) int {
+	if name == "." {
+		return 1
+	}
+	return len(name) + 1
+}
