@@ -1,8 +1,9 @@
-// Package multicluster answers clusterset.local, the names of multi-cluster Services (KEP-1645), from watches on
-// ServiceImports and EndpointSlices. README.md is its man page; docs/spec/DNS.md has the rules that comments name.
+// Package multicluster answers clusterset.local, the names of multi-cluster Services (KEP-1645),
+// from watches on ServiceImports and EndpointSlices. README.md is its man page; docs/spec/DNS.md
+// has the rules that comments name.
 //
-// A question goes through three packages: query reads the name, catalog finds what it stands for, reply makes the message.
-// Package kube keeps the catalog.
+// A question goes through three packages: query reads the name, catalog finds what it stands for,
+// reply makes the message. Package kube keeps the catalog.
 package multicluster
 
 import (
@@ -75,8 +76,8 @@ func refuse(r *dns.Msg) int {
 	return dns.RcodeSuccess
 }
 
-// serve answers a question for a name that m.zones[zone] begins in at the offset at. next reports that the question is for
-// the next plugin, and that nothing was written.
+// serve answers a question for a name that m.zones[zone] begins in at the offset at. next reports
+// that the question is for the next plugin, and that nothing was written.
 func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rcode int, next bool, err error) {
 	if m.streams != nil && overStream(w) {
 		if !m.streams.enter() {
@@ -107,8 +108,9 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rc
 	return msg.Rcode, false, nil
 }
 
-// window returns which endpoints of a large Service this TTL's answers have (M6), and where this answer begins (M2). The
-// latter is random: with a counter, a client that asks for A and AAAA in turns would meet every second endpoint only.
+// window returns which endpoints of a large Service this TTL's answers have (M6), and where this
+// answer begins (M2). The latter is random: with a counter, a client that asks for A and AAAA in
+// turns would meet every second endpoint only.
 func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
 	w := catalog.Window{Zone: zone.Octets(), Turn: rand.Uint64()}
 	if m.maxEndpoints > 0 {
@@ -130,8 +132,9 @@ func limit(w dns.ResponseWriter, r *dns.Msg) int {
 	return size
 }
 
-// overStream reports whether a client asks over TCP. The address may be wrapped, as proxyproto's tlv_metadata does. The
-// cache plugin's own refreshes have an empty address: no client waits for them.
+// overStream reports whether a client asks over TCP. The address may be wrapped, as proxyproto's
+// tlv_metadata does. The cache plugin's own refreshes have an empty address: no client waits for
+// them.
 func overStream(w dns.ResponseWriter) bool {
 	addr := w.RemoteAddr()
 	if wrapped, ok := addr.(interface{ Unwrap() net.Addr }); ok {

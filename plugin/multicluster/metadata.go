@@ -9,7 +9,8 @@ import (
 	"github.com/coredns/coredns/request"
 )
 
-// Metadata implements metadata.Provider (O4): what the name of the question says, and the type of the Service that it names.
+// Metadata implements metadata.Provider (O4): what the name of the question says, and the type of
+// the Service that it names.
 func (m *Multicluster) Metadata(ctx context.Context, state request.Request) context.Context {
 	name := state.QName()
 	zone, at := query.Zone(m.origins, name)

@@ -8,12 +8,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 )
 
-// dnsServices are the variables in which a pod is told the clusterIP of the cluster's DNS Service: kube-dns, as kubeadm and
-// most others have it, and coredns.
+// dnsServices are the variables in which a pod is told the clusterIP of the cluster's DNS Service:
+// kube-dns, as kubeadm and most others have it, and coredns.
 var dnsServices = []string{"KUBE_DNS_SERVICE_HOST", "COREDNS_SERVICE_HOST"}
 
-// defaultNameservers are the addresses of ns.dns where the Corefile names none (N2): in a cluster those of the DNS Service if
-// the pod was told them, else those that the server is bound to, loopback included.
+// defaultNameservers are the addresses of ns.dns where the Corefile names none (N2): in a cluster
+// those of the DNS Service if the pod was told them, else those that the server is bound to,
+// loopback included.
 func defaultNameservers(config kube.Config, listenHosts []string) []netip.Addr {
 	if config.Kubeconfig == "" && config.Endpoint == "" {
 		for _, name := range dnsServices {
@@ -25,8 +26,8 @@ func defaultNameservers(config kube.Config, listenHosts []string) []netip.Addr {
 	return bound(listenHosts)
 }
 
-// bound are the addresses of the hosts of a bind directive; without one, of all interfaces. Link-local ones are left out: a
-// record cannot say which link.
+// bound are the addresses of the hosts of a bind directive; without one, of all interfaces.
+// Link-local ones are left out: a record cannot say which link.
 func bound(hosts []string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, h := range hosts {

@@ -9,8 +9,8 @@ import (
 // notifyInterval is how often the serial is compared. Changes within it share one NOTIFY.
 const notifyInterval = time.Second
 
-// notify has send tell the secondaries of each zone that its serial changed (RFC 1996), until stop is closed. Those that it
-// does not reach find out when the SOA's refresh is over.
+// notify has send tell the secondaries of each zone that its serial changed (RFC 1996), until stop
+// is closed. Those that it does not reach find out when the SOA's refresh is over.
 func (m *Multicluster) notify(send func(zone string) error, stop <-chan struct{}) {
 	tick := time.NewTicker(notifyInterval)
 	defer tick.Stop()

@@ -96,8 +96,8 @@ func (s *stanza) errf(c *caddy.Controller, wrong string, options ...string) erro
 	return fmt.Errorf("%s:%d - Error during parsing: %s", c.File(), line, wrong)
 }
 
-// parseZones reads the zones: clusterset.local where none is named. A zone outside those of the server block would never be
-// asked, and reverse zones are not served (N19).
+// parseZones reads the zones: clusterset.local where none is named. A zone outside those of the
+// server block would never be asked, and reverse zones are not served (N19).
 func (s *stanza) parseZones(c *caddy.Controller) error {
 	args := c.RemainingArgs()
 	if len(args) == 0 {
@@ -126,7 +126,8 @@ func (s *stanza) parseZones(c *caddy.Controller) error {
 	return nil
 }
 
-// kubernetesOptions are those of the kubernetes plugin that multicluster does not have. Users copy that plugin's stanza.
+// kubernetesOptions are those of the kubernetes plugin that multicluster does not have. Users copy
+// that plugin's stanza.
 var kubernetesOptions = []string{"pods", "ignore", "apiserver_max_inflight", "multicluster"}
 
 // option is one property of the stanza: how many arguments it takes (no max: any number), and what they mean.

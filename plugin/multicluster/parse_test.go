@@ -85,6 +85,11 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 	}
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown option", "multicluster {\n bogus\n}", "unknown option 'bogus'"},
+		{"pods", "multicluster {\n pods insecure\n}", "'pods' is an option of the kubernetes plugin"},
+		{"ignore", "multicluster {\n ignore empty_service\n}", "'ignore' is an option of the kubernetes plugin"},
+		{"apiserver_max_inflight", "multicluster {\n apiserver_max_inflight 5\n}", "option of the kubernetes plugin"},
+		{"multicluster", "multicluster {\n multicluster clusterset.local\n}", "'multicluster' is an option of the kubernetes plugin"},
+		{"max_endpoints for what", "multicluster {\n max_endpoints 5 xfr\n}", "followed by 'transfer' only: 'xfr'"},
 		{"ttl not a number", "multicluster {\n ttl x\n}", "ttl must be a number of seconds in [0, 3600]: 'x'"},
 		{"ttl too large", "multicluster {\n ttl 3601\n}", "in [0, 3600]"},
 		{"ttl negative", "multicluster {\n ttl -1\n}", "in [0, 3600]"},
@@ -105,7 +110,7 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"label selector", "multicluster {\n labels ==\n}", "labels"},
 		{"prefer nothing", "multicluster {\n prefer local\n}", "usage is 'prefer local CLUSTERID|zone ZONE [order|subset]'"},
 		{"prefer something else", "multicluster {\n prefer region eu\n}", "prefer is 'local CLUSTERID' or 'zone ZONE', not 'region'"},
-		{"prefer no cluster id", "multicluster {\n prefer local a.b.c\n}", "'a.b.c' cannot be a cluster id"},
+		{"prefer no cluster id", "multicluster {\n prefer local a.b.c\n}", "'a.b.c' cannot be a cluster ID"},
 		{"prefer no zone", "multicluster {\n prefer zone -a\n}", "'-a' cannot be a zone"},
 		{"prefer otherwise", "multicluster {\n prefer zone a only\n}", "prefer zone a is 'order' or 'subset', not 'only'"},
 		{"prefer twice", "multicluster {\n prefer local a\n prefer local b\n}", "prefer local is given twice, for 'a' and 'b'"},

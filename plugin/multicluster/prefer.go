@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// prefer reads whose endpoints of Headless Services stand first (T2): those of a cluster, those of a zone, or both, in two lines.
+// prefer reads whose endpoints of Headless Services stand first (T2): those of a cluster, those of
+// a zone, or both, in two lines.
 func (s *stanza) prefer(c *caddy.Controller, args []string) error {
 	what, name := args[0], strings.ToLower(args[1])
 	t := &s.config.Topology

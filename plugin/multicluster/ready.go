@@ -21,8 +21,9 @@ func (g *generation) ready(now time.Time) bool {
 	return false
 }
 
-// complete reports whether every watch has its first complete lists, or cannot get them for want of a CRD or a permission
-// and its startup_timeout is over. The time counts from the watch's start, so that a reload does not undo readiness (L2).
+// complete reports whether every watch has its first complete lists, or cannot get them for want of
+// a CRD or a permission and its startup_timeout is over. The time counts from the watch's start, so
+// that a reload does not undo readiness (L2).
 func (g *generation) complete(now time.Time) bool {
 	for _, o := range g.opened {
 		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(o.watch.Started()) < o.timeout) {

@@ -42,8 +42,9 @@ func generationOf(c *caddy.Controller) *generation {
 	return g
 }
 
-// open returns the watch of a stanza. During a reload it gives a new watch time to list, because until the last stanza is
-// open the generation before answers (L1). It does not wait for what the API server refuses. All stanzas wait together.
+// open returns the watch of a stanza. During a reload it gives a new watch time to list, because
+// until the last stanza is open the generation before answers (L1). It does not wait for what the
+// API server refuses. All stanzas wait together.
 func (g *generation) open(config kube.Config, timeout time.Duration) (*kube.Watch, error) {
 	w, wait, err := g.acquire(config, timeout)
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	chunk     = 500     // records that are made at a time; the transfer plugin fills messages with them
 )
 
-// Transfer implements transfer.Transferer (L6). It gives exactly what questions get: over time, if max_endpoints gives them
-// a part.
+// Transfer implements transfer.Transferer (L6). It gives exactly what questions get: over time, if
+// max_endpoints gives them a part.
 func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, error) {
 	i := slices.Index(m.origins, zone)
 	if i < 0 {
@@ -31,8 +31,8 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	index := m.source.Index()
 	current, services := index.Snapshot()
 	x := &xfr{zone: m.zones[i], out: make(chan []dns.RR)}
-	// All endpoints, since another server's clients are elsewhere (T2), and always the same ones, since one serial has one
-	// content (decision 0002).
+	// All endpoints, since another server's clients are elsewhere (T2), and always the same ones,
+	// since one serial has one content.
 	x.window = catalog.Window{Everyone: true, Zone: x.zone.Octets()}
 	if m.limitTransfer {
 		x.window.Max = m.maxEndpoints

@@ -96,9 +96,11 @@ func (w *Walk) nextHost() bool {
 	case w.svc == nil:
 		return false
 	case w.svc.headless == nil:
-		w.walked++
-		w.numbers = w.one
-		return w.walked == 1
+		if w.walked > 0 {
+			return false
+		}
+		w.walked, w.numbers = 1, w.one
+		return true
 	}
 	for w.tier < len(w.tiers) {
 		begin, t := 0, w.tiers[w.tier]

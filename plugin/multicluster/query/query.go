@@ -1,5 +1,5 @@
-// Package query reads a question's name: which zone it is in, and which of the zone's forms of names it has. It knows the
-// grammar of DNS.md and nothing of what exists.
+// Package query reads a question's name: which zone it is in, and which of the zone's forms of
+// names it has. It knows the grammar of DNS.md and nothing of what exists.
 package query
 
 import "strings"
@@ -19,7 +19,7 @@ const (
 	Proto          // _<proto>.<svc>.<ns>.svc (N4)
 	Port           // _<port>._<proto>.<svc>.<ns>.svc (N8)
 	Host           // one to three labels of a cluster id or a host name below <svc>.<ns>.svc (N9, N14)
-	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, or prefer for pin, and the name above it (decision 0008)
+	Zoned          // <zone>.pin._zone.<svc>.<ns>.svc, or prefer for pin, and the name above it (N12)
 )
 
 // Query is a parsed name. All strings are in lower case.
@@ -27,8 +27,8 @@ type Query struct {
 	Kind Kind
 	// Service is "<svc>.<ns>", of the forms from Service on; the namespace of Namespace.
 	Service string
-	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without underscore, of Port; the zone of Zoned, ""
-	// in the name above.
+	// Below is "<hostname>.<clusterid>" or "<clusterid>" of Host; the port's name, without
+	// underscore, of Port; the zone of Zoned, "" in the name above.
 	Below string
 	// Pin is the directive of Zoned: pin, else prefer.
 	Pin bool
@@ -36,8 +36,8 @@ type Query struct {
 	Proto string
 }
 
-// Zone finds the longest of the zones (lower case, fully qualified) that a name in any case lies in: its index and where in the
-// name it begins, or -1.
+// Zone finds the longest of the zones (lower case, fully qualified) that a name in any case lies
+// in: its index and where in the name it begins, or -1.
 func Zone(zones []string, name string) (zone, at int) {
 	zone = -1
 	for i, z := range zones {
@@ -48,7 +48,7 @@ func Zone(zones []string, name string) (zone, at int) {
 	return zone, at
 }
 
-// under tells whether the labels of name end in those of zone.
+// under reports whether the labels of name end in those of zone.
 func under(name, zone string) bool {
 	at := len(name) - len(zone)
 	if at < 0 || !equalFold(name[at:], zone) {

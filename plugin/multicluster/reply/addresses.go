@@ -27,8 +27,9 @@ type few6 struct {
 	as  [few]address6
 }
 
-// Addresses returns the answer of a packed list of addresses of one family, dns.TypeA or dns.TypeAAAA. What does not fit
-// into the client's buffer of limit octets is cut from the end (M3).
+// Addresses returns the answer of a packed list of addresses of one family, dns.TypeA or
+// dns.TypeAAAA. What does not fit into the client's buffer of limit octets is cut from the end
+// (M3).
 func (z *Zone) Addresses(r *dns.Msg, rrtype uint16, addrs string, limit int) *dns.Msg {
 	h := z.header(r.Question[0].Name, rrtype)
 	width := AddressSize(rrtype)

@@ -31,8 +31,8 @@ const (
 	pointerEnd  = 1 << 14 // a pointer cannot reach a name from this offset on
 )
 
-// space returns how many octets of a client's buffer of limit octets are left for records: without header, question, and
-// the OPT and TSIG records that the server adds.
+// space returns how many octets of a client's buffer of limit octets are left for records: without
+// header, question, and the OPT and TSIG records that the server adds.
 func space(r *dns.Msg, limit int) int {
 	left := limit - headerSize - nameSize(r.Question[0].Name) - 4
 	for _, rr := range r.Extra {

@@ -1,6 +1,7 @@
-// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative answers and glue, cut to the
-// client's buffer. Every reply owns all of its memory, in a few allocations, so plugins may change it on its way back
-// (docs/decisions/0001). It packs and compresses nothing: that is the server's job.
+// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative
+// answers and glue, cut to the client's buffer. Every reply owns all of its memory, in a few
+// allocations, so plugins may change it on its way back (docs/design.md). It packs and compresses
+// nothing: that is the server's job.
 package reply
 
 import (
@@ -27,16 +28,16 @@ const (
 	pendingTTL = 1
 )
 
-// The SOA's times for secondaries, in seconds. Zones change by the second, and a check of the serial is one small question:
-// the refresh is for secondaries that no NOTIFY reaches.
+// The SOA's times for secondaries, in seconds. Zones change by the second, and a check of the
+// serial is one small question: the refresh is for secondaries that no NOTIFY reaches.
 const (
 	refresh = 60
 	retry   = 30
 	expire  = 86400
 )
 
-// NewZone returns a Zone of its name, its TTL in seconds and the addresses of its name server (N2), each of which counts
-// once (M2).
+// NewZone returns a Zone of its name, its TTL in seconds and the distinct addresses of its name server
+// (N2).
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	under := name
 	if name == "." {
@@ -80,8 +81,9 @@ type negative struct {
 	soa dns.SOA
 }
 
-// Negative returns a NODATA (rcode NOERROR) or NXDOMAIN reply (M2). owner is the zone in the case of the question (M1).
-// pending says that the Service will have an address soon: such an answer may be cached for a second (N5).
+// Negative returns a NODATA (rcode NOERROR) or NXDOMAIN reply (M2). owner is the zone in the case
+// of the question (M1). pending says that the Service will have an address soon: such an answer may
+// be cached for a second (N5).
 func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
 	n := new(negative)
 	n.begin(r)
@@ -128,8 +130,8 @@ func (z *Zone) NS(r *dns.Msg, owner string, limit int) *dns.Msg {
 	return m
 }
 
-// NSAddresses returns the answer for ns.dns (N2): the addresses of one family, cut to the client's buffer of limit octets;
-// nil if there is none.
+// NSAddresses returns the answer for ns.dns (N2): the addresses of one family, cut to the client's
+// buffer of limit octets; nil if there is none.
 func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16, limit int) *dns.Msg {
 	addrs := z.nsAddresses(rrtype)
 	if addrs == "" {

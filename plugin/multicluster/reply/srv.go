@@ -52,8 +52,8 @@ func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *
 	return &s.Msg
 }
 
-// SRVRecords returns the next records of a walk over the targets of a Service, at most n, without the addresses of the
-// targets. It returns none at the end.
+// SRVRecords returns the next records of a walk over the targets of a Service, at most n, without
+// the addresses of the targets. It returns none at the end.
 func (z *Zone) SRVRecords(owner, key string, walk *catalog.Walk, n int) []dns.RR {
 	suffix, h := z.serviceName(owner, key), z.header(owner, dns.TypeSRV)
 	var rrs []dns.RR
@@ -182,7 +182,8 @@ func (b *srvBuilder) add(i int, h dns.RR_Header, target string) {
 	b.offset += recordSize(len(target))
 }
 
-// addGlue adds the addresses of a target whose record begins at an offset of the message, each family if all of it fits.
+// addGlue adds the addresses of a target whose record begins at an offset of the message, each
+// family if all of it fits.
 func (b *srvBuilder) addGlue(at int, h dns.RR_Header, target string) {
 	owner := pointerSize
 	if at+pointerSize+fixedSize+srvFixed >= pointerEnd {

@@ -1,0 +1,111 @@
+package multicluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
+	"github.com/miekg/dns"
+)
+
+func transferred(t *testing.T, m *Multicluster) (rrs []dns.RR, most int) {
+	t.Helper()
+	blocks, err := m.Transfer(defaultZone, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range blocks {
+		rrs, most = append(rrs, block...), max(most, len(block))
+	}
+	return rrs, most
+}
+
+// L6: no more than a block of a name's records is in memory at a time, however many it has.
+func TestL6TransfersComeInBlocks(t *testing.T) {
+	var ports []catalog.Port
+	for i := range 40 {
+		ports = append(ports, catalog.Port{Name: fmt.Sprintf("p%d", i), Proto: "TCP", Number: uint16(1000 + i)})
+	}
+	var endpoints []catalog.Endpoint
+	for i := range 2000 {
+		endpoints = append(endpoints, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})
+	}
+	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless, Ports: ports}
+	x := catalog.NewIndex()
+	x.Set("huge.test", catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", "a", ports, endpoints)}), 1)
+	m := &Multicluster{
+		origins: []string{defaultZone},
+		zones:   []*reply.Zone{reply.NewZone(defaultZone, 5, []netip.Addr{nameserver})},
+		source:  &fixed{index: x},
+	}
+	rrs, most := transferred(t, m)
+	if most > chunk {
+		t.Errorf("%d records at once, want at most %d", most, chunk)
+	}
+	// The zone's own five records; addresses by Service and by host; SRV by Service and by port.
+	if want := 5 + 2*2000 + 2*40*2000; len(rrs) != want {
+		t.Errorf("%d records, want %d", len(rrs), want)
+	}
+}
+
+// M6: with "transfer" a secondary gets as many endpoints as clients do, and always the same.
+func TestM6MaxEndpointsOfTransfers(t *testing.T) {
+	m := large()
+	m.maxEndpoints, m.limitTransfer = 100, true
+	var before string
+	for range 3 {
+		rrs, _ := transferred(t, m)
+		counts := map[string]int{}
+		for _, rr := range rrs {
+			counts[rr.Header().Name+" "+dns.TypeToString[rr.Header().Rrtype]]++
+		}
+		for set, want := range map[string]int{
+			"h1000.test.svc.clusterset.local. A":                   100,
+			"_http._tcp.h1000.test.svc.clusterset.local. SRV":      100,
+			"h100.test.svc.clusterset.local. A":                    100,
+			"pod-500.cluster-0.h1000.test.svc.clusterset.local. A": 1, // host names are no part of it
+		} {
+			if counts[set] != want {
+				t.Errorf("%s: %d records, want %d", set, counts[set], want)
+			}
+		}
+		if content := fmt.Sprint(rrs); before != "" && content != before {
+			t.Error("two transfers of one serial differ")
+		} else {
+			before = content
+		}
+	}
+}
+
+// RFC 1996: secondaries hear of a new serial within a second, once, and of nothing before the first lists.
+func TestL6NotifyFollowsTheSerial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := large()
+		source := m.source.(*fixed)
+		source.unsynced = true
+		stop, sent := make(chan struct{}), make(chan string, 10)
+		defer close(stop)
+		go m.notify(func(zone string) error { sent <- zone; return errors.New("nobody there") }, stop)
+		heard := func(when string, want int) {
+			t.Helper()
+			time.Sleep(3 * notifyInterval)
+			if synctest.Wait(); len(sent) != want {
+				t.Fatalf("%s: %d NOTIFY, want %d", when, len(sent), want)
+			}
+			for len(sent) > 0 {
+				<-sent
+			}
+		}
+		heard("before the first lists", 0)
+		source.unsynced = false
+		heard("after them", 1)
+		heard("without a change", 0)
+		source.index.Set("web.test", nil, 9)
+		heard("after a change", 1)
+	})
+}
