@@ -119,8 +119,6 @@ var unclean = []string{
 
 	"plugin/multicluster/reply",
 
-	"test",
-
 	"test/arch",
 
 	"test/bench",
