@@ -26,7 +26,13 @@ func TestSessionAffinityKeepsEachClientAtItsBackendOfWhateverCluster(t *testing.
 			eventually(t, c.ID+": clients at every backend", func() error {
 				source = source.Next()
 				if !sources.Contains(source) {
-					t.Fatalf("%s: no client of %d got to all backends of %v, only to %v", c.ID, len(backend), vip, reached)
+					t.Fatalf(
+						"%s: no client of %d got to all backends of %v, only to %v",
+						c.ID,
+						len(backend),
+						vip,
+						reached,
+					)
 				}
 				answer, err := c.pod.ask("tcp", source, vip)
 				if err != nil {

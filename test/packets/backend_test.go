@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// answerLimit is far more than an answer takes. A packet that nobody takes is refused, not dropped, on these networks: only then does
+// answerLimit is far more than an answer takes. A packet that nobody takes is refused, not dropped, on these
+// networks: only then does
 // an attempt last that long.
 const answerLimit = 20 * time.Second
 
-// listen makes the pod's TCP listener on a port anew, after hangUp.
+// listen makes the pod's TCP listener on a port again, after hangUp.
 func (p *pod) listen(port int) error {
 	return p.do(func() error {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
@@ -38,7 +39,8 @@ func (p *pod) listen(port int) error {
 // hangUp closes the listener, as when the program has ended: from now on connections are refused.
 func (p *pod) hangUp(port int) error { return p.listeners[port].Close() }
 
-// serve answers every line of a TCP connection, and every UDP datagram, to a port of the pod with "NAME:PORT", until the pod is closed.
+// serve answers every line of a TCP connection, and every UDP datagram, to a port of the pod with "NAME:PORT",
+// until the pod is closed.
 func (p *pod) serve(port int) error {
 	said := fmt.Appendf(nil, "%s:%d\n", p.name, port)
 	if err := p.listen(port); err != nil {

@@ -1,5 +1,6 @@
-// Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and the right backends
-// answer. A hub and three members run as in test/members; each member has a node with a real kube-proxy in nftables mode, and pods in
+// Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and
+// the right backends answer. A hub and three members run as in test/members; each member has a node with a real
+// kube-proxy in nftables mode, and pods in
 // network namespaces, routed flat. It needs root; where it cannot run, the last line it writes says why.
 package packets
 
@@ -27,7 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// reportFile names the file to which the last lines of this package's output are appended, for whoever runs it among other packages.
+// reportFile names the file to which the last lines of this package's output are appended, for whoever runs it
+// among other packages.
 const reportFile = "PACKETS_REPORT"
 
 var (
@@ -76,7 +78,8 @@ func report() error {
 	return errors.Join(err, f.Close())
 }
 
-// possible tells whether this machine lets us make network namespaces and nftables rules. Where it does, whatever fails is a failure, and
+// possible reports whether this machine lets us make network namespaces and nftables rules. Where it does, whatever
+// fails is a failure, and
 // so is for root a program that is missing and cannot be installed.
 func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
@@ -122,7 +125,8 @@ var shared struct {
 	err   error
 }
 
-// clusters are three members that all tests share; each test keeps to a namespace of its own, which it gets here in all three.
+// clusters are three members that all tests share; each test keeps to a namespace of its own, which it gets here in
+// all three.
 func clusters(t *testing.T) (w *world, namespace string) {
 	t.Helper()
 	if obstacle != nil {
@@ -222,8 +226,9 @@ func (c *cluster) start(ctx context.Context) error {
 	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.do); err != nil {
 		return err
 	}
-	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show the Node to
-	// NewNodeTopologyConfig before the proxier is registered there; what has not changed since is not told again. So the label comes later.
+	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show
+	// the Node to NewNodeTopologyConfig before the proxier is registered there; what has not changed since is not
+	// told again. So the label comes later.
 	before := node.DeepCopy()
 	node.Labels[corev1.LabelTopologyZone] = c.zone
 	return c.Patch(ctx, node, client.MergeFrom(before))

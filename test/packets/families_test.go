@@ -12,15 +12,27 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// TestC7ExportersDisagreeAboutFamilies (C7, C9, I3): the import has what its exporters have in common. Where one has nothing in common with
-// those before it, no family reaches all backends, and all of them are told. The VIP of the family that is left over is given up by nobody: its
-// clients are answered throughout, and it is back in its place, the oldest's, once the exporters that are left have it.
+// TestC7ExportersDisagreeAboutFamilies (C7, C9, I3): the import has what its exporters have in common. Where one
+// has nothing in common with those before it, no family reaches all backends, and all of them are told. The VIP of
+// the family that is left over is given up by nobody: its clients are answered throughout, and it is back in its
+// place, the oldest's, once the exporters that are left have it.
 func TestC7ExportersDisagreeAboutFamilies(t *testing.T) {
 	w, ns := clusters(t)
 	sixFirst := service(ns, tcp("http", 80))
 	sixFirst.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	w.a.exports(t, sixFirst, "a1", "a2")
-	own, withB, withC := []string{"a1:8080", "a2:8080"}, []string{"a1:8080", "a2:8080", "b1:8080"}, []string{"a1:8080", "a2:8080", "c1:8080"}
+	own, withB, withC := []string{
+		"a1:8080",
+		"a2:8080",
+	}, []string{
+		"a1:8080",
+		"a2:8080",
+		"b1:8080",
+	}, []string{
+		"a1:8080",
+		"a2:8080",
+		"c1:8080",
+	}
 	v4, v6 := map[*cluster]netip.AddrPort{}, map[*cluster]netip.AddrPort{}
 	wantAnswers := func(four, six []string) {
 		t.Helper()
@@ -74,7 +86,8 @@ func TestC7ExportersDisagreeAboutFamilies(t *testing.T) {
 				return err
 			}
 			told := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
-			if told == nil || told.Status != "True" || told.Reason != string(mcsv1beta1.ServiceExportReasonIPFamilyConflict) {
+			if told == nil || told.Status != "True" ||
+				told.Reason != string(mcsv1beta1.ServiceExportReasonIPFamilyConflict) {
 				return fmt.Errorf("%+v", e.Status.Conditions)
 			}
 			return nil
@@ -103,7 +116,11 @@ func (c *cluster) wantVIPs(t *testing.T, namespace string, exporters []string, v
 		ips, families = append(ips, v.String()), append(families, family)
 	}
 	eventually(t, fmt.Sprintf("%s: the import's VIPs are %v", c.ID, ips), func() error {
-		if imp := c.imported(t, namespace, exporters...); !slices.Equal(imp.Spec.IPs, ips) || !slices.Equal(imp.Spec.IPFamilies, families) {
+		if imp := c.imported(
+			t,
+			namespace,
+			exporters...); !slices.Equal(imp.Spec.IPs, ips) ||
+			!slices.Equal(imp.Spec.IPFamilies, families) {
 			return fmt.Errorf("%v %v, want %v %v", imp.Spec.IPs, imp.Spec.IPFamilies, ips, families)
 		}
 		return nil

@@ -36,7 +36,8 @@ func beParent() {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // which whoever started it holds open
 }
 
-// TestNothingIsLeftOfARunThatWasKilled: namespaces without a name that nobody has open are gone, with all that is in them. That the
+// TestNothingIsLeftOfARunThatWasKilled: namespaces without a name that nobody has open are gone, with all that is
+// in them. That the
 // programs end is proven in test/lab.
 func TestNothingIsLeftOfARunThatWasKilled(t *testing.T) {
 	if obstacle != nil {

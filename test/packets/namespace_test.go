@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name. It lives as long as this process holds it or a program runs in it, and what is in
+// namespace is a network namespace without a name. It lives as long as this process holds it or a program runs in
+// it, and what is in
 // it, interfaces and nftables, goes with it: however this process ends, nothing is left.
 type namespace struct{ file *os.File }
 
-// newNamespace makes one with loopback up, which forwards, says of every packet that it refuses that it does, and uses IPv6 addresses at
+// newNamespace makes one with loopback up, which forwards, says of every packet that it refuses that it does, and
+// uses IPv6 addresses at
 // once: they are unique, as all are given here.
 func newNamespace() (*namespace, error) {
 	n := &namespace{}
@@ -42,7 +44,8 @@ func newNamespace() (*namespace, error) {
 	return n, err
 }
 
-// do calls f on a thread that is in the namespace. Sockets that f itself opens, not a goroutine of its, belong to the namespace for
+// do calls f on a thread that is in the namespace. Sockets that f itself opens, not a goroutine of its, belong to
+// the namespace for
 // good, and so do programs that it starts.
 func (n *namespace) do(f func() error) error {
 	return onThread(func() error {

@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestTrafficStaysInItsZoneAcrossClusters (C6, S2): a and c are in one zone, b in another. A zone that has lost its backends is served
+// TestTrafficStaysInItsZoneAcrossClusters (C6, S2): a and c are in one zone, b in another. A zone that has lost its
+// backends is served
 // by the other.
 func TestTrafficStaysInItsZoneAcrossClusters(t *testing.T) {
 	w, ns := clusters(t)
@@ -39,7 +40,8 @@ func TestTrafficStaysInItsZoneAcrossClusters(t *testing.T) {
 	expect(both, west, both)
 }
 
-// TestLocalTrafficStaysInItsCluster (C6, S2): with internalTrafficPolicy Local a pod reaches the backends of its own node. Another
+// TestLocalTrafficStaysInItsCluster (C6, S2): with internalTrafficPolicy Local a pod reaches the backends of its
+// own node. Another
 // cluster's node of the same name is not its own.
 func TestLocalTrafficStaysInItsCluster(t *testing.T) {
 	w, ns := clusters(t)

@@ -8,7 +8,8 @@ import (
 	"net/netip"
 )
 
-// network is a router with a node per cluster behind it, and pods behind each node. Pods are routed flat between clusters; addresses
+// network is a router with a node per cluster behind it, and pods behind each node. Pods are routed flat between
+// clusters; addresses
 // of Services are not, so a packet to one that no kube-proxy has rewritten gets nowhere.
 //
 //	node n   10.77.n.1 fd77:n::1     its side of the link to the router, which has .254
@@ -68,12 +69,20 @@ func newNetwork(nodes int) (*network, error) {
 	return w, nil
 }
 
-// pod adds one to the node. Each has a link of its own, so that every packet, to a pod of the same node as well, passes kube-proxy's
+// pod adds one to the node. Each has a link of its own, so that every packet, to a pod of the same node as well,
+// passes kube-proxy's
 // rules both ways.
 func (nd *node) pod(name string) (*pod, error) {
 	n, p := nd.number, len(nd.pods)+2 // .1 is the gateway's
-	out := &pod{name: name, listeners: map[int]net.Listener{}, number: [2]int{n, p},
-		v4: netip.MustParseAddr(fmt.Sprintf("10.%d.0.%d", 200+n, p)), v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p))}
+	out := &pod{
+		name:      name,
+		listeners: map[int]net.Listener{},
+		number:    [2]int{n, p},
+		v4: netip.MustParseAddr(
+			fmt.Sprintf("10.%d.0.%d", 200+n, p),
+		),
+		v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p)),
+	}
 	var err error
 	if out.namespace, err = newNamespace(); err != nil {
 		return nil, err

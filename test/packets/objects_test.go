@@ -72,7 +72,8 @@ func udp(name string, number int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolUDP}
 }
 
-// endpoints are the Service's slices, one of each family, with these backends of the cluster; the Service's ports are theirs, in the
+// endpoints are the Service's slices, one of each family, with these backends of the cluster; the Service's ports
+// are theirs, in the
 // order of serving.
 func (c *cluster) endpoints(svc *corev1.Service, backends ...string) []client.Object {
 	var out []client.Object
@@ -94,7 +95,12 @@ func (c *cluster) endpoints(svc *corev1.Service, backends ...string) []client.Ob
 				at = c.backends[name].v6
 			}
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{at.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, Zone: &c.zone, NodeName: &node,
+				Addresses: []string{
+					at.String(),
+				},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+				Zone:       &c.zone,
+				NodeName:   &node,
 			})
 		}
 		out = append(out, s)
@@ -133,7 +139,8 @@ func (c *cluster) imported(t *testing.T, namespace string, exporters ...string) 
 		for _, s := range imp.Status.Clusters {
 			from = append(from, s.Cluster)
 		}
-		if !slices.Equal(from, exporters) || !meta.IsStatusConditionTrue(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) {
+		if !slices.Equal(from, exporters) ||
+			!meta.IsStatusConditionTrue(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) {
 			return fmt.Errorf("status %+v", imp.Status)
 		}
 		return nil
@@ -164,9 +171,15 @@ func (c *cluster) asked(t *testing.T, namespace string, port uint16, exporters .
 	return []netip.AddrPort{netip.AddrPortFrom(v4, port), netip.AddrPortFrom(v6, port)}
 }
 
-// wantAnswers asks from the cluster's pod until these answer, "BACKEND:PORT", and no other does in a round of so many questions that
+// wantAnswers asks from the cluster's pod until these answer, "BACKEND:PORT", and no other does in a round of so
+// many questions that
 // each of them is asked all but surely. It returns all answers that came meanwhile.
-func (c *cluster) wantAnswers(t *testing.T, protocol string, to netip.AddrPort, want ...string) (all map[string]int) {
+func (c *cluster) wantAnswers(
+	t *testing.T,
+	protocol string,
+	to netip.AddrPort,
+	want ...string,
+) (all map[string]int) {
 	t.Helper()
 	all = map[string]int{}
 	eventually(t, fmt.Sprintf("%s asks %s %v", c.ID, protocol, to), func() error {

@@ -22,7 +22,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// observers are the clusterset with its agents where they stand in a real one: on the network of their own cluster's node, so that what
+// observers are the clusterset with its agents where they stand in a real one: on the network of their own
+// cluster's node, so that what
 // they do not reach is what the nftables rules there say.
 type observers struct {
 	*world
@@ -31,7 +32,8 @@ type observers struct {
 	ctx context.Context // outlives the test, for what is put back
 }
 
-// observe moves the agents for one test, and lets the ClusterSet have members probe what asks for it, once in two seconds.
+// observe moves the agents for one test, and lets the ClusterSet have members probe what asks for it, once in two
+// seconds.
 func observe(t *testing.T) *observers {
 	t.Helper()
 	w, ns := clusters(t)
@@ -55,7 +57,8 @@ func observe(t *testing.T) *observers {
 	return o
 }
 
-// move ends the cluster's agent and starts one in the node's network namespace, with the same ServiceAccounts; at the end back again.
+// move ends the cluster's agent and starts one in the node's network namespace, with the same ServiceAccounts; at
+// the end back again.
 func (o *observers) move(t *testing.T, c *cluster) {
 	t.Helper()
 	root, err := lab.Root()
@@ -87,7 +90,12 @@ func (o *observers) move(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, err := c.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", here)
+	local, err := c.Cluster.ServiceAccountKubeconfig(
+		t.Context(),
+		"clusterset-system",
+		"clusterset-controller",
+		here,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,9 +104,13 @@ func (o *observers) move(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	err = c.node.do(func() (err error) {
-		moved, err = lab.StartAgent(t.Context(), filepath.Join(root, "bin", "clusterset-controller"), lab.AgentOptions{
-			Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: c.ID,
-		})
+		moved, err = lab.StartAgent(
+			t.Context(),
+			filepath.Join(root, "bin", "clusterset-controller"),
+			lab.AgentOptions{
+				Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: c.ID,
+			},
+		)
 		return err
 	})
 	if err != nil {
@@ -107,11 +119,18 @@ func (o *observers) move(t *testing.T, c *cluster) {
 	o.renewals(t, c, 1)
 }
 
-func (o *observers) settings(t *testing.T, change func(*hubv1alpha1.ClusterSetSpec)) (was hubv1alpha1.ClusterSetSpec) {
+func (o *observers) settings(
+	t *testing.T,
+	change func(*hubv1alpha1.ClusterSetSpec),
+) (was hubv1alpha1.ClusterSetSpec) {
 	t.Helper()
 	eventually(t, "write of the ClusterSet", func() error {
 		set := &hubv1alpha1.ClusterSet{}
-		if err := o.hub.Get(o.ctx, client.ObjectKey{Namespace: lab.HubNamespace, Name: lab.HubNamespace}, set); err != nil {
+		if err := o.hub.Get(
+			o.ctx,
+			client.ObjectKey{Namespace: lab.HubNamespace, Name: lab.HubNamespace},
+			set,
+		); err != nil {
 			return err
 		}
 		was = *set.Spec.DeepCopy()
@@ -172,7 +191,12 @@ func blind(t *testing.T, c *cluster, is bool) {
 // readyOf are the ready endpoints of IPv4 that the cluster has imported from another.
 func (o *observers) readyOf(t *testing.T, c, from *cluster) (out []string, err error) {
 	var list discoveryv1.EndpointSliceList
-	err = c.List(t.Context(), &list, client.InNamespace(o.ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: from.ID})
+	err = c.List(
+		t.Context(),
+		&list,
+		client.InNamespace(o.ns),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: from.ID},
+	)
 	for _, s := range list.Items {
 		for _, e := range s.Endpoints {
 			if s.AddressType == discoveryv1.AddressTypeIPv4 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
@@ -216,7 +240,8 @@ func (o *observers) probed(t *testing.T) map[*cluster]netip.AddrPort {
 	return vip
 }
 
-// allTheWhile looks at the ready endpoints of one cluster in the others, until what it returns is called, and fifty times at least: never are
+// allTheWhile looks at the ready endpoints of one cluster in the others, until what it returns is called, and fifty
+// times at least: never are
 // there fewer.
 func (o *observers) allTheWhile(t *testing.T, from *cluster, want int, in ...*cluster) (stop func()) {
 	t.Helper()
@@ -240,13 +265,20 @@ func (o *observers) allTheWhile(t *testing.T, from *cluster, want int, in ...*cl
 		end()
 		looking.Wait()
 		if len(bad) > 0 {
-			t.Errorf("in %d of %d looks fewer than %d endpoints were ready: %v", len(bad), looks, want, bad[:min(len(bad), 10)])
+			t.Errorf(
+				"in %d of %d looks fewer than %d endpoints were ready: %v",
+				len(bad),
+				looks,
+				want,
+				bad[:min(len(bad), 10)],
+			)
 		}
 	}
 }
 
-// TestF4OneOfThreeBlind, and then two (issue 6 D): no endpoint is lost while one is; with two the floor holds where it is set, and where it
-// is not, nobody sends there but the cluster itself, whose kubelet knows better; with their sight everything comes back.
+// TestF4OneOfThreeBlind, and then two (issue 6 D): no endpoint is lost while one is; with two the floor holds where
+// it is set, and where it is not, nobody sends there but the cluster itself, whose kubelet knows better; once
+// they see again, everything comes back.
 func TestF4OneOfThreeBlind(t *testing.T) {
 	o := observe(t)
 	vip := o.probed(t)
@@ -311,16 +343,26 @@ func TestF4OneOfThreeBlind(t *testing.T) {
 }
 
 func (o *observers) withheld(t *testing.T, c *cluster, reason string) error {
-	out, err := c.Cluster.Kubectl(t.Context(), "", "-n", "clusterset-system", "get", "serviceexportrecord", "web."+o.ns+".c", "-o",
-		`jsonpath={.status.withheld} {.status.conditions[?(@.type=="Reached")].reason}`)
+	out, err := c.Cluster.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		"clusterset-system",
+		"get",
+		"serviceexportrecord",
+		"web."+o.ns+".c",
+		"-o",
+		`jsonpath={.status.withheld} {.status.conditions[?(@.type=="Reached")].reason}`,
+	)
 	if err == nil && out != `["*"] `+reason {
 		err = fmt.Errorf("it says %q", out)
 	}
 	return err
 }
 
-// TestF4AnEndpointThatNobodyReaches: of two that are ready for their own cluster, one answers nobody. It is left out everywhere else, and
-// comes back with its answers; and with ownView a member goes by its own sight as well, which changes nothing for the others.
+// TestF4AnEndpointThatNobodyReaches: of two that are ready for their own cluster, one answers nobody. It is left
+// out everywhere else, and comes back with its answers; and with ownView a member goes by its own probes as well,
+// which changes nothing for the others.
 func TestF4AnEndpointThatNobodyReaches(t *testing.T) {
 	o := observe(t)
 	o.probed(t)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestConflictingPortReachesOnlyClustersThatExposeIt (C3, C4): a port that both have, under two names; one of each alone; and one that
+// TestConflictingPortReachesOnlyClustersThatExposeIt (C3, C4): a port that both have, under two names; one of each
+// alone; and one that
 // lost its name to another number.
 func TestConflictingPortReachesOnlyClustersThatExposeIt(t *testing.T) {
 	w, ns := clusters(t)

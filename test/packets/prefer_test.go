@@ -70,7 +70,8 @@ func preferring(t *testing.T) (w *world, svc *corev1.Service, vip map[*cluster]n
 // own are the backends of a, and others those that take over.
 var own, others = []string{"a1:8080", "a2:8080"}, []string{"b1:8080"}
 
-// handOver makes a's backends ready or not, and waits until those answer that are to; it returns how long the first right answer took.
+// handOver makes a's backends ready or not, and waits until those answer that are to; it returns how long the first
+// right answer took.
 func (c *cluster) handOver(t *testing.T, namespace string, to netip.AddrPort, ready bool) time.Duration {
 	t.Helper()
 	want := others
@@ -148,7 +149,10 @@ func slowHandOvers(over, back []time.Duration, measured bool) (out []string) {
 		q := quantiles(way.took)
 		p50, p99 := q[1].(time.Duration), q[2].(time.Duration)
 		if p50 > handOverMedian {
-			out = append(out, fmt.Sprintf("traffic is handed %s in %v at the median, bar %v", way.name, p50, handOverMedian))
+			out = append(
+				out,
+				fmt.Sprintf("traffic is handed %s in %v at the median, bar %v", way.name, p50, handOverMedian),
+			)
 		}
 		if measured && p99 > handOverP99 {
 			out = append(out, fmt.Sprintf("traffic is handed %s in %v at p99, bar %v", way.name, p99, handOverP99))
@@ -191,8 +195,9 @@ func handOvers(t *testing.T) int {
 	return n
 }
 
-// TestT2HandOverFromListenersThatClose: as when the programs end before their kubelet says so. Only questions fail that were begun before
-// the others took over, and those are refused, not lost; nothing fails on the way back. How long a hand-over takes is logged.
+// TestT2HandOverFromListenersThatClose: as when the programs end before their kubelet says so. Only questions fail
+// that were begun before the others took over, and those are refused, not lost; nothing fails on the way back. How
+// long a hand-over takes is logged.
 func TestT2HandOverFromListenersThatClose(t *testing.T) {
 	w, svc, vip := preferring(t)
 	asking := newRecord(t)
@@ -214,7 +219,11 @@ func TestT2HandOverFromListenersThatClose(t *testing.T) {
 		wrote := time.Now()
 		took := w.a.handOver(t, svc.Namespace, vip[w.a], false)
 		down = append(down, span{closed, wrote.Add(took)})
-		t.Logf("handed over %v after the slices were written, %v after the listeners closed", took.Round(time.Millisecond), wrote.Add(took).Sub(closed).Round(time.Millisecond))
+		t.Logf(
+			"handed over %v after the slices were written, %v after the listeners closed",
+			took.Round(time.Millisecond),
+			wrote.Add(took).Sub(closed).Round(time.Millisecond),
+		)
 		asking.more(20)
 		each((*pod).listen)
 		w.a.handOver(t, svc.Namespace, vip[w.a], true)
@@ -223,7 +232,9 @@ func TestT2HandOverFromListenersThatClose(t *testing.T) {
 	bad := asking.stop()
 	for _, a := range bad {
 		within := func(s span) bool { return !a.began.Add(a.took).Before(s.from) && a.began.Before(s.to) }
-		if lost := !refused(a.err) && !errors.Is(a.err, syscall.ECONNRESET); lost || !slices.ContainsFunc(down, within) {
+		if lost := !refused(a.err) &&
+			!errors.Is(a.err, syscall.ECONNRESET); lost ||
+			!slices.ContainsFunc(down, within) {
 			t.Errorf("it failed while somebody could answer: %v", a)
 		}
 	}
@@ -232,8 +243,9 @@ func TestT2HandOverFromListenersThatClose(t *testing.T) {
 	}
 }
 
-// TestPreferLocalHandsOverAndBack (T2): a cluster with ready backends of its own uses those alone; when the last of them goes unready the
-// others take over at once, and hand back, without a question that fails; a cluster without any uses everybody's. With local-only nobody
+// TestPreferLocalHandsOverAndBack (T2): a cluster with ready backends of its own uses those alone; when the last of
+// them goes unready the others take over at once, and hand back, without a question that fails; a cluster without
+// any uses everybody's. With local-only nobody
 // takes over. How long a hand-over takes is reported.
 func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	w, svc, vip := preferring(t)
@@ -253,8 +265,12 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	if bad := asking.stop(); len(bad) > 0 {
 		t.Errorf("%d questions failed while traffic was handed over and back", len(bad))
 	}
-	figures = append(figures, fmt.Sprintf("packets: prefer-local, from the write of two slices to the first right answer: over %d times, p50 %v, p99 %v, max %v; back %d times, p50 %v, p99 %v, max %v",
-		append(quantiles(over), quantiles(back)...)...))
+	figures = append(
+		figures,
+		fmt.Sprintf(
+			"packets: prefer-local, from the write of two slices to the first right answer: over %d times, p50 %v, p99 %v, max %v; back %d times, p50 %v, p99 %v, max %v",
+			append(quantiles(over), quantiles(back)...)...),
+	)
 	for _, slow := range slowHandOvers(over, back, os.Getenv("HANDOVER_PAGE") != "") {
 		t.Error(slow)
 	}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestVIPIsReachedFromEveryClusterByBothFamilies: the exporter itself, another exporter, and a cluster that only imports.
+// TestVIPIsReachedFromEveryClusterByBothFamilies: the exporter itself, another exporter, and a cluster that only
+// imports.
 func TestVIPIsReachedFromEveryClusterByBothFamilies(t *testing.T) {
 	w, ns := clusters(t)
 	w.a.exports(t, service(ns, tcp("http", 80), udp("dns", 53)), "a1", "a2")

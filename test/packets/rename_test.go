@@ -13,8 +13,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// TestC3C9PortRenamedByMergeKeepsItsConnections: as the oldest exporters leave one after the other, the next one's port names take
-// over. From every cluster, by TCP and UDP, connections of before live on and new ones are taken throughout. Who leaves has no backend
+// TestC3C9PortRenamedByMergeKeepsItsConnections: as the oldest exporters leave one after the other, the next one's
+// port names take over. From every cluster, by TCP and UDP, connections of before live on and new ones are taken
+// throughout. Who leaves has no backend
 // for UDP, so that what is lost would be lost by the renaming; its TCP connections live on after it has left.
 func TestC3C9PortRenamedByMergeKeepsItsConnections(t *testing.T) {
 	w, ns := clusters(t)
@@ -55,7 +56,8 @@ func TestC3C9PortRenamedByMergeKeepsItsConnections(t *testing.T) {
 	}
 }
 
-// renamed waits until every cluster imports from these exporters under port names with the prefix, nothing has kept a name with the
+// renamed waits until every cluster imports from these exporters under port names with the prefix, nothing has kept
+// a name with the
 // prefix old, and kube-proxy has caught up.
 func (w *world) renamed(t *testing.T, namespace, old, prefix string, exporters ...string) {
 	t.Helper()
@@ -68,7 +70,15 @@ func (w *world) renamed(t *testing.T, namespace, old, prefix string, exporters .
 				}
 			}
 			var imported discoveryv1.EndpointSliceList
-			errs = append(errs, c.List(t.Context(), &imported, client.InNamespace(namespace), client.HasLabels{mcsv1beta1.LabelSourceCluster}))
+			errs = append(
+				errs,
+				c.List(
+					t.Context(),
+					&imported,
+					client.InNamespace(namespace),
+					client.HasLabels{mcsv1beta1.LabelSourceCluster},
+				),
+			)
 			for _, s := range imported.Items {
 				for _, p := range s.Ports {
 					if strings.HasPrefix(*p.Name, old) {
@@ -82,7 +92,8 @@ func (w *world) renamed(t *testing.T, namespace, old, prefix string, exporters .
 	}
 }
 
-// caughtUp waits until kube-proxy has seen all that was written so far: it sees Services in their order, and slices in theirs, and so
+// caughtUp waits until kube-proxy has seen all that was written so far: it sees Services in their order, and slices
+// in theirs, and so
 // one more of each comes last.
 func (c *cluster) caughtUp(t *testing.T, namespace, name string) {
 	t.Helper()
@@ -95,7 +106,8 @@ func (c *cluster) caughtUp(t *testing.T, namespace, name string) {
 	}
 }
 
-// TestARenamingInTheWrongOrderIsSeen shows that what the test above counts is there to be counted: a Service whose port is renamed
+// TestARenamingInTheWrongOrderIsSeen shows that what the test above counts is there to be counted: a Service whose
+// port is renamed
 // before its slices refuses connections until they are, too.
 func TestARenamingInTheWrongOrderIsSeen(t *testing.T) {
 	w, ns := clusters(t)

@@ -18,7 +18,14 @@ type attempt struct {
 }
 
 func (a attempt) String() string {
-	return fmt.Sprintf("%s %s: %q %v after %v", a.began.Format("15:04:05.000"), a.what, a.answer, a.err, a.took.Round(time.Millisecond))
+	return fmt.Sprintf(
+		"%s %s: %q %v after %v",
+		a.began.Format("15:04:05.000"),
+		a.what,
+		a.answer,
+		a.err,
+		a.took.Round(time.Millisecond),
+	)
 }
 
 // record keeps every attempt of many streams.
@@ -41,7 +48,7 @@ func newRecord(t *testing.T) *record {
 
 // renewed asks with a new flow each time.
 func (r *record) renewed(c *cluster, protocol string, to netip.AddrPort) {
-	r.stream(fmt.Sprintf("%s asks %s %v anew", c.ID, protocol, to), func() (string, error) {
+	r.stream(fmt.Sprintf("%s asks %s %v again", c.ID, protocol, to), func() (string, error) {
 		return c.pod.ask(protocol, netip.Addr{}, to)
 	})
 }

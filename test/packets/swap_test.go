@@ -20,8 +20,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestV2ARangeIsSwappedUnderTraffic: for a larger one, and that for a smaller one, in mode preferred. Flows of before live on, new ones are
-// taken, and the name answers with the same VIPs throughout; nor does the loss of the derived Service in the smaller range move them.
+// TestV2ARangeIsSwappedUnderTraffic: for a larger one, and that for a smaller one, in mode preferred. Flows of
+// before live on, new ones are taken, and the name answers with the same VIPs throughout; nor does the loss of the
+// derived Service in the smaller range move them.
 func TestV2ARangeIsSwappedUnderTraffic(t *testing.T) {
 	w, ns := clusters(t)
 	w.mode(t, hubv1alpha1.VIPModePreferred)
@@ -77,7 +78,11 @@ func (w *world) mode(t *testing.T, mode hubv1alpha1.VIPMode) {
 	hub := allKinds(t, w.set.Hub)
 	eventually(t, "mode "+string(mode), func() error {
 		set := &hubv1alpha1.ClusterSet{}
-		if err := hub.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Namespace: lab.HubNamespace, Name: lab.HubNamespace}, set); err != nil {
+		if err := hub.Get(
+			context.WithoutCancel(t.Context()),
+			client.ObjectKey{Namespace: lab.HubNamespace, Name: lab.HubNamespace},
+			set,
+		); err != nil {
 			return err
 		}
 		set.Spec.VIPs.Mode = mode
@@ -109,7 +114,8 @@ func (c *cluster) byHand(t *testing.T, name string, prefixes ...string) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cidr), cidr); err != nil {
 			return err
 		}
-		if !meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) || len(cidr.Finalizers) < 2 {
+		if !meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) ||
+			len(cidr.Finalizers) < 2 {
 			return fmt.Errorf("%v %v", cidr.Finalizers, cidr.Status.Conditions)
 		}
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
-// asker asks every name of every member twenty times a second, over UDP, and has every answer judged and kept.
+// asker asks every name of every member twenty times a second, over UDP, and has every answer checked and kept.
 type asker struct {
 	w       *world
 	partner *echo
@@ -63,7 +63,13 @@ func (w *world) ask(ctx context.Context) (*asker, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &asker{w: w, partner: echo, stop: stop, counts: counts{unanswered: map[string]int{}}, watchers: map[int]func(oracle.Answer){}}
+	a := &asker{
+		w:        w,
+		partner:  echo,
+		stop:     stop,
+		counts:   counts{unanswered: map[string]int{}},
+		watchers: map[int]func(oracle.Answer){},
+	}
 	for _, m := range w.members {
 		for _, name := range names {
 			a.running.Go(func() { a.keepAsking(ctx, m, name) })
@@ -113,7 +119,16 @@ func (a *asker) keepAsking(ctx context.Context, m *member, name string) {
 	same, count, first, until := "", 0, time.Time{}, time.Time{}
 	write := func() {
 		if count > 0 {
-			a.w.tape.line("answer", "%s in %s: %s; %d times from %s to %s", name, m.ID, same, count, first.Format(clock), until.Format(clock))
+			a.w.tape.line(
+				"answer",
+				"%s in %s: %s; %d times from %s to %s",
+				name,
+				m.ID,
+				same,
+				count,
+				first.Format(clock),
+				until.Format(clock),
+			)
 		}
 	}
 	defer func() { write() }()
@@ -173,10 +188,10 @@ func (a *asker) exchange(conn **dns.Conn, m *member, name string) oracle.Answer 
 	return out
 }
 
-// take has an answer judged and counted, and puts it into words.
+// take has an answer checked and counted, and puts it into words.
 func (a *asker) take(answer oracle.Answer) string {
-	verdict, why := a.w.oracle.Judge(answer)
-	stalled := verdict == oracle.Wrong && answer.Code == "" && a.partner.excuses(answer.Sent, answer.Received)
+	result, why := a.w.oracle.Classify(answer)
+	stalled := result == oracle.Wrong && answer.Code == "" && a.partner.excuses(answer.Sent, answer.Received)
 	a.mu.Lock()
 	a.asked++
 	if answer.Code != "" {
@@ -185,9 +200,9 @@ func (a *asker) take(answer oracle.Answer) string {
 	switch {
 	case stalled:
 		a.stalled++
-	case verdict == oracle.Right:
+	case result == oracle.Right:
 		a.answered++
-	case verdict == oracle.Unanswered:
+	case result == oracle.Unanswered:
 		a.unanswered[why]++
 	default:
 		a.wrong++
@@ -206,7 +221,7 @@ func (a *asker) take(answer oracle.Answer) string {
 	switch {
 	case stalled:
 		text += " STALL: the machine stood still"
-	case verdict == oracle.Wrong:
+	case result == oracle.Wrong:
 		text += " WRONG: " + why
 		a.complain(answer, why)
 	}

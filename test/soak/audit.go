@@ -40,16 +40,19 @@ const (
 	peers   = account + lab.HubNamespace + ":mcs-"
 )
 
-// forbidden tells why a write that succeeded is of another's object (S1, I7; docs/spec/DESIGN.md §3); empty where it may be.
+// forbidden tells why a write that succeeded is of another's object (S1, I7; docs/spec/DESIGN.md §3); empty where
+// it may be.
 func forbidden(w write) string {
 	ref := w.ObjectRef
 	switch user := w.User.Username; {
 	case strings.HasPrefix(user, peers): // on the hub
 		id := strings.TrimPrefix(user, peers)
-		mine := ref.Name == id && (ref.Resource == "leases" || w.what() == "clusterprofiles/status" || ref.Resource == "clusterprofiles") ||
+		mine := ref.Name == id &&
+			(ref.Resource == "leases" || w.what() == "clusterprofiles/status" || ref.Resource == "clusterprofiles") ||
 			strings.HasSuffix(ref.Name, "."+id) && strings.HasSuffix(ref.Resource, "records") ||
 			ref.Name == "mcs-"+id && w.what() == "serviceaccounts/token"
-		if !mine && !(w.Verb == "create" && ref.Name == "") { // the name of what is created by POST is in its body; what reads such names is admission
+		if !mine &&
+			!(w.Verb == "create" && ref.Name == "") { // the name of what is created by POST is in its body; what reads such names is admission
 			return "a member writes what is not its own"
 		}
 	case user == agents: // in its cluster
@@ -66,7 +69,7 @@ func forbidden(w write) string {
 			}
 		case "serviceexports":
 			if ref.Subresource != "status" {
-				return "an agent writes a ServiceExport, of which only the status is its own"
+				return "an agent writes a ServiceExport, though it owns only the status"
 			}
 		case "serviceimports", "serviceexportrecords", "leases", "events", "clusterproperties":
 		case "secrets":
@@ -84,7 +87,8 @@ func forbidden(w write) string {
 	return ""
 }
 
-// readWrites calls f for every write that succeeded from an offset of an audit log on, and returns where the next ones begin.
+// readWrites calls f for every write that succeeded from an offset of an audit log on, and returns where the next
+// ones begin.
 func readWrites(path string, from int64, f func(write)) (next int64, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -105,7 +109,8 @@ func readWrites(path string, from int64, f func(write)) (next int64, err error) 
 		}
 		from += int64(len(line))
 		var w write
-		if json.Unmarshal(line, &w) == nil && w.ResponseStatus.Code >= 200 && w.ResponseStatus.Code < 300 { // a killed server leaves halves of lines
+		if json.Unmarshal(line, &w) == nil && w.ResponseStatus.Code >= 200 &&
+			w.ResponseStatus.Code < 300 { // a killed server leaves halves of lines
 			f(w)
 		}
 	}

@@ -52,7 +52,8 @@ func (t *truth) clusters(name string) []string {
 	return slices.Sorted(maps.Keys(t.exporters[name]))
 }
 
-// check is what the simulation's invariants come to here: what differs from the truth, and from what the model of the text makes of the
+// check is what the simulation's invariants come to here: what differs from the truth, and from what the model of
+// the text makes of the
 // users' objects.
 func (s *state) check(t *truth) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -93,9 +94,13 @@ func find[T any](in []T, is func(*T) bool) *T {
 	return nil
 }
 
-// merged is what the members export under a name, and on what they disagree, by their users' objects and the model of the text; own are the
+// merged is what the members export under a name, and on what they disagree, by their users' objects and the model
+// of the text; own are the
 // slices that it is made of, by cluster.
-func (s *state) merged(t *truth, name string) (m conflict.Merged, reasons string, own map[string]*discoveryv1.EndpointSlice) {
+func (s *state) merged(
+	t *truth,
+	name string,
+) (m conflict.Merged, reasons string, own map[string]*discoveryv1.EndpointSlice) {
 	var exports []clusterset.Export
 	own = map[string]*discoveryv1.EndpointSlice{}
 	for _, id := range t.clusters(name) {
@@ -120,17 +125,27 @@ func (o *objects) checkSpec(name, id string, imp *mcsv1beta1.ServiceImport, m *c
 	have, want := imp.Spec.DeepCopy(), resolution.Spec(*m, families(m))
 	have.IPs = nil
 	if !equality.Semantic.DeepEqual(*have, want) {
-		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s says %s, want %s (I3, C3-C7)", name, id, show(have), show(want)))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("ServiceImport %s in %s says %s, want %s (I3, C3-C7)", name, id, show(have), show(want)),
+		)
 	}
 	if have := imp.Annotations[resolution.Annotation]; have != string(m.Preference) {
-		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, have, m.Preference))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, have, m.Preference),
+		)
 	}
 	return wrong
 }
 
-// families are those of an import here, where clusters have IPv4 only: a headless Service without a selector asks for both all the same.
+// families are those of an import here, where clusters have IPv4 only: a headless Service without a selector asks
+// for both all the same.
 func families(m *conflict.Merged) []corev1.IPFamily {
-	return slices.DeleteFunc(slices.Clone(m.Families), func(f corev1.IPFamily) bool { return f != corev1.IPv4Protocol })
+	return slices.DeleteFunc(
+		slices.Clone(m.Families),
+		func(f corev1.IPFamily) bool { return f != corev1.IPv4Protocol },
+	)
 }
 
 func show(v any) string {
@@ -138,9 +153,16 @@ func show(v any) string {
 	return string(text)
 }
 
-// checkSlices: what is imported is marked as what it is, is its import's, and serves each port of its source by the import's name for it (C4).
-// Where the import prefers the member's own endpoints and it has some, all others are silent (T2): here every source serves every port.
-func (o *objects) checkSlices(t *truth, name, id string, imp *mcsv1beta1.ServiceImport, own map[string]*discoveryv1.EndpointSlice, m *conflict.Merged) (wrong []string) {
+// checkSlices: what is imported is marked as what it is, is its import's, and serves each port of its source by the
+// import's name for it (C4). Where the import prefers the member's own endpoints and it has some, all others are
+// silent (T2): here every source serves every port.
+func (o *objects) checkSlices(
+	t *truth,
+	name, id string,
+	imp *mcsv1beta1.ServiceImport,
+	own map[string]*discoveryv1.EndpointSlice,
+	m *conflict.Merged,
+) (wrong []string) {
 	near := m.Preference == hubv1alpha1.PreferLocal && len(t.exporters[name][id]) > 0
 	for i := range o.slices {
 		s := &o.slices[i]
@@ -151,10 +173,26 @@ func (o *objects) checkSlices(t *truth, name, id string, imp *mcsv1beta1.Service
 		}
 		bad := func(what string, have, want any) {
 			if !equality.Semantic.DeepEqual(have, want) {
-				wrong = append(wrong, fmt.Sprintf("slice %s of %s of %s in %s: %s are %s, want %s", s.Name, name, cluster, id, what, show(have), show(want)))
+				wrong = append(
+					wrong,
+					fmt.Sprintf(
+						"slice %s of %s of %s in %s: %s are %s, want %s",
+						s.Name,
+						name,
+						cluster,
+						id,
+						what,
+						show(have),
+						show(want),
+					),
+				)
 			}
 		}
-		bad("labels (S1, T2)", s.Labels, resolution.SliceLabels(m, ns, name, cluster, kube.Manager, near && cluster != id))
+		bad(
+			"labels (S1, T2)",
+			s.Labels,
+			resolution.SliceLabels(m, ns, name, cluster, kube.Manager, near && cluster != id),
+		)
 		bad("owners (S1)", s.OwnerReferences, resolution.Owners(imp))
 		bad("addresses' types (S2)", s.AddressType, source.AddressType)
 		for _, p := range source.Ports {
@@ -163,7 +201,10 @@ func (o *objects) checkSlices(t *truth, name, id string, imp *mcsv1beta1.Service
 				return *q.Name == as && *q.Port == *p.Port && *q.Protocol == *p.Protocol
 			}
 			if served && find(s.Ports, same) == nil {
-				wrong = append(wrong, fmt.Sprintf("slice %s in %s does not serve %s/%d as %q (C4)", s.Name, id, *p.Name, *p.Port, as))
+				wrong = append(
+					wrong,
+					fmt.Sprintf("slice %s in %s does not serve %s/%d as %q (C4)", s.Name, id, *p.Name, *p.Port, as),
+				)
 			}
 		}
 	}
@@ -211,13 +252,33 @@ func (o *objects) checkDerived(t *truth, name, id string, m *conflict.Merged) (w
 	}
 	svc := find(o.services, func(s *corev1.Service) bool { return s.Name == resolution.DerivedName(ns, name) })
 	if svc == nil || svc.Spec.ClusterIP != vip {
-		return []string{fmt.Sprintf("ServiceImport %s in %s: the derived Service has not the VIP %s: %s", name, id, vip, show(svc))}
+		return []string{
+			fmt.Sprintf(
+				"ServiceImport %s in %s: the derived Service has not the VIP %s: %s",
+				name,
+				id,
+				vip,
+				show(svc),
+			),
+		}
 	}
 	if want := resolution.DerivedSpec(m, svc); !equality.Semantic.DeepEqual(svc.Spec, want) {
-		wrong = append(wrong, fmt.Sprintf("the derived Service of %s in %s is %s, want %s (I3, C3-C6)", name, id, show(svc.Spec), show(want)))
+		wrong = append(
+			wrong,
+			fmt.Sprintf(
+				"the derived Service of %s in %s is %s, want %s (I3, C3-C6)",
+				name,
+				id,
+				show(svc.Spec),
+				show(want),
+			),
+		)
 	}
 	if have := svc.Labels["app.kubernetes.io/managed-by"]; have != kube.Manager {
-		wrong = append(wrong, fmt.Sprintf("the derived Service of %s in %s is managed by %q, want %q", name, id, have, kube.Manager))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("the derived Service of %s in %s is managed by %q, want %q", name, id, have, kube.Manager),
+		)
 	}
 	return wrong
 }
@@ -260,7 +321,11 @@ func addresses(s *discoveryv1.EndpointSlice) (out []string) {
 func (o *objects) checkExports(id string, said map[string]string) (wrong []string) {
 	for i := range o.exports {
 		e := &o.exports[i]
-		conflict := metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse, Reason: "NoConflicts"}
+		conflict := metav1.Condition{
+			Type:   string(mcsv1beta1.ServiceExportConditionConflict),
+			Status: metav1.ConditionFalse,
+			Reason: "NoConflicts",
+		}
 		if reasons := said[e.Name]; reasons != "" {
 			conflict.Status, conflict.Reason = metav1.ConditionTrue, reasons
 		}
@@ -270,9 +335,13 @@ func (o *objects) checkExports(id string, said map[string]string) (wrong []strin
 			conflict,
 		} {
 			c := meta.FindStatusCondition(e.Status.Conditions, want.Type)
-			if c == nil || c.Status != want.Status || c.Reason != want.Reason || c.ObservedGeneration != e.Generation {
-				wrong = append(wrong, fmt.Sprintf("ServiceExport %s in %s: %s is %v, want %s/%s of generation %d (E3-E5, E8)",
-					e.Name, id, want.Type, c, want.Status, want.Reason, e.Generation))
+			if c == nil || c.Status != want.Status || c.Reason != want.Reason ||
+				c.ObservedGeneration != e.Generation {
+				wrong = append(
+					wrong,
+					fmt.Sprintf("ServiceExport %s in %s: %s is %v, want %s/%s of generation %d (E3-E5, E8)",
+						e.Name, id, want.Type, c, want.Status, want.Reason, e.Generation),
+				)
 			}
 		}
 	}
@@ -295,7 +364,15 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 				have = append(have, records[i].Name)
 			}
 			if meta.IsStatusConditionTrue(records[i].Status.Conditions, hubv1alpha1.ConditionHeld) {
-				wrong = append(wrong, fmt.Sprintf("record %s in %s is held: %v", records[i].Name, where, records[i].Status.Conditions))
+				wrong = append(
+					wrong,
+					fmt.Sprintf(
+						"record %s in %s is held: %v",
+						records[i].Name,
+						where,
+						records[i].Status.Conditions,
+					),
+				)
 			}
 		}
 		slices.Sort(have)
@@ -307,9 +384,21 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 	for _, id := range t.members {
 		inEffect(id, s.members[id].records)
 		for _, rec := range s.members[id].records { // those that are over, too: what is still to be published, or followed, will be written
-			shown := find(s.hub.records, func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name })
+			shown := find(
+				s.hub.records,
+				func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name },
+			)
 			if shown != nil && shown.Spec.Revision != rec.Spec.Revision {
-				wrong = append(wrong, fmt.Sprintf("record %s in %s is of revision %d, the hub's of %d", rec.Name, id, rec.Spec.Revision, shown.Spec.Revision))
+				wrong = append(
+					wrong,
+					fmt.Sprintf(
+						"record %s in %s is of revision %d, the hub's of %d",
+						rec.Name,
+						id,
+						rec.Spec.Revision,
+						shown.Spec.Revision,
+					),
+				)
 			}
 		}
 	}
@@ -331,13 +420,28 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 		for cluster, has := range t.exporters[name] {
 			of := name + "." + ns + "." + cluster
 			if have, want := published[of], []string{strings.Join(has, " ")}; !slices.Equal(have, want) {
-				wrong = append(wrong, fmt.Sprintf("EndpointRecords of %s in effect on the hub: %q, want %q: one slice of each export", of, have, want))
+				wrong = append(
+					wrong,
+					fmt.Sprintf(
+						"EndpointRecords of %s in effect on the hub: %q, want %q: one slice of each export",
+						of,
+						have,
+						want,
+					),
+				)
 			}
 			delete(published, of)
 		}
 	}
 	for of, have := range published {
-		wrong = append(wrong, fmt.Sprintf("EndpointRecords of %s are in effect on the hub, %q, though that is not exported", of, have))
+		wrong = append(
+			wrong,
+			fmt.Sprintf(
+				"EndpointRecords of %s are in effect on the hub, %q, though that is not exported",
+				of,
+				have,
+			),
+		)
 	}
 	for i := range s.hub.profiles {
 		p := &s.hub.profiles[i]

@@ -33,12 +33,32 @@ var (
 const silencing = "service.kubernetes.io/headless"
 
 func derivedService(name, vip string) corev1.Service {
-	svc := corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: resolution.DerivedName(ns, name),
-		Labels: map[string]string{"app.kubernetes.io/managed-by": kube.Manager}, Annotations: map[string]string{"clusterset-dns.io/import": ns + "/" + name}}}
-	svc.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: vip, InternalTrafficPolicy: &cluster, SessionAffinity: corev1.ServiceAffinityNone,
-		Ports: []corev1.ServicePort{{Name: "tcp-80", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(80)}}}
+	svc := corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Name: resolution.DerivedName(ns, name),
+		Labels: map[string]string{
+			"app.kubernetes.io/managed-by": kube.Manager,
+		},
+		Annotations: map[string]string{"clusterset-dns.io/import": ns + "/" + name},
+	}}
+	svc.Spec = corev1.ServiceSpec{
+		Type:                  corev1.ServiceTypeClusterIP,
+		ClusterIP:             vip,
+		InternalTrafficPolicy: &cluster,
+		SessionAffinity:       corev1.ServiceAffinityNone,
+		Ports: []corev1.ServicePort{
+			{Name: "tcp-80", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(80)},
+		},
+	}
 	if name == "steady" {
-		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "tcp-443", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(443)})
+		svc.Spec.Ports = append(
+			svc.Spec.Ports,
+			corev1.ServicePort{
+				Name:       "tcp-443",
+				Protocol:   corev1.ProtocolTCP,
+				Port:       443,
+				TargetPort: intstr.FromInt32(443),
+			},
+		)
 	}
 	return svc
 }
@@ -52,29 +72,48 @@ func settled() (*state, *truth) {
 		for _, id := range ids {
 			m := s.members[id]
 			svc, slice := service(name, id)
-			svc.Spec.InternalTrafficPolicy, svc.Spec.SessionAffinity, svc.Spec.IPFamilies = &cluster, corev1.ServiceAffinityNone, []corev1.IPFamily{corev1.IPv4Protocol}
+			svc.Spec.InternalTrafficPolicy, svc.Spec.SessionAffinity, svc.Spec.IPFamilies = &cluster, corev1.ServiceAffinityNone, []corev1.IPFamily{
+				corev1.IPv4Protocol,
+			}
 			if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 				svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, corev1.IPv6Protocol)
 			}
 			m.services, m.slices = append(m.services, *svc), append(m.slices, *slice)
 			imp := mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, InternalTrafficPolicy: &cluster, SessionAffinity: corev1.ServiceAffinityNone,
-				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}}
+			imp.Spec = mcsv1beta1.ServiceImportSpec{
+				Type:                  mcsv1beta1.Headless,
+				InternalTrafficPolicy: &cluster,
+				SessionAffinity:       corev1.ServiceAffinityNone,
+				IPFamilies: []corev1.IPFamily{
+					corev1.IPv4Protocol,
+				},
+				Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			}
 			if slices.Contains(vips, name) {
 				vip := "10.96.0." + id
 				t.vips[pair{name, id}] = vip
 				imp.Spec.Type, imp.Spec.IPs = mcsv1beta1.ClusterSetIP, []string{vip}
 				m.services = append(m.services, derivedService(name, vip))
 			}
-			imp.UID, imp.Annotations = types.UID(name+"-in-"+id), map[string]string{"multicluster.kubernetes.io/derived-service": resolution.DerivedName(ns, name)}
+			imp.UID, imp.Annotations = types.UID(
+				name+"-in-"+id,
+			), map[string]string{
+				"multicluster.kubernetes.io/derived-service": resolution.DerivedName(ns, name),
+			}
 			imp.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 			imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "b"}}
 			imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
 			export := serviceExport(name)
-			export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True", Reason: "Valid"}, {Type: "Ready", Status: "True", Reason: "Exported"},
-				{Type: "Conflict", Status: "False", Reason: "NoConflicts"}}
+			export.Status.Conditions = []metav1.Condition{
+				{Type: "Valid", Status: "True", Reason: "Valid"},
+				{Type: "Ready", Status: "True", Reason: "Exported"},
+				{Type: "Conflict", Status: "False", Reason: "NoConflicts"},
+			}
 			if name == "steady" { // a was first
-				imp.Spec.Ports = append(imp.Spec.Ports, mcsv1beta1.ServicePort{Name: "tls-of-a", Protocol: corev1.ProtocolTCP, Port: 443})
+				imp.Spec.Ports = append(
+					imp.Spec.Ports,
+					mcsv1beta1.ServicePort{Name: "tls-of-a", Protocol: corev1.ProtocolTCP, Port: 443},
+				)
 				imp.Annotations[resolution.Annotation] = string(hubv1alpha1.PreferLocal)
 				export.Status.Conditions[2].Status, export.Status.Conditions[2].Reason = "True", "PortConflict"
 			}
@@ -82,17 +121,40 @@ func settled() (*state, *truth) {
 			m.exports = append(m.exports, *export)
 			for _, source := range ids {
 				_, of := service(name, "a")
-				of.Name, of.Labels = name+"-of-"+source, map[string]string{mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: source,
-					discoveryv1.LabelServiceName: resolution.DerivedName(ns, name), discoveryv1.LabelManagedBy: kube.Manager}
+				of.Name, of.Labels = name+"-of-"+source, map[string]string{
+					mcsv1beta1.LabelServiceName:   name,
+					mcsv1beta1.LabelSourceCluster: source,
+					discoveryv1.LabelServiceName: resolution.DerivedName(
+						ns,
+						name,
+					),
+					discoveryv1.LabelManagedBy: kube.Manager,
+				}
 				if imp.Spec.Type == mcsv1beta1.Headless || name == "steady" && source != id { // which all want near
 					of.Labels[silencing] = ""
 				}
-				of.OwnerReferences = []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: name, UID: imp.UID, Controller: new(bool)}}
+				of.OwnerReferences = []metav1.OwnerReference{
+					{
+						APIVersion: "multicluster.x-k8s.io/v1beta1",
+						Kind:       "ServiceImport",
+						Name:       name,
+						UID:        imp.UID,
+						Controller: new(bool),
+					},
+				}
 				of.Endpoints = []discoveryv1.Endpoint{{Addresses: t.exporters[name][source]}}
 				m.slices = append(m.slices, *of)
-				m.records = append(m.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + source}})
+				m.records = append(
+					m.records,
+					hubv1alpha1.ServiceExportRecord{
+						ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + source},
+					},
+				)
 			}
-			s.hub.records = append(s.hub.records, hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}})
+			s.hub.records = append(
+				s.hub.records,
+				hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + ns + "." + id}},
+			)
 			share := hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: name + "." + id}}
 			share.Spec.ClusterID, share.Spec.ServiceNamespace, share.Spec.ServiceName = id, ns, name
 			share.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: t.exporters[name][id][0]}}
@@ -187,13 +249,16 @@ func TestWritesAreFound(t *testing.T) {
 	}
 	s.members["a"].imports[0].ResourceVersion = "2"
 	s.hub.records = s.hub.records[1:]
-	s.members["b"].slices = append(s.members["b"].slices, discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "new", ResourceVersion: "3"}})
+	s.members["b"].slices = append(
+		s.members["b"].slices,
+		discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "new", ResourceVersion: "3"}},
+	)
 	if w := written(before, s.versions()); len(w) != 3 {
 		t.Errorf("three objects were written, and found are %v", w)
 	}
 }
 
-// TestAnAgentAtRest: one that is killed in the midst of a renewal says everything anew, which is no fault.
+// TestAnAgentAtRest: one that is killed during a renewal says everything again, which is no fault.
 func TestAnAgentAtRest(t *testing.T) {
 	now, half := time.Now(), 5*time.Second
 	lease := func(version string, ago time.Duration) *coordinationv1.Lease {
@@ -202,7 +267,11 @@ func TestAnAgentAtRest(t *testing.T) {
 		return l
 	}
 	note := func(of *coordinationv1.Lease) *coordinationv1.Lease {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationRenewed: kube.Version(of)}}}
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{
+				Annotations: map[string]string{clusterset.AnnotationRenewed: kube.Version(of)},
+			},
+		}
 	}
 	fresh, due := lease("2", time.Second), lease("2", 6*time.Second)
 	if err := resting(fresh, note(fresh), now, half); err != nil {
@@ -264,13 +333,24 @@ func TestT3OneLongDeathIsNoFlapping(t *testing.T) {
 	}
 }
 
-// TestT1TheLongRunIsJudgedByWhatItsPageSays: the bounds of docs/reliability.md are T1's and ours, without what TestSoak adds for shared machines.
-func TestT1TheLongRunIsJudgedByWhatItsPageSays(t *testing.T) {
+// TestT1TheLongRunIsCheckedAgainstItsPage: the bounds of docs/reliability.md are T1's and ours, without what
+// TestSoak adds for shared machines.
+func TestT1TheLongRunIsCheckedAgainstItsPage(t *testing.T) {
 	b := bounds(byDefault, false)
 	if b.Gone != 65*time.Second || b.Converge != 15*time.Second {
-		t.Errorf("dead members' endpoints have to be gone after %v, and all has to follow in %v", b.Gone, b.Converge)
+		t.Errorf(
+			"dead members' endpoints have to be gone after %v, and all has to follow in %v",
+			b.Gone,
+			b.Converge,
+		)
 	}
-	r := &results{raw: "docs/reliability.log.gz", sum: "f00d", size: 2e5, tape: &tape{reel: &reel{}}, gone: []time.Duration{50 * time.Second, 66 * time.Second}}
+	r := &results{
+		raw:  "docs/reliability.log.gz",
+		sum:  "f00d",
+		size: 2e5,
+		tape: &tape{reel: &reel{}},
+		gone: []time.Duration{50 * time.Second, 66 * time.Second},
+	}
 	for _, want := range []string{"65.0 s after its last renewal (T1)", "15.0 s after", "within 30.0 s", "beside other trouble: 1 of 2. While the hub is away nobody's silence counts",
 		"what stands behind VIPs is looked at in the quiet checks.", "is in `reliability.log.gz`: 0.2 MB, SHA-256 `f00d`.\n"} {
 		if text := r.text(); !strings.Contains(text, want) {

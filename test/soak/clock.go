@@ -26,8 +26,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// clockVariable makes this program an agent whose clock is off by its value. A kernel gives no process a wall clock of its own, and what
-// comes between a program and the system's does not reach ours, which are linked statically; so its clock is set where it asks for it.
+// clockVariable makes this program an agent whose clock is off by its value. A kernel gives no process a wall clock
+// of its own, and what comes between a program and the system's does not reach ours, which are linked statically;
+// so its clock is set where it asks for it.
 const clockVariable = "SOAK_CLOCK_OFF_BY"
 
 // clockOff runs that agent, if asked to, and does not return then but with an error.
@@ -40,8 +41,32 @@ func clockOff() error {
 		return err
 	}
 	flags := flag.NewFlagSet("agent", flag.ContinueOnError)
-	kubeconfig, hub, namespace := flags.String("kubeconfig", "", ""), flags.String("hub-kubeconfig", "", ""), flags.String("hub-namespace", "", "")
-	id, metrics, probes := flags.String("cluster-id", "", ""), flags.String("metrics-bind-address", "", ""), flags.String("health-probe-bind-address", "", "")
+	kubeconfig, hub, namespace := flags.String(
+		"kubeconfig",
+		"",
+		"",
+	), flags.String(
+		"hub-kubeconfig",
+		"",
+		"",
+	), flags.String(
+		"hub-namespace",
+		"",
+		"",
+	)
+	id, metrics, probes := flags.String(
+		"cluster-id",
+		"",
+		"",
+	), flags.String(
+		"metrics-bind-address",
+		"",
+		"",
+	), flags.String(
+		"health-probe-bind-address",
+		"",
+		"",
+	)
 	pprof := flags.String("pprof-bind-address", "", "")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		return err
@@ -54,22 +79,38 @@ func clockOff() error {
 		return err
 	}
 	mgr, err := ctrl.NewManager(local, ctrl.Options{
-		Scheme: agent.Scheme(), Metrics: server.Options{BindAddress: *metrics}, HealthProbeBindAddress: *probes, PprofBindAddress: *pprof,
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{
-			&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
-			&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
-		}},
+		Scheme:                 agent.Scheme(),
+		Metrics:                server.Options{BindAddress: *metrics},
+		HealthProbeBindAddress: *probes,
+		PprofBindAddress:       *pprof,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
+				&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
+			},
+		},
 	})
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(mgr, func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", *hub) }, agent.Options{
-		Cluster: *id, HubNamespace: *namespace, Holder: "clock_" + string(uuid.NewUUID()), Now: func() time.Time { return time.Now().Add(off) },
-	})
+	a, err := agent.New(
+		mgr,
+		func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", *hub) },
+		agent.Options{
+			Cluster:      *id,
+			HubNamespace: *namespace,
+			Holder:       "clock_" + string(uuid.NewUUID()),
+			Now:          func() time.Time { return time.Now().Add(off) },
+		},
+	)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mgr.Add(a), mgr.AddReadyzCheck("controllers", func(*http.Request) error { return a.Ready() })); err != nil {
+	if err := errors.Join(
+		mgr.Add(a),
+		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return a.Ready() }),
+	); err != nil {
 		return err
 	}
 	logger.Info("starting", "clock is off by", off)
@@ -80,15 +121,28 @@ func clockOff() error {
 	return nil
 }
 
-// clocks is B: b's clock is ten minutes fast, then ten minutes slow, then right again; each for longer than any Lease lasts.
+// clocks is B: b's clock is ten minutes fast, then ten minutes slow, then right again; each for longer than any
+// Lease lasts.
 func clocks(ctx context.Context, s *stage) error {
-	return s.clocksOff(ctx, "B. A member's clock is off, where its agent asks for the time: a process has no wall clock of its own", "the clock of b", 1, s.b)
+	return s.clocksOff(
+		ctx,
+		"B. A member's clock is off, where its agent asks for the time: a process has no wall clock of its own",
+		"the clock of b",
+		1,
+		s.b,
+	)
 }
 
-// hubClock is B: to all agents the hub and its controller are ten minutes slow, and then ten minutes fast. A clock is off only beside another;
+// hubClock is B: to all agents the hub and its controller are ten minutes slow, and then ten minutes fast. A clock
+// is off only beside another;
 // so it is theirs that are set, all alike.
 func hubClock(ctx context.Context, s *stage) error {
-	return s.clocksOff(ctx, "B. The hub's clock is off: all agents' are beside it, and alike", "the clock of the hub and its controller, as every agent sees it", -1, s.members...)
+	return s.clocksOff(
+		ctx,
+		"B. The hub's clock is off: all agents' are beside it, and alike",
+		"the clock of the hub and its controller, as every agent sees it",
+		-1,
+		s.members...)
 }
 
 // clocksOff sets the clocks of members' agents; sign tells whose the report calls fast.
@@ -118,15 +172,28 @@ func (s *stage) clocksOff(ctx context.Context, section, whose string, sign time.
 			s.tape.fail("%s, %v: %s", section, sign*off, what)
 		}
 	}
-	s.found(section, "the clocks of the API servers", "", true, "the true time throughout: it is agents that are set")
-	s.found(section, whose, "", true, "10 minutes fast, then 10 minutes slow, then right again; each for %s", seconds(s.within()))
+	s.found(
+		section,
+		"the clocks of the API servers",
+		"",
+		true,
+		"the true time throughout: it is agents that are set",
+	)
+	s.found(
+		section,
+		whose,
+		"",
+		true,
+		"10 minutes fast, then 10 minutes slow, then right again; each for %s",
+		seconds(s.within()),
+	)
 	for _, m := range s.members {
 		s.keeps(section, m, since)
 	}
 	return nil
 }
 
-// setClock starts a member's agent anew, with a clock that is off, and waits until it has renewed its Lease.
+// setClock starts a member's agent again, with a clock that is off, and waits until it has renewed its Lease.
 func (s *stage) setClock(ctx context.Context, self string, m *member, off time.Duration) (err error) {
 	s.oracle.Trouble(m.ID)
 	m.Agent.Kill()

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// echoVariable makes this program one that sends back what it gets over UDP, and does nothing else, until its standard input ends.
+// echoVariable makes this program one that sends back what it gets over UDP, and does nothing else, until its
+// standard input ends.
 const echoVariable = "SOAK_ECHO"
 
 // echoes runs that program, if asked to, and does not return then but with an error.
@@ -50,7 +51,8 @@ const patience = 5 * time.Second
 // stall is a round trip of the echo that is too long for anything but a machine that does not get round to it.
 const stall = 500 * time.Millisecond
 
-// echo is asked as often as a name is, in a process of its own, as CoreDNS is one. It tells what the machine does to an answer: where it
+// echo is asked as often as a name is, in a process of its own, as CoreDNS is one. It tells what the machine does
+// to an answer: where it
 // does not come round either, a CoreDNS that says nothing is not to be blamed.
 type echo struct {
 	process *exec.Cmd
@@ -62,7 +64,7 @@ type echo struct {
 	mu      sync.Mutex
 	took    spread
 	pending time.Time // when the one was sent that has not come back; zero if there is none
-	stalls  []span    // of which none overlap
+	stalls  []span    // none of them overlap
 }
 
 type span struct{ from, to time.Time }
@@ -166,7 +168,8 @@ func (e *echo) stalled(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// excuses tells whether the machine is why there was no answer: of the time that was waited it was away for more than half.
+// excuses reports whether the machine is why there was no answer: of the time that was waited it was away for more
+// than half.
 func (e *echo) excuses(from, to time.Time) bool {
 	return to.Sub(from) >= patience && e.stalled(from, to) > to.Sub(from)/2
 }

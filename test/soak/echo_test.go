@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestTheEchoTellsAStalledMachine, and nothing else is an excuse: not a machine that runs, not one that stood for less than half of the time.
+// TestTheEchoTellsAStalledMachine, and nothing else is an excuse: not a machine that runs, not one that stood for
+// less than half of the time.
 func TestTheEchoTellsAStalledMachine(t *testing.T) {
 	e, err := startEcho(t.Context())
 	if err != nil {
@@ -39,7 +40,13 @@ func TestTheEchoTellsAStalledMachine(t *testing.T) {
 	until("nothing comes back any more", func() bool { return came() > n+3 })
 	var all counts
 	if e.soFar(&all); all.stalls == 0 || all.still < 2*stall || all.longest > all.still || all.echo.n < n+3 {
-		t.Errorf("%d stalls, %v in sum, the longest %v; %d came back", all.stalls, all.still, all.longest, all.echo.n)
+		t.Errorf(
+			"%d stalls, %v in sum, the longest %v; %d came back",
+			all.stalls,
+			all.still,
+			all.longest,
+			all.echo.n,
+		)
 	}
 	const half = patience / 2
 	e.mu.Lock()

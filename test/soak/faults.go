@@ -13,14 +13,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
-// fault is something that fails, and is mended a while later.
+// fault is something that fails, and is repaired a while later.
 type fault struct {
 	name string   // without the member, for the count
 	at   string   // the member, or ""
 	in   []string // what the oracle is to know as troubled
 	hold time.Duration
-	// begin and mend. mend returns when what failed has been started, not when it is ready.
-	begin, mend func(context.Context) error
+	// begin and repair. repair returns when what failed has been started, not when it is ready.
+	begin, repair func(context.Context) error
 	deadly      string // the member that will count as dead
 	alone       bool   // not beside another
 }
@@ -33,9 +33,29 @@ type kind struct {
 
 // kinds is a table of what may fail, and how often beside the others.
 var kinds = []kind{
-	{4, agentKilled}, {2, agentPaused}, {3, dnsKilled}, {1, controllerKilled}, {3, memberServerKilled}, {2, memberEtcdKilled},
-	{3, hubServerKilled}, {2, hubEtcdKilled}, {3, linkCut}, {1, linkHung}, {2, allLinksCut}, {3, hubEmptied}, {2, hubRestored},
-	{1, deadByKill}, {1, deadByPause}, {1, deadByCut}, {1, deadByHang},
+	{
+		4,
+		agentKilled,
+	},
+	{2, agentPaused},
+	{3, dnsKilled},
+	{1, controllerKilled},
+	{3, memberServerKilled},
+	{2, memberEtcdKilled},
+	{
+		3,
+		hubServerKilled,
+	},
+	{2, hubEtcdKilled},
+	{3, linkCut},
+	{1, linkHung},
+	{2, allLinksCut},
+	{3, hubEmptied},
+	{2, hubRestored},
+	{1, deadByKill},
+	{1, deadByPause},
+	{1, deadByCut},
+	{1, deadByHang},
 }
 
 // between is a random duration, on a scale where deaths are as long as the Lease makes them.
@@ -66,7 +86,7 @@ func (w *world) killAgent(name string, m *member, hold time.Duration) *fault {
 		return nil
 	}
 	return &fault{name: name, at: m.ID, in: []string{m.ID}, hold: hold,
-		begin: func(context.Context) error { m.Agent.Kill(); return nil }, mend: m.Agent.Start}
+		begin: func(context.Context) error { m.Agent.Kill(); return nil }, repair: m.Agent.Start}
 }
 
 func agentPaused(w *world, r *rand.Rand, m *member) *fault {
@@ -81,13 +101,20 @@ func deadByPause(w *world, r *rand.Rand, m *member) *fault {
 	return f
 }
 
-// pauseAgent: one that is paused for long no longer leads, and starts again; that is not for a process whose memory is measured.
+// pauseAgent: one that is paused for long no longer leads, and starts again; that is not for a process whose memory
+// is measured.
 func (w *world) pauseAgent(name string, m *member, hold time.Duration) *fault {
 	if w.kept(m) && hold > 15*time.Second {
 		return nil
 	}
-	return &fault{name: name, at: m.ID, in: []string{m.ID}, hold: hold,
-		begin: func(context.Context) error { return m.Agent.Pause() }, mend: func(context.Context) error { return m.Agent.Resume() }}
+	return &fault{
+		name:  name,
+		at:    m.ID,
+		in:    []string{m.ID},
+		hold:  hold,
+		begin: func(context.Context) error { return m.Agent.Pause() },
+		repair:  func(context.Context) error { return m.Agent.Resume() },
+	}
 }
 
 func dnsKilled(w *world, r *rand.Rand, m *member) *fault {
@@ -96,7 +123,7 @@ func dnsKilled(w *world, r *rand.Rand, m *member) *fault {
 	}
 	return &fault{name: "CoreDNS killed", at: m.ID, hold: w.between(r, 0, 10),
 		begin: func(context.Context) error { w.oracle.Down(m.ID); m.DNS.Kill(); return nil },
-		mend: func(ctx context.Context) error {
+		repair: func(ctx context.Context) error {
 			if err := m.DNS.Start(ctx); err != nil {
 				return err
 			}
@@ -123,40 +150,49 @@ func controllerKilled(w *world, r *rand.Rand, _ *member) *fault {
 		return nil
 	}
 	return &fault{name: "hub controller killed", hold: w.between(r, 0, 30),
-		begin: func(context.Context) error { w.controller.Kill(); return nil }, mend: w.controller.Start}
+		begin: func(context.Context) error { w.controller.Kill(); return nil }, repair: w.controller.Start}
 }
 
 func memberServerKilled(w *world, r *rand.Rand, m *member) *fault {
-	return &fault{name: "member's API server killed", at: m.ID, in: []string{m.ID}, hold: w.shortIf(w.kept(m), r, 1, 40),
+	return &fault{
+		name:  "member's API server killed",
+		at:    m.ID,
+		in:    []string{m.ID},
+		hold:  w.shortIf(w.kept(m), r, 1, 40),
 		begin: func(context.Context) error { w.serves(m.ID, false); m.Cluster.KillAPIServer(); return nil },
-		mend: func(ctx context.Context) error {
+		repair: func(ctx context.Context) error {
 			defer w.serves(m.ID, true)
 			return m.Cluster.StartAPIServer(ctx)
-		}}
+		},
+	}
 }
 
 func memberEtcdKilled(w *world, r *rand.Rand, m *member) *fault {
 	return &fault{name: "member's etcd killed", at: m.ID, in: []string{m.ID}, hold: w.between(r, 1, 15),
 		begin: func(context.Context) error { w.serves(m.ID, false); m.Cluster.KillEtcd(); return nil },
-		mend: func(context.Context) error {
+		repair: func(context.Context) error {
 			defer w.serves(m.ID, true)
 			return m.Cluster.StartEtcd()
 		}}
 }
 
 func hubServerKilled(w *world, r *rand.Rand, _ *member) *fault {
-	return &fault{name: "hub's API server killed", in: []string{oracle.Hub}, hold: w.shortIf(w.measured(), r, 1, 120),
+	return &fault{
+		name:  "hub's API server killed",
+		in:    []string{oracle.Hub},
+		hold:  w.shortIf(w.measured(), r, 1, 120),
 		begin: func(context.Context) error { w.oracle.HubAway(time.Now()); w.Hub.KillAPIServer(); return nil },
-		mend: func(ctx context.Context) error {
+		repair: func(ctx context.Context) error {
 			defer func() { w.oracle.HubBack(time.Now()) }()
 			return w.Hub.StartAPIServer(ctx)
-		}}
+		},
+	}
 }
 
 func hubEtcdKilled(w *world, r *rand.Rand, _ *member) *fault {
 	return &fault{name: "hub's etcd killed", in: []string{oracle.Hub}, hold: w.between(r, 1, 15),
 		begin: func(context.Context) error { w.oracle.HubAway(time.Now()); w.Hub.KillEtcd(); return nil },
-		mend: func(context.Context) error {
+		repair: func(context.Context) error {
 			defer func() { w.oracle.HubBack(time.Now()) }()
 			return w.Hub.StartEtcd()
 		}}
@@ -184,8 +220,14 @@ func deadByHang(w *world, r *rand.Rand, m *member) *fault {
 }
 
 func (w *world) link(name string, m *member, hold time.Duration, cut func()) *fault {
-	return &fault{name: name, at: m.ID, in: []string{oracle.Link(m.ID)}, hold: hold,
-		begin: func(context.Context) error { cut(); return nil }, mend: func(context.Context) error { m.ToHub.Restore(); return nil }}
+	return &fault{
+		name:  name,
+		at:    m.ID,
+		in:    []string{oracle.Link(m.ID)},
+		hold:  hold,
+		begin: func(context.Context) error { cut(); return nil },
+		repair:  func(context.Context) error { m.ToHub.Restore(); return nil },
+	}
 }
 
 // allLinksCut is a hub that nobody reaches, for as long as it likes: nobody's death.
@@ -201,7 +243,7 @@ func allLinksCut(w *world, r *rand.Rand, _ *member) *fault {
 		}
 		return nil
 	}
-	f.mend = func(context.Context) error {
+	f.repair = func(context.Context) error {
 		defer func() { w.oracle.HubBack(time.Now()) }()
 		for _, m := range w.members {
 			m.ToHub.Restore()
@@ -212,12 +254,20 @@ func allLinksCut(w *world, r *rand.Rand, _ *member) *fault {
 }
 
 func hubEmptied(w *world, r *rand.Rand, m *member) *fault {
-	return &fault{name: "hub emptied of a member's records", at: m.ID, in: []string{oracle.Hub}, hold: w.between(r, 0, 10), alone: true,
+	return &fault{
+		name:  "hub emptied of a member's records",
+		at:    m.ID,
+		in:    []string{oracle.Hub},
+		hold:  w.between(r, 0, 10),
+		alone: true,
 		begin: func(ctx context.Context) error {
 			var exports hubv1alpha1.ServiceExportRecordList
 			var slices hubv1alpha1.EndpointRecordList
 			err := insist(ctx, func() error {
-				return errors.Join(w.hub.List(ctx, &exports, client.InNamespace(lab.HubNamespace)), w.hub.List(ctx, &slices, client.InNamespace(lab.HubNamespace)))
+				return errors.Join(
+					w.hub.List(ctx, &exports, client.InNamespace(lab.HubNamespace)),
+					w.hub.List(ctx, &slices, client.InNamespace(lab.HubNamespace)),
+				)
 			})
 			for i := range exports.Items {
 				if exports.Items[i].Spec.ClusterID == m.ID && err == nil {
@@ -231,19 +281,25 @@ func hubEmptied(w *world, r *rand.Rand, m *member) *fault {
 			}
 			return err
 		},
-		mend: func(context.Context) error { return nil }}
+		repair: func(context.Context) error { return nil },
+	}
 }
 
 // hubRestored goes back to how the hub was some changes ago.
 func hubRestored(w *world, r *rand.Rand, _ *member) *fault {
 	var snapshot string
-	return &fault{name: "hub restored from a snapshot", in: []string{oracle.Hub}, hold: w.between(r, 5, 30), alone: true,
+	return &fault{
+		name:  "hub restored from a snapshot",
+		in:    []string{oracle.Hub},
+		hold:  w.between(r, 5, 30),
+		alone: true,
 		begin: func(context.Context) (err error) { snapshot, err = w.Hub.Snapshot(); return err },
-		mend: func(ctx context.Context) error {
+		repair: func(ctx context.Context) error {
 			w.oracle.HubAway(time.Now())
 			defer func() { w.oracle.HubBack(time.Now()) }()
 			return w.Hub.Restore(ctx, snapshot)
-		}}
+		},
+	}
 }
 
 // kept is a member whose agent and CoreDNS are not ended any more: their memory is measured.

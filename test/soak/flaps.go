@@ -9,12 +9,21 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// flaps is E: c dies and returns twenty times in five minutes, with a Lease that is so short that each is a death. The others write per
-// Service what the first ones come to, since who dies again and again is let back later (T3); c itself and the hub have nothing new to say.
+// flaps is E: c dies and returns twenty times in five minutes, with a Lease that is so short that each is a death.
+// The others write per Service what the first ones come to, since who dies again and again is let back later (T3);
+// c itself and the hub have nothing new to say.
 func flaps(ctx context.Context, s *stage) error {
 	const section = "E. A member flaps: 20 times in 5 minutes"
 	was := s.lease
-	if err := s.setLease(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 1, DurationSeconds: 4, GraceSeconds: 1, OnExpiry: hubv1alpha1.ExpiryRemove}); err != nil {
+	if err := s.setLease(
+		ctx,
+		hubv1alpha1.LeaseSpec{
+			RenewSeconds:    1,
+			DurationSeconds: 4,
+			GraceSeconds:    1,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		},
+	); err != nil {
 		return err
 	}
 	if err := sleep(ctx, 3*time.Duration(was.RenewSeconds)*time.Second); err != nil { // every agent goes by it now
@@ -59,8 +68,16 @@ func flaps(ctx context.Context, s *stage) error {
 				went++
 			}
 		}
-		s.found(section, "writes of the agent of "+m.ID+" per Service that c exports, in "+seconds(took), "≤ 20, and c's endpoints come back twice at least", flapped(came, each),
-			"%.1f: c's endpoints went %d times and came back %d times", each, went, came)
+		s.found(
+			section,
+			"writes of the agent of "+m.ID+" per Service that c exports, in "+seconds(took),
+			"≤ 20, and c's endpoints come back twice at least",
+			flapped(came, each),
+			"%.1f: c's endpoints went %d times and came back %d times",
+			each,
+			went,
+			came,
+		)
 	}
 	for _, of := range []struct{ where, log, mark string }{
 		{"the agent of " + s.c.ID + ", which flaps, in its own cluster", s.c.Cluster.AuditLog(), s.c.ID},
@@ -83,7 +100,8 @@ func flaps(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// flapped tells whether it was seen to come back, as it is the first times (T3), and that it was cheap: who stays away costs nothing.
+// flapped reports whether it was seen to come back, as it is the first times (T3), and that it was cheap: who stays
+// away costs nothing.
 func flapped(came int, writes float64) bool { return came >= 2 && writes <= 20 }
 
 // writesEach is how often agents wrote what they make of exports, by an audit log from a mark on and per name.
@@ -91,8 +109,10 @@ func writesEach(log string, from int64) (float64, error) {
 	n := 0
 	_, err := readWrites(log, from, func(w write) {
 		of, who := w.ObjectRef, w.User.Username
-		records := strings.HasPrefix(of.Resource, "serviceexportrecords") || strings.HasPrefix(of.Resource, "endpointrecords")
-		if (who == agents || strings.HasPrefix(who, peers)) && (records || of.Namespace == ns && of.Resource != "events") {
+		records := strings.HasPrefix(of.Resource, "serviceexportrecords") ||
+			strings.HasPrefix(of.Resource, "endpointrecords")
+		if (who == agents || strings.HasPrefix(who, peers)) &&
+			(records || of.Namespace == ns && of.Resource != "events") {
 			n++
 		}
 	})

@@ -1,5 +1,6 @@
-// Command soak runs a real clusterset, a hub and three members with all that is ours in each, lets things fail at random for an hour, and
-// asks every name twenty times a second in every member. What is answered is judged by test/soak/oracle, and all objects by check.go.
+// Command soak runs a real clusterset, a hub and three members with all that is ours in each, lets things fail at
+// random for an hour, and asks every name twenty times a second in every member. What is answered is checked by
+// test/soak/oracle, and all objects by check.go.
 // docs/reliability.md is its report.
 package main
 
@@ -26,14 +27,23 @@ import (
 var version = "unknown"
 
 // byDefault is what a ClusterSet has where nobody says otherwise.
-var byDefault = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+var byDefault = hubv1alpha1.LeaseSpec{
+	RenewSeconds:    10,
+	DurationSeconds: 40,
+	GraceSeconds:    10,
+	OnExpiry:        hubv1alpha1.ExpiryRemove,
+}
 
 func main() {
 	duration := flag.Duration("duration", time.Hour, "of the random faults, beside which the scenarios are played")
 	seed := flag.Uint64("seed", 0, "of the faults and changes; 0: another each time")
 	scenarios := flag.String("scenarios", "all", "names of those to run, separated by commas; all; or none")
-	out := flag.String("out", "", "file for the report, besides the screen")
-	raw := flag.String("log", "", "file for every change, fault and answer, packed; empty: bin/soak-DATE-SEED.log.gz")
+	out := flag.String("out", "", "file for the report, also the screen")
+	raw := flag.String(
+		"log",
+		"",
+		"file for every change, fault and answer, packed; empty: bin/soak-DATE-SEED.log.gz",
+	)
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
 	if err := errors.Join(echoes(), clockOff()); err != nil {
@@ -80,7 +90,7 @@ func named(list string) (acts []scenario, err error) {
 	return acts, nil
 }
 
-// patient is how long all may take to be right again after a fault of the long run was mended.
+// patient is how long all may take to be right again after a fault of the long run was repaired.
 const patient = 30 * time.Second
 
 func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) error {
@@ -97,7 +107,14 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	var failed [2]error
 	both.Go(func() {
 		failed[0] = stand(ctx, seed, tape.of("faults"), r, func(w *world, _ *asker) (err error) {
-			p := plan{length: duration, warm: min(10*time.Minute, duration/4), quiet: 6, still: 20 * time.Second, pace: 700 * time.Millisecond, patient: patient}
+			p := plan{
+				length:  duration,
+				warm:    min(10*time.Minute, duration/4),
+				quiet:   6,
+				still:   20 * time.Second,
+				pace:    700 * time.Millisecond,
+				patient: patient,
+			}
 			p.told = func(t *tally) { r.shook(w, t); r.write(out) }
 			_, err = w.shake(ctx, p)
 			return err
@@ -120,7 +137,13 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	fmt.Print(r.text())
 	r.write(out)
 	if failed := tape.failed(); len(failed) > 0 {
-		return fmt.Errorf("%d times what must not be, with seed %d; everything is in %s:\n%s", len(failed), seed, raw, short(failed, 20))
+		return fmt.Errorf(
+			"%d times what must not be, with seed %d; everything is in %s:\n%s",
+			len(failed),
+			seed,
+			raw,
+			short(failed, 20),
+		)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 type measure struct {
 	at      time.Time
 	who     []string
-	process []int // to tell whether it is the same one
+	process []int // to report whether it is the same one
 	heap    []float64
 	routine []int
 }
@@ -55,7 +55,8 @@ var (
 	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)
 )
 
-// measure looks at the last member's agent and CoreDNS and at the hub's controller, with everything exported everywhere.
+// measure looks at the last member's agent and CoreDNS and at the hub's controller, with everything exported
+// everywhere.
 func (w *world) measure(ctx context.Context, t *tally, p plan) error {
 	w.users.Lock()
 	defer w.users.Unlock()
@@ -92,7 +93,8 @@ func (w *world) measure(ctx context.Context, t *tally, p plan) error {
 	return nil
 }
 
-// look collects twice, since what a pool holds goes with the second one only, and takes the least of some looks: requests come and go.
+// look collects twice, since what a pool holds goes with the second one only, and takes the least of some looks:
+// requests come and go.
 func look(profile func(string) (string, error)) (heap float64, routines int, err error) {
 	for i := range 10 {
 		text, err := profile("heap?gc=1&debug=1")

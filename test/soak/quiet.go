@@ -52,7 +52,11 @@ func (w *world) gather(ctx context.Context) (*state, error) {
 		var records hubv1alpha1.ServiceExportRecordList
 		var profiles inventoryv1alpha1.ClusterProfileList
 		in := client.InNamespace(lab.HubNamespace)
-		err := errors.Join(w.hub.List(ctx, &shares, in), w.hub.List(ctx, &records, in), w.hub.List(ctx, &profiles, in))
+		err := errors.Join(
+			w.hub.List(ctx, &shares, in),
+			w.hub.List(ctx, &records, in),
+			w.hub.List(ctx, &profiles, in),
+		)
 		s.hub.shares, s.hub.records, s.hub.profiles = shares.Items, records.Items, profiles.Items
 		return err
 	})
@@ -67,9 +71,20 @@ func (w *world) gather(ctx context.Context) (*state, error) {
 			var exports mcsv1beta1.ServiceExportList
 			var records hubv1alpha1.ServiceExportRecordList
 			in := client.InNamespace(ns)
-			err := errors.Join(m.List(ctx, &imports, in), m.List(ctx, &services, in), m.List(ctx, &slices, in), m.List(ctx, &exports, in),
-				m.List(ctx, &records, client.InNamespace(kube.SystemNamespace)))
-			s.members[m.ID] = &objects{imports: imports.Items, services: services.Items, slices: slices.Items, exports: exports.Items, records: records.Items}
+			err := errors.Join(
+				m.List(ctx, &imports, in),
+				m.List(ctx, &services, in),
+				m.List(ctx, &slices, in),
+				m.List(ctx, &exports, in),
+				m.List(ctx, &records, client.InNamespace(kube.SystemNamespace)),
+			)
+			s.members[m.ID] = &objects{
+				imports:  imports.Items,
+				services: services.Items,
+				slices:   slices.Items,
+				exports:  exports.Items,
+				records:  records.Items,
+			}
 			return err
 		})
 		if err != nil {
@@ -118,8 +133,9 @@ func written(before, after map[string]string) (out []string) {
 	return out
 }
 
-// remembered waits until a member's cluster has the note of its agent's last renewal on the hub, and the next one is not near. An agent that
-// dies between the two says everything anew when it starts, since the hub may have been restored meanwhile; so does one that dies before it has
+// remembered waits until a member's cluster has the note of its agent's last renewal on the hub, and the next one
+// is not near. An agent that dies between the two says everything again when it starts, since the hub may have been
+// restored meanwhile; so does one that dies before it has
 // seen that it was.
 func (w *world) remembered(ctx context.Context, m *member, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -135,7 +151,8 @@ func (w *world) remembered(ctx context.Context, m *member, patience time.Duratio
 	})
 }
 
-// resting tells why an agent may be in the midst of a renewal: it has left no note of the last one, or that was more than half an interval ago.
+// resting tells why an agent may be during a renewal: it has left no note of the last one, or that was
+// more than half an interval ago.
 func resting(there, note *coordinationv1.Lease, now time.Time, half time.Duration) error {
 	if is, noted := kube.Version(there), note.Annotations[clusterset.AnnotationRenewed]; noted != is {
 		return fmt.Errorf("the hub has its Lease in version %s, and its cluster remembers %s", is, noted)
@@ -146,8 +163,9 @@ func resting(there, note *coordinationv1.Lease, now time.Time, half time.Duratio
 	return nil
 }
 
-// quiet stops the users, and looks at every object: all is as the exports say, the same everywhere, and nobody writes, also not an agent
-// that starts anew.
+// quiet stops the users, and looks at every object: all is as the exports say, the same everywhere, and nobody
+// writes, also not an agent
+// that starts again.
 func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
 	w.users.Lock()
 	defer w.users.Unlock()
@@ -190,7 +208,7 @@ func (w *world) quiet(ctx context.Context, t *tally, p plan) error {
 		return err
 	}
 	for _, what := range written(before, s.versions()) {
-		w.tape.fail("in quiet, and agents started anew: somebody wrote %s", what)
+		w.tape.fail("in quiet, and agents started again: somebody wrote %s", what)
 	}
 	n, err := w.auditAll()
 	t.writes += n

@@ -29,7 +29,7 @@ type plan struct {
 // tally is what the random phase comes to.
 type tally struct {
 	faults    map[string]int
-	converged []time.Duration // from mending to the right answers everywhere
+	converged []time.Duration // from repair to the right answers everywhere
 	slowest   string
 	quiets    int
 	checked   int // objects at quiet points
@@ -57,7 +57,14 @@ func (w *world) watchLeases(ctx context.Context) {
 					}
 					now := time.Now()
 					w.oracle.Renewed(l.Name, before, now)
-					w.tape.line("lease", "%s renewed between %s and %s, by its own clock at %s", l.Name, before.Format(clock), now.Format(clock), l.Spec.RenewTime.UTC().Format(clock))
+					w.tape.line(
+						"lease",
+						"%s renewed between %s and %s, by its own clock at %s",
+						l.Name,
+						before.Format(clock),
+						now.Format(clock),
+						l.Spec.RenewTime.UTC().Format(clock),
+					)
 				}
 			}
 			before = at
@@ -114,7 +121,14 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 	}
 	for _, g := range growths(t.memory) {
 		if g.fails() {
-			w.tape.fail("G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f; started again in between: %v", g.who, g.heap(), g.goroutines(), most, g.again)
+			w.tape.fail(
+				"G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f; started again in between: %v",
+				g.who,
+				g.heap(),
+				g.goroutines(),
+				most,
+				g.again,
+			)
 		}
 	}
 	p.tell(t)
@@ -132,7 +146,10 @@ func (w *world) one(ctx context.Context, t *tally, p plan) error {
 	faults := w.choose(t)
 	var label []string
 	for _, f := range faults {
-		label = append(label, fmt.Sprintf("%s for %v", strings.TrimSpace(f.name+" "+f.at), f.hold.Round(time.Millisecond)))
+		label = append(
+			label,
+			fmt.Sprintf("%s for %v", strings.TrimSpace(f.name+" "+f.at), f.hold.Round(time.Millisecond)),
+		)
 		t.faults[f.name]++
 	}
 	what := strings.Join(label, " + ")
@@ -151,17 +168,17 @@ func (w *world) one(ctx context.Context, t *tally, p plan) error {
 		if err := sleep(ctx, time.Until(began.Add(f.hold))); err != nil {
 			return err
 		}
-		if err := f.mend(ctx); err != nil {
-			return fmt.Errorf("%s: mending: %w", what, err)
+		if err := f.repair(ctx); err != nil {
+			return fmt.Errorf("%s: repair: %w", what, err)
 		}
 		for _, in := range f.in {
 			w.oracle.Healed(in, time.Now())
 		}
 	}
-	mended := time.Now()
-	w.users.Lock() // one of them may wait for what was just mended
+	repaired := time.Now()
+	w.users.Lock() // one of them may wait for what was just repaired
 	defer w.users.Unlock()
-	took, err := w.settle(ctx, mended, p.patient)
+	took, err := w.settle(ctx, repaired, p.patient)
 	if err != nil {
 		w.tape.fail("after %s not all is right after %v: %v", what, p.patient, err)
 		return nil
@@ -182,7 +199,8 @@ func (w *world) choose(t *tally) []*fault {
 	}
 	for range 20 {
 		second := w.draw(r, t)
-		if !second.alone && second.name != first.name && second.at != first.at && (first.deadly == "" || second.deadly == "") {
+		if !second.alone && second.name != first.name && second.at != first.at &&
+			(first.deadly == "" || second.deadly == "") {
 			return []*fault{first, second}
 		}
 	}
@@ -204,7 +222,8 @@ func (w *world) draw(r *rand.Rand, t *tally) *fault {
 		}
 		m := w.members[r.IntN(len(w.members))]
 		f := kinds[i].make(w, r, m)
-		if f == nil || f.deadly != "" && w.oracle.Deaths(f.deadly, time.Now()) >= 2 { // a third is let back later (T3)
+		if f == nil ||
+			f.deadly != "" && w.oracle.Deaths(f.deadly, time.Now()) >= 2 { // a third is let back later (T3)
 			continue
 		}
 		if t.faults[f.name] > 0 && len(t.faults) < len(kinds) && r.IntN(3) > 0 {
@@ -214,7 +233,8 @@ func (w *world) draw(r *rand.Rand, t *tally) *fault {
 	}
 }
 
-// settle makes a change everywhere, and waits until every name is right in every member. Who died a third time lately, of two faults in a row, is let
+// settle makes a change everywhere, and waits until every name is right in every member. Who died a third time
+// lately, of two faults in a row, is let
 // back later (T3).
 func (w *world) settle(ctx context.Context, began time.Time, limit time.Duration) (took time.Duration, err error) {
 	if err := w.probe(ctx); err != nil {

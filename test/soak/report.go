@@ -70,13 +70,25 @@ func (r *results) text() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Reliability\n")
-	p("Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
-		"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
-		"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
-		"member throughout, and every answer judged by what was published when (`test/soak/oracle`). The answer for a name with a VIP can be wrong only by "+
-		"the VIP, or by its being there; what stands behind VIPs is looked at in the quiet checks.\n", time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), len(names), int(time.Second/every))
-	p("Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s`%s.\n",
-		version, r.seed, r.seed, filepath.Base(r.raw), r.kept())
+	p(
+		"Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
+			"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
+			"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
+			"member throughout, and every answer checked by what was published when (`test/soak/oracle`). The answer for a name with a VIP can be wrong only by "+
+			"the VIP, or by its being there; what stands behind VIPs is looked at in the quiet checks.\n",
+		time.Now().UTC().Format("2 January 2006"),
+		runtime.NumCPU(),
+		len(names),
+		int(time.Second/every),
+	)
+	p(
+		"Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s`%s.\n",
+		version,
+		r.seed,
+		r.seed,
+		filepath.Base(r.raw),
+		r.kept(),
+	)
 	r.sums(p)
 	r.shaken(p)
 	r.memory(p)
@@ -121,7 +133,13 @@ func (r *results) sums(p func(string, ...any)) {
 		p("| … %s | %d |", why, r.unanswered[why])
 	}
 	p("| unanswered for %v by a CoreDNS that was ready, while the machine stood still | %d |", patience, r.stalled)
-	p("| … stalls of %v and more of a UDP echo that was asked as often; in sum; the longest | %d; %s; %s |", stall, r.stalls, seconds(r.still), seconds(r.longest))
+	p(
+		"| … stalls of %v and more of a UDP echo that was asked as often; in sum; the longest | %d; %s; %s |",
+		stall,
+		r.stalls,
+		seconds(r.still),
+		seconds(r.longest),
+	)
 	p("| time to an answer: p50, p99, p99.9, most | %s |", quantiles(&r.took))
 	p("| the same of the echo | %s |", quantiles(&r.echo))
 	p("| ordinary changes by users | %d |", r.tape.changed())
@@ -140,11 +158,18 @@ func quantiles(s *spread) string {
 func (r *results) shaken(p func(string, ...any)) {
 	t, gone := &r.tally, bounds(byDefault, false).Gone
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
-	p("Each lasts for up to two minutes, some beside another; users go on changing things. When it is mended, a change is made in every member, and " +
-		"all is right again when every name has the right answer everywhere.\n")
-	p("An answer is wrong where it lacks, %s after, what was published and was in nobody's way; or where it has endpoints of a member that died, %s after its "+
-		"last renewal (T1). Where what answers, or the hub, was in trouble itself, both count from when that was mended. All must be right again within %s.\n\n"+
-		"| fault | times |\n| --- | --- |", seconds(converge), seconds(gone), seconds(patient))
+	p(
+		"Each lasts for up to two minutes, some beside another; users go on changing things. When it is repaired, a change is made in every member, and " +
+			"all is right again when every name has the right answer everywhere.\n",
+	)
+	p(
+		"An answer is wrong where it lacks, %s after, what was published and was in nobody's way; or where it has endpoints of a member that died, %s after its "+
+			"last renewal (T1). Where what answers, or the hub, was in trouble itself, both count from when that was repaired. All must be right again within %s.\n\n"+
+			"| fault | times |\n| --- | --- |",
+		seconds(converge),
+		seconds(gone),
+		seconds(patient),
+	)
 	sum := 0
 	for _, f := range slices.Sorted(maps.Keys(t.faults)) {
 		p("| %s | %d |", f, t.faults[f])
@@ -155,7 +180,7 @@ func (r *results) shaken(p func(string, ...any)) {
 		what string
 		took []time.Duration
 	}{
-		{"mended → all is right everywhere", t.converged},
+		{"repaired → all is right everywhere", t.converged},
 		{"last renewal of a dead member → its endpoints gone from the answers of another", r.gone},
 		{"first renewal of a member that was dead → its endpoints back in the answers of another", r.returned},
 	} {
@@ -163,15 +188,32 @@ func (r *results) shaken(p func(string, ...any)) {
 			p("| %s | | | | 0 |", of.what)
 			continue
 		}
-		p("| %s | %s | %s | %s | %d |", of.what, seconds(percentile(of.took, 50)), seconds(percentile(of.took, 99)), seconds(slices.Max(of.took)), len(of.took))
+		p(
+			"| %s | %s | %s | %s | %d |",
+			of.what,
+			seconds(percentile(of.took, 50)),
+			seconds(percentile(of.took, 99)),
+			seconds(slices.Max(of.took)),
+			len(of.took),
+		)
 	}
 	late := slices.DeleteFunc(slices.Clone(r.gone), func(d time.Duration) bool { return d <= gone })
-	p("\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. While "+
-		"the hub is away nobody's silence counts, so a death in that time counts from the hub's return ([decision 0009](decisions/0009-whose-time.md)). ",
-		t.slowest, seconds(gone), len(late), len(r.gone))
-	p("%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
-		"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
-		"their own.", t.quiets, t.checked, t.writes)
+	p(
+		"\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. While "+
+			"the hub is away nobody's silence counts, so a death in that time counts from the hub's return ([decision 0009](decisions/0009-whose-time.md)). ",
+		t.slowest,
+		seconds(gone),
+		len(late),
+		len(r.gone),
+	)
+	p(
+		"%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
+			"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
+			"their own.",
+		t.quiets,
+		t.checked,
+		t.writes,
+	)
 }
 
 // memory is G.
@@ -183,10 +225,14 @@ func (r *results) memory(p func(string, ...any)) {
 	}
 	first, last := t.memory[0].at, t.memory[len(t.memory)-1].at
 	p("\n## G. Heap and goroutines\n")
-	p("Live heap after garbage collection, and goroutines (`/debug/pprof`), with everything exported everywhere: at minute %.0f of the random faults, "+
-		"and at minute %.0f, after their end. No fault ends these processes in between, and they must be the same. The bound of both ratios is %.2f.\n\n"+
-		"| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
-		first.Sub(t.began).Minutes(), last.Sub(t.began).Minutes(), most)
+	p(
+		"Live heap after garbage collection, and goroutines (`/debug/pprof`), with everything exported everywhere: at minute %.0f of the random faults, "+
+			"and at minute %.0f, after their end. No fault ends these processes in between, and they must be the same. The bound of both ratios is %.2f.\n\n"+
+			"| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
+		first.Sub(t.began).Minutes(),
+		last.Sub(t.began).Minutes(),
+		most,
+	)
 	for _, g := range all {
 		note := ""
 		if g.again {
@@ -195,7 +241,16 @@ func (r *results) memory(p func(string, ...any)) {
 		if g.fails() {
 			note += " **FAILED**"
 		}
-		p("| %s%s | %.2f MiB | %.2f MiB | %.2f | %d | %d | %.2f |", g.who, note, g.first.heap/(1<<20), g.last.heap/(1<<20), g.heap(),
-			g.first.goroutines, g.last.goroutines, g.goroutines())
+		p(
+			"| %s%s | %.2f MiB | %.2f MiB | %.2f | %d | %d | %.2f |",
+			g.who,
+			note,
+			g.first.heap/(1<<20),
+			g.last.heap/(1<<20),
+			g.heap(),
+			g.first.goroutines,
+			g.last.goroutines,
+			g.goroutines(),
+		)
 	}
 }

@@ -29,8 +29,19 @@ var scenes = []struct {
 	name string
 	play scenario
 }{
-	{"member-dies", memberDies}, {"one-link", oneLinkCut}, {"one-link-hangs", oneLinkHung}, {"two-links", twoLinksCut}, {"two-links-held", twoLinksHeld}, {"all-links", allLinks},
-	{"silent-watch", silentWatch}, {"clocks", clocks}, {"hub-clock", hubClock}, {"flaps", flaps},
+	{
+		"member-dies",
+		memberDies,
+	},
+	{"one-link", oneLinkCut},
+	{"one-link-hangs", oneLinkHung},
+	{"two-links", twoLinksCut},
+	{"two-links-held", twoLinksHeld},
+	{"all-links", allLinks},
+	{"silent-watch", silentWatch},
+	{"clocks", clocks},
+	{"hub-clock", hubClock},
+	{"flaps", flaps},
 }
 
 // stage is what a scenario plays on.
@@ -64,7 +75,8 @@ func (w *world) play(ctx context.Context, a *asker, finds func(finding), scenari
 	return nil
 }
 
-// renewed waits until every member has renewed its Lease since: who was cut off goes by others' renewals only then (T2).
+// renewed waits until every member has renewed its Lease since: who was cut off goes by others' renewals only then
+// (T2).
 func (w *world) renewed(ctx context.Context, since time.Time) error {
 	for slices.ContainsFunc(w.members, func(m *member) bool { return w.oracle.Heard(m.ID).Before(since) }) {
 		if time.Since(since) > time.Minute {
@@ -82,7 +94,7 @@ func (s *stage) found(section, what, bound string, holds bool, seen string, args
 	s.note(finding{section, what, fmt.Sprintf(seen, args...), bound, holds}, false)
 }
 
-// took is of a duration, which the short run does not judge.
+// took is of a duration, which the short run does not check.
 func (s *stage) took(section, what string, took, most time.Duration) {
 	s.note(finding{section, what, seconds(took), "≤ " + seconds(most), took <= most}, s.hurried)
 }
@@ -128,7 +140,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// memberDies is A: a member's agent and API server end at once; b's agent starts anew meanwhile, c's does not.
+// memberDies is A: a member's agent and API server end at once; b's agent starts again meanwhile, c's does not.
 func memberDies(ctx context.Context, s *stage) error {
 	const section = "A. A member dies and returns"
 	others := []*member{s.b, s.c}
@@ -150,7 +162,11 @@ func memberDies(ctx context.Context, s *stage) error {
 	}
 	s.oracle.Healed(s.b.ID, time.Now())
 	heard := s.oracle.Heard(s.a.ID)
-	history := []moment{{"the last renewal of a", heard}, {"a's agent and API server killed", killed}, {"b's agent killed and started again", time.Now()}}
+	history := []moment{
+		{"the last renewal of a", heard},
+		{"a's agent and API server killed", killed},
+		{"b's agent killed and started again", time.Now()},
+	}
 	for _, m := range others {
 		what := "last renewal → endpoints gone from the answers of " + m.ID
 		if m == s.b {
@@ -178,7 +194,11 @@ func memberDies(ctx context.Context, s *stage) error {
 	if err := insist(ctx, renewed); err != nil {
 		return err
 	}
-	history = append(history, moment{"a's API server back, and its agent started", started}, moment{"the first renewal of a", s.oracle.Heard(s.a.ID)})
+	history = append(
+		history,
+		moment{"a's API server back, and its agent started", started},
+		moment{"the first renewal of a", s.oracle.Heard(s.a.ID)},
+	)
 	if err := s.returns(ctx, section, s.a, started, others); err != nil {
 		return err
 	}
@@ -226,7 +246,14 @@ func (s *stage) same(ctx context.Context, section, when string, in []*member, be
 		return err
 	}
 	for i, m := range in {
-		s.found(section, "ServiceImports and VIPs in "+m.ID+" "+when, "unchanged", before[i] == after[i], "%s", unchanged(before[i], after[i]))
+		s.found(
+			section,
+			"ServiceImports and VIPs in "+m.ID+" "+when,
+			"unchanged",
+			before[i] == after[i],
+			"%s",
+			unchanged(before[i], after[i]),
+		)
 	}
 	return nil
 }
@@ -245,7 +272,12 @@ func (s *stage) returns(ctx context.Context, section string, of *member, started
 		if err != nil {
 			return err
 		}
-		s.took(section, of.ID+" started, or reconnected → endpoints back in the answers of "+m.ID, at.Sub(started), soon)
+		s.took(
+			section,
+			of.ID+" started, or reconnected → endpoints back in the answers of "+m.ID,
+			at.Sub(started),
+			soon,
+		)
 	}
 	return nil
 }
@@ -255,10 +287,18 @@ func oneLinkCut(ctx context.Context, s *stage) error {
 	return s.oneLink(ctx, "B. Only the link between the hub and b is cut", s.b, s.b.ToHub.Cut, s.a, s.c)
 }
 
-// oneLinkHung lasts until c would take everybody else for dead, had it not noticed that it hears nothing and frozen. It is c's: b dies twice in
+// oneLinkHung lasts until c would take everybody else for dead, had it not noticed that it hears nothing and
+// frozen. It is c's: b dies twice in
 // the others, and a third time would make it wait before it comes back (T3).
 func oneLinkHung(ctx context.Context, s *stage) error {
-	return s.oneLink(ctx, "B. Only the link between the hub and c hangs, without being closed", s.c, s.c.ToHub.Hang, s.a, s.b)
+	return s.oneLink(
+		ctx,
+		"B. Only the link between the hub and c hangs, without being closed",
+		s.c,
+		s.c.ToHub.Hang,
+		s.a,
+		s.b,
+	)
 }
 
 func (s *stage) oneLink(ctx context.Context, section string, of *member, fail func(), others ...*member) error {
@@ -271,7 +311,12 @@ func (s *stage) oneLink(ctx context.Context, section string, of *member, fail fu
 		if err != nil {
 			return err
 		}
-		s.took(section, "last renewal → "+of.ID+"'s endpoints gone from the answers of "+m.ID+", by policy Remove", at.Sub(heard), s.within())
+		s.took(
+			section,
+			"last renewal → "+of.ID+"'s endpoints gone from the answers of "+m.ID+", by policy Remove",
+			at.Sub(heard),
+			s.within(),
+		)
 	}
 	if err := sleep(ctx, s.within()/3); err != nil {
 		return err
@@ -285,7 +330,14 @@ func (s *stage) oneLink(ctx context.Context, section string, of *member, fail fu
 
 func (s *stage) keeps(section string, m *member, since time.Time) {
 	changed := s.line.changed(m.ID, since)
-	s.found(section, fmt.Sprintf("changes in the answers of %s in %s", m.ID, seconds(time.Since(since))), "0", len(changed) == 0, "%d", len(changed))
+	s.found(
+		section,
+		fmt.Sprintf("changes in the answers of %s in %s", m.ID, seconds(time.Since(since))),
+		"0",
+		len(changed) == 0,
+		"%d",
+		len(changed),
+	)
 }
 
 // twoLinksCut is B: who sees the hub goes by the policy, who does not keeps everything.
@@ -321,14 +373,23 @@ func twoLinksCut(ctx context.Context, s *stage) error {
 		m.ToHub.Restore()
 		s.oracle.Healed(oracle.Link(m.ID), restored)
 	}
-	return errors.Join(s.returns(ctx, section, s.a, restored, []*member{s.c}), s.returns(ctx, section, s.b, restored, []*member{s.c}), s.setLease(ctx, was))
+	return errors.Join(
+		s.returns(ctx, section, s.a, restored, []*member{s.c}),
+		s.returns(ctx, section, s.b, restored, []*member{s.c}),
+		s.setLease(ctx, was),
+	)
 }
 
-// twoLinksHeld is B: most others silent together are rather the hub's fault, unless the ClusterSet says otherwise; nothing changes anywhere.
+// twoLinksHeld is B: most others silent together are rather the hub's fault, unless the ClusterSet says otherwise;
+// nothing changes anywhere.
 func twoLinksHeld(ctx context.Context, s *stage) error {
 	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.mostSilent is Hold, as by default"
 	since := time.Now()
-	cut := []string{oracle.Link(s.a.ID), oracle.Link(s.b.ID), oracle.Link(s.c.ID)} // c's is whole: what c makes of it is for the timeline
+	cut := []string{
+		oracle.Link(s.a.ID),
+		oracle.Link(s.b.ID),
+		oracle.Link(s.c.ID),
+	} // c's is whole: what c makes of it is for the timeline
 	for _, in := range cut {
 		s.oracle.Trouble(in)
 	}
@@ -339,13 +400,13 @@ func twoLinksHeld(ctx context.Context, s *stage) error {
 	}
 	s.a.ToHub.Restore()
 	s.b.ToHub.Restore()
-	if err := sleep(ctx, s.within()); err != nil { // nor when they are mended
+	if err := sleep(ctx, s.within()); err != nil { // nor when they are repaired
 		return err
 	}
 	for _, in := range cut {
 		s.oracle.Healed(in, time.Now())
 	}
-	s.found(section, "cut for", "", true, "%s, and mended for %s", seconds(2*s.within()), seconds(s.within()))
+	s.found(section, "cut for", "", true, "%s, and repaired for %s", seconds(2*s.within()), seconds(s.within()))
 	for _, m := range s.members {
 		s.keeps(section, m, since)
 	}
@@ -360,7 +421,7 @@ func allLinks(ctx context.Context, s *stage) error {
 	for _, in := range f.in {
 		s.oracle.Trouble(in)
 	}
-	if err := errors.Join(f.begin(ctx), sleep(ctx, s.within()+s.within()/3), f.mend(ctx)); err != nil {
+	if err := errors.Join(f.begin(ctx), sleep(ctx, s.within()+s.within()/3), f.repair(ctx)); err != nil {
 		return err
 	}
 	for _, in := range f.in {
@@ -370,7 +431,7 @@ func allLinks(ctx context.Context, s *stage) error {
 		return err
 	}
 	for _, m := range s.members {
-		s.keeps(section+", and mended", m, since)
+		s.keeps(section+", and repaired", m, since)
 	}
 	return nil
 }

@@ -83,7 +83,12 @@ func silentWatch(ctx context.Context, s *stage) error {
 	}
 	followed := time.Since(began)
 	s.oracle.Healed(oracle.Link(s.b.ID), time.Now())
-	s.took(section, "changes that were made in the others meanwhile are in b's answers", followed, s.within()+2*soon)
+	s.took(
+		section,
+		"changes that were made in the others meanwhile are in b's answers",
+		followed,
+		s.within()+2*soon,
+	)
 	said := s.event(ctx, s.b, "HubSilent")
 	s.found(section, "Event on the agent", "HubSilent", said != "", "%s", said)
 	s.keeps(section, s.b, began)

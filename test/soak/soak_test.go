@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSoak is make soak for a minute: a member dies and returns, and then things fail at random, with Leases that are short. Durations are
+// TestSoak is make soak for a minute: a member dies and returns, and then things fail at random, with Leases that
+// are short. Durations are
 // not compared with their bounds here, since machines are shared; all else is as in the long run.
 func TestSoak(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "soak.log.gz")
@@ -36,7 +37,18 @@ func TestSoak(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	w, err := begin(ctx, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}, true, seed, tape)
+	w, err := begin(
+		ctx,
+		hubv1alpha1.LeaseSpec{
+			RenewSeconds:    3,
+			DurationSeconds: 10,
+			GraceSeconds:    3,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		},
+		true,
+		seed,
+		tape,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +67,31 @@ func TestSoak(t *testing.T) {
 	if err := w.play(ctx, asker, func(finding) {}, memberDies); err != nil {
 		t.Error(err)
 	}
-	tally, err := w.shake(ctx, plan{length: 20 * time.Second, warm: time.Hour, quiet: 100, still: 5 * time.Second, pace: 300 * time.Millisecond, patient: 3 * time.Minute})
+	tally, err := w.shake(
+		ctx,
+		plan{
+			length:  20 * time.Second,
+			warm:    time.Hour,
+			quiet:   100,
+			still:   5 * time.Second,
+			pace:    300 * time.Millisecond,
+			patient: 3 * time.Minute,
+		},
+	)
 	if err != nil {
 		t.Error(err)
 	}
 	asker.end()
-	if asker.asked < 1000 || asker.answered < asker.asked/2 || tally.quiets != 1 || tally.writes == 0 || tally.checked == 0 {
-		t.Errorf("it looked at too little: %d asked, %d answered, %d quiet, %d writes, %d objects", asker.asked, asker.answered, tally.quiets, tally.writes, tally.checked)
+	if asker.asked < 1000 || asker.answered < asker.asked/2 || tally.quiets != 1 || tally.writes == 0 ||
+		tally.checked == 0 {
+		t.Errorf(
+			"it looked at too little: %d asked, %d answered, %d quiet, %d writes, %d objects",
+			asker.asked,
+			asker.answered,
+			tally.quiets,
+			tally.writes,
+			tally.checked,
+		)
 	}
 	if failed := tape.failed(); len(failed) > 0 {
 		t.Errorf("%d times what must not be, with seed %d:\n%s", len(failed), seed, short(failed, 20))

@@ -41,7 +41,9 @@ func record(path string, say func(string)) (*tape, error) {
 		return nil, err
 	}
 	packed := gzip.NewWriter(f)
-	return &tape{reel: &reel{file: f, packed: packed, out: bufio.NewWriter(packed), began: time.Now(), say: say}}, nil
+	return &tape{
+		reel: &reel{file: f, packed: packed, out: bufio.NewWriter(packed), began: time.Now(), say: say},
+	}, nil
 }
 
 // of is a tape for a part.
@@ -51,7 +53,14 @@ func (t *tape) line(kind, format string, args ...any) string {
 	text := fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, _ = fmt.Fprintf(t.out, "%s %-9s %-7s %s\n", time.Now().Format(clock), t.part, kind, text) // Close tells of errors
+	_, _ = fmt.Fprintf(
+		t.out,
+		"%s %-9s %-7s %s\n",
+		time.Now().Format(clock),
+		t.part,
+		kind,
+		text,
+	) // Close tells of errors
 	return text
 }
 

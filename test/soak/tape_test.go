@@ -42,7 +42,10 @@ func TestTheReportNamesItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(packed); err != nil || !strings.Contains(string(text), "a exports shop") || r.size == 0 {
+	if text, err := io.ReadAll(
+		packed,
+	); err != nil || !strings.Contains(string(text), "a exports shop") ||
+		r.size == 0 {
 		t.Errorf("the log holds %q, %v", text, err)
 	}
 }
@@ -56,7 +59,14 @@ func TestATimelineIsInTheOrderOfTime(t *testing.T) {
 	var got []string
 	s := &stage{world: &world{tape: tape}, finds: func(f finding) { got = append(got, f.what+" "+f.seen) }}
 	at := time.Now()
-	s.told("A", []moment{{"gone", at.Add(50 * time.Second)}, {"the last renewal", at}, {"killed", at.Add(1500 * time.Millisecond)}})
+	s.told(
+		"A",
+		[]moment{
+			{"gone", at.Add(50 * time.Second)},
+			{"the last renewal", at},
+			{"killed", at.Add(1500 * time.Millisecond)},
+		},
+	)
 	if strings.Join(got, ", ") != "the last renewal 0.0 s, killed 1.5 s, gone 50.0 s" {
 		t.Errorf("%v", got)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/soak/oracle"
 )
 
-// timeline keeps when whose endpoints came and went in whose answers, of the name heads, which every member exports and nobody changes.
+// timeline keeps when whose endpoints came and went in whose answers, of the name heads, which every member exports
+// and nobody changes.
 type timeline struct {
 	mu      sync.Mutex
 	there   map[share]bool
@@ -46,13 +47,25 @@ func (w *world) follow(a *asker) (t *timeline, stop func()) {
 }
 
 // until waits for a share to come or go after a time, and tells when.
-func (t *timeline) until(ctx context.Context, s share, there bool, after time.Time, limit time.Duration) (time.Time, error) {
+func (t *timeline) until(
+	ctx context.Context,
+	s share,
+	there bool,
+	after time.Time,
+	limit time.Duration,
+) (time.Time, error) {
 	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		if at, ok := t.since(s, there, after); ok {
 			return at, nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return time.Time{}, fmt.Errorf("the endpoints of %s in the answers of %s: there is %v not so after %v", s.cluster, s.member, there, limit)
+			return time.Time{}, fmt.Errorf(
+				"the endpoints of %s in the answers of %s: there is %v not so after %v",
+				s.cluster,
+				s.member,
+				there,
+				limit,
+			)
 		}
 	}
 }
@@ -95,7 +108,12 @@ func (t *timeline) full(ctx context.Context, members int, limit time.Duration) e
 			return nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("only %d of %d shares of heads are in the answers after %v", n, members*members, limit)
+			return fmt.Errorf(
+				"only %d of %d shares of heads are in the answers after %v",
+				n,
+				members*members,
+				limit,
+			)
 		}
 	}
 }

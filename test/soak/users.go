@@ -87,7 +87,13 @@ func (w *world) place(ctx context.Context, name string, m *member, addresses []s
 		}
 		slice.Endpoints = nil
 		for _, a := range addresses {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+			slice.Endpoints = append(
+				slice.Endpoints,
+				discoveryv1.Endpoint{
+					Addresses:  []string{a},
+					Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+				},
+			)
 		}
 		return m.Update(ctx, slice)
 	})
@@ -114,7 +120,10 @@ func (w *world) export(ctx context.Context, name string, m *member) error {
 
 func (w *world) unexport(ctx context.Context, name string, m *member) error {
 	written := w.oracle.Publish(name, m.ID, false, nil, time.Now())
-	if err := insist(ctx, func() error { return client.IgnoreNotFound(m.Delete(ctx, serviceExport(name))) }); err != nil {
+	if err := insist(
+		ctx,
+		func() error { return client.IgnoreNotFound(m.Delete(ctx, serviceExport(name))) },
+	); err != nil {
 		return err
 	}
 	written(time.Now())
@@ -123,7 +132,8 @@ func (w *world) unexport(ctx context.Context, name string, m *member) error {
 	return nil
 }
 
-// quarrel makes a member want the other session affinity: a conflict, unless all want the same. Nothing of it may reach the VIP.
+// quarrel makes a member want the other session affinity: a conflict, unless all want the same. Nothing of it may
+// reach the VIP.
 func (w *world) quarrel(ctx context.Context, m *member) error {
 	want := corev1.ServiceAffinityClientIP
 	if w.affinity[m.ID] == want {

@@ -83,11 +83,27 @@ type member struct {
 	index int
 }
 
-// begin starts a hub with its controller and three members with agent and CoreDNS, and exports everything everywhere.
-func begin(ctx context.Context, lease hubv1alpha1.LeaseSpec, hurried bool, seed uint64, t *tape) (w *world, err error) {
+// begin starts a hub with its controller and three members with agent and CoreDNS, and exports everything
+// everywhere.
+func begin(
+	ctx context.Context,
+	lease hubv1alpha1.LeaseSpec,
+	hurried bool,
+	seed uint64,
+	t *tape,
+) (w *world, err error) {
 	w = &world{
-		tape: t, lease: lease, hurried: hurried, seed: seed, chance: rand.New(rand.NewPCG(seed, 1)), affinity: map[string]corev1.ServiceAffinity{},
-		exported: map[pair]bool{}, behind: map[pair][]string{}, addresses: map[string]int{}, audited: map[string]int64{}, unserved: map[string]bool{},
+		tape:      t,
+		lease:     lease,
+		hurried:   hurried,
+		seed:      seed,
+		chance:    rand.New(rand.NewPCG(seed, 1)),
+		affinity:  map[string]corev1.ServiceAffinity{},
+		exported:  map[pair]bool{},
+		behind:    map[pair][]string{},
+		addresses: map[string]int{},
+		audited:   map[string]int64{},
+		unserved:  map[string]bool{},
 	}
 	w.ClusterSet, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
 		Members: []string{"a", "b", "c"}, DNS: true,
@@ -156,11 +172,18 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 // converge is how long everything may take to follow, once all is in order.
 const converge = 15 * time.Second
 
-// bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are T1's: 65 s by default.
+// bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are
+// T1's: 65 s by default.
 func bounds(l hubv1alpha1.LeaseSpec, hurried bool) oracle.Bounds {
 	second := func(n int32) time.Duration { return time.Duration(n) * time.Second }
 	dead := second(l.DurationSeconds + l.GraceSeconds)
-	b := oracle.Bounds{Renew: second(l.RenewSeconds), Dead: dead, Gone: dead + second(l.RenewSeconds) + 5*time.Second, Converge: converge, Hold: l.MostSilent != hubv1alpha1.MostSilentExpire}
+	b := oracle.Bounds{
+		Renew:    second(l.RenewSeconds),
+		Dead:     dead,
+		Gone:     dead + second(l.RenewSeconds) + 5*time.Second,
+		Converge: converge,
+		Hold:     l.MostSilent != hubv1alpha1.MostSilentExpire,
+	}
 	if hurried {
 		b.Gone, b.Converge = b.Gone+10*time.Second, time.Minute
 	}
@@ -170,7 +193,9 @@ func bounds(l hubv1alpha1.LeaseSpec, hurried bool) oracle.Bounds {
 func (w *world) setLease(ctx context.Context, l hubv1alpha1.LeaseSpec) error {
 	w.lease = l
 	w.oracle.Bound(bounds(l, w.hurried))
-	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: lab.HubNamespace}}
+	set := &hubv1alpha1.ClusterSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: lab.HubNamespace},
+	}
 	return insist(ctx, func() error {
 		if err := w.hub.Get(ctx, client.ObjectKeyFromObject(set), set); err != nil {
 			return err
@@ -192,7 +217,12 @@ func (w *world) startController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.controller, err = lab.StartHub(ctx, filepath.Join(root, "bin/clusterset-controller"), kubeconfig, lab.HubNamespace); err != nil {
+	if w.controller, err = lab.StartHub(
+		ctx,
+		filepath.Join(root, "bin/clusterset-controller"),
+		kubeconfig,
+		lab.HubNamespace,
+	); err != nil {
 		return err
 	}
 	return w.controller.UntilReady(ctx)
@@ -250,17 +280,24 @@ func insist(ctx context.Context, try func() error) error {
 	}
 }
 
-// service is one without a selector and with a slice; its endpoints are ours. The members do not agree on what to call a port of steady,
+// service is one without a selector and with a slice; its endpoints are ours. The members do not agree on what to
+// call a port of steady,
 // which is a conflict, and all of them want that near.
 func service(name, member string) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	tcp := corev1.ProtocolTCP
 	meta := metav1.ObjectMeta{Namespace: ns, Name: name}
-	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: tcp}}}}
+	svc := &corev1.Service{
+		ObjectMeta: meta,
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: tcp}}},
+	}
 	if slices.Contains(headless, name) {
 		svc.Spec.ClusterIP = corev1.ClusterIPNone
 	}
 	if name == "steady" {
-		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "tls-of-" + member, Port: 443, Protocol: tcp})
+		svc.Spec.Ports = append(
+			svc.Spec.Ports,
+			corev1.ServicePort{Name: "tls-of-" + member, Port: 443, Protocol: tcp},
+		)
 	}
 	meta.Name = sliceName(name)
 	meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}

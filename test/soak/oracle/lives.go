@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// lease is what was seen of a member's Lease on the hub. That one renewal was seen means that it was made between two looks.
+// lease is what was seen of a member's Lease on the hub. That one renewal was seen means that it was made between
+// two looks.
 type lease struct {
 	earliest, latest time.Time // of the last renewal
 	dead             bool
@@ -19,14 +20,16 @@ const look = 3 * time.Second
 
 type span struct{ from, to time.Time } // to is zero while it lasts
 
-// How a flapping member is damped (T3): of two deaths in memory it comes back at once; each further one makes it wait twice as long.
+// How a flapping member is damped (T3): of two deaths in memory it comes back at once; each further one makes it
+// wait twice as long.
 const (
 	memory    = 11 * time.Minute // ten, and how far apart two may see the same death
 	firstWait = 30 * time.Second
 	longest   = 5 * time.Minute
 )
 
-// Renewed tells that a look at the hub showed a later renewal than the one before it did. A look begins before the hub is asked.
+// Renewed tells that a look at the hub showed a later renewal than the one before it did. A look begins before the
+// hub is asked.
 func (o *Oracle) Renewed(cluster string, before, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +49,7 @@ func (o *Oracle) Renewed(cluster string, before, at time.Time) {
 	l.earliest, l.latest = before, at
 }
 
-// misses tells whether a renewal is overdue, so that it may be one of those that are silent together.
+// misses reports whether a renewal is overdue, so that it may be one of those that are silent together.
 func (o *Oracle) misses(l *lease, now time.Time) bool {
 	return !l.earliest.IsZero() && now.Sub(l.earliest) > o.bounds.Renew*3/2
 }
@@ -65,7 +68,8 @@ func (o *Oracle) HubBack(at time.Time) {
 	o.away[len(o.away)-1].to = at
 }
 
-// silent tells whether it may be taken for dead: nobody's blindness counts, but a hub that was away for no longer than it takes to notice
+// silent reports whether it may be taken for dead: nobody's blindness counts, but a hub that was away for no longer
+// than it takes to notice
 // may not have been missed.
 func (o *Oracle) silent(l *lease, now time.Time) bool {
 	d := now.Sub(l.earliest)
@@ -105,7 +109,7 @@ func (l *lease) wait(now time.Time) time.Duration {
 	return min(firstWait<<min(n-3, 8), longest)
 }
 
-// mayBeGone tells whether a cluster's endpoints may be missing in a member.
+// mayBeGone reports whether a cluster's endpoints may be missing in a member.
 func (o *Oracle) mayBeGone(p pair, now time.Time) bool {
 	l := o.leases[p.cluster]
 	if l == nil || p.cluster == p.member {
@@ -127,7 +131,7 @@ func (o *Oracle) mayBeGone(p pair, now time.Time) bool {
 	return now.Sub(back) < l.wait(now)+o.bounds.Converge
 }
 
-// mustBeGone tells whether they must be, in a member that sees the hub.
+// mustBeGone reports whether they must be, in a member that sees the hub.
 func (o *Oracle) mustBeGone(p pair, now time.Time) bool {
 	l := o.leases[p.cluster]
 	if l == nil || p.cluster == p.member {
@@ -226,7 +230,11 @@ func (o *Oracle) cameBack(n *name, p pair, at time.Time) {
 	delete(n.missing, p)
 	delete(n.again, p)
 	l := o.leases[p.cluster]
-	if since := o.clear(p.member, p.cluster); len(n.values[p.cluster]) == 2 && !l.dead && !since.After(l.back) && l.wait(at) == 0 {
+	if since := o.clear(
+		p.member,
+		p.cluster,
+	); len(n.values[p.cluster]) == 2 && !l.dead && !since.After(l.back) &&
+		l.wait(at) == 0 {
 		o.returned = append(o.returned, first.Sub(l.back))
 	}
 }

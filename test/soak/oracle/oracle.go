@@ -1,13 +1,19 @@
-// Package oracle judges DNS answers of a clusterset in trouble. It is told what was published when, what was in trouble when, and what was
-// seen of the members' Leases; an answer is right if it follows from these by the text (docs/spec/SPEC.md T1, T3, I2, I6, S3;
+// Package oracle classifies DNS answers of a clusterset in trouble. It is told what was published when, what was in
+// trouble when, and what was seen of the members' Leases; an answer is right if it follows from these by the text
+// (docs/spec/SPEC.md T1, T3, I2, I6, S3;
 // DESIGN.md §7), and not by how the product comes to it:
 //
-//   - Fail static: of what a cluster published, a member answers with some state; never with one that was not published, and never with
-//     one older than it has answered with before.
-//   - In quiet it answers with the latest: Converge after that was published and everything on its way was in order.
-//   - Endpoints of another cluster may be missing only after that was silent for longer than Dead while the hub was there, must be when it
-//     was silent for Gone, and come back with it; imports and their VIPs stay.
-//   - A VIP is what it was at first.
+// - Fail static: of what a cluster published, a member answers with some state; never with one that was not
+// published, and never with
+//
+//	one older than it has answered with before.
+//
+// - In quiet it answers with the latest: Converge after that was published and everything on its way was in order.
+// - Endpoints of another cluster may be missing only after that was silent for longer than Dead while the hub was
+// there, must be when it
+//
+//	  was silent for Gone, and come back with it; imports and their VIPs stay.
+//	- A VIP is what it was at first.
 //
 // All times are the caller's; there is no clock here.
 package oracle
@@ -29,7 +35,8 @@ type Bounds struct {
 	Converge time.Duration // for everything to follow, once all is in order
 }
 
-// Hub is what is in trouble where it is not a member: its name for Trouble and Healed. A member's link to the hub is Link.
+// Hub is what is in trouble where it is not a member: its name for Trouble and Healed. A member's link to the hub
+// is Link.
 const Hub = "the hub"
 
 // Link is a member's way to the hub, for Trouble and Healed.
@@ -97,8 +104,15 @@ var future = time.Unix(1<<40, 0)
 
 // New knows members, and nothing of what they publish.
 func New(b Bounds, members ...string) *Oracle {
-	return &Oracle{bounds: b, members: members, names: map[string]*name{}, owner: map[string]string{}, trouble: map[string]*trouble{},
-		servers: map[string]*trouble{}, leases: map[string]*lease{}}
+	return &Oracle{
+		bounds:  b,
+		members: members,
+		names:   map[string]*name{},
+		owner:   map[string]string{},
+		trouble: map[string]*trouble{},
+		servers: map[string]*trouble{},
+		leases:  map[string]*lease{},
+	}
 }
 
 // Bound changes what is promised, as when the ClusterSet's Lease is another.
@@ -111,7 +125,14 @@ func (o *Oracle) Bound(b Bounds) {
 func (o *Oracle) name(of string) *name {
 	n := o.names[of]
 	if n == nil {
-		n = &name{values: map[string][]*value{}, exports: map[pair]int{}, seen: map[pair]int{}, answered: map[string]last{}, missing: map[pair]bool{}, again: map[pair]time.Time{}}
+		n = &name{
+			values:   map[string][]*value{},
+			exports:  map[pair]int{},
+			seen:     map[pair]int{},
+			answered: map[string]last{},
+			missing:  map[pair]bool{},
+			again:    map[pair]time.Time{},
+		}
 		o.names[of] = n
 		for _, c := range o.members {
 			n.values[c] = []*value{{due: time.Unix(0, 1)}}
@@ -131,9 +152,15 @@ func (o *Oracle) VIP(of, member, address string) {
 	n.vips[member] = address
 }
 
-// Publish is called right before a cluster's share in a name is written, as exported with these addresses or as not exported. What it
+// Publish is called right before a cluster's share in a name is written, as exported with these addresses or as not
+// exported. What it
 // returns is called when it is known to be written.
-func (o *Oracle) Publish(of, cluster string, exported bool, addresses []string, at time.Time) (written func(time.Time)) {
+func (o *Oracle) Publish(
+	of, cluster string,
+	exported bool,
+	addresses []string,
+	at time.Time,
+) (written func(time.Time)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.name(of)
@@ -190,7 +217,8 @@ func end(in map[string]*trouble, what string, at time.Time) {
 	t.ended = at
 }
 
-// clear is since when everything between a cluster and a member's answers is in order; far in the future where it is not. Within a cluster
+// clear is since when everything between a cluster and a member's answers is in order; far in the future where it
+// is not. Within a cluster
 // neither the hub nor the link to it matters: local exports appear locally.
 func (o *Oracle) clear(member, cluster string) time.Time {
 	on := []string{member}
@@ -224,7 +252,8 @@ func (o *Oracle) required(n *name, p pair, sent time.Time) int {
 	return 0
 }
 
-// Behind are the members' answers, among those asked after since, that are not what is published now, or that have not been asked yet.
+// Behind are the members' answers, among those asked after since, that are not what is published now, or that have
+// not been asked yet.
 func (o *Oracle) Behind(since time.Time) (out []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +262,18 @@ func (o *Oracle) Behind(since time.Time) (out []string) {
 			a := n.answered[m]
 			code, addresses := n.now(m)
 			if !a.at.After(since) || a.code != code || !slices.Equal(a.addresses, addresses) {
-				out = append(out, fmt.Sprintf("%s in %s: %s %v, and published is %s %v", of, m, a.code, a.addresses, code, addresses))
+				out = append(
+					out,
+					fmt.Sprintf(
+						"%s in %s: %s %v, and published is %s %v",
+						of,
+						m,
+						a.code,
+						a.addresses,
+						code,
+						addresses,
+					),
+				)
 			}
 		}
 	}

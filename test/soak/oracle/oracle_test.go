@@ -14,7 +14,7 @@ var (
 
 func at(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
 
-// story is a clusterset of a, b and c, of which a and b export heads (headless) and web, since second 0.
+// story is a clusterset of a, b and c; a and b export heads (headless) and web, since second 0.
 type story struct {
 	*testing.T
 	*Oracle
@@ -52,8 +52,17 @@ func (s *story) alive(from, to float64, clusters ...string) {
 	}
 }
 
-func (s *story) ask(second float64, member, of, code string, addresses ...string) (Verdict, string) {
-	return s.Judge(Answer{Member: member, Name: of, Sent: at(second), Received: at(second + 0.001), Code: code, Addresses: slices.Sorted(slices.Values(addresses))})
+func (s *story) ask(second float64, member, of, code string, addresses ...string) (Result, string) {
+	return s.Classify(
+		Answer{
+			Member:    member,
+			Name:      of,
+			Sent:      at(second),
+			Received:  at(second + 0.001),
+			Code:      code,
+			Addresses: slices.Sorted(slices.Values(addresses)),
+		},
+	)
 }
 
 func (s *story) right(second float64, member, of string, addresses ...string) {
@@ -66,7 +75,16 @@ func (s *story) right(second float64, member, of string, addresses ...string) {
 func (s *story) wrong(why string, second float64, member, of string, addresses ...string) {
 	s.Helper()
 	if v, got := s.ask(second, member, of, NoError, addresses...); v != Wrong || !strings.Contains(got, why) {
-		s.Errorf("at %v %s answers %s with %v: %v %q, and it is wrong: %s", second, member, of, addresses, v, got, why)
+		s.Errorf(
+			"at %v %s answers %s with %v: %v %q, and it is wrong: %s",
+			second,
+			member,
+			of,
+			addresses,
+			v,
+			got,
+			why,
+		)
 	}
 }
 
@@ -124,7 +142,7 @@ func TestPlantedAnswersAreFound(t *testing.T) {
 			}
 		},
 		"no answer from a server that runs": func(s *story) {
-			if v, _ := s.Judge(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(7), Why: "timeout"}); v != Wrong {
+			if v, _ := s.Classify(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(7), Why: "timeout"}); v != Wrong {
 				s.Error(v)
 			}
 		},
@@ -147,7 +165,7 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.wrong("missing", 149, "c", "heads", "10.b")
 	s.right(151, "c", "heads", "10.b")
 	s.right(151, "b", "heads", "10.a", "10.b") // some see it later
-	s.right(160, "a", "heads", "10.a", "10.b") // of its own nobody loses sight
+	s.right(160, "a", "heads", "10.a", "10.b") // no cluster stops seeing its own endpoints
 	s.wrong("not heard of", 166, "b", "heads", "10.a", "10.b")
 	s.right(166, "c", "heads", "10.b")
 	s.right(167, "c", "heads", "10.a", "10.b") // its renewal may be seen there first
@@ -166,7 +184,8 @@ func TestT1DeathsAndReturns(t *testing.T) {
 	s.right(265, "c", "heads", "10.a", "10.b")
 }
 
-// TestT1WhoReturnsMayHaveEndedItsExport, which is followed a moment after its renewal is, before the oracle sees that; not if it was none.
+// TestT1WhoReturnsMayHaveEndedItsExport, which is followed a moment after its renewal is, before the oracle sees
+// that; not if it was none.
 func TestT1WhoReturnsMayHaveEndedItsExport(t *testing.T) {
 	for _, renewed := range []bool{true, false} {
 		s := told(t)
@@ -185,7 +204,8 @@ func TestT1WhoReturnsMayHaveEndedItsExport(t *testing.T) {
 	}
 }
 
-// TestT1ReturnsAtAnyTime: a renewal that members see a moment before the oracle does is no fault, also not around the bound.
+// TestT1ReturnsAtAnyTime: a renewal that members see a moment before the oracle does is no fault, also not around
+// the bound.
 func TestT1ReturnsAtAnyTime(t *testing.T) {
 	for back := 151.0; back < 180; back += 0.25 {
 		s := told(t)
@@ -203,7 +223,8 @@ func TestT1ReturnsAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestDeathOfTheOnlyExporter: a headless name without endpoints does not exist, and what comes back is what was there, also where its
+// TestDeathOfTheOnlyExporter: a headless name without endpoints does not exist, and what comes back is what was
+// there, also where its
 // exporter wanted otherwise meanwhile.
 func TestDeathOfTheOnlyExporter(t *testing.T) {
 	s := told(t)
@@ -227,7 +248,8 @@ func TestFiguresOfDeath(t *testing.T) {
 	s.right(155, "c", "heads", "10.b")
 	s.renew("a", 200)
 	s.right(203, "c", "heads", "10.a", "10.b")
-	if len(s.gone) != 1 || s.gone[0].Round(time.Second) != 55*time.Second || len(s.returned) != 1 || s.returned[0].Round(time.Second) != 3*time.Second {
+	if len(s.gone) != 1 || s.gone[0].Round(time.Second) != 55*time.Second || len(s.returned) != 1 ||
+		s.returned[0].Round(time.Second) != 3*time.Second {
 		t.Errorf("gone after %v, back after %v", s.gone, s.returned)
 	}
 }
@@ -254,7 +276,8 @@ func TestT3FlappingIsDamped(t *testing.T) {
 	s.wrong("missing", 391, "c", "heads", "10.b")
 }
 
-// TestS3BlindnessIsNobodysDeath: who cannot see the hub keeps everything, and a hub that is away for long says nothing of anybody.
+// TestS3BlindnessIsNobodysDeath: who cannot see the hub keeps everything, and a hub that is away for long says
+// nothing of anybody.
 func TestS3BlindnessIsNobodysDeath(t *testing.T) {
 	s := told(t)
 	s.alive(0, 100, "a", "b")
@@ -272,7 +295,8 @@ func TestS3BlindnessIsNobodysDeath(t *testing.T) {
 	s.right(410, "c", "heads", "10.a", "10.b")
 }
 
-// TestFailStatic: while something is in trouble, what was last seen is right, and nothing older; within a cluster the hub does not matter.
+// TestFailStatic: while something is in trouble, what was last seen is right, and nothing older; within a cluster
+// the hub does not matter.
 func TestFailStatic(t *testing.T) {
 	s := told(t)
 	s.Trouble(Hub)
@@ -291,7 +315,9 @@ func TestFailStatic(t *testing.T) {
 func TestServersThatAreDown(t *testing.T) {
 	s := told(t)
 	s.Down("c")
-	if v, _ := s.Judge(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(2), Why: "refused"}); v != Unanswered {
+	if v, _ := s.Classify(
+		Answer{Member: "c", Name: "web", Sent: at(2), Received: at(2), Why: "refused"},
+	); v != Unanswered {
 		t.Error(v)
 	}
 	s.Up("c", at(3))
@@ -303,7 +329,8 @@ func TestServersThatAreDown(t *testing.T) {
 	}
 }
 
-// TestExportAndEndpointsTravelEachByItself: a member that reconnects may see the endpoints of an export that was withdrawn and made again
+// TestExportAndEndpointsTravelEachByItself: a member that reconnects may see the endpoints of an export that was
+// withdrawn and made again
 // before it sees the withdrawal.
 func TestExportAndEndpointsTravelEachByItself(t *testing.T) {
 	s := told(t)
@@ -336,7 +363,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestT1WhoIsHeldNeedNotGo: b is silent beside a, so c may keep a's endpoints; b alone is heard again, and a's must go at their time. Where
+// TestT1WhoIsHeldNeedNotGo: b is silent beside a, so c may keep a's endpoints; b alone is heard again, and a's must
+// go at their time. Where
 // nobody is held they must at once.
 func TestT1WhoIsHeldNeedNotGo(t *testing.T) {
 	for _, hold := range []bool{true, false} {

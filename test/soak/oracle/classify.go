@@ -21,19 +21,20 @@ type Answer struct {
 	Addresses      []string // sorted
 }
 
-// Verdict on an answer.
-type Verdict int
+// Result on an answer.
+type Result int
 
 // A server that fails to answer says nothing wrong, but must be down to do so.
 const (
-	Right Verdict = iota
+	Right Result = iota
 	Unanswered
 	Wrong
 )
 
-// Judge is to be asked about the answers of one member to one name in their order. The reason says why an answer is wrong, or why there
+// Classify is to be asked about the answers of one member to one name in their order. The reason says why an answer is
+// wrong, or why there
 // was none.
-func (o *Oracle) Judge(a Answer) (Verdict, string) {
+func (o *Oracle) Classify(a Answer) (Result, string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if a.Code != NoError && a.Code != NameError {
@@ -64,7 +65,7 @@ func (o *Oracle) Judge(a Answer) (Verdict, string) {
 }
 
 // unanswered is what a server does that is down, or has not yet read everything.
-func (o *Oracle) unanswered(a Answer) (Verdict, string) {
+func (o *Oracle) unanswered(a Answer) (Result, string) {
 	what := a.Code
 	if what == "" {
 		what = a.Why
@@ -78,8 +79,9 @@ func (o *Oracle) unanswered(a Answer) (Verdict, string) {
 	return Unanswered, "it had not read everything yet: " + a.Code
 }
 
-// absent judges that a name does not exist: no import without an export (I2), and none goes while there is one, dead or alive.
-func (o *Oracle) absent(n *name, a Answer) (Verdict, string) {
+// absent classifies that a name does not exist: no import without an export (I2), and none goes while there is one,
+// dead or alive.
+func (o *Oracle) absent(n *name, a Answer) (Result, string) {
 	found := map[pair]int{}
 	for _, cluster := range o.members {
 		p := pair{a.Member, cluster}
@@ -95,8 +97,8 @@ func (o *Oracle) absent(n *name, a Answer) (Verdict, string) {
 	return Right, ""
 }
 
-// present judges the VIP.
-func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
+// present classifies the VIP.
+func (o *Oracle) present(n *name, a Answer) (Result, string) {
 	if !slices.Equal(a.Addresses, []string{n.vips[a.Member]}) {
 		return Wrong, fmt.Sprintf("the VIP is %s, and was %s", join(a.Addresses), n.vips[a.Member])
 	}
@@ -108,20 +110,32 @@ func (o *Oracle) present(n *name, a Answer) (Verdict, string) {
 	return Wrong, "the name exists, and nobody exports it"
 }
 
-// share judges one cluster's part in an answer; why is empty where it is right.
+// share classifies one cluster's part in an answer; why is empty where it is right.
 func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why string) {
 	p := pair{a.Member, cluster}
 	early := len(got) > 0 && o.before(n, p, a.Received)
 	if len(got) > 0 && o.mustBeGone(p, a.Sent) && !early {
-		return fmt.Sprintf("%s of %s, which was not heard of for %v", join(got), cluster, a.Sent.Sub(o.leases[cluster].latest))
+		return fmt.Sprintf(
+			"%s of %s, which was not heard of for %v",
+			join(got),
+			cluster,
+			a.Sent.Sub(o.leases[cluster].latest),
+		)
 	}
-	if len(got) == 0 && o.mayBeGone(p, a.Received) { // be it for that reason or by its own wish, which is not known from here
+	if len(got) == 0 &&
+		o.mayBeGone(p, a.Received) { // be it for that reason or by its own wish, which is not known from here
 		if again := n.again[p]; !again.IsZero() && o.leases[cluster].latest.Before(again.Add(-look)) {
-			if a.Sent.Sub(again) < look { // it may have ended its export as it came back: its renewal may be seen here yet
+			if a.Sent.Sub(
+				again,
+			) < look { // it may have ended its export as it came back: its renewal may be seen here yet
 				return ""
 			}
 			delete(n.again, p)
-			return fmt.Sprintf("the endpoints of %s came at %s and went, and it was not heard of", cluster, again.Format(time.TimeOnly))
+			return fmt.Sprintf(
+				"the endpoints of %s came at %s and went, and it was not heard of",
+				cluster,
+				again.Format(time.TimeOnly),
+			)
 		}
 		o.wentAway(n, p, a.Received)
 		return ""
@@ -142,17 +156,28 @@ func (o *Oracle) share(n *name, a Answer, cluster string, got []string) (why str
 	older := slices.IndexFunc(values, func(v *value) bool { return slices.Equal(v.addresses, got) })
 	switch latest := values[len(values)-1]; {
 	case len(got) == 0:
-		return fmt.Sprintf("%s of %s are missing, and it was not silent for long enough", join(latest.addresses), cluster)
+		return fmt.Sprintf(
+			"%s of %s are missing, and it was not silent for long enough",
+			join(latest.addresses),
+			cluster,
+		)
 	case older < 0 || values[older].from.After(a.Received):
 		return fmt.Sprintf("%s of %s was never published together", join(got), cluster)
 	case older < n.seen[p] || exported < 0 && at >= 0:
 		return fmt.Sprintf("%s of %s is older than what was answered before", join(got), cluster)
 	default:
-		return fmt.Sprintf("%s of %s is out of date for longer than %v: it is %s", join(got), cluster, o.bounds.Converge, join(latest.addresses))
+		return fmt.Sprintf(
+			"%s of %s is out of date for longer than %v: it is %s",
+			join(got),
+			cluster,
+			o.bounds.Converge,
+			join(latest.addresses),
+		)
 	}
 }
 
-// before tells whether endpoints that had gone came back just now: their cluster's renewal may be seen there before it is seen here.
+// before reports whether endpoints that had gone came back just now: their cluster's renewal may be seen there before
+// it is seen here.
 func (o *Oracle) before(n *name, p pair, now time.Time) bool {
 	if !n.missing[p] || !o.leases[p.cluster].dead {
 		return false
