@@ -1,9 +1,8 @@
-// Command kubectl-clusterset makes clustersets and looks after them: kubectl clusterset, once it is in the PATH.
+// Command kubectl-clusterset creates and operates ClusterSets. In the PATH, it is kubectl clusterset.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/command"
 )
 
-// version is ours; the build sets it with -ldflags "-X main.version=...".
+// version is set by the build with -ldflags "-X main.version=...".
 var version = "dev"
 
 func main() {
@@ -23,15 +22,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := command.New(version, os.Stdout, os.Stderr).ExecuteContext(ctx)
-	switch {
-	case err == nil:
-	case errors.Is(err, command.ErrFound): // and told
-		os.Exit(1)
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "interrupted; to go on: the same command again")
+	code, print := command.ExitCode(err)
+	if print && ctx.Err() != nil {
+		fmt.Fprintln(os.Stderr, "interrupted; run the same command again to continue")
 		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
 	}
+	if print {
+		fmt.Fprintln(os.Stderr, "error:", err)
+	}
+	os.Exit(code)
 }

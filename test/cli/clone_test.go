@@ -34,12 +34,12 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little
 	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", patience)...)
 	r := e.ok(t, in("leave", "--force")...)
-	if !strings.Contains(r.stderr, "east stays: it has not left there, and --force gives up nothing that is in use") {
+	if !strings.Contains(r.stderr, "east stays: it is in use, and --force deletes no claim in use") {
 		t.Errorf("leave --force does not say so:\n%s", r.stderr)
 	}
 	e.ok(t, in("join", "--cluster-id", "copy")...)
 	r = e.ok(t, in("leave")...)
-	if !strings.Contains(r.stderr, "east stays: it has this cluster's kube-system UID, and not its id") {
+	if !strings.Contains(r.stderr, "east stays: it has this cluster's kube-system UID, and not its cluster ID") {
 		t.Errorf("leave of the clone that is a member does not say so:\n%s", r.stderr)
 	}
 	if after := e.standing(t, "east"); after != before {

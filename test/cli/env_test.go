@@ -6,6 +6,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -132,6 +133,19 @@ type result struct {
 	took           time.Duration
 }
 
+// code is the exit status.
+func (r result) code() int { return exitCode(r.err) }
+
+func exitCode(err error) int {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
 func (e *environment) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(e.root, "bin", "kubectl-clusterset"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "HOME=/home/admin")
@@ -178,8 +192,8 @@ func (e *environment) refused(t *testing.T, want []string, args ...string) {
 func (e *environment) golden(t *testing.T, name string, r result, args ...string) {
 	t.Helper()
 	got := "$ kubectl clusterset " + strings.Join(args, " ") + "\n" + e.normal(r.stderr+r.stdout)
-	if r.err != nil {
-		got += "exit status 1\n"
+	if code := r.code(); code != 0 {
+		got += fmt.Sprintf("exit status %d\n", code)
 	}
 	path := filepath.Join("testdata", name+".txt")
 	if *update {

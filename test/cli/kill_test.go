@@ -49,7 +49,7 @@ func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
 		for n := 1; killed; n += stride(16) {
 			e.ok(t, join...)
 			if killed = e.killAfter(t, w, n, leaving...); killed {
-				if r := e.run(t, leaving...); r.err != nil && !strings.Contains(r.stderr, "nothing of one is left in it") {
+				if r := e.run(t, leaving...); r.err != nil && !strings.Contains(r.stderr, "has nothing left of one") {
 					t.Fatalf("%s, killed after write %d: %v\n%s%s", what, n, r.err, r.stdout, r.stderr)
 				}
 			}

@@ -39,10 +39,10 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 	e.untouched(t, "west", func() {
 		e.refused(t, []string{"holds 0 ClusterSets", "kubectl clusterset init"}, join("--hub-namespace", "nowhere")...)
 		e.ok(t, "init", "--context", "hub")
-		e.refused(t, []string{"name the hub", "--hub-context"}, "join", "--context", "west")
+		e.refused(t, []string{"no flag names the hub", "--hub-context"}, "join", "--context", "west")
 		e.refused(t, []string{`cluster id "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)
 		e.refused(t, []string{`"kube-system"`, "a namespace of its own"}, join("--hub-namespace", "kube-system")...)
-		e.refused(t, []string{"within 10m and 24h"}, join("--token-lifetime", "48h")...)
+		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
 		e.refused(t, []string{"nothing to renew", "without --renew"}, join("--renew")...)
 		e.refused(t, []string{"you lack rights on this cluster, and nothing was written", "create/patch customresourcedefinitions"},
 			join("--as", "reader", "--as-group", "system:authenticated", "--as-group", "readers")...)
@@ -64,7 +64,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 		annotations map[string]string
 		want        []string
 	}{
-		{nil, []string{"the id taken is taken", "clusterset-dns.io/joining-uid="}},
+		{nil, []string{"cluster ID taken is taken", "clusterset-dns.io/joining-uid="}},
 		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other, which is joining", "--evict"}},
 		{map[string]string{"clusterset-dns.io/cluster-uid": "other"}, []string{"by the cluster whose kube-system has the UID other", "choose another with --cluster-id"}},
 	} {
@@ -83,7 +83,7 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 	if err := e.admin["hub"].Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	e.refused(t, []string{"is still being given up"}, join("--cluster-id", "taken")...)
+	e.refused(t, []string{"is not free yet"}, join("--cluster-id", "taken")...)
 	eventually(t, "the claim goes", func(ctx context.Context) error {
 		if err := e.admin["hub"].Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return client.IgnoreNotFound(err)
@@ -132,7 +132,7 @@ func (e *environment) oddServers(t *testing.T) {
 	if err := clientcmd.WriteToFile(*all, insecure); err != nil {
 		t.Fatal(err)
 	}
-	e.refused(t, []string{"the hub cannot be reached"}, "join", "--kubeconfig", insecure, "--context", "west", "--hub-context", "hub")
+	e.refused(t, []string{"the hub: connecting failed"}, "join", "--kubeconfig", insecure, "--context", "west", "--hub-context", "hub")
 }
 
 // TestAMemberStaysWhatItIs: another id, another clusterset, twice on one hub.
@@ -146,17 +146,17 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	}
 	e.ok(t, join("--cluster-id", "west")...)
 	e.refused(t, []string{`is a member as "west"`, "kubectl clusterset leave"}, join("--cluster-id", "other")...)
-	e.refused(t, []string{"is a member of clusterset clusterset, and of one at a time only", "leave, then join blue"}, join("--hub-namespace", "blue")...)
-	e.refused(t, []string{"the id west is taken", "by the cluster whose kube-system has the UID"},
+	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two", "leave, then join blue"}, join("--hub-namespace", "blue")...)
+	e.refused(t, []string{"cluster ID west is taken", "by the cluster whose kube-system has the UID"},
 		"join", "--context", "east", "--hub-context", "hub", "--cluster-id", "west", "--wait=false")
-	e.refused(t, []string{"knows no member west", "name the hub of clusterset clusterset"},
+	e.refused(t, []string{"has no member west", "name the hub of ClusterSet clusterset"},
 		"leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
 
 	// It moves: by leaving the one first.
 	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
 	e.ok(t, join("--hub-namespace", "blue", "--cluster-id", "west")...)
-	r := e.ok(t, "status", "--context", "west")
-	if !strings.HasPrefix(r.stdout, "Clusterset blue: 1 member,") {
+	r := e.run(t, "status", "--context", "west")
+	if !strings.HasPrefix(r.stdout, "ClusterSet blue: 1 member,") {
 		t.Errorf("status:\n%s", r.stdout)
 	}
 	e.ok(t, "leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")

@@ -25,7 +25,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err == nil {
 		t.Fatalf("it left without a token:\n%s", out)
 	}
-	if err := said(out, "the hub refuses this member's credentials", "kubectl clusterset join --renew, then the same command"); err != nil {
+	if err := said(out, "the hub refuses this member's credentials", "has expired: kubectl clusterset join --renew"); err != nil {
 		t.Error(err)
 	}
 	record := &hubv1alpha1.ServiceExportRecord{} // in west its endpoints may have expired by now
@@ -36,7 +36,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := said(out, "goes on leaving clusterset clusterset", "kubectl clusterset leave"); err != nil {
+	if err := said(out, "continues to leave ClusterSet clusterset", "kubectl clusterset leave"); err != nil {
 		t.Error(err)
 	}
 	if out, err := e.plugin(t.Context(), leave); err != nil {

@@ -1,4 +1,5 @@
-// Package cluster is a connection to one API server, with what the commands do there: ask for versions and rights, apply, delete, wait.
+// Package cluster is a connection to one API server: it asks for versions and rights, applies, deletes and waits. It knows nothing of
+// members and hubs.
 package cluster
 
 import (
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
@@ -21,6 +24,8 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Cluster is one API server.
@@ -30,21 +35,22 @@ type Cluster struct {
 	Config *rest.Config
 }
 
-// Scheme knows the kinds that are read or written by their types.
+// Scheme knows the kinds that have Go types.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
+		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
 	return s
 }
 
-// New connects. Nothing is asked yet.
+// New returns a cluster. It sends nothing yet.
 func New(name string, cfg *rest.Config) (*Cluster, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // the server's own fairness will do
+	cfg.QPS = -1 // the server has its own fairness
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -53,29 +59,49 @@ func New(name string, cfg *rest.Config) (*Cluster, error) {
 	return &Cluster{c, name, cfg}, nil
 }
 
-// Server is what an API server says of itself.
+// Failed returns err with the cluster and what was done there, or nil without an error.
+func (c *Cluster) Failed(err error, what string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s failed: %w", c.Name, fmt.Sprintf(what, args...), err)
+}
+
+// Properties reads a cluster's ID and membership. Each is nil if it, or the kind, does not exist.
+func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.ClusterProperty, err error) {
+	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id, clusterset.PropertySet: &set} {
+		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
+		if err != nil && !meta.IsNoMatchError(err) {
+			return nil, nil, c.Failed(err, "reading ClusterProperty %s", name)
+		}
+		*into = p
+	}
+	return id, set, nil
+}
+
+// Server is what an API server reports about itself.
 type Server struct {
 	Version string
 	Now     time.Time // its clock, to the second
 }
 
-// Ask asks for the version and the clock.
+// Ask returns the version and the clock of an API server.
 func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	transport, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", c.Name, err)
+		return s, c.Failed(err, "connecting")
 	}
 	base, _, err := rest.DefaultServerUrlFor(c.Config)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", c.Name, err)
+		return s, c.Failed(err, "connecting")
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("/version").String(), nil)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", c.Name, err)
+		return s, c.Failed(err, "connecting")
 	}
 	resp, err := transport.Do(r)
 	if err != nil {
-		return s, fmt.Errorf("%s cannot be reached: %w", c.Name, err)
+		return s, c.Failed(err, "connecting")
 	}
 	defer resp.Body.Close()
 	if s.Now, err = http.ParseTime(resp.Header.Get("Date")); err != nil {
@@ -83,31 +109,30 @@ func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	}
 	var v version.Info
 	if resp.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("%s: %s answers %s", c.Name, r.URL, resp.Status)
+		return s, fmt.Errorf("%s: reading %s failed: %s", c.Name, r.URL, resp.Status)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
-		return s, fmt.Errorf("%s: %s: %w", c.Name, r.URL, err)
+		return s, c.Failed(err, "reading %s", r.URL)
 	}
 	s.Version = v.GitVersion
 	return s, nil
 }
 
-// As is the same API server, seen by somebody else.
+// As returns the same API server, as another user.
 func (c *Cluster) As(name, user string, groups ...string) (*Cluster, error) {
 	cfg := rest.CopyConfig(c.Config)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 	return New(name, cfg)
 }
 
-// pause is between two looks at something that is waited for.
+// pause is the time between two attempts.
 const pause = 250 * time.Millisecond
 
-// Until looks again and again until done, and reports what it saw last when limit is over. An error is one more reason to look again,
-// unless ctx has ended.
+// Until calls look until it is done. After limit, it returns the last reason or error. An error of look is retried until ctx ends.
 func Until(ctx context.Context, limit time.Duration, look func(context.Context) (done bool, why string, err error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
 	defer cancel()
-	last := "nothing was seen"
+	last := "unknown"
 	for {
 		done, why, err := look(ctx)
 		switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,12 +16,10 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// ErrFound is the error of a doctor that has found, and told, errors.
-var ErrFound = errors.New("errors were found")
-
-// root holds what every command shares.
+// root holds what all commands share.
 type root struct {
 	config        *genericclioptions.ConfigFlags
 	hubKubeconfig string
@@ -29,48 +28,103 @@ type root struct {
 	out, errOut   io.Writer
 }
 
-const long = `Make a clusterset out of clusters, and look after it.
+const long = `Create and operate a ClusterSet.
 
-A clusterset has a hub, an API server that keeps what its members export. The cluster at hand is the one that kubectl's own flags name
-(--kubeconfig, --context); the hub is named by --hub-kubeconfig and --hub-context.
+A ClusterSet has a hub, an API server that stores what its members export. The global flags --kubeconfig and --context name
+"this cluster". --hub-kubeconfig and --hub-context name the hub.
 
-For kubectl to complete these words, put an executable kubectl_complete-clusterset into the PATH:
+To let kubectl complete these commands, put an executable file kubectl_complete-clusterset into the PATH:
   #!/bin/sh
   exec kubectl-clusterset __complete "$@"`
 
-// New is the command.
+// New returns the command.
 func New(version string, out, errOut io.Writer) *cobra.Command {
 	r := &root{config: genericclioptions.NewConfigFlags(true), out: out, errOut: errOut}
 	cmd := &cobra.Command{
-		Use: "kubectl-clusterset", Short: "Make a clusterset out of clusters, and look after it", Long: long, Version: version,
+		Use: "kubectl-clusterset", Short: "Create and operate a ClusterSet", Long: long, Version: version,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl clusterset"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
 	cmd.SetVersionTemplate("kubectl-clusterset {{.Version}}\n")
-	flags := cmd.PersistentFlags()
-	r.config.AddFlags(flags)
-	flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig of the hub; default: the cluster's, with --hub-context")
-	flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-	flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset", "namespace of the clusterset on the hub, and its name; status and doctor: default as this cluster's credentials say")
-	cmd.AddCommand(r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor())
+	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
+	r.config.AddFlags(cmd.PersistentFlags())
+	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor()} {
+		if sub.Name() != "explain" {
+			flags := sub.Flags()
+			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig of the hub (default: this cluster's, with --hub-context)")
+			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
+			flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset", "namespace of the ClusterSet on the hub, and its name; "+
+				"status and doctor default to that of this cluster's credentials")
+		}
+		cmd.AddCommand(sub)
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "options", Short: "List the global flags", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintf(out, "The following options can be passed to any command:\n\n%s", cmd.InheritedFlags().FlagUsages())
+		},
+	})
 	return cmd
 }
 
-// say writes progress, one line each.
+// usage leaves kubectl's global flags to the command options, as kubectl does.
+func usage(template string) string {
+	const hint = `Use "kubectl clusterset options" for the global flags.`
+	template = strings.Replace(template, "{{if .HasAvailableLocalFlags}}", "{{if and .HasParent .HasAvailableLocalFlags}}", 1)
+	template = strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", hint, 1)
+	return template
+}
+
+// exit is an error with its exit status. Without an error, the report has been printed.
+type exit struct {
+	error
+	code int
+}
+
+// ExitCode returns the exit status for an error of the command, and whether the error is yet to be printed.
+func ExitCode(err error) (code int, print bool) {
+	var e exit
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.As(err, &e):
+		return e.code, e.error != errFindings
+	}
+	return 1, true
+}
+
+var errFindings = errors.New("there are findings")
+
+// examines makes a command one whose exit status is that of its findings, or 2 if it fails.
+func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, error)) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{err, 2} })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		tally, err := run(cmd)
+		switch {
+		case err != nil:
+			return exit{err, 2}
+		case tally.ExitCode() != 0:
+			return exit{errFindings, tally.ExitCode()}
+		}
+		return nil
+	}
+}
+
+// say prints a line of progress.
 func (r *root) say(format string, args ...any) { fmt.Fprintf(r.errOut, format+"\n", args...) }
 
-// member is the cluster at hand.
+// member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
 	cfg, err := r.config.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("this cluster: %w; name one with --kubeconfig and --context", err)
+		return nil, report.WithRemedy(fmt.Errorf("this cluster: reading the kubeconfig failed: %w", err), "--kubeconfig FILE, --context CONTEXT")
 	}
 	return cluster.New("this cluster", cfg)
 }
 
-// namedHub is nil where no flag names a hub.
+// namedHub returns the hub, or nil if no flag names it.
 func (r *root) namedHub() (*cluster.Cluster, error) {
 	if r.hubKubeconfig == "" && r.hubContext == "" {
 		return nil, nil
@@ -79,37 +133,39 @@ func (r *root) namedHub() (*cluster.Cluster, error) {
 	if rules.ExplicitPath = r.hubKubeconfig; r.hubKubeconfig == "" && r.config.KubeConfig != nil {
 		rules.ExplicitPath = *r.config.KubeConfig
 	}
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: r.hubContext}).ClientConfig()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: r.hubContext}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the hub: %w", err)
+		return nil, fmt.Errorf("the hub: reading the kubeconfig failed: %w", err)
 	}
 	return cluster.New("the hub", cfg)
 }
 
-// hub must be named, but for commands that are about a hub only: those take the cluster at hand.
-func (r *root) hub(atHand bool) (*cluster.Cluster, error) {
+// hub returns the hub that flags name, or else this cluster for commands that are about a hub only.
+func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	h, err := r.namedHub()
 	if err != nil || h != nil {
 		return h, err
 	}
-	if !atHand {
-		return nil, errors.New("name the hub, with its admin's credentials: --hub-context CONTEXT, or --hub-kubeconfig FILE; if this cluster is the hub itself, its own context")
+	const remedy = "--hub-context CONTEXT, or --hub-kubeconfig FILE, with the credentials of its admin"
+	if !orThis {
+		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
 	cfg, err := r.config.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the hub: %w; name it with --hub-kubeconfig and --hub-context", err)
+		return nil, report.WithRemedy(fmt.Errorf("the hub: reading the kubeconfig failed: %w", err), remedy)
 	}
 	return cluster.New("the hub", cfg)
 }
 
-// changing adds the flags of commands that write.
-func changing(cmd *cobra.Command, o *lifecycle.Options, dryRun *bool) {
+// writes adds the flags of commands that write.
+func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *bool) {
 	flags := cmd.Flags()
 	flags.BoolVar(dryRun, "dry-run", false, "print what would be written, and write nothing")
-	flags.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "how long to wait for others")
+	flags.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "maximum time to wait for completion")
 }
 
-// options fills in what all of them share.
+// options fills in what all commands that write share.
 func (r *root) options(o *lifecycle.Options, dryRun bool) {
 	o.HubNamespace, o.Say = r.hubNamespace, r.say
 	if dryRun {
@@ -117,12 +173,13 @@ func (r *root) options(o *lifecycle.Options, dryRun bool) {
 	}
 }
 
-// format is -o.
+// format is the value of --output.
 type format string
 
 func (f *format) add(cmd *cobra.Command) {
 	cmd.Flags().VarP(f, "output", "o", "json, yaml or wide")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	complete := cobra.FixedCompletions([]string{"json", "yaml", "wide"}, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag exists
 }
 
 // Set is pflag.Value's.
@@ -132,7 +189,7 @@ func (f *format) Set(s string) error {
 		*f = format(s)
 		return nil
 	}
-	return errors.New("json, yaml or wide")
+	return errors.New("must be json, yaml or wide")
 }
 
 // String is pflag.Value's.
@@ -141,7 +198,7 @@ func (f *format) String() string { return string(*f) }
 // Type is pflag.Value's.
 func (f *format) Type() string { return "format" }
 
-// write prints a report: for programs, or by text for people.
+// write prints a report for programs, or calls text to print it for people.
 func (f format) write(out io.Writer, report any, text func(wide bool)) error {
 	switch f {
 	case "json":

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // edit changes the Corefile, and fails where there is nothing to change.
@@ -62,8 +63,8 @@ func TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs(t *testing.T) {
 				t.Errorf("%s: %+v", name, o)
 			}
 		}
-		if r.Errors() > 0 {
-			t.Errorf("%s: %d errors", name, r.Errors())
+		if report.Count(r.Findings()).Errors > 0 {
+			t.Errorf("%s: %v", name, r.Findings())
 		}
 	}
 }
@@ -72,41 +73,41 @@ var inDNS = []planted{
 	{"CoreDNS does not start", "coredns-image", bad, func(f *doctor.Facts) {
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
 		f.DNSFacts.Pods = []corev1.Pod{waiting("CrashLoopBackOff", "back-off")}
-	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; the image registry.k8s.io/coredns/coredns:v1.12.0 is, by its name, one without"},
+	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; by its name, the image registry.k8s.io/coredns/coredns:v1.12.0 lacks"},
 	{"CoreDNS is not available", "coredns-image", bad, func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 }, "no replica of CoreDNS is available"},
-	{"stock image", "coredns-image", notice, image("registry.k8s.io/coredns/coredns:v1.12.0"), "by its name, one without the plugin"},
-	{"Docker's stock image", "coredns-image", notice, image("coredns/coredns@sha256:0"), "by its name, one without the plugin"},
-	{"EKS's image", "coredns-image", notice, image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2"), "by its name, one without the plugin"},
-	{"AKS's image", "coredns-image", notice, image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4"), "by its name, one without the plugin"},
-	{"k3s's image", "coredns-image", notice, image("rancher/mirrored-coredns-coredns:1.12.0"), "by its name, one without the plugin"},
+	{"stock image", "coredns-image", notice, image("registry.k8s.io/coredns/coredns:v1.12.0"), "lacks the plugin"},
+	{"Docker's stock image", "coredns-image", notice, image("coredns/coredns@sha256:0"), "lacks the plugin"},
+	{"EKS's image", "coredns-image", notice, image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2"), "lacks the plugin"},
+	{"AKS's image", "coredns-image", notice, image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4"), "lacks the plugin"},
+	{"k3s's image", "coredns-image", notice, image("rancher/mirrored-coredns-coredns:1.12.0"), "lacks the plugin"},
 	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
 	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
 	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
 	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
 	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
-	{"the zone is sent on", "corefile-stanza", notice, beside, "the Corefile sends clusterset.local to 10.96.0.53: what answers there was not looked at"},
-	{"the zone is sent on, and a part is elsewhere", "corefile-stanza", notice, func(f *doctor.Facts) { beside(f); f.DNSFacts.Corefile += "import custom/*.server\n" }, "sends clusterset.local to 10.96.0.53"},
-	{"the zone is sent on by a line", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    forward clusterset.local 10.96.0.53\n"), "sends clusterset.local to 10.96.0.53"},
+	{"the zone is sent on", "corefile-stanza", notice, beside, "the Corefile forwards clusterset.local to 10.96.0.53, which was not checked"},
+	{"the zone is sent on, and a part is elsewhere", "corefile-stanza", notice, func(f *doctor.Facts) { beside(f); f.DNSFacts.Corefile += "import custom/*.server\n" }, "forwards clusterset.local to 10.96.0.53"},
+	{"the zone is sent on by a line", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    forward clusterset.local 10.96.0.53\n"), "forwards clusterset.local to 10.96.0.53"},
 	{"the zone is sent on, and cached too long", "corefile-cache", notice, func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 2")(f) }, "keeps denial of"},
 	{"the zone is sent on, and the stock image cannot read a line", "coredns-image", notice, func(f *doctor.Facts) {
 		edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.96.0.53\n}\n")(f)
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
-	}, "by its name, one without the plugin"},
+	}, "lacks the plugin"},
 	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
-	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "stands in another"},
+	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "in a server block that gets no question"},
 	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {
 		edit("    multicluster clusterset.local\n", "")(f)
 		edit("pods insecure", "pods insecure\n       multicluster clusterset.local")(f)
-	}, "kubernetes plugin's option"},
+	}, "the option multicluster of the plugin kubernetes answers"},
 	{"no stanza, and a part is elsewhere", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), "nothing in the server block .:53 of the Corefile answers clusterset.local"},
-	{"another block, and a part is elsewhere", "corefile-stanza", notice, edit("    loadbalance\n}", "}\nimport custom/*.server\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "unless it stands in custom/*.server"},
-	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {", "import custom/*.server\ncluster.local:53 {"), "no server block of the Corefile is for clusterset.local; unless"},
+	{"another block, and a part is elsewhere", "corefile-stanza", notice, edit("    loadbalance\n}", "}\nimport custom/*.server\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "unless it is in custom/*.server"},
+	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {", "import custom/*.server\ncluster.local:53 {"), "no server block of the Corefile is for clusterset.local, unless"},
 	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"), "as well"},
 	{"the zone on the line kubernetes, beside ours", "corefile-zone", notice, edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "it is not asked"},
 	{"the zone on the line kubernetes", "corefile-zone", bad, func(f *doctor.Facts) {
 		edit("    multicluster clusterset.local\n", "")(f)
 		edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local")(f)
-	}, "makes up names"},
+	}, "answers it with this cluster's own Services"},
 	{"a template for all", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY"},
 	{"a template for a zone above", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY local {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY local"},
 	{"a name in hosts", "corefile-zone", notice, edit("    ready\n", "    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},

@@ -1,71 +1,59 @@
-// Package doctor finds what is wrong with a member, its hub and its DNS, and says what to do. Pure: facts in, findings out. Every check
-// is a function of its own and knows no other.
+// Package doctor examines a member, its hub and its DNS. It is pure: facts in, findings out. Every check is a function of its own.
 package doctor
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
-
-// Severity is how bad a finding is.
-type Severity string
-
-// The severities. An error keeps something from working; a warning will, or makes it worse than it need be.
-const (
-	Error   Severity = "error"
-	Warning Severity = "warning"
-)
-
-// Finding is one thing that is wrong.
-type Finding struct {
-	Check    string   `json:"check"`
-	Severity Severity `json:"severity"`
-	What     string   `json:"what"`
-	Remedy   string   `json:"remedy"`
-}
 
 // Check looks for one kind of mistake.
 type Check struct {
 	Name  string
 	Needs []Topic
-	Look  func(f *Facts) []Finding
+	Look  func(f *Facts) []report.Finding
 }
 
-// Outcome is what became of one check.
+// Outcome is the result of one check.
 type Outcome struct {
-	Check string `json:"check"`
-	// NotMade says why it was not made.
-	NotMade  string    `json:"notMade,omitempty"`
-	Findings []Finding `json:"findings,omitempty"`
+	Check    string           `json:"check"`
+	Skipped  string           `json:"skipped,omitempty"` // why
+	Findings []report.Finding `json:"findings,omitempty"`
 }
 
 // Report is the examination.
 type Report struct {
-	Cluster    string    `json:"cluster,omitempty"`
-	ClusterSet string    `json:"clusterSet,omitempty"`
-	Outcomes   []Outcome `json:"outcomes"`
+	metav1.TypeMeta `json:",inline"`
+	Cluster         string    `json:"cluster,omitempty"`
+	ClusterSet      string    `json:"clusterSet,omitempty"`
+	Outcomes        []Outcome `json:"outcomes"`
 }
 
-// Checks is the list, in the order in which causes come before their consequences.
+// Checks returns all checks, causes before their consequences.
 func Checks() []Check {
-	return slices.Concat(memberChecks, credentialChecks, hubChecks, dnsChecks, rangeChecks, poolChecks)
+	return slices.Concat(memberChecks, credentialChecks, hubChecks, dnsChecks, rangeChecks)
 }
 
-// Examine makes every check that it has the facts for.
+// Examine runs every check whose facts were read.
 func Examine(f *Facts) Report {
-	r := Report{Cluster: f.ID, ClusterSet: f.Set}
+	r := Report{TypeMeta: report.Kind("Doctor"), Cluster: f.ID, ClusterSet: f.Set}
 	for _, c := range Checks() {
 		o := Outcome{Check: c.Name}
 		for _, t := range c.Needs {
 			if why, unread := f.Unread[t]; unread {
-				o.NotMade = fmt.Sprintf("%s could not be read: %s", t, why)
+				o.Skipped = fmt.Sprintf("reading %s failed: %s", t, why)
 				break
 			}
 		}
-		if o.NotMade == "" {
+		if o.Skipped == "" {
 			o.Findings = c.Look(f)
 			for i := range o.Findings {
-				o.Findings[i].Check = c.Name
+				o.Findings[i].Check, o.Findings[i].About = c.Name, ""
 			}
 		}
 		r.Outcomes = append(r.Outcomes, o)
@@ -73,23 +61,58 @@ func Examine(f *Facts) Report {
 	return r
 }
 
-// Errors counts the findings that are errors.
-func (r *Report) Errors() (n int) {
+// Findings returns those of all checks.
+func (r *Report) Findings() (out []report.Finding) {
 	for _, o := range r.Outcomes {
-		for _, x := range o.Findings {
-			if x.Severity == Error {
-				n++
-			}
-		}
+		out = append(out, o.Findings...)
 	}
-	return n
+	return out
 }
 
-// wrong is one error, with what to do; warn one warning.
-func wrong(remedy, what string, args ...any) []Finding {
-	return []Finding{{Severity: Error, What: fmt.Sprintf(what, args...), Remedy: remedy}}
+// Print writes the report for people: findings, then skipped checks by the reason; if wide, also every check.
+func Print(out io.Writer, r *Report, wide bool) {
+	var reasons []string
+	skipped, rows := map[string][]string{}, [][]string{}
+	n := 0
+	for _, o := range r.Outcomes {
+		result := "ok"
+		switch {
+		case o.Skipped != "":
+			result = "skipped"
+			if n++; skipped[o.Skipped] == nil {
+				reasons = append(reasons, o.Skipped)
+			}
+			skipped[o.Skipped] = append(skipped[o.Skipped], o.Check)
+		case len(o.Findings) > 0:
+			result = string(o.Findings[0].Severity)
+		}
+		rows = append(rows, []string{o.Check, result})
+	}
+	headline := "This cluster (without a cluster ID)"
+	if r.Cluster != "" {
+		headline = "Cluster " + r.Cluster
+	}
+	if r.ClusterSet != "" {
+		headline += " of ClusterSet " + r.ClusterSet
+	}
+	findings := r.Findings()
+	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(len(r.Outcomes), "check"), report.Count(findings), n)
+	report.Print(out, findings)
+	for _, why := range reasons {
+		report.Note(out, "?", "skipped: "+strings.Join(skipped[why], ", "), why)
+	}
+	if wide {
+		report.Table(out, "CHECKS", nil, rows)
+	}
 }
 
-func warn(remedy, what string, args ...any) []Finding {
-	return []Finding{{Severity: Warning, What: fmt.Sprintf(what, args...), Remedy: remedy}}
+// found returns the one finding of a check.
+func found(f report.Finding) []report.Finding { return []report.Finding{f} }
+
+func wrong(remedy, what string, args ...any) []report.Finding {
+	return found(report.Errorf(remedy, what, args...))
+}
+
+func warn(remedy, what string, args ...any) []report.Finding {
+	return found(report.Warningf(remedy, what, args...))
 }

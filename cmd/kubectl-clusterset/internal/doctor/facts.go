@@ -10,51 +10,48 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 )
 
-// Topic is a part of the facts that may be unreadable as a whole; a check that needs it is not made then, and that is said.
+// Topic is a part of the facts that may be unreadable as a whole. Checks that need it are then skipped.
 type Topic string
 
 // The topics.
 const (
-	CRDs       Topic = "CustomResourceDefinitions"
-	Policies   Topic = "ValidatingAdmissionPolicies"
-	Membership Topic = "this cluster's membership"
-	Agent      Topic = "the agent"
-	AgentWord  Topic = "the agent's Events"
-	AgentAuth  Topic = "the agent's rights"
-	Secret     Topic = "the credentials for the hub"
-	HubAuth    Topic = "this member's rights on the hub"
-	Hub        Topic = "the hub"
-	HubAdmin   Topic = "the hub, as its admin"
-	HubLeader  Topic = "the leader of clusterset-controller hub"
-	DNS        Topic = "CoreDNS"
-	DNSAuth    Topic = "CoreDNS's rights"
-	NodeLocal  Topic = "NodeLocal DNS"
-	Ranges     Topic = "this cluster's address ranges"
-	Imports    Topic = "what is imported here"
+	CRDs        Topic = "CustomResourceDefinitions"
+	Policies    Topic = "ValidatingAdmissionPolicies"
+	Membership  Topic = "this cluster's membership"
+	Agent       Topic = "the agent"
+	AgentEvents Topic = "the agent's Events"
+	AgentAuth   Topic = "the agent's rights"
+	Secret      Topic = "the credentials for the hub"
+	HubAuth     Topic = "this member's rights on the hub"
+	Hub         Topic = "the hub"
+	HubAdmin    Topic = "the hub, as its admin"
+	HubLeader   Topic = "the leader of clusterset-controller hub"
+	DNS         Topic = "CoreDNS"
+	DNSAuth     Topic = "CoreDNS's rights"
+	NodeLocal   Topic = "NodeLocal DNS"
+	Ranges      Topic = "this cluster's address ranges"
+	Imports     Topic = "ServiceImports and their EndpointSlices"
 )
 
-// Facts are what was read: everything that a check goes by.
+// Facts are what all checks use.
 type Facts struct {
-	// Unread says of each topic that was not read why.
-	Unread map[Topic]string
+	facts.Membership
+	Unread map[Topic]string // why a topic was not read
 
 	Version string // of Kubernetes here
 	Kinds   Kinds
-	ID, Set string // by the ClusterProperties; "" where there is none
-	Leaving bool
 	UID     string // of kube-system
 	Now     time.Time
 
-	Deployment  *appsv1.Deployment     // the agent's; nil where there is none
+	Deployment  *appsv1.Deployment     // the agent's, or nil
 	Pods        []corev1.Pod           // the agent's
-	Says        string                 // the agent's last word on why it is not a member
-	Leases      []coordinationv1.Lease // of clusterset-system: what the agent keeps
-	AgentLacks  []string               // rights that deploy/member grants and the agent does not have
-	Credentials *Credentials           // nil where there is no Secret
+	AgentEvent  string                 // the agent's last reason why it is no member
+	Leases      []coordinationv1.Lease // of clusterset-system
+	AgentLacks  []string               // rights that deploy/member grants
+	Credentials *Credentials           // nil without the Secret
 
 	HubFacts HubFacts
 	DNSFacts DNSFacts
@@ -64,45 +61,40 @@ type Facts struct {
 	Slices                   []discoveryv1.EndpointSlice // imported
 }
 
-// Kinds compares what deploy/ brings with what is there.
+// Kinds compares what the manifests bring with what is there.
 type Kinds struct {
-	Want, Have         map[string][]string // CRD → versions to be served, and served
-	Policies, Enforced []string            // ValidatingAdmissionPolicies that ought to deny, and those that do
+	Want, Have         map[string][]string // by CRD: versions that must be served, and that are
+	Policies, Enforced []string            // ValidatingAdmissionPolicies that must deny, and that do
 }
 
-// Credentials are in Secret clusterset-system/hub-kubeconfig.
+// Credentials are those of Secret clusterset-system/hub-kubeconfig.
 type Credentials struct {
-	Problem   string // why they cannot be read
+	Problem   string // why they cannot be used
 	Server    string
 	Insecure  bool // the hub's certificate is not verified
 	Namespace string
-	Account   string // the token's
+	Account   string // of the token
 	Expires   time.Time
 }
 
-// HubFacts are read with the agent's credentials, or with the admin's.
+// HubFacts were read with the agent's credentials, or with the admin's.
 type HubFacts struct {
-	Refused     string   // what the hub said to the agent's credentials, "" if it took them
-	Unreachable bool     // it said nothing: no connection came about, from where doctor runs
-	MemberLacks []string // rights that deploy/hub grants and the agent's credentials do not have
-	Asked       string   // the namespace that was asked for, "" where none was
-	Version     string
-	Now         time.Time // by its clock
-	Namespace   *corev1.Namespace
-	Sets        []hubv1alpha1.ClusterSet
-	Profiles    []inventoryv1alpha1.ClusterProfile // of ours, no other cluster manager's
-	Leases      []coordinationv1.Lease
-	Leader      *coordinationv1.Lease // that the hub's controller elects its leader by; empty where there is none
+	facts.Hub
+	Refused     string   // the hub's answer to the agent's credentials, "" if it took them
+	Unreachable bool     // Refused is no answer: doctor could not connect
+	MemberLacks []string // rights that deploy/hub grants
+	Asked       string   // --hub-namespace, if it was given
 	// With the admin's credentials only.
-	Kinds      Kinds
-	Controller *appsv1.Deployment // nil where there is none
+	SetNamespace *corev1.Namespace
+	Kinds        Kinds
+	Controller   *appsv1.Deployment // nil if there is none
 }
 
 // DNSFacts are of kube-system.
 type DNSFacts struct {
-	Deployment *appsv1.Deployment // CoreDNS's; nil where there is none
-	Pods       []corev1.Pod       // its
+	Deployment *appsv1.Deployment // CoreDNS's, or nil
+	Pods       []corev1.Pod       // CoreDNS's
 	Corefile   string
-	Lacks      []string // rights that deploy/coredns grants and CoreDNS does not have
-	NodeLocal  string   // the Corefile of NodeLocal DNS, "" where there is none
+	Lacks      []string // rights that deploy/coredns grants
+	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it
 }

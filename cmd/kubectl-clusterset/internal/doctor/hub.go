@@ -6,185 +6,187 @@ import (
 	"slices"
 	"time"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-const renew = "kubectl clusterset join --renew"
+const (
+	renew    = "kubectl clusterset join --renew"
+	otherURL = renew + " --hub-server URL"
+	nameHub  = "if the hub has another address for this machine than for pods, name it with --hub-context"
+)
 
 var credentialChecks = []Check{
-	{"credentials", []Topic{Secret}, func(f *Facts) []Finding {
+	{"credentials", []Topic{Secret}, func(f *Facts) []report.Finding {
 		switch {
 		case f.Credentials == nil:
-			return wrong("kubectl clusterset join", "there is no Secret clusterset-system/%s: the agent has no credentials for the hub", clusterset.SecretHub)
+			return wrong(join, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s", clusterset.SecretHub)
 		case f.Credentials.Problem != "":
 			return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)
 		}
 		return nil
 	}},
-	{"token-account", []Topic{Secret, Membership}, func(f *Facts) []Finding {
-		if c := f.Credentials; c != nil && c.Problem == "" && f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID {
-			return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account, clusterset.AccountPrefix, f.ID)
-		}
-		if c, asked := f.Credentials, f.HubFacts.Asked; c != nil && c.Problem == "" && asked != "" && asked != c.Namespace {
-			return warn("leave --hub-namespace off, or: "+renew, "the token for the hub is of namespace %s, and --hub-namespace is %s", c.Namespace, asked)
-		}
-		return nil
-	}},
+	{"token-account", []Topic{Secret, Membership}, tokenAccount},
 	{"token-lifetime", []Topic{Secret}, tokenLifetime},
 	{"hub-address", []Topic{Secret}, hubAddress},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
-	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []Finding {
-		return lacks("this member on the hub", f.HubFacts.MemberLacks, "kubectl clusterset join with the hub admin's credentials, or deploy/hub/README.md, step 3")
+	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
+		return lacks("this member on the hub", f.HubFacts.MemberLacks, join+" --hub-context HUB, as an admin of the hub")
 	}},
 }
 
-// hubReachable: the agent's address of the hub need not lead there from the admin's machine; what the hub answers is the same for both.
-func hubReachable(f *Facts) []Finding {
-	if f.HubFacts.Refused == "" || f.HubFacts.Unreachable && f.fresh() {
+// usable returns the credentials if they can be read.
+func (f *Facts) usable() *Credentials {
+	if f.Credentials == nil || f.Credentials.Problem != "" {
 		return nil
 	}
-	at, old, known := clock.Seen(f.Leases, f.Now)
-	ago := table.Age(f.Now.Sub(at))
-	switch {
-	case f.HubFacts.Unreachable && old:
-		return wrong("kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50; mend the way to the hub, or: "+renew+" --hub-server URL",
-			"the hub is not reached at %s: the agent last renewed its Lease there %s ago, and from here: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
-	case f.HubFacts.Unreachable && known:
-		return warn("if the hub has another address for this machine than for the pods: name the hub with --hub-context",
-			"from here, the hub is not reached at the agent's address of it, %s, where the agent renewed its Lease %s ago: %s", f.Credentials.Server, ago, f.HubFacts.Refused)
-	case f.HubFacts.Unreachable:
-		return warn("if the hub has another address for this machine than for the pods: look at the agent's log, or name the hub with --hub-context; else mend the way there, or: "+renew+" --hub-server URL",
-			"from here, the hub is not reached at the agent's address of it, %s: %s", f.Credentials.Server, f.HubFacts.Refused)
-	}
-	return wrong(renew+"; if the hub has another address: "+renew+" --hub-server URL", "with the agent's credentials the hub %s says, from here: %s", f.Credentials.Server, f.HubFacts.Refused)
+	return f.Credentials
 }
 
-func tokenLifetime(f *Facts) []Finding {
-	c := f.Credentials
-	if c == nil || c.Problem != "" {
+func tokenAccount(f *Facts) []report.Finding {
+	c, asked := f.usable(), f.HubFacts.Asked
+	switch {
+	case c == nil:
+	case f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID:
+		return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account, clusterset.AccountPrefix, f.ID)
+	case asked != "" && asked != c.Namespace:
+		return warn("omit --hub-namespace, or "+renew, "the token for the hub is for namespace %s, and --hub-namespace is %s", c.Namespace, asked)
+	}
+	return nil
+}
+
+// hubReachable: the agent's address of the hub need not be reachable from the admin's machine. An answer of the hub, though, is the
+// same for both.
+func hubReachable(f *Facts) []report.Finding {
+	h := &f.HubFacts
+	if h.Refused == "" || h.Unreachable && f.live() {
+		return nil
+	}
+	at, expired, known := facts.HubSeen(f.Leases, f.Now)
+	ago := report.Age(f.Now.Sub(at))
+	switch {
+	case h.Unreachable && expired:
+		return wrong(facts.AgentLog+"; restore the connection, or "+otherURL,
+			"the agent does not reach the hub at %s: it last renewed its Lease there %s ago. Connecting from here failed: %s",
+			f.Credentials.Server, ago, h.Refused)
+	case h.Unreachable && known:
+		return warn(nameHub, "connecting from here to the hub at %s failed; the agent renewed its Lease there %s ago: %s",
+			f.Credentials.Server, ago, h.Refused)
+	case h.Unreachable:
+		return warn(nameHub+"; otherwise restore the connection, or "+otherURL, "connecting from here to the hub at %s failed: %s",
+			f.Credentials.Server, h.Refused)
+	}
+	return wrong(renew+"; if the hub has another address: "+otherURL, "the hub at %s refuses the agent's credentials: %s",
+		f.Credentials.Server, h.Refused)
+}
+
+func tokenLifetime(f *Facts) []report.Finding {
+	c := f.usable()
+	if c == nil {
 		return nil
 	}
 	left := c.Expires.Sub(f.Now)
 	switch {
 	case left <= 0:
-		return wrong(renew, "the token for the hub ran out %s ago: imports stand as they were then, and other members see this cluster as gone", table.Age(-left))
+		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and this cluster is expired for other members",
+			report.Age(-left))
 	case left > 24*time.Hour+time.Minute:
-		return warn(renew, "the token for the hub lives for another %s; a day is the most that is safe: the hub's policy on tokens does not hold, or somebody else made it", table.Age(left))
+		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's policy on tokens is missing, "+
+			"or somebody else created it", report.Age(left))
 	}
 	return nil
 }
 
-func hubAddress(f *Facts) []Finding {
-	c := f.Credentials
-	if c == nil || c.Problem != "" {
+func hubAddress(f *Facts) []report.Finding {
+	c := f.usable()
+	if c == nil {
 		return nil
 	}
 	server, err := url.Parse(c.Server)
-	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return wrong(renew+" --hub-server URL", "the hub's address %q is no https URL", c.Server)
-	}
-	if Loopback(server.Hostname()) {
-		return warn(renew+" --hub-server URL, with the address that this cluster's pods reach the hub at", "the hub's address %s is each machine's own: no pod reaches the hub there", c.Server)
-	}
-	if c.Insecure {
-		return wrong(renew+" with a kubeconfig of the hub that has its certificate authority", "the hub's certificate is not verified: whoever is on the way can be the hub")
+	switch {
+	case err != nil || server.Scheme != "https" || server.Host == "":
+		return wrong(otherURL, "the hub's address %q is no https URL", c.Server)
+	case Loopback(server.Hostname()):
+		return warn(otherURL+", the URL at which this cluster's pods reach the hub",
+			"the hub's address %s is a loopback address: no pod reaches the hub there", c.Server)
+	case c.Insecure:
+		return wrong(renew+" with a kubeconfig that has the hub's certificate authority", "the hub's certificate is not verified")
 	}
 	return nil
 }
 
-// Loopback tells whether a host is the machine itself.
+// Loopback reports whether a host is the machine itself.
 func Loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
 	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 var hubChecks = []Check{
-	{"hub-version", []Topic{Hub}, func(f *Facts) []Finding { return tooOld("the hub", f.HubFacts.Version) }},
-	{"hub-clusterset", []Topic{Hub}, hubClusterSet},
-	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []Finding {
-		return kinds(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB")
+	{"hub-version", []Topic{Hub}, func(f *Facts) []report.Finding { return tooOld("the hub", f.HubFacts.Version) }},
+	{"hub-clusterset", []Topic{Hub}, func(f *Facts) []report.Finding {
+		if out := f.HubFacts.SetFindings(); out != nil || f.Set == "" || f.HubFacts.Sets[0].Name == f.Set {
+			return out
+		}
+		return wrong("kubectl clusterset leave; "+join, "this cluster is a member of ClusterSet %s, and its hub has ClusterSet %s", f.Set,
+			f.HubFacts.Sets[0].Name)
 	}},
+	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []report.Finding { return kinds(&f.HubFacts.Kinds, "the hub", facts.Init) }},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
 	{"hub-another", []Topic{Hub, Membership}, anotherHub},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
-	{"clock", []Topic{Hub}, clocks},
+	{"clock", []Topic{Hub}, func(f *Facts) []report.Finding {
+		out := f.HubFacts.ClockFindings()
+		if ahead := f.Now.Sub(f.HubFacts.Now).Abs(); ahead > facts.Skew {
+			out = append(out, report.Warningf(facts.ClockRemedy, "the clocks of this cluster's API server and the hub's are %v apart",
+				ahead.Round(time.Second)))
+		}
+		return out
+	}},
 }
 
-func hubClusterSet(f *Facts) []Finding {
-	switch n := len(f.HubFacts.Sets); {
-	case n == 0:
-		return wrong("kubectl clusterset init --hub-context=HUB", "the clusterset's namespace on the hub holds no ClusterSet: agents wait for it")
-	case n > 1:
-		return wrong("delete all but one", "the clusterset's namespace on the hub holds %d ClusterSets: agents wait until there is one", n)
-	case f.Set != "" && f.HubFacts.Sets[0].Name != f.Set:
-		return wrong("kubectl clusterset leave, then kubectl clusterset join", "this cluster is a member of clusterset %s, and its hub's is %s", f.Set, f.HubFacts.Sets[0].Name)
-	}
-	return nil
-}
-
-// hubPolicies: without the label no policy holds in the namespace.
-func hubPolicies(f *Facts) []Finding {
-	out := policies(&f.HubFacts.Kinds, "the hub", "kubectl clusterset init --hub-context=HUB")
-	if ns := f.HubFacts.Namespace; ns != nil && ns.Labels[clusterset.LabelSet] == "" {
-		out = append(out, wrong("kubectl clusterset init --hub-context=HUB", "the hub's namespace %s lacks the label %s: no policy holds there, and every member can write every other's records", ns.Name, clusterset.LabelSet)...)
+func hubPolicies(f *Facts) []report.Finding {
+	out := policies(&f.HubFacts.Kinds, "the hub", facts.Init)
+	if ns := f.HubFacts.SetNamespace; ns != nil && ns.Labels[clusterset.LabelSet] == "" {
+		out = append(out, report.Errorf(facts.Init, "namespace %s of the hub lacks the label %s: no policy applies there, and each member "+
+			"can write the records of the others", ns.Name, clusterset.LabelSet))
 	}
 	return out
 }
 
-// leaderless tells whether the hub's controller does not run, and for how long, as far as that was read.
-func (f *Facts) leaderless() (time.Duration, bool) {
-	if f.HubFacts.Leader == nil || len(f.HubFacts.Sets) != 1 {
-		return 0, false
-	}
-	return clock.Leaderless(f.HubFacts.Leader, f.HubFacts.Sets[0].CreationTimestamp.Time, f.HubFacts.Now)
-}
-
-func hubLeader(f *Facts) []Finding {
-	idle, stopped := f.leaderless()
-	if !stopped {
-		return nil
-	}
-	remedy := "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
+func hubLeader(f *Facts) []report.Finding {
+	remedy := facts.HubLog
 	if _, unread := f.Unread[HubAdmin]; !unread {
 		switch d := f.HubFacts.Controller; {
 		case d == nil:
-			remedy = "kubectl clusterset init --hub-context=HUB"
+			remedy = facts.Init
 		case d.Spec.Replicas != nil && *d.Spec.Replicas == 0:
 			remedy = "on the hub: kubectl -n clusterset-system scale deployment " + d.Name + " --replicas=2"
 		default:
-			remedy = "on the hub: kubectl -n clusterset-system describe deployment " + d.Name + "; kubectl -n clusterset-system logs deployment/" + d.Name + " --all-pods --tail=50"
+			remedy = "on the hub: kubectl -n clusterset-system describe deployment " + d.Name +
+				"; kubectl -n clusterset-system logs deployment/" + d.Name + " --all-pods --tail=50"
 		}
 	}
-	return warn(remedy, "clusterset-controller hub does not run: nobody has renewed its leader's Lease for %s; who leaves or is evicted is not cleaned up, nobody gets a block, and conditions of ClusterProfiles stand still", table.Age(idle))
+	return f.HubFacts.LeaderFindings(remedy)
 }
 
-// hubController goes by what it does: the conditions of the ClusterProfiles.
-func hubController(f *Facts) []Finding {
-	quiet := len(f.HubFacts.Profiles) > 0
-	for i := range f.HubFacts.Profiles {
-		p := &f.HubFacts.Profiles[i]
-		quiet = quiet && len(p.Status.Conditions) == 0 && f.HubFacts.Now.Sub(p.CreationTimestamp.Time) > time.Minute
-	}
-	if _, stopped := f.leaderless(); !quiet || stopped {
+// hubController judges the hub's controller by what it writes.
+func hubController(f *Facts) []report.Finding {
+	if !f.HubFacts.Idle() {
 		return nil
 	}
-	what := "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, or waits, so that nothing cleans up after members that leave"
+	const what = "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, or waits"
 	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
-		return warn("kubectl clusterset init --hub-context=HUB", "%s; its Deployment in clusterset-system is not there", what)
+		return warn(facts.Init, "%s; it has no Deployment in clusterset-system", what)
 	}
-	return warn("on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50", "%s", what)
+	return warn(facts.HubLog, "%s", what)
 }
 
-func claim(f *Facts) []Finding {
+func claim(f *Facts) []report.Finding {
 	if f.ID == "" {
 		return nil
 	}
@@ -196,22 +198,23 @@ func claim(f *Facts) []Finding {
 		holder := p.Annotations[clusterset.AnnotationClusterUID]
 		switch {
 		case p.DeletionTimestamp != nil:
-			return wrong("wait until it is gone, then kubectl clusterset join", "ClusterProfile %s on the hub is being deleted: this cluster was evicted, or leaves", f.ID)
+			return wrong("wait until it is gone, then "+join, "ClusterProfile %s on the hub is being deleted: this cluster was evicted, or leaves", f.ID)
 		case p.Annotations[clusterset.AnnotationLeft] != "":
-			return wrong("wait until it is gone, then kubectl clusterset join", "ClusterProfile %s on the hub is of a cluster that has left", f.ID)
+			return wrong("wait until it is gone, then "+join, "ClusterProfile %s on the hub is of a cluster that has left", f.ID)
 		case holder != "" && holder != f.UID:
-			return wrong("kubectl clusterset leave --force, then join --cluster-id ID, with an id of its own", "cluster id %s is held by another cluster (kube-system UID %s, this one's is %s): its id or credentials were copied", f.ID, holder, f.UID)
+			return wrong("kubectl clusterset leave --force; "+join+" --cluster-id ANOTHER", "cluster ID %s is held by another cluster (UID of "+
+				"kube-system %s, here %s): the cluster ID or the credentials were copied", f.ID, holder, f.UID)
 		}
 		return nil
 	}
 	if f.renewsElsewhere() {
 		return nil
 	}
-	return wrong("kubectl clusterset join", "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)
+	return wrong(join, "the hub has no ClusterProfile %s: this cluster has not joined, or was evicted", f.ID)
 }
 
-// anotherHub: what is told of a hub that is not this cluster's must not send anybody to join there.
-func anotherHub(f *Facts) []Finding {
+// anotherHub keeps users from joining a hub that is not this cluster's.
+func anotherHub(f *Facts) []report.Finding {
 	if !f.renewsElsewhere() {
 		return nil
 	}
@@ -219,41 +222,26 @@ func anotherHub(f *Facts) []Finding {
 	if f.Credentials != nil && f.Credentials.Server != "" {
 		where = ", but on the one at " + f.Credentials.Server
 	}
-	return wrong("name the hub of this cluster with --hub-context", "the agent does not renew its Lease on this hub%s: what is said here of the hub is another clusterset's", where)
+	return wrong("name the hub of this cluster with --hub-context",
+		"the agent does not renew its Lease on this hub%s: other findings about the hub are about another ClusterSet", where)
 }
 
-// renewsElsewhere tells whether the agent renews its Lease on another hub. Who was evicted a moment ago does not.
+// renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted does not.
 func (f *Facts) renewsElsewhere() bool {
-	evicted := slices.ContainsFunc(f.HubFacts.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
-	return f.Set != "" && !evicted && clock.Elsewhere(f.Leases, f.Now, f.lease(), f.HubFacts.Now)
+	h := &f.HubFacts
+	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
+	return f.Set != "" && !evicted && facts.RenewsElsewhere(f.Leases, f.Now, h.Lease(f.ID), h.Now)
 }
 
-func heartbeat(f *Facts) []Finding {
-	if f.Set == "" || f.fresh() || f.renewsElsewhere() {
+func heartbeat(f *Facts) []report.Finding {
+	if f.Set == "" || f.live() || f.renewsElsewhere() {
 		return nil
 	}
-	remedy := "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
-	if l := f.lease(); l != nil {
-		if at, _, ok := clock.Renewed(l); ok {
-			return wrong(remedy, "the agent renewed its Lease on the hub %s ago: for other members this cluster is gone", table.Age(f.HubFacts.Now.Sub(at)))
+	if l := f.HubFacts.Lease(f.ID); l != nil {
+		if at, _, ok := facts.Renewed(l); ok {
+			return wrong(facts.AgentLog, "the agent last renewed its Lease on the hub %s ago: this cluster is expired for other members",
+				report.Age(f.HubFacts.Now.Sub(at)))
 		}
 	}
-	return wrong(remedy, "the agent has never renewed its Lease on the hub")
-}
-
-// tolerance of clocks: what is compared is whole seconds, and a write takes its time.
-const tolerance = 10 * time.Second
-
-func clocks(f *Facts) (out []Finding) {
-	const remedy = "set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and certificates and tokens have dates"
-	if ahead := f.Now.Sub(f.HubFacts.Now); ahead.Abs() > tolerance {
-		out = append(out, warn(remedy, "this cluster's API server and the hub's are %v apart", ahead.Abs().Round(time.Second))...)
-	}
-	for i := range f.HubFacts.Leases {
-		l := &f.HubFacts.Leases[i]
-		if _, ahead, ok := clock.Renewed(l); ok && ahead.Abs() > tolerance && !clock.Expired(l, f.HubFacts.Now) {
-			out = append(out, warn(remedy, "the clock of cluster %s is %v away from the hub's%s", l.Name, ahead.Abs(), clock.OrWas(l, ahead))...)
-		}
-	}
-	return out
+	return wrong(facts.AgentLog, "the agent has never renewed its Lease on the hub")
 }

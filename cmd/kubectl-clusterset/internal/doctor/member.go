@@ -5,125 +5,112 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Oldest is the first Kubernetes version that members and hubs may have (DESIGN §11).
+// Oldest is the oldest Kubernetes version that members and hubs may have.
 const Oldest = "1.32"
 
+const join = "kubectl clusterset join"
+
 var memberChecks = []Check{
-	{"kubernetes-version", nil, func(f *Facts) []Finding { return tooOld("this cluster", f.Version) }},
-	{"kinds", []Topic{CRDs}, func(f *Facts) []Finding { return kinds(&f.Kinds, "this cluster", "kubectl clusterset join") }},
-	{"policies", []Topic{Policies}, func(f *Facts) []Finding { return policies(&f.Kinds, "this cluster", "kubectl clusterset join") }},
+	{"kubernetes-version", nil, func(f *Facts) []report.Finding { return tooOld("this cluster", f.Version) }},
+	{"kinds", []Topic{CRDs}, func(f *Facts) []report.Finding { return kinds(&f.Kinds, "this cluster", join) }},
+	{"policies", []Topic{Policies}, func(f *Facts) []report.Finding { return policies(&f.Kinds, "this cluster", join) }},
 	{"cluster-id", []Topic{Membership}, clusterID},
 	{"membership", []Topic{Membership}, membership},
 	{"agent-deployment", []Topic{Agent}, agentDeployment},
 	{"agent-arguments", []Topic{Agent, Membership}, agentArguments},
-	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []Finding {
-		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, "kubectl clusterset join, or apply your kustomization of deploy/member")
+	{"agent-rights", []Topic{AgentAuth}, func(f *Facts) []report.Finding {
+		return lacks("the agent (ServiceAccount clusterset-system/clusterset-controller)", f.AgentLacks, join)
 	}},
-	{"agent-word", []Topic{AgentWord, Membership}, func(f *Facts) []Finding {
-		if f.Says == "" || f.Set != "" && !f.Leaving {
+	{"agent-event", []Topic{AgentEvents, Membership}, func(f *Facts) []report.Finding {
+		if f.AgentEvent == "" || f.Set != "" && !f.Leaving {
 			return nil
 		}
-		return wrong("as it says", "the agent says: %s", f.Says)
+		return wrong("the message names it", "the agent reports: %s", f.AgentEvent)
 	}},
 }
 
-// TooOld tells whether a Kubernetes version is older than what is supported.
+// TooOld reports whether a Kubernetes version is not supported any more.
 func TooOld(v string) bool {
 	parsed, err := version.ParseGeneric(v)
 	return err == nil && parsed.LessThan(version.MustParseGeneric(Oldest))
 }
 
-func tooOld(where, v string) []Finding {
+func tooOld(where, v string) []report.Finding {
 	if !TooOld(v) {
 		return nil
 	}
-	return wrong("upgrade it", "%s runs Kubernetes %s; the oldest that is supported is %s", where, v, Oldest)
+	return wrong("upgrade it", "%s runs Kubernetes %s; the oldest supported version is %s", where, v, Oldest)
 }
 
-func kinds(k *Kinds, where, remedy string) (out []Finding) {
+func kinds(k *Kinds, where, remedy string) (out []report.Finding) {
 	var missing []string
 	for name, versions := range k.Want {
-		served, there := k.Have[name]
-		if !there {
+		served, ok := k.Have[name]
+		if !ok {
 			missing = append(missing, name)
 			continue
 		}
 		for _, v := range versions {
 			if !slices.Contains(served, v) {
-				out = append(out, wrong(remedy, "%s serves %s not as %s but as %s: another, older project brought that CRD", where, name, v, strings.Join(served, ", "))...)
+				out = append(out, report.Errorf(remedy, "%s serves %s as %s and not as %s: an older project brought that CRD", where, name,
+					strings.Join(served, ", "), v))
 			}
 		}
 	}
 	if slices.Sort(missing); len(missing) > 0 {
-		out = append(out, wrong(remedy, "%s has no kind %s", where, strings.Join(missing, ", "))...)
+		out = append(out, report.Errorf(remedy, "%s has no kind %s", where, strings.Join(missing, ", ")))
 	}
-	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
+	slices.SortFunc(out, func(a, b report.Finding) int { return strings.Compare(a.What, b.What) })
 	return out
 }
 
-func policies(k *Kinds, where, remedy string) []Finding {
-	var missing []string
-	for _, p := range k.Policies {
-		if !slices.Contains(k.Enforced, p) {
-			missing = append(missing, p)
-		}
-	}
+func policies(k *Kinds, where, remedy string) []report.Finding {
+	missing := slices.DeleteFunc(slices.Clone(k.Policies), func(p string) bool { return slices.Contains(k.Enforced, p) })
 	if len(missing) == 0 {
 		return nil
 	}
-	return wrong(remedy, "%s does not enforce the ValidatingAdmissionPolicies %s: they are gone, or are not bound with action Deny", where, strings.Join(missing, ", "))
+	return wrong(remedy, "%s does not enforce the ValidatingAdmissionPolicies %s: they are missing, or not bound with action Deny", where,
+		strings.Join(missing, ", "))
 }
 
-func clusterID(f *Facts) []Finding {
+func clusterID(f *Facts) []report.Finding {
 	if f.ID == "" {
-		return wrong("kubectl clusterset join --cluster-id ID", "there is no ClusterProperty %s: this cluster has no id", clusterset.PropertyID)
+		return wrong(join+" --cluster-id ID", "this cluster has no cluster ID: there is no ClusterProperty %s", clusterset.PropertyID)
 	}
 	if err := clusterset.CheckID(f.ID); err != nil {
-		return wrong("kubectl clusterset leave, delete the ClusterProperty, then kubectl clusterset join --cluster-id ID", "ClusterProperty %s: %v", clusterset.PropertyID, err)
+		return wrong(fmt.Sprintf("kubectl clusterset leave; kubectl delete clusterproperty %s; %s --cluster-id ID", clusterset.PropertyID, join),
+			"ClusterProperty %s: %v", clusterset.PropertyID, err)
 	}
 	return nil
 }
 
-func membership(f *Facts) []Finding {
+func membership(f *Facts) []report.Finding {
 	switch {
 	case f.Set == "":
-		return wrong("kubectl clusterset join; if it was begun already, the checks below say what it waits for", "there is no ClusterProperty %s: this cluster is a member of no clusterset", clusterset.PropertySet)
+		return wrong(join+"; after an unfinished join, see the findings below",
+			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
 	case f.Leaving:
-		return warn("kubectl clusterset leave goes on with it", "this cluster is leaving clusterset %s", f.Set)
+		return warn("kubectl clusterset leave continues", "this cluster is leaving ClusterSet %s", f.Set)
 	}
 	return nil
 }
 
-// fresh tells whether the hub shows that the agent works, wherever it runs.
-func (f *Facts) fresh() bool {
-	l := f.lease()
-	return l != nil && !clock.Expired(l, f.HubFacts.Now)
-}
+// live reports whether the hub shows that the agent works, wherever it runs.
+func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
 
-// lease is this cluster's on the hub; nil for none.
-func (f *Facts) lease() *coordinationv1.Lease {
-	for i := range f.HubFacts.Leases {
-		if l := &f.HubFacts.Leases[i]; l.Name == f.ID {
-			return l
-		}
-	}
-	return nil
-}
-
-func agentDeployment(f *Facts) []Finding {
-	if f.fresh() {
+func agentDeployment(f *Facts) []report.Finding {
+	if f.live() {
 		return nil
 	}
 	if f.Deployment == nil {
-		return wrong("kubectl clusterset join", "there is no Deployment clusterset-system/clusterset-controller")
+		return wrong(join, "there is no Deployment clusterset-system/clusterset-controller")
 	}
 	if f.Deployment.Spec.Replicas != nil && *f.Deployment.Spec.Replicas == 0 {
 		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2", "the agent's Deployment is scaled to 0")
@@ -135,7 +122,7 @@ func agentDeployment(f *Facts) []Finding {
 		if why := Waiting(&f.Pods[i]); why != "" {
 			remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
 			if strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName") {
-				remedy = "kubectl clusterset join --image REGISTRY/clusterset-controller:VERSION, with an image that the nodes can pull"
+				remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " + report.DocsImages
 			}
 			return wrong(remedy, "the agent does not run: %s", why)
 		}
@@ -143,7 +130,7 @@ func agentDeployment(f *Facts) []Finding {
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller", "no replica of the agent is available")
 }
 
-// Waiting is why a pod does not run, "" if it does.
+// Waiting returns why a pod does not run, or "".
 func Waiting(p *corev1.Pod) string {
 	for _, s := range p.Status.ContainerStatuses {
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" {
@@ -158,7 +145,7 @@ func Waiting(p *corev1.Pod) string {
 	return ""
 }
 
-// argument is the value of --name=value among the arguments of the agent's container: of several the last, as the agent has it.
+// argument returns the value of --name=value in the agent's container; the last one counts.
 func (f *Facts) argument(name string) (value string) {
 	if f.Deployment == nil {
 		return ""
@@ -173,17 +160,19 @@ func (f *Facts) argument(name string) (value string) {
 	return value
 }
 
-func agentArguments(f *Facts) (out []Finding) {
+func agentArguments(f *Facts) (out []report.Finding) {
 	if id := f.argument("cluster-id"); id != "" && f.ID != "" && id != f.ID {
-		out = append(out, wrong("kubectl clusterset join", "the agent runs with --cluster-id=%s, and ClusterProperty %s is %s: it does not start", id, clusterset.PropertyID, f.ID)...)
+		out = append(out, report.Errorf(join, "the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
+			clusterset.PropertyID, f.ID))
 	}
-	if ns := f.argument("hub-namespace"); f.Credentials != nil && f.Credentials.Namespace != "" && ns != "" && ns != f.Credentials.Namespace {
-		out = append(out, wrong("kubectl clusterset join", "the agent runs with --hub-namespace=%s, and its token is of namespace %s on the hub", ns, f.Credentials.Namespace)...)
+	c, ns := f.Credentials, f.argument("hub-namespace")
+	if c != nil && c.Namespace != "" && ns != "" && ns != c.Namespace {
+		out = append(out, report.Errorf(join, "the agent has --hub-namespace=%s, and its token is for namespace %s on the hub", ns, c.Namespace))
 	}
 	return out
 }
 
-func lacks(who string, rights []string, remedy string) []Finding {
+func lacks(who string, rights []string, remedy string) []report.Finding {
 	if len(rights) == 0 {
 		return nil
 	}

@@ -1,45 +1,58 @@
 package doctor
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var rangeChecks = []Check{
 	{"ranges-own", []Topic{Ranges, Imports, Membership}, rangesOwn},
 	{"ranges-peers", []Topic{Imports, Membership}, rangesPeers},
-	{"ranges-here", []Topic{Ranges}, func(f *Facts) []Finding {
-		for _, p := range f.PodRanges {
-			for _, s := range f.ServiceRanges {
-				if p.Overlaps(s) {
-					return wrong("change one of them", "this cluster's pod range %s and its service range %s overlap: an address is both a pod's and a VIP", p, s)
-				}
-			}
+	{"ranges-here", []Topic{Ranges}, func(f *Facts) []report.Finding {
+		if p, s, meet := meeting(f.PodRanges, f.ServiceRanges); meet {
+			return wrong("change one of them", "pod range %s and service range %s of this cluster overlap", p, s)
 		}
 		return nil
 	}},
+	{"ranges-members", []Topic{Hub}, rangesMembers},
 	{"imports-others", []Topic{Imports}, importsOthers},
+	{"pools", []Topic{Hub}, func(f *Facts) []report.Finding { return f.HubFacts.PoolFindings(f.ID) }},
+	{"pools-here", []Topic{Hub, Ranges, Membership}, poolsHere},
 }
 
-// rangesOwn finds peers' endpoints at addresses that mean something else here: packets to them never leave this cluster.
-func rangesOwn(f *Facts) (out []Finding) {
-	for _, kind := range []struct {
-		name   string
-		ranges []netip.Prefix
-	}{{"pod range", f.PodRanges}, {"service range", f.ServiceRanges}} {
-		told := map[string]bool{}
-		f.eachPeerAddress(func(cluster string, addr netip.Addr) {
+const separate = "members' ranges must not overlap: renumber one, or use a gateway that translates addresses; " + report.DocsNetwork
+
+type namedRanges struct {
+	name   string
+	ranges []netip.Prefix
+}
+
+// own returns this cluster's ranges by what they are for.
+func (f *Facts) own() []namedRanges {
+	return []namedRanges{{"pod range", f.PodRanges}, {"service range", f.ServiceRanges}}
+}
+
+// rangesOwn finds endpoints of other clusters in this cluster's own ranges: packets to them never leave this cluster.
+func rangesOwn(f *Facts) (out []report.Finding) {
+	for _, kind := range f.own() {
+		seen := map[string]bool{}
+		f.eachImportedAddress(func(cluster string, addr netip.Addr) {
 			for _, r := range kind.ranges {
-				if r.Contains(addr) && !told[cluster] {
-					told[cluster] = true
-					out = append(out, wrong("the clusters' ranges must not overlap for packets to find their way: renumber one, or put a gateway that translates between them",
-						"cluster %s exports an endpoint %s, which lies in this cluster's own %s %s", cluster, addr, kind.name, r)...)
+				if r.Contains(addr) && !seen[cluster] {
+					seen[cluster] = true
+					out = append(out, report.Errorf(separate, "cluster %s exports the endpoint %s, which is in this cluster's own %s %s",
+						cluster, addr, kind.name, r))
 				}
 			}
 		})
@@ -47,25 +60,23 @@ func rangesOwn(f *Facts) (out []Finding) {
 	return out
 }
 
-// rangesPeers finds an address that two clusters export.
-func rangesPeers(f *Facts) (out []Finding) {
+// rangesPeers finds addresses that two clusters export.
+func rangesPeers(f *Facts) (out []report.Finding) {
 	owner := map[netip.Addr]string{}
-	told := map[string]bool{}
-	f.eachPeerAddress(func(cluster string, addr netip.Addr) {
-		other, there := owner[addr]
+	seen := map[[2]string]bool{}
+	f.eachImportedAddress(func(cluster string, addr netip.Addr) {
+		other, exported := owner[addr]
 		owner[addr] = cluster
-		pair := []string{cluster, other}
-		slices.Sort(pair)
-		if key := strings.Join(pair, " "); there && other != cluster && !told[key] {
-			told[key] = true
-			out = append(out, wrong("the clusters' pod ranges must not overlap: renumber one, or put a gateway that translates between them",
-				"clusters %s and %s both export an endpoint %s", pair[0], pair[1], addr)...)
+		pair := [2]string{min(cluster, other), max(cluster, other)}
+		if exported && other != cluster && !seen[pair] {
+			seen[pair] = true
+			out = append(out, report.Errorf(separate, "clusters %s and %s both export the endpoint %s", pair[0], pair[1], addr))
 		}
 	})
 	return out
 }
 
-func (f *Facts) eachPeerAddress(do func(cluster string, addr netip.Addr)) {
+func (f *Facts) eachImportedAddress(do func(cluster string, addr netip.Addr)) {
 	for i := range f.Slices {
 		s := &f.Slices[i]
 		cluster := s.Labels[mcsv1beta1.LabelSourceCluster]
@@ -82,8 +93,8 @@ func (f *Facts) eachPeerAddress(do func(cluster string, addr netip.Addr)) {
 	}
 }
 
-// importsOthers: another implementation of the API writes the same kinds.
-func importsOthers(f *Facts) []Finding {
+// importsOthers finds ServiceImports that the agent did not create.
+func importsOthers(f *Facts) []report.Finding {
 	var names []string
 	for i := range f.Imported {
 		if imp := &f.Imported[i]; imp.Labels[derived.LabelManagedBy] != kube.Manager {
@@ -93,9 +104,75 @@ func importsOthers(f *Facts) []Finding {
 	if len(names) == 0 {
 		return nil
 	}
-	if n := len(names); n > 3 {
+	if len(names) > 3 {
 		names = append(names[:3], "…")
 	}
-	return warn("take the other implementation out (docs/migrate.md); an import without any export: kubectl delete it",
-		"ServiceImports that the agent did not make: %s: another implementation of the API runs here (Submariner, Cilium), or somebody made them by hand", strings.Join(names, ", "))
+	return warn("remove the other implementation; "+report.DocsMigrate+"; or kubectl -n NAMESPACE delete serviceimport NAME",
+		"the agent did not create the ServiceImports %s: another implementation of the API runs here (Submariner, Cilium), or somebody "+
+			"created them", strings.Join(names, ", "))
+}
+
+// poolsHere finds pools in this cluster's ranges, which its agent may not have reported yet.
+func poolsHere(f *Facts) (out []report.Finding) {
+	if len(f.HubFacts.Sets) != 1 {
+		return nil
+	}
+	set := &f.HubFacts.Sets[0]
+	remedy := fmt.Sprintf("on the hub: kubectl -n %s edit clusterset %s, and set spec.vips.pools to ranges that no cluster uses; %s",
+		set.Namespace, set.Name, report.DocsRanges)
+	for _, kind := range f.own() {
+		for _, r := range kind.ranges {
+			for _, p := range grants.Decide(grants.Facts{Set: set, Profiles: f.HubFacts.Profiles}).Pools {
+				if p.Prefix.Overlaps(r) && !slices.ContainsFunc(set.Status.Blocks, owns(f.ID, r)) {
+					out = append(out, report.Warningf(remedy, "pool %s overlaps this cluster's own %s %s", p.Prefix, kind.name, r))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// owns matches blocks of a cluster that hold a range.
+func owns(id string, r netip.Prefix) func(hubv1alpha1.Block) bool {
+	return func(b hubv1alpha1.Block) bool {
+		p, err := netip.ParsePrefix(b.CIDR)
+		return err == nil && grants.Inside(ipam.Known{Member: id, Prefix: r.Masked()}, ipam.Grant{Member: b.ClusterID, Prefix: p.Masked()})
+	}
+}
+
+// rangesMembers finds pod ranges of one member that are pod or service ranges of another. Service ranges may be the same everywhere:
+// packets to a VIP do not leave their cluster.
+func rangesMembers(f *Facts) []report.Finding {
+	reported := map[string]grants.Told{}
+	for i := range f.HubFacts.Profiles {
+		p := &f.HubFacts.Profiles[i]
+		reported[p.Name] = grants.Read(p.Status.Properties)
+	}
+	var met []string
+	for a := range reported {
+		for b := range reported {
+			if p, q, meet := meeting(reported[a].Pods, reported[b].Pods); meet && a < b { // once per pair
+				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the pod range %s of cluster %s", p, a, q, b))
+			}
+			if p, q, meet := meeting(reported[a].Pods, reported[b].Services); meet && a != b {
+				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the service range %s of cluster %s", p, a, q, b))
+			}
+		}
+	}
+	if len(met) == 0 {
+		return nil
+	}
+	slices.Sort(met)
+	return warn(separate, "%s", grants.Few(met))
+}
+
+func meeting(a, b []netip.Prefix) (p, q netip.Prefix, meet bool) {
+	for _, p := range a {
+		for _, q := range b {
+			if p.Overlaps(q) {
+				return p, q, true
+			}
+		}
+	}
+	return p, q, false
 }

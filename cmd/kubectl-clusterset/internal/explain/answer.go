@@ -13,13 +13,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
-// answer asks CoreDNS's own catalogue.
+// answer asks the catalog that CoreDNS uses.
 func (r *Report) answer(f *Facts, d *dns) {
 	service := build(f, d)
 	if service == nil {
-		return // a Headless import without a ready endpoint does not exist (N6)
+		return // a Headless name without ready endpoints does not exist
 	}
-	r.Outcome = map[catalog.Outcome]Outcome{catalog.Success: Success, catalog.NoData: NoData, catalog.NameError: NameError}[service.Self(catalog.V4, catalog.Window{}).Outcome]
+	outcomes := map[catalog.Outcome]Outcome{catalog.Success: Success, catalog.NoData: NoData, catalog.NameError: NameError}
+	r.Outcome = outcomes[service.Self(catalog.V4, catalog.Window{}).Outcome]
 	for _, q := range []struct {
 		kind   string
 		wanted catalog.Wanted
@@ -61,7 +62,7 @@ func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 	return a
 }
 
-// build strips the objects as the plugin's watches do.
+// build converts the objects as the plugin's watches do.
 func build(f *Facts, d *dns) *catalog.Service {
 	imp := &catalog.Import{Namespace: f.Name.Namespace, Name: f.Name.Name}
 	switch f.Import.Spec.Type {
@@ -92,17 +93,9 @@ func build(f *Facts, d *dns) *catalog.Service {
 
 func slicePorts(s *discoveryv1.EndpointSlice) (out []catalog.Port) {
 	for _, p := range s.Ports {
-		var port catalog.Port
-		if p.Name != nil {
-			port.Name = *p.Name
-		}
-		if p.Protocol != nil {
-			port.Proto = string(*p.Protocol)
-		}
-		if p.Port != nil {
-			port.Number = uint16(*p.Port)
-		}
-		out = append(out, port)
+		out = append(out, catalog.Port{
+			Name: ptr.Deref(p.Name, ""), Proto: string(ptr.Deref(p.Protocol, "")), Number: uint16(ptr.Deref(p.Port, 0)),
+		})
 	}
 	return out
 }
@@ -119,7 +112,8 @@ func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
 				continue
 			}
 			host := ptr.Deref(e.Hostname, "")
-			if pod := e.TargetRef; host == "" && d.podNames && pod != nil && pod.Kind == "Pod" && catalog.IsLabel(strings.ToLower(pod.Name)) {
+			pod := e.TargetRef
+			if host == "" && d.podNames && pod != nil && pod.Kind == "Pod" && catalog.IsLabel(strings.ToLower(pod.Name)) {
 				host = pod.Name
 			}
 			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone(e))})

@@ -8,22 +8,23 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
-const editCorefile = "kubectl -n kube-system edit configmap coredns (docs/corefile.md)"
+const editCorefile = "kubectl -n kube-system edit configmap coredns"
 
-// dns is what this cluster's CoreDNS makes of an import, by its Corefile.
+// dns is what the Corefile of this cluster's CoreDNS means for an import.
 type dns struct {
 	topology catalog.Topology
-	podNames bool      // endpoints without a host name bear their pod's
-	denied   []Problem // why it says NXDOMAIN although the import is there
-	unsure   []string  // why it may answer otherwise
+	podNames bool             // endpoints without a host name have the pod's
+	denied   []report.Finding // why it answers NXDOMAIN despite the import
+	unsure   []string         // why it may answer something else
 }
 
 func (f *Facts) dns() (d dns) {
 	if f.CorefileUnread != "" {
-		d.unsure = append(d.unsure, "this cluster's Corefile was not read: "+f.CorefileUnread)
+		d.unsure = append(d.unsure, "reading this cluster's Corefile failed: "+f.CorefileUnread)
 		return d
 	}
 	c, err := corefile.Parse(f.Corefile)
@@ -42,42 +43,46 @@ func (f *Facts) dns() (d dns) {
 		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, f)
 	case b != nil && !inTree(b) && len(b.SentOn(Zone)) > 0:
-		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile sends %s to %s: what answers there was not looked at", Zone, strings.Join(b.SentOn(Zone), " ")))
+		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile forwards %s to %s, which was not checked", Zone, strings.Join(b.SentOn(Zone), " ")))
 	case len(c.Unknown) > 0:
-		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile has no line multicluster for %s; it may stand in what it imports, %s, which was not looked at", Zone, strings.Join(c.Unknown, ", ")))
+		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not checked",
+			Zone, strings.Join(c.Unknown, ", ")))
 	case b != nil && inTree(b):
-		d.unsure = append(d.unsure, "the kubernetes plugin's option multicluster answers "+Zone+" here, ClusterSetIP names only in part")
+		d.unsure = append(d.unsure, "the option multicluster of the plugin kubernetes answers "+Zone+" here: it serves ClusterSetIP names only in part")
 	default:
-		d.denied = append(d.denied, Problem{"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers " + Zone, editCorefile + "; kubectl clusterset doctor"})
+		d.denied = append(d.denied, report.Errorf("kubectl clusterset doctor; "+report.DocsDNS,
+			"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers %s", Zone))
 	}
 	return d
 }
 
-// inTree tells whether the kubernetes plugin would answer the zone by its own option.
+// inTree reports whether the plugin kubernetes answers the zone by its own option.
 func inTree(b *corefile.Block) bool {
 	return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool { return l.Option("multicluster") != nil })
 }
 
-// options that hide names.
+// options adds what options hide.
 func (d *dns) options(stanza *corefile.Line, f *Facts) {
 	headless := f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless
 	if stanza.Option("noendpoints") != nil && headless {
-		d.denied = append(d.denied, Problem{"the Corefile has the option noendpoints, with which no Headless name exists", editCorefile + ": take noendpoints off"})
+		d.denied = append(d.denied, report.Errorf(editCorefile+", and remove noendpoints",
+			"the Corefile has the option noendpoints, which hides Headless names"))
 	}
 	if only := stanza.Values("namespaces"); len(only) > 0 && !slices.Contains(only, f.Name.Namespace) {
-		d.denied = append(d.denied, Problem{fmt.Sprintf("the Corefile's option namespaces leaves %s out: it has %s", f.Name.Namespace, strings.Join(only, ", ")), editCorefile + ": add " + f.Name.Namespace + " to it"})
+		d.denied = append(d.denied, report.Errorf(editCorefile+", and add "+f.Name.Namespace,
+			"the Corefile's option namespaces hides %s: it has %s", f.Name.Namespace, strings.Join(only, ", ")))
 	}
 	for _, name := range []string{"labels", "namespace_labels"} {
 		if o := stanza.Option(name); o != nil {
-			d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+", and what does not match it does not exist")
+			d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+", which hides what does not match")
 		}
 	}
 	if o := stanza.Option("max_endpoints"); o != nil && headless {
-		d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+": each answer holds so many of the addresses at most")
+		d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+", which limits the addresses of an answer")
 	}
 }
 
-// topology is whose endpoints stand first in a Headless name's answers, by the option prefer (T2).
+// topology returns which endpoints come first in answers for a Headless name, by the option prefer.
 func topology(stanza *corefile.Line) (t catalog.Topology) {
 	for _, option := range stanza.Options("prefer") {
 		args := option.Args()

@@ -1,5 +1,5 @@
-// Package explain tells what one name of clusterset.local answers in a cluster, and why. Pure: what was read from the cluster in, a
-// Report out. The decisions are those of the agent (controllers/decide) and of CoreDNS (plugin/multicluster/catalog) themselves.
+// Package explain shows what one name of clusterset.local answers in a cluster, and why. It is pure: what was read of the cluster in, a
+// Report out. Decisions come from the code of the agent (controllers/decide) and of CoreDNS (plugin/multicluster/catalog) itself.
 package explain
 
 import (
@@ -13,10 +13,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
@@ -27,30 +30,29 @@ import (
 // Zone is the one that every cluster of a clusterset answers.
 const Zone = "clusterset.local"
 
-// Facts are read in one cluster.
+// Facts were read in one cluster.
 type Facts struct {
-	Name           types.NamespacedName
-	Now            time.Time // by the cluster's clock
-	Cluster, Set   string    // by its ClusterProperties; Set is "" where it is no member
-	Leaving        bool      // it is taken out of its clusterset
-	NamespaceThere bool
-	Service        *corev1.Service                   // this cluster's own of that name
-	Export         *mcsv1beta1.ServiceExport         // of that Service
-	Import         *mcsv1beta1.ServiceImport         // what CoreDNS answers from
-	Slices         []discoveryv1.EndpointSlice       // those of the import
-	Records        []hubv1alpha1.ServiceExportRecord // what each cluster exports under the name, as this one believes it
-	Alike          []types.NamespacedName            // imports that may have been meant
-	Corefile       string                            // of this cluster's CoreDNS
-	CorefileUnread string                            // why it is not known, "" if it is
-	Unread         []Part                            // what the user may not read; nothing is concluded from its absence
-	Ranges         []ipam.Range                      // of this cluster's ServiceCIDRs; none where they cannot be read
-	Leases         []coordinationv1.Lease            // of its system namespace: what it has seen of the others' lives, and of the hub
+	Name types.NamespacedName
+	Now  time.Time // by the cluster's clock
+	facts.Membership
+	NamespaceExists bool
+	Service         *corev1.Service                   // this cluster's own of that name
+	Export          *mcsv1beta1.ServiceExport         // of that Service
+	Import          *mcsv1beta1.ServiceImport         // from which CoreDNS answers
+	Slices          []discoveryv1.EndpointSlice       // of the import
+	Records         []hubv1alpha1.ServiceExportRecord // this cluster's copies of what each cluster exports under the name
+	Similar         []types.NamespacedName            // imports that the user may have meant
+	Corefile        string                            // of this cluster's CoreDNS
+	CorefileUnread  string                            // why it was not read
+	Unread          []Part                            // what the user may not read; its absence proves nothing
+	Ranges          []ipam.Range                      // of this cluster's ServiceCIDRs, if they can be read
+	Leases          []coordinationv1.Lease            // of clusterset-system
 }
 
-// Part is one kind of what is read in a cluster, as it is told.
+// Part is what is read in a cluster, as users see it.
 type Part string
 
-// The parts that a user of the cluster may not be allowed to read (deploy/member/users.yaml).
+// The parts that users may lack rights for (deploy/member/users.yaml).
 const (
 	Membership Part = "ClusterProperties"
 	Namespace  Part = "the Namespace"
@@ -58,7 +60,7 @@ const (
 	Exports    Part = "the ServiceExport"
 	Endpoints  Part = "EndpointSlices"
 	Records    Part = "ServiceExportRecords"
-	Lives      Part = "Leases"
+	Leases     Part = "Leases"
 	Others     Part = "other ServiceImports"
 )
 
@@ -66,23 +68,24 @@ func (f *Facts) unread(p Part) bool { return slices.Contains(f.Unread, p) }
 
 // Report is the explanation.
 type Report struct {
-	Name       string     `json:"name"`
-	Cluster    string     `json:"cluster,omitempty"`
-	ClusterSet string     `json:"clusterSet,omitempty"`
-	Outcome    Outcome    `json:"outcome"`
-	Unsure     []string   `json:"asFarAsKnown,omitempty"` // what may make the outcome another one, and was not looked at
-	Type       string     `json:"type,omitempty"`
-	Answers    []Answer   `json:"answers,omitempty"`
-	Hosts      []string   `json:"hosts,omitempty"`
-	NotRead    []Part     `json:"notRead,omitempty"`
-	Exporters  []Exporter `json:"exporters,omitempty"`
-	Properties []Property `json:"properties,omitempty"`
-	VIPs       []VIP      `json:"vips,omitempty"`
-	Withheld   []Withheld `json:"withheld,omitempty"`
-	Problems   []Problem  `json:"problems,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	Name            string           `json:"name"`
+	Cluster         string           `json:"cluster,omitempty"`
+	ClusterSet      string           `json:"clusterSet,omitempty"`
+	Outcome         Outcome          `json:"outcome"`
+	Unsure          []string         `json:"asFarAsKnown,omitempty"` // what was not checked and may change the outcome
+	Type            string           `json:"type,omitempty"`
+	Answers         []Answer         `json:"answers,omitempty"`
+	Hosts           []string         `json:"hosts,omitempty"`
+	NotRead         []Part           `json:"notRead,omitempty"`
+	Exporters       []Exporter       `json:"exporters,omitempty"`
+	Properties      []Property       `json:"properties,omitempty"`
+	VIPs            []VIP            `json:"vips,omitempty"`
+	Withheld        []Withheld       `json:"withheld,omitempty"`
+	Findings        []report.Finding `json:"findings"`
 }
 
-// Outcome is what a question for the name's addresses gets.
+// Outcome is the answer to a question for the name's addresses.
 type Outcome string
 
 // The outcomes.
@@ -93,60 +96,53 @@ const (
 	Unknown   Outcome = "Unknown" // what decides it was not read
 )
 
-// Answer is one question below the name that is answered, and with what.
+// Answer is a question at or below the name, with its answer.
 type Answer struct {
 	Question string   `json:"question"`
 	Type     string   `json:"type"`
 	Data     []string `json:"data"`
 }
 
-// Exporter is one cluster's share. The first is the oldest, which wins conflicts.
+// Exporter is one cluster that exports the name. The first is the oldest, which wins conflicts.
 type Exporter struct {
-	Cluster  string    `json:"cluster"`
-	Since    time.Time `json:"since"`
-	Type     string    `json:"type"`
-	Ports    []string  `json:"ports,omitempty"`
-	Ready    int       `json:"ready"`
-	NotReady int       `json:"notReady"`
-	Here     bool      `json:"here,omitempty"`   // this cluster itself
-	Held     string    `json:"held,omitempty"`   // why it stands although the hub does not show it so
-	Dead     string    `json:"dead,omitempty"`   // since when its cluster counts as dead, and what becomes of its endpoints
-	Silent   bool      `json:"silent,omitempty"` // the VIP sends it no traffic, by preference
-	// Preferred is by what its endpoints, or some of them, stand before others here: the VIP sends them all traffic, or they are answered first.
-	Preferred string `json:"preferred,omitempty"`
-	Unreached string `json:"unreached,omitempty"` // which members do not reach which of its endpoints
+	Cluster   string    `json:"cluster"`
+	Since     time.Time `json:"since"`
+	Type      string    `json:"type"`
+	Ports     []string  `json:"ports,omitempty"`
+	Ready     int       `json:"ready"`
+	NotReady  int       `json:"notReady"`
+	Here      bool      `json:"here,omitempty"`
+	Held      string    `json:"held,omitempty"`      // why it counts although the hub does not show it
+	Expired   string    `json:"expired,omitempty"`   // since when, and the state of its endpoints
+	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
+	Preferred string    `json:"preferred,omitempty"` // why the VIP sends it all traffic, or its endpoints are answered first
+	Unreached string    `json:"unreached,omitempty"` // members that do not reach its endpoints
 }
 
-// Property is one thing that the clusters may disagree on, and what came of it.
+// Property is something that clusters may disagree on, with the value in effect.
 type Property struct {
 	Name   string            `json:"name"`
 	Value  string            `json:"value"`
 	From   string            `json:"from"`
-	Others map[string]string `json:"others,omitempty"` // by cluster, where it differs
+	Others map[string]string `json:"others,omitempty"` // other values, by cluster
 }
 
-// VIP is an address of the name, and the range that it comes from.
+// VIP is an address of the name, and the range that holds it.
 type VIP struct {
 	Address     string `json:"address"`
 	Range       string `json:"range"`
 	ServiceCIDR string `json:"serviceCIDR"`
-	Use         string `json:"use"` // for whom the range is
+	Use         string `json:"use"` // of the range
 }
 
-// Withheld is what a cluster has and the name does not answer, or sends no traffic to.
+// Withheld is what a cluster exports and the name does not answer, or sends no traffic to.
 type Withheld struct {
 	Cluster string `json:"cluster"`
 	What    string `json:"what"`
 	Why     string `json:"why"`
 }
 
-// Problem is why the name does not do what a user may expect, and what to do.
-type Problem struct {
-	What   string `json:"what"`
-	Remedy string `json:"remedy"`
-}
-
-// ParseName reads web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a dot at its end, or web in a namespace.
+// ParseName accepts web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a final dot, or web with a namespace.
 func ParseName(name, namespace string) (types.NamespacedName, error) {
 	short := strings.ToLower(strings.TrimSuffix(name, "."))
 	short = strings.TrimSuffix(strings.TrimSuffix(short, "."+Zone), ".svc")
@@ -160,20 +156,21 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 		}
 	}
 	if len(labels) != 2 {
-		return types.NamespacedName{}, fmt.Errorf("%q is no name of a Service: give SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, or SERVICE with -n NAMESPACE", name, Zone)
+		return types.NamespacedName{}, fmt.Errorf("%q is no name of a Service\n  → SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, "+
+			"or SERVICE with -n NAMESPACE", name, Zone)
 	}
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
 }
 
-// Alike tells whether somebody who asks for name may mean other: the namespace is forgotten, or up to two letters are mistyped.
-func Alike(name, other types.NamespacedName) bool {
+// Similar reports whether a user who types name may mean other: another namespace, or up to two wrong letters.
+func Similar(name, other types.NamespacedName) bool {
 	if name.Namespace != other.Namespace {
 		return name.Name == other.Name
 	}
 	return name.Name != other.Name && distance(name.Name, other.Name) <= min(2, len(name.Name)/2)
 }
 
-// distance is how many letters must be changed, added, left out, or swapped with the next one.
+// distance is the number of letters that are changed, added, missing, or swapped with the next one.
 func distance(a, b string) int {
 	var before, last, row []int
 	for i := range len(a) + 1 {
@@ -197,10 +194,13 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Explain makes the report.
+// Explain returns the report.
 func Explain(f *Facts) Report {
-	r := Report{Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone, Cluster: f.Cluster, ClusterSet: f.Set, Outcome: NameError, NotRead: f.Unread}
-	exports, refused := f.exports()
+	r := Report{
+		TypeMeta: report.Kind("Explanation"), Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone,
+		Cluster: f.ID, ClusterSet: f.Set, Outcome: NameError, NotRead: f.Unread, Findings: []report.Finding{},
+	}
+	exports, invalid := f.exports()
 	d := f.dns()
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
@@ -224,12 +224,12 @@ func Explain(f *Facts) Report {
 			r.near(f, d.topology)
 		}
 	}
-	r.Withheld = append(r.Withheld, refused...)
-	r.Problems = problems(f, exports, refused, d.denied, r.Outcome)
+	r.Withheld = append(r.Withheld, invalid...)
+	r.findings(f, exports, invalid, d.denied)
 	return r
 }
 
-// vips are the import's, with the smallest range that each is in.
+// vips returns those of the import, with the smallest range that holds each.
 func (f *Facts) vips() (out []VIP) {
 	for _, text := range f.Import.Spec.IPs {
 		a, err := netip.ParseAddr(text)
@@ -240,8 +240,10 @@ func (f *Facts) vips() (out []VIP) {
 		for _, r := range f.Ranges {
 			if r.Prefix.Contains(a) && r.Prefix.Bits() > bits {
 				bits = r.Prefix.Bits()
-				vip = VIP{Address: text, Range: r.Prefix.String(), ServiceCIDR: r.Name, Use: map[ipam.Use]string{
-					ipam.Ordinary: "any Service", ipam.Shared: "VIPs first"}[r.Use]}
+				vip = VIP{Address: text, Range: r.Prefix.String(), ServiceCIDR: r.Name, Use: "VIPs first"}
+				if r.Use == ipam.Ordinary {
+					vip.Use = "any Service"
+				}
 			}
 		}
 		out = append(out, vip)
@@ -249,13 +251,13 @@ func (f *Facts) vips() (out []VIP) {
 	return out
 }
 
-// precedes is the order of conflict.Merge (C1), in which exporters are shown.
+// precedes is the order of conflict.Merge.
 func precedes(a, b clusterset.Export) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
 }
 
-// exports are the records that count, and what is wrong with those that do not.
-func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
+// exports returns the records that count, and those that do not parse.
+func (f *Facts) exports() (out []clusterset.Export, invalid []Withheld) {
 	for i := range f.Records {
 		rec := &f.Records[i]
 		if rec.Spec.Withdrawn {
@@ -263,22 +265,23 @@ func (f *Facts) exports() (out []clusterset.Export, refused []Withheld) {
 		}
 		e, err := clusterset.ParseExport(rec)
 		if err != nil {
-			refused = append(refused, Withheld{rec.Spec.ClusterID, "its export", "the record is not valid: " + strings.ReplaceAll(err.Error(), "\n", "; ")})
+			why := "the record is not valid: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+			invalid = append(invalid, Withheld{rec.Spec.ClusterID, "its export", why})
 			continue
 		}
 		out = append(out, e)
 	}
-	return out, refused
+	return out, invalid
 }
 
-// exporters counts every exporter's endpoints as they were imported.
+// exporters counts every exporter's imported endpoints.
 func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Merged) {
 	for i := range exports {
 		e := &exports[i]
 		x := Exporter{
-			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.Cluster,
-			Held: f.says(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Dead: f.dead(e.Cluster),
-			Unreached: f.says(e.Cluster, hubv1alpha1.ConditionReached, "False"),
+			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.ID,
+			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
+			Unreached: f.message(e.Cluster, hubv1alpha1.ConditionReached, "False"),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
@@ -289,8 +292,8 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			if _, silent := s.Labels[corev1.IsHeadlessService]; silent && m.Type == mcsv1beta1.ClusterSetIP {
-				x.Silent = true
+			if _, skipped := s.Labels[corev1.IsHeadlessService]; skipped && m.Type == mcsv1beta1.ClusterSetIP {
+				x.NoTraffic = true
 			}
 			n := byType[s.AddressType]
 			for k := range s.Endpoints {
@@ -302,26 +305,22 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			}
 			byType[s.AddressType] = n
 		}
-		for _, n := range byType { // a pod of both families is in a slice of each
+		for _, n := range byType { // a dual-stack pod is in a slice of each family
 			x.Ready, x.NotReady = max(x.Ready, n.ready), max(x.NotReady, n.notReady)
 		}
 		r.Exporters = append(r.Exporters, x)
 	}
-	r.chosen(exports[0].Preference)
-}
-
-// chosen marks this cluster's share where the VIP sends traffic to it alone.
-func (r *Report) chosen(p hubv1alpha1.Preference) {
-	if slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Silent }) {
-		for i := range r.Exporters {
-			if x := &r.Exporters[i]; x.Here && !x.Silent {
-				x.Preferred = string(p)
-			}
+	if !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.NoTraffic }) {
+		return
+	}
+	for i := range r.Exporters { // the VIP sends all traffic to this cluster
+		if x := &r.Exporters[i]; x.Here && !x.NoTraffic {
+			x.Preferred = string(exports[0].Preference)
 		}
 	}
 }
 
-// families are in effect here: the import's, which a cluster may narrow to its own, or what the exports have in common.
+// families returns those in effect here: the import's, or what the exports have in common.
 func (f *Facts) families(m *conflict.Merged) []corev1.IPFamily {
 	if f.Import != nil && len(f.Import.Spec.IPFamilies) > 0 {
 		return f.Import.Spec.IPFamilies
@@ -329,8 +328,8 @@ func (f *Facts) families(m *conflict.Merged) []corev1.IPFamily {
 	return m.Families
 }
 
-// says is the message of a condition of a cluster's record where it has this status, else "".
-func (f *Facts) says(cluster, condition, status string) string {
+// message returns that of a condition of a cluster's record, if it has this status.
+func (f *Facts) message(cluster, condition, status string) string {
 	for i := range f.Records {
 		if f.Records[i].Spec.ClusterID != cluster {
 			continue
@@ -344,7 +343,7 @@ func (f *Facts) says(cluster, condition, status string) string {
 	return ""
 }
 
-// unreached are the addresses (votes.All for all) of a cluster's endpoints that too few members reach.
+// unreached returns the addresses (or votes.All) of a cluster's endpoints that too few members reach.
 func (f *Facts) unreached(cluster string) (addresses []string) {
 	for i := range f.Records {
 		if f.Records[i].Spec.ClusterID == cluster {
@@ -354,30 +353,31 @@ func (f *Facts) unreached(cluster string) (addresses []string) {
 	return addresses
 }
 
-// dead says since when a cluster counts as dead here, and what becomes of its endpoints; "" while it lives.
-func (f *Facts) dead(cluster string) string {
+// expired returns since when a cluster has expired here, and the state of its endpoints; "" while it is live.
+func (f *Facts) expired(cluster string) string {
 	for i := range f.Leases {
 		lease := &f.Leases[i]
 		v := liveness.StateOf(lease)
 		if lease.Labels[liveness.LabelSource] != cluster || !v.Expired {
 			continue
 		}
-		said := "its endpoints here: onExpiry " + string(v.OnExpiry)
+		said := "its endpoints follow onExpiry=" + string(v.OnExpiry)
 		if v.KeepLast {
-			said += ", but for those of ports that nobody else serves (keepLast)"
+			said += ", except those of ports that no other cluster serves (keepLast)"
 		}
 		if back := liveness.RenewingSince(lease); !back.IsZero() {
-			said = fmt.Sprintf("it died again and again, has been renewing its Lease on the hub again since %s, and is let back in within %v of that; ",
-				back.UTC().Format(time.RFC3339), liveness.MaxDamping) + said
-		} else if seen := lease.Spec.RenewTime; seen != nil {
-			said = fmt.Sprintf("it has not renewed its Lease on the hub since %s; ", seen.UTC().Format(time.RFC3339)) + said
+			return fmt.Sprintf("it expired repeatedly, renews its Lease on the hub again since %s, and counts as live at most %v after that; %s",
+				back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
+		}
+		if seen := lease.Spec.RenewTime; seen != nil {
+			return fmt.Sprintf("it has not renewed its Lease on the hub since %s; %s", seen.UTC().Format(time.RFC3339), said)
 		}
 		return said
 	}
 	return ""
 }
 
-// isReady is N16.
+// isReady: unset means ready (KEP-1645, DNS specification).
 func isReady(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
 func portText(p clusterset.Port) string {

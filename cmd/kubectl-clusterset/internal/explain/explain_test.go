@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
@@ -56,7 +57,7 @@ func member() *explain.Facts {
 	imp := &mcsv1beta1.ServiceImport{}
 	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
 	return &explain.Facts{
-		Name: web, Cluster: "west", Set: "blue", NamespaceThere: true, Import: imp, Corefile: ".:53 {\n multicluster\n}\n",
+		Name: web, Membership: facts.Membership{ID: "west", Set: "blue"}, NamespaceExists: true, Import: imp, Corefile: ".:53 {\n multicluster\n}\n",
 		Records: []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
 		Slices:  []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
 	}
@@ -91,7 +92,7 @@ func TestNamesThatMayBeMeant(t *testing.T) {
 		{in("shop", "checkout-v2"), in("shop", "chekout"), false},
 		{in("shop", "checkuot"), in("shop", "checkout"), true},
 	} {
-		if got := explain.Alike(c.asked, c.there); got != c.alike {
+		if got := explain.Similar(c.asked, c.there); got != c.alike {
 			t.Errorf("%v for %v: %v", c.asked, c.there, got)
 		}
 	}
@@ -99,7 +100,7 @@ func TestNamesThatMayBeMeant(t *testing.T) {
 
 func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 	r := explain.Explain(member())
-	if r.Outcome != explain.Success || len(r.Problems) != 0 || len(r.Withheld) != 0 {
+	if r.Outcome != explain.Success || len(r.Findings) != 0 || len(r.Withheld) != 0 {
 		t.Errorf("%+v", r)
 	}
 	if len(r.Answers) != 2 || r.Answers[0].Data[0] != "10.96.0.7" || r.Answers[1].Data[0] != "80 web.shop.svc.clusterset.local" {
@@ -130,7 +131,7 @@ func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
 	if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[1], "db-0.east.") {
 		t.Errorf("hosts %v", r.Hosts)
 	}
-	if len(r.Withheld) != 1 || r.Withheld[0].Cluster != "east" || r.Withheld[0].What != "1 endpoints" {
+	if len(r.Withheld) != 1 || r.Withheld[0].Cluster != "east" || r.Withheld[0].What != "1 endpoint" {
 		t.Errorf("withheld %+v", r.Withheld)
 	}
 }
@@ -174,34 +175,34 @@ var causes = []struct {
 	change func(*explain.Facts)
 	want   string // in a problem, its remedy, or in what is withheld
 }{
-	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no clusterset"},
-	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceThere = false }, "kubectl create namespace shop"},
-	{"the agent is down", gone, "clusters east, west export it, and there is no ServiceImport here"},
-	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports it"},
+	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no ClusterSet"},
+	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false }, "kubectl create namespace shop"},
+	{"the agent is down", gone, "clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
+	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
 	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} }, "kind: ServiceExport, metadata: {namespace: shop, name: web}"},
 	{"mistaken namespace", func(f *explain.Facts) {
 		gone(f)
-		f.Records, f.Alike = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
+		f.Records, f.Similar = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
 	}, "kubectl clusterset explain web.store"},
 	{"the hub is not seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 41) },
-		"! as far as this cluster's agent saw the hub, last at 2026-01-02T03:04:05Z, no cluster exports it\n  → kubectl clusterset doctor; then: create"},
+		"x when this cluster's agent last saw the hub, at 2026-01-02T03:04:05Z: no cluster exports the name\n  → kubectl clusterset doctor; then: create"},
 	{"the hub is not seen, and it has the Service", func(f *explain.Facts) { gone(f); f.Records, f.Service = nil, &corev1.Service{}; seen(f, 41) },
-		"last at 2026-01-02T03:04:05Z, no cluster exports it; this one has a Service"},
+		"at 2026-01-02T03:04:05Z: no cluster exports the name; this cluster has a Service"},
 	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
-		"last at 2026-01-02T03:04:05Z, no cluster exports it, and yet"},
-	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) }, "! no cluster exports it\n  → create"},
+		"at 2026-01-02T03:04:05Z: no cluster exports the name, but there is"},
+	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) }, "x no cluster exports the name\n  → create"},
 	{"leaving", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
 	},
-		"(in cluster west)\n\n! this cluster is leaving clusterset blue: its agent deletes what is imported here, and imports nothing more\n  → kubectl clusterset leave goes on with it\n"},
+		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates no others\n  → kubectl clusterset leave continues\n"},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)
 		for i := range f.Records {
 			f.Records[i].Spec.Withdrawn = true
 		}
-	}, "no cluster exports it"},
-	{"a stray import", func(f *explain.Facts) { f.Records = nil }, "yet there is a ServiceImport"},
+	}, "no cluster exports the name"},
+	{"a stray import", func(f *explain.Facts) { f.Records = nil }, "but there is a ServiceImport"},
 	{"no VIP", func(f *explain.Facts) {
 		f.Import.Spec.IPs = nil
 		f.Import.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "the range is full")}
@@ -218,15 +219,15 @@ var causes = []struct {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting for the hub")}
 	}, "not on the hub (Pending): waiting for the hub"},
-	{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has said nothing"},
+	{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has set no condition"},
 	{"conflict", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict", "Conflicting type.")}
 	}, "Conflicting type."},
-	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "the name is another port's in an older export"},
+	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "an older export uses its name for another port"},
 	{"no family in common", func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, "have only IPv4 in common"},
-	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none has arrived"},
-	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster id"},
+	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none was published"},
+	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster ID"},
 	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" }, "the record is not valid"},
 	{"a record that is held", func(f *explain.Facts) {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
@@ -237,12 +238,12 @@ var causes = []struct {
 		dead.Spec.RenewTime = &noon
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
-	}, "counts as dead: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints here: onExpiry Remove"},
+	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints follow onExpiry=Remove"},
 	{"T3 a cluster that is damped", func(f *explain.Facts) {
 		damped := dead("west")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
 		f.Leases = []coordinationv1.Lease{damped}
-	}, "counts as dead: it died again and again, has been renewing its Lease on the hub again since 2026-01-01T12:00:30Z, and is let back in within 5m0s of that; its endpoints here: onExpiry Remove"},
+	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {
 		no := false
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached", "these do not reach it: b, c")}
@@ -255,14 +256,14 @@ var causes = []struct {
 	}, "1 endpoint "},
 	{"who does not reach an exporter", func(f *explain.Facts) {
 		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "UnreachedUnlessLast", "these do not reach it: b, c")}
-	}, "not reached: these do not reach it: b, c"},
+	}, "unreachable: these do not reach it: b, c"},
 	{"a probe", func(f *explain.Facts) { f.Records[0].Spec.Probe, f.Records[1].Spec.Probe = "tcp", "tcp" }, "probe"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"
 		}
 		f.Slices[0].Labels["service.kubernetes.io/headless"] = ""
-	}, "no traffic by the VIP"},
+	}, "no traffic from the VIP"},
 }
 
 func TestTheCauseIsNamed(t *testing.T) {
@@ -288,8 +289,8 @@ func TestOfAMemberThatIsLeavingNothingElseIsWrong(t *testing.T) {
 		f := member()
 		change(f)
 		f.Records, f.Leaving, f.Export, f.Service = nil, true, &mcsv1beta1.ServiceExport{}, &corev1.Service{}
-		if r := explain.Explain(f); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].What, "is leaving clusterset blue") {
-			t.Errorf("%s: %+v", name, r.Problems)
+		if r := explain.Explain(f); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "is leaving ClusterSet blue") {
+			t.Errorf("%s: %+v", name, r.Findings)
 		}
 	}
 }
@@ -303,12 +304,12 @@ func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
 			f.Records[i].Spec.Type = "Newer"
 		}
 		r := explain.Explain(f)
-		if got := text(&r); strings.Contains(got, "delete serviceimport") || strings.Contains(got, "no cluster exports it") {
+		if got := text(&r); strings.Contains(got, "delete serviceimport") || strings.Contains(got, "no cluster exports the name") {
 			t.Errorf("%s:\n%s", name, got)
 		}
 		for i, cluster := range []string{"west", "east"} {
-			if len(r.Problems) != 2 || !strings.Contains(r.Problems[i].What, "the export of cluster "+cluster+" cannot be read here: ") || !strings.Contains(r.Problems[i].Remedy, "same version") {
-				t.Errorf("%s: %+v", name, r.Problems)
+			if len(r.Findings) != 2 || !strings.Contains(r.Findings[i].What, "parsing the export of cluster "+cluster+" failed: ") || !strings.Contains(r.Findings[i].Remedy, "same version") {
+				t.Errorf("%s: %+v", name, r.Findings)
 			}
 		}
 	}
@@ -316,17 +317,17 @@ func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
 
 // TestNothingIsConcludedFromWhatWasNotRead, and that it was not is said in one line.
 func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
-	all := []explain.Part{explain.Membership, explain.Namespace, explain.Services, explain.Exports, explain.Endpoints, explain.Records, explain.Lives, explain.Others}
+	all := []explain.Part{explain.Membership, explain.Namespace, explain.Services, explain.Exports, explain.Endpoints, explain.Records, explain.Leases, explain.Others}
 	for name, change := range map[string]func(*explain.Facts){"a VIP": func(*explain.Facts) {}, "headless": headless, "no import": gone} {
 		f := member()
 		change(f)
-		f.Cluster, f.Set, f.NamespaceThere, f.Records, f.Slices, f.Unread = "", "", false, nil, nil, all
+		f.ID, f.Set, f.NamespaceExists, f.Records, f.Slices, f.Unread = "", "", false, nil, nil, all
 		r := explain.Explain(f)
 		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown, "no import": explain.NameError}[name]
-		if r.Outcome != want || len(r.Problems)+len(r.Withheld) > 0 {
+		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := text(&r); strings.Count(got, "not read: ClusterProperties, the Namespace, ") != 1 {
+		if got := text(&r); strings.Count(got, "you lack the right to read ClusterProperties, the Namespace, ") != 1 {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}

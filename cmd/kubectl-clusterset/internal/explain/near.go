@@ -8,10 +8,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 )
 
-// options are a topology's, as the Corefile has them.
+// options are those of a topology in the Corefile.
 func options(t catalog.Topology) string {
 	var out []string
 	for _, o := range []struct {
@@ -25,7 +26,7 @@ func options(t catalog.Topology) string {
 	return strings.Join(out, ", ")
 }
 
-// near tells which endpoints of a Headless name stand first here, and which are left out.
+// near adds which endpoints of a Headless name come first here, and which are omitted.
 func (r *Report) near(f *Facts, t catalog.Topology) {
 	if r.Type != string(mcsv1beta1.Headless) || t == (catalog.Topology{}) {
 		return
@@ -40,7 +41,8 @@ func (r *Report) near(f *Facts, t catalog.Topology) {
 	}
 	for i := range r.Exporters {
 		x := &r.Exporters[i]
-		inZone, left := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{} // a pod of both families counts once
+		// By family, because a dual-stack pod counts once.
+		inZone, left := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{}
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != x.Cluster || s.AddressType == discoveryv1.AddressTypeFQDN {
@@ -61,13 +63,13 @@ func (r *Report) near(f *Facts, t catalog.Topology) {
 		}
 		x.Preferred = preferred(x.Cluster, t, most(inZone))
 		if n := most(left); n > 0 {
-			r.Withheld = append(r.Withheld, Withheld{x.Cluster, fmt.Sprintf("%d ready endpoints", n),
-				"left out here as long as a preferred one is ready: this cluster's Corefile has " + options(t)})
+			r.Withheld = append(r.Withheld, Withheld{x.Cluster, report.Number(n, "ready endpoint"),
+				"omitted while a preferred endpoint is ready: this cluster's Corefile has " + options(t)})
 		}
 	}
 }
 
-// preferred is by which option a cluster's endpoints, or so many of them in a zone, stand first.
+// preferred returns by which option a cluster's endpoints, or inZone of them, come first.
 func preferred(cluster string, t catalog.Topology, inZone int) string {
 	var out []string
 	if t.Cluster == cluster {
@@ -86,7 +88,7 @@ func zone(e *discoveryv1.Endpoint) string {
 	return strings.ToLower(*e.Zone)
 }
 
-// written is an address as answers have it.
+// written is an address in the form of answers.
 func written(address string) string {
 	if a, err := netip.ParseAddr(address); err == nil {
 		return a.String()

@@ -11,31 +11,29 @@ import (
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Print writes the report for a person; wide adds the host names of a Headless name. now is what ages are counted from.
+// Print writes the report for people; if wide, with the host names of a Headless name. Ages are counted from now.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintf(out, "%s   %s", r.Name, headline(r))
 	if r.Cluster != "" {
 		fmt.Fprintf(out, "   (in cluster %s)", r.Cluster)
 	}
 	fmt.Fprintln(out)
-	if len(r.Problems)+len(r.Unsure)+len(r.NotRead) > 0 {
+	if len(r.Findings)+len(r.Unsure)+len(r.NotRead) > 0 {
 		fmt.Fprintln(out)
 	}
-	for _, p := range r.Problems {
-		table.Note(out, "!", p.What, p.Remedy)
-	}
+	report.Print(out, r.Findings)
 	for _, u := range r.Unsure {
-		table.Note(out, "?", "as far as known: "+u, "")
+		report.Note(out, "?", "as far as known: "+u, "")
 	}
 	if len(r.NotRead) > 0 {
 		var parts []string
 		for _, p := range r.NotRead {
 			parts = append(parts, string(p))
 		}
-		table.Note(out, "?", "not read: "+strings.Join(parts, ", ")+", since you may not", "")
+		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "), "")
 	}
 	var answers, hosts, vips, exporters, properties, withheld [][]string
 	for _, v := range r.VIPs {
@@ -53,7 +51,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	for i := range r.Exporters {
 		e := &r.Exporters[i]
-		exporters = append(exporters, []string{e.Cluster, table.Age(now.Sub(e.Since)), e.Type, strings.Join(e.Ports, ", "),
+		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type, strings.Join(e.Ports, ", "),
 			strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e, r.Type)})
 	}
 	for _, p := range r.Properties {
@@ -62,12 +60,12 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for _, x := range r.Withheld {
 		withheld = append(withheld, []string{x.Cluster, x.What, x.Why})
 	}
-	table.Write(out, "ANSWERS", nil, answers)
-	table.Write(out, "HOSTS", nil, hosts)
-	table.Write(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
-	table.Write(out, "EXPORTED BY, oldest first", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
-	table.Write(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHERWISE IN"}, properties)
-	table.Write(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
+	report.Table(out, "ANSWERS", nil, answers)
+	report.Table(out, "HOSTS", nil, hosts)
+	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
+	report.Table(out, "EXPORTED BY (oldest first)", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
+	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
+	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 }
 
 func others(p *Property) string {
@@ -92,13 +90,13 @@ func headline(r *Report) string {
 			}
 		}
 		if len(data) > 4 {
-			data = append(data[:4], fmt.Sprintf("… %d in all", len(data)))
+			data = append(data[:4], fmt.Sprintf("… (%d)", len(data)))
 		}
 		return r.Type + "   " + strings.Join(data, " ")
 	case Unknown:
-		return r.Type + "   whether it has addresses was not read"
+		return r.Type + "   whether it has addresses is unknown"
 	case NoData:
-		return r.Type + "   exists, with no address (NODATA)"
+		return r.Type + "   exists without addresses (NODATA)"
 	}
 	return "does not exist (NXDOMAIN)"
 }
@@ -111,19 +109,19 @@ func note(e *Exporter, merged string) string {
 	if e.Held != "" {
 		out = append(out, "held: "+e.Held)
 	}
-	if e.Dead != "" {
-		out = append(out, "counts as dead: "+e.Dead)
+	if e.Expired != "" {
+		out = append(out, "expired: "+e.Expired)
 	}
 	if e.Unreached != "" {
-		out = append(out, "not reached: "+e.Unreached)
+		out = append(out, "unreachable: "+e.Unreached)
 	}
 	switch {
-	case e.Silent:
-		out = append(out, "no traffic by the VIP: the preference is for the own cluster's")
+	case e.NoTraffic:
+		out = append(out, "no traffic from the VIP: this cluster's endpoints are preferred")
 	case e.Preferred != "" && merged == string(mcsv1beta1.Headless):
 		out = append(out, "answered first here ("+e.Preferred+")")
 	case e.Preferred != "":
-		out = append(out, "preferred: the VIP's traffic goes here ("+e.Preferred+")")
+		out = append(out, "preferred: gets all traffic from the VIP ("+e.Preferred+")")
 	}
 	return strings.Join(out, "; ")
 }

@@ -10,14 +10,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
-// row is a property of which the oldest export's value wins (DESIGN §4).
+// row is a property whose value in the oldest export wins.
 type row struct {
 	name string
 	of   func(e *clusterset.Export) string
@@ -45,7 +45,7 @@ var rows = []row{
 	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }
 
-// properties are those that have a value, or of which a cluster says something else. exports are in order of precedence.
+// properties returns those that have a value, or that differ. exports are in order of precedence.
 func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []corev1.IPFamily) (out []Property) {
 	oldest := &exports[0]
 	for _, r := range rows {
@@ -57,11 +57,22 @@ func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []core
 			out = append(out, p)
 		}
 	}
+	out = append(out, ports(exports, m)...)
+	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: oldest.Cluster}
+	for i := range exports {
+		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
+	}
+	return append(out, families)
+}
+
+func ports(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
 	for _, port := range m.Ports {
 		p := Property{Name: "port", Value: portText(port)}
 		for i := range exports {
 			e := &exports[i]
-			at := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool { return own.Protocol == port.Protocol && own.Number == port.Number })
+			at := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool {
+				return own.Protocol == port.Protocol && own.Number == port.Number
+			})
 			switch {
 			case at < 0:
 				p.differs(e.Cluster, "not exposed")
@@ -73,11 +84,7 @@ func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []core
 		}
 		out = append(out, p)
 	}
-	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: oldest.Cluster}
-	for i := range exports {
-		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
-	}
-	return append(out, families)
+	return out
 }
 
 func (p *Property) differs(cluster, value string) {
@@ -106,35 +113,37 @@ func familiesText(in []corev1.IPFamily) string {
 	return strings.Join(out, ",")
 }
 
-// withheld is what was exported and is not served, by what rule.
+// withheld returns what was exported and is not served.
 func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []Withheld) {
 	for i := range exports {
 		e := &exports[i]
 		names := m.Names[e.Cluster]
 		for _, p := range e.Ports {
 			if _, ok := names[p.Name]; !ok {
-				out = append(out, Withheld{e.Cluster, "port " + portText(p), "the name is another port's in an older export: give it another name there (SPEC C4)"})
+				out = append(out, Withheld{e.Cluster, "port " + portText(p), "an older export uses its name for another port: rename it there"})
 			}
 		}
-		if m.Type != mcsv1beta1.Headless && !slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) }) {
+		shared := slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) })
+		if m.Type != mcsv1beta1.Headless && !shared {
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
-				"the clusters have only " + familiesText(m.Families) + " in common (SPEC C7)"})
+				"the clusters have only " + familiesText(m.Families) + " in common"})
 		}
 		out = append(out, f.endpointsOf(e.Cluster)...)
 	}
 	for i := range f.Slices {
 		if c := f.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
-			out = append(out, Withheld{c, "EndpointSlice " + f.Slices[i].Name, "its label " + mcsv1beta1.LabelSourceCluster + " is no cluster id, so DNS skips it; the agent did not make it"})
+			out = append(out, Withheld{c, "EndpointSlice " + f.Slices[i].Name, "its label " + mcsv1beta1.LabelSourceCluster +
+				" is no cluster ID, so DNS skips it; the agent did not create it"})
 		}
 	}
 	return out
 }
 
-// endpointsOf a cluster that are not served, and why. A pod of both families is in a slice of each, and counts once.
+// endpointsOf returns endpoints of a cluster that are not served. A dual-stack pod is in a slice of each family, and counts once.
 func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
-	withheld, dead := f.unreached(cluster), f.dead(cluster)
+	withheld, expired := f.unreached(cluster), f.expired(cluster)
 	notReady, unreached := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{}
-	seen := false
+	seen, all := false, slices.Contains(withheld, votes.All)
 	for i := range f.Slices {
 		s := &f.Slices[i]
 		if s.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
@@ -144,7 +153,7 @@ func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 		for k := range s.Endpoints {
 			switch x := &s.Endpoints[k]; {
 			case isReady(x):
-			case dead == "" && (slices.Contains(withheld, votes.All) || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0])):
+			case expired == "" && (all || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0])):
 				unreached[s.AddressType]++
 			default:
 				notReady[s.AddressType]++
@@ -152,19 +161,20 @@ func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 		}
 	}
 	if n := most(unreached); n > 0 {
-		out = append(out, Withheld{cluster, table.Count(n, "endpoint"), f.says(cluster, hubv1alpha1.ConditionReached, "False")})
+		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), f.message(cluster, hubv1alpha1.ConditionReached, "False")})
 	}
 	n := most(notReady)
 	switch {
-	case n > 0 && dead != "":
-		out = append(out, Withheld{cluster, fmt.Sprintf("%d endpoints", n), "its cluster counts as dead: " + dead})
+	case n > 0 && expired != "":
+		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "the cluster has expired: " + expired})
 	case n > 0:
-		out = append(out, Withheld{cluster, fmt.Sprintf("%d endpoints", n), "they are not ready in their cluster"})
+		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "not ready in that cluster"})
 	case seen || f.Import == nil || f.unread(Endpoints):
-	case dead != "":
-		out = append(out, Withheld{cluster, "all endpoints", "its cluster counts as dead: " + dead})
+	case expired != "":
+		out = append(out, Withheld{cluster, "all endpoints", "the cluster has expired: " + expired})
 	default:
-		out = append(out, Withheld{cluster, "all endpoints", "none has arrived: the Service there has none, or its agent cannot publish them (kubectl clusterset status)"})
+		out = append(out, Withheld{cluster, "all endpoints",
+			"none was published: the Service has none, or its agent cannot publish them (kubectl clusterset status)"})
 	}
 	return out
 }

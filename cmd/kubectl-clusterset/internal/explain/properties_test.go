@@ -32,7 +32,7 @@ func TestADeadClusterIsTheReason(t *testing.T) {
 		f.Leases = []coordinationv1.Lease{dead("west")}
 		f.Records[0].Status.Withheld = []string{"*"}
 		f.Slices = append(endpoints, f.Slices[1])
-		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why, "its cluster counts as dead: ") {
+		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why, "the cluster has expired: ") {
 			t.Errorf("%s: %+v", name, r.Withheld)
 		}
 	}
@@ -48,7 +48,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 		f.Slices[i].Labels[corev1.IsHeadlessService] = ""
 	}
 	for _, x := range explain.Explain(f).Exporters {
-		if x.Silent != (x.Cluster != "west") {
+		if x.NoTraffic != (x.Cluster != "west") {
 			t.Errorf("%+v", x)
 		}
 	}
@@ -57,7 +57,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	f.Records[0].Spec.Type = mcsv1beta1.ClusterSetIP // west, the younger
 	f.Corefile = ".:53 {\n multicluster {\n prefer local west\n}\n}\n"
 	r := explain.Explain(f)
-	if got := text(&r); !strings.Contains(got, "answered first here (prefer local west)") || strings.Contains(got, "the VIP's traffic") {
+	if got := text(&r); !strings.Contains(got, "answered first here (prefer local west)") || strings.Contains(got, "gets all traffic") {
 		t.Error(got)
 	}
 }
@@ -95,7 +95,7 @@ func TestAPodOfBothFamiliesCountsOnce(t *testing.T) {
 	if x := r.Exporters[1]; x.Cluster != "west" || x.Ready != 2 || x.NotReady != 1 {
 		t.Errorf("%+v", x)
 	}
-	if len(r.Withheld) != 1 || r.Withheld[0].What != "1 endpoints" {
+	if len(r.Withheld) != 1 || r.Withheld[0].What != "1 endpoint" {
 		t.Errorf("%+v", r.Withheld)
 	}
 }

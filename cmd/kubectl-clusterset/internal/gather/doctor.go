@@ -13,9 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -24,11 +25,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Doctor reads everything that a check goes by. What cannot be read is said in Unread; only a cluster that does not answer is an error.
+// Doctor reads the facts of all checks. Topics that cannot be read are in Unread. A member that does not answer is an error.
 func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	server, err := s.Member.Ask(ctx)
 	if err != nil {
@@ -41,8 +41,8 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	g := &gatherer{Facts: f, Source: s}
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
 		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
-		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // of 1.30: an older cluster has none
-		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentWord: g.agentWord, doctor.AgentAuth: g.agentRights,
+		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // since Kubernetes 1.30
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent, doctor.AgentAuth: g.agentRights,
 		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
 	} {
@@ -60,15 +60,9 @@ type gatherer struct {
 }
 
 func (g *gatherer) membership(ctx context.Context) error {
-	id, set, err := properties(ctx, g.Member)
-	if err != nil {
+	var err error
+	if g.Membership, _, err = membership(ctx, g.Member); err != nil {
 		return err
-	}
-	if id != nil {
-		g.ID = id.Spec.Value
-	}
-	if set != nil {
-		g.Set, g.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
 	}
 	system, err := kube.Get[*corev1.Namespace](ctx, g.Member, types.NamespacedName{Name: "kube-system"})
 	if err == nil && system != nil {
@@ -78,12 +72,12 @@ func (g *gatherer) membership(ctx context.Context) error {
 }
 
 func (g *gatherer) agent(ctx context.Context) (err error) {
-	g.Deployment, err = kube.Get[*appsv1.Deployment](ctx, g.Member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"})
-	if err != nil {
+	if g.Deployment, err = kube.Get[*appsv1.Deployment](ctx, g.Member, agentName); err != nil {
 		return err
 	}
 	var pods corev1.PodList
-	if err := g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": "clusterset-controller"}); err != nil {
+	err = g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
+	if err != nil {
 		return err
 	}
 	g.Pods = pods.Items
@@ -93,18 +87,18 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 	return err
 }
 
-func (g *gatherer) agentWord(ctx context.Context) (err error) {
-	g.Says, err = lifecycle.AgentWord(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
+func (g *gatherer) agentEvent(ctx context.Context) (err error) {
+	g.AgentEvent, err = lifecycle.AgentEvent(ctx, g.Member, g.Now.Add(-lifecycle.Recent))
 	return err
 }
 
-// agentRights asks for every right that deploy/member grants to the agent.
+// agentRights checks every right that deploy/member grants to the agent.
 func (g *gatherer) agentRights(ctx context.Context) error {
-	rights, err := granted(manifest.Member, kube.SystemNamespace, "clusterset-controller")
+	rights, err := granted(manifest.Member, kube.SystemNamespace, agentName.Name)
 	if err != nil {
 		return err
 	}
-	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, "clusterset-controller", rights)
+	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, agentName.Name, rights)
 	g.AgentLacks = cluster.Texts(lacking)
 	return err
 }
@@ -121,7 +115,7 @@ func (g *gatherer) imports(ctx context.Context) error {
 	return err
 }
 
-// ranges are those that the API tells: ServiceCIDRs, and the nodes' pod ranges.
+// ranges reads the ServiceCIDRs and the nodes' pod ranges.
 func (g *gatherer) ranges(ctx context.Context) error {
 	var nodes corev1.NodeList
 	if err := g.Member.List(ctx, &nodes); err != nil {
@@ -130,8 +124,8 @@ func (g *gatherer) ranges(ctx context.Context) error {
 	for i := range nodes.Items {
 		g.PodRanges = appendPrefixes(g.PodRanges, nodes.Items[i].Spec.PodCIDRs)
 	}
-	var ranges networkingv1.ServiceCIDRList // from Kubernetes 1.33 on
-	if err := g.Member.List(ctx, &ranges); err != nil && !meta.IsNoMatchError(err) {
+	var ranges networkingv1.ServiceCIDRList // since Kubernetes 1.33
+	if err := ignoreNoMatch(g.Member.List(ctx, &ranges)); err != nil {
 		return err
 	}
 	for i := range ranges.Items {
@@ -149,7 +143,7 @@ func appendPrefixes(to []netip.Prefix, texts []string) []netip.Prefix {
 	return to
 }
 
-// kinds compares the CRDs and policies of a folder with what is there.
+// kinds compares the CRDs and policies of a folder with those of a cluster.
 func kinds(ctx context.Context, c *cluster.Cluster, folder string) (doctor.Kinds, error) {
 	k, err := brought(folder)
 	if err == nil {
@@ -158,7 +152,7 @@ func kinds(ctx context.Context, c *cluster.Cluster, folder string) (doctor.Kinds
 	return k, err
 }
 
-// brought are the CRDs and policies of a folder.
+// brought returns the CRDs and policies of a folder.
 func brought(folder string) (k doctor.Kinds, err error) {
 	k.Want = map[string][]string{}
 	objects, err := manifest.Render(folder, manifest.Values{Namespace: "any"})
@@ -176,11 +170,11 @@ func brought(folder string) (k doctor.Kinds, err error) {
 	return k, nil
 }
 
-// served are the CRDs that are established, and their versions.
+// served reads the established CRDs and their versions.
 func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := c.List(ctx, &crds); err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
+		return c.Failed(err, "listing CustomResourceDefinitions")
 	}
 	k.Have = map[string][]string{}
 	for i := range crds.Items {
@@ -199,18 +193,19 @@ func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	return nil
 }
 
-// enforced are the policies that are there and that a binding has deny.
+// enforced reads the policies that exist and that a binding makes deny.
 func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var all admissionregistrationv1.ValidatingAdmissionPolicyList
 	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
 	for _, l := range []client.ObjectList{&all, &bindings} {
 		if err := c.List(ctx, l); err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+			return c.Failed(err, "listing %T", l)
 		}
 	}
 	for i := range all.Items {
 		for j := range bindings.Items {
-			if b := &bindings.Items[j].Spec; b.PolicyName == all.Items[i].Name && slices.Contains(b.ValidationActions, admissionregistrationv1.Deny) {
+			b := &bindings.Items[j].Spec
+			if b.PolicyName == all.Items[i].Name && slices.Contains(b.ValidationActions, admissionregistrationv1.Deny) {
 				k.Enforced = append(k.Enforced, b.PolicyName)
 				break
 			}
@@ -219,13 +214,13 @@ func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	return nil
 }
 
-// granted are the rights that the Roles and ClusterRoles of a folder give to an account by their bindings.
+// granted returns the rights that the bindings of a folder give to an account.
 func granted(folder, namespace, account string) (out []cluster.Right, err error) {
 	objects, err := manifest.Render(folder, manifest.Values{Namespace: namespace, ClusterID: account})
 	if err != nil {
 		return nil, err
 	}
-	bound := map[string]string{} // role → the namespace in which it is bound, "" for all
+	bound := map[string]string{} // by role: the namespace of its binding, "" for all
 	for _, o := range objects {
 		if kind := o.GetKind(); kind != "RoleBinding" && kind != "ClusterRoleBinding" {
 			continue
@@ -248,6 +243,30 @@ func granted(folder, namespace, account string) (out []cluster.Right, err error)
 			return nil, err
 		}
 		out = append(out, some...)
+	}
+	return out, nil
+}
+
+// rightsOf returns the rights of a role's rules.
+func rightsOf(role *unstructured.Unstructured, namespace string) (out []cluster.Right, err error) {
+	var typed rbacv1.ClusterRole
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(role.Object, &typed); err != nil {
+		return nil, fmt.Errorf("%s: %w", cluster.Title(role), err)
+	}
+	for _, rule := range typed.Rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						out = append(out, cluster.Right{Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name})
+					}
+				}
+			}
+		}
 	}
 	return out, nil
 }

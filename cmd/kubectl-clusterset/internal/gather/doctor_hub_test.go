@@ -74,16 +74,16 @@ func secret(host string) *corev1.Secret {
 
 // TestWhatWasNotAskedOfTheHubIsNotOk: each topic of the hub is read in its own way, and one may fail where another does not.
 func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
-	const ok, notMade = "ok", "not made"
+	const ok, skipped = "ok", "skipped"
 	for what, c := range map[string]struct {
 		agent   bool // whether the hub knows the agent's credentials
 		hub     bool // named
 		answers bool // to its admin
 		want    map[string]string
 	}{
-		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": notMade, "hub-policies": notMade, "hub-rights": notMade, "hub-version": notMade}},
-		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": notMade, "hub-rights": "this member on the hub may not ", "hub-version": notMade}},
-		"credentials that are refused":     {false, true, true, map[string]string{"hub-rights": notMade, "hub-version": ok, "hub-kinds": "the hub has no kind "}},
+		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": skipped, "hub-policies": skipped, "hub-rights": skipped, "hub-version": skipped}},
+		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": skipped, "hub-rights": "this member on the hub may not ", "hub-version": skipped}},
+		"credentials that are refused":     {false, true, true, map[string]string{"hub-rights": skipped, "hub-version": ok, "hub-kinds": "the hub has no kind "}},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			here := refusing(t, true)
@@ -99,8 +99,8 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 				want, asked := c.want[o.Check]
 				got := ok
 				switch {
-				case o.NotMade != "":
-					got = notMade
+				case o.Skipped != "":
+					got = skipped
 				case len(o.Findings) > 0:
 					got = o.Findings[0].What
 				}
@@ -115,7 +115,7 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 // TestStatusOfAMemberWhoseNamedHubIsDown tells of the member what it knows, and of the hub why it was not read.
 func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 	here, down := refusing(t, true), refusing(t, false)
-	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPRangeHeld"}
+	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPRangeRefused"}
 	normal, theirs := warning.DeepCopy(), warning.DeepCopy()
 	normal.Name, normal.Type = "normal", kube.Normal
 	theirs.Name, theirs.ReportingController = "theirs", "another"
@@ -144,7 +144,7 @@ func TestEventsThatDoctorMayNotReadAreNotTheAgentsWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range doctor.Examine(f).Outcomes {
-		if notMade := strings.Contains(o.NotMade, "the agent's Events could not be read"); notMade != (o.Check == "agent-word") {
+		if skipped := strings.Contains(o.Skipped, "reading the agent's Events failed"); skipped != (o.Check == "agent-event") {
 			t.Errorf("%+v", o)
 		}
 	}

@@ -38,7 +38,7 @@ func TestDoctorSpeaksOfAnOldClusterThatShowsNothing(t *testing.T) {
 			if len(o.Findings) != 1 || !strings.Contains(o.Findings[0].What, "1.29.3") {
 				t.Errorf("%+v", o)
 			}
-		} else if o.NotMade == "" {
+		} else if o.Skipped == "" {
 			t.Errorf("%+v was made of nothing", o)
 		}
 	}

@@ -3,7 +3,6 @@ package gather
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,45 +18,40 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Explain reads what concerns one name in one cluster. Users may not read everything (deploy/member/users.yaml): what they may not is told
-// in Unread, but for the ServiceImport, without which there is nothing to explain.
+// Explain reads what concerns one name in one cluster. Parts that the user may not read (deploy/member/users.yaml) are in Unread. The
+// ServiceImport must be readable.
 func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName) (*explain.Facts, error) {
 	f := &explain.Facts{Name: name, Now: time.Now()}
 	if server, err := c.Ask(ctx); err == nil {
 		f.Now = server.Now
 	}
+	var err error
 	var errs []error
-	unless := func(part explain.Part, err error) {
+	allow := func(part explain.Part, err error) {
 		if apierrors.IsForbidden(err) {
 			f.Unread = append(f.Unread, part)
 			return
 		}
 		errs = append(errs, ignoreNoMatch(err))
 	}
-	id, set, err := properties(ctx, c)
-	unless(explain.Membership, err)
-	if id != nil {
-		f.Cluster = id.Spec.Value
-	}
-	if set != nil {
-		f.Set, f.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
-	}
+	f.Membership, _, err = membership(ctx, c)
+	allow(explain.Membership, err)
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
-	f.NamespaceThere = ns != nil && ns.DeletionTimestamp == nil
-	unless(explain.Namespace, err)
+	f.NamespaceExists = ns != nil && ns.DeletionTimestamp == nil
+	allow(explain.Namespace, err)
 	f.Service, err = kube.Get[*corev1.Service](ctx, c, name)
-	unless(explain.Services, err)
+	allow(explain.Services, err)
 	f.Export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
-	unless(explain.Exports, err)
+	allow(explain.Exports, err)
 	f.Import, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, c, name)
 	errs = append(errs, ignoreNoMatch(err))
 
 	var slices discoveryv1.EndpointSliceList
-	unless(explain.Endpoints, c.List(ctx, &slices, client.InNamespace(name.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
+	allow(explain.Endpoints, c.List(ctx, &slices, client.InNamespace(name.Namespace),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
 	f.Slices = slices.Items
 
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
@@ -70,15 +64,15 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	}
 	f.Corefile = g.DNSFacts.Corefile
 	var leases coordinationv1.LeaseList
-	unless(explain.Lives, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)))
+	allow(explain.Leases, c.List(ctx, &leases, client.InNamespace(kube.SystemNamespace)))
 	f.Leases = leases.Items
-	unless(explain.Records, recordsOf(ctx, c, f))
+	allow(explain.Records, recordsOf(ctx, c, f))
 	if f.Import == nil {
-		unless(explain.Others, alike(ctx, c, f))
+		allow(explain.Others, similar(ctx, c, f))
 	}
 	f.Ranges, err = serviceRanges(ctx, c)
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
+		return nil, c.Failed(err, "reading what concerns %s", name)
 	}
 	return f, nil
 }
@@ -95,13 +89,13 @@ func recordsOf(ctx context.Context, c *cluster.Cluster, f *explain.Facts) error 
 	return err
 }
 
-// alike reads which names may have been meant.
-func alike(ctx context.Context, c *cluster.Cluster, f *explain.Facts) error {
+// similar reads names that the user may have meant.
+func similar(ctx context.Context, c *cluster.Cluster, f *explain.Facts) error {
 	var imports mcsv1beta1.ServiceImportList
 	err := c.List(ctx, &imports)
 	for i := range imports.Items {
-		if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Alike(f.Name, other) {
-			f.Alike = append(f.Alike, other)
+		if other := client.ObjectKeyFromObject(&imports.Items[i]); explain.Similar(f.Name, other) {
+			f.Similar = append(f.Similar, other)
 		}
 	}
 	return err

@@ -1,103 +1,118 @@
-// Package gather reads what status, explain and doctor go by, from a member and from its hub. It decides nothing, and writes nothing but
-// questions about rights.
 package gather
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"strings"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// patience with a hub that may not be reachable from here, for each request.
-const patience = 10 * time.Second
-
-// Source says what is read, and whence.
-type Source struct {
-	Member       *cluster.Cluster // nil: none was named
-	Hub          *cluster.Cluster // the admin's view of the hub; nil: the agent's credentials are used
-	HubNamespace string
-	Asked        bool // for that namespace; else the credentials of the member name it, where it has some
-}
-
-// namespace is where the clusterset is on the hub.
-func (s *Source) namespace(creds *doctor.Credentials) string {
-	if !s.Asked && creds != nil && creds.Namespace != "" {
-		return creds.Namespace
-	}
-	return s.HubNamespace
-}
-
-// asked is the namespace that was asked for, "" where none was.
-func (s *Source) asked() string {
-	if !s.Asked {
-		return ""
-	}
-	return s.HubNamespace
-}
-
-// credentials reads the Secret that holds the agent's: nil where there is none; file where they can be used.
-func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Credentials, file *clientcmdapi.Config, err error) {
-	secret, err := kube.Get[*corev1.Secret](ctx, member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
-	if err != nil || secret == nil {
-		return nil, nil, err
-	}
-	c = &doctor.Credentials{}
-	token := strings.TrimSpace(string(secret.Data["token"]))
-	said, err := clusterset.ParseToken(token)
+// hub reads the hub, as its admin if it was named, and tries the agent's credentials.
+func (g *gatherer) hub(ctx context.Context) {
+	creds, file, err := credentials(ctx, g.Member)
 	if err != nil {
-		c.Problem = "its key token: " + err.Error()
-		return c, nil, nil
+		g.Unread[doctor.Secret] = err.Error()
 	}
-	c.Expires = time.Unix(said.Expires, 0)
-	c.Namespace, c.Account = said.Account()
-
-	file, err = clientcmd.Load(secret.Data["kubeconfig"])
-	if err != nil || file.Contexts[file.CurrentContext] == nil {
-		c.Problem = "its key kubeconfig is no kubeconfig with a current context"
-		return c, nil, nil
+	g.Credentials = creds
+	hub, namespace := g.Hub, g.namespace(creds)
+	g.HubFacts.Asked = g.asked()
+	g.Unread[doctor.HubLeader] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+	if g.Hub == nil {
+		g.Unread[doctor.HubAdmin] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
 	}
-	in := file.Contexts[file.CurrentContext]
-	server, user := file.Clusters[in.Cluster], file.AuthInfos[in.AuthInfo]
-	if server == nil || user == nil {
-		c.Problem = "its kubeconfig's current context names a cluster or a user that it does not hold"
-		return c, nil, nil
+	g.Unread[doctor.HubAuth] = "there are no credentials to try"
+	if file != nil {
+		agent, err := asAgent(file)
+		if err == nil {
+			_, err = agent.Ask(ctx)
+		}
+		if err == nil {
+			err = g.memberRights(ctx, agent, creds)
+		}
+		if err != nil {
+			g.HubFacts.Refused, g.HubFacts.Unreachable = err.Error(), unreachable(err)
+			g.Unread[doctor.HubAuth] = err.Error()
+		} else {
+			delete(g.Unread, doctor.HubAuth)
+		}
+		if err == nil && hub == nil {
+			hub, namespace = agent, creds.Namespace
+		}
 	}
-	if user.TokenFile != "token" {
-		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it", user.TokenFile)
+	if hub == nil {
+		g.Unread[doctor.Hub] = "the agent's credentials cannot be used, and no hub was named (--hub-kubeconfig, --hub-context)"
+		return
 	}
-	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
-	user.TokenFile, user.Token = "", token
-	return c, file, nil
+	if err := g.readHub(ctx, hub, namespace); err != nil {
+		g.Unread[doctor.Hub] = err.Error()
+		if g.Hub != nil {
+			g.Unread[doctor.HubAdmin] = err.Error()
+		}
+	}
 }
 
-// unreachable tells whether no connection came about, so that nobody has said anything.
-func unreachable(err error) bool {
-	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" { // lookups too
-		return true
-	}
-	timeout := net.Error(nil)
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// asAgent is the hub as the agent's credentials show it.
-func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {
-	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+// memberRights checks the rights that deploy/hub grants a member, with the member's own credentials.
+func (g *gatherer) memberRights(ctx context.Context, hub *cluster.Cluster, creds *doctor.Credentials) error {
+	set, err := manifest.Render(manifest.ClusterSet, manifest.Values{Namespace: creds.Namespace})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cfg.Timeout = patience
-	return cluster.New("the hub", cfg)
+	var rights []cluster.Right
+	for _, o := range set {
+		if o.GetKind() == "Role" && o.GetName() == "clusterset-member" {
+			if rights, err = rightsOf(o, creds.Namespace); err != nil {
+				return err
+			}
+		}
+	}
+	rights = append(rights, cluster.Right{
+		Verb: "create", Resource: "serviceaccounts/token", Namespace: creds.Namespace, Name: creds.Account,
+	})
+	lacking, err := hub.Lacking(ctx, rights)
+	g.HubFacts.MemberLacks = cluster.Texts(lacking)
+	return err
+}
+
+func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace string) error {
+	here, err := g.Member.Ask(ctx) // at about the same moment as the hub, to compare the clocks
+	if err != nil {
+		return err
+	}
+	g.Now = here.Now
+	h := &g.HubFacts
+	if err := readHub(ctx, hub, namespace, &h.Hub); err != nil {
+		return err
+	}
+	if h.Leader != nil {
+		delete(g.Unread, doctor.HubLeader)
+	}
+	if g.Hub == nil {
+		return nil
+	}
+	admin := func() (err error) {
+		if h.Kinds, err = kinds(ctx, hub, manifest.Hub); err != nil {
+			return err
+		}
+		if h.SetNamespace, err = kube.Get[*corev1.Namespace](ctx, hub, types.NamespacedName{Name: namespace}); err != nil {
+			return err
+		}
+		var found appsv1.DeploymentList
+		err = hub.List(ctx, &found, client.InNamespace(kube.SystemNamespace),
+			client.MatchingLabels{"app.kubernetes.io/name": "clusterset-hub", "app.kubernetes.io/instance": namespace})
+		if len(found.Items) > 0 {
+			h.Controller = &found.Items[0]
+		}
+		return err
+	}
+	if err := admin(); err != nil {
+		g.Unread[doctor.HubAdmin] = err.Error()
+	}
+	return nil
 }

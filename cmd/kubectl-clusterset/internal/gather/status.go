@@ -3,7 +3,6 @@ package gather
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
-	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -30,8 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Status reads the hub and, where one is named, a member. A hub that cannot be read is a fact, unless it is all
-// that was named; a member that cannot is an error.
+// Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub without a member.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	f := &status.Facts{Asked: s.asked()}
 	hub, namespace := s.Hub, s.HubNamespace
@@ -64,7 +62,8 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	if hub == nil {
 		return f, nil
 	}
-	read, err := readHub(ctx, hub, namespace)
+	read := &status.Hub{}
+	err := readHub(ctx, hub, namespace, &read.Hub)
 	if err == nil {
 		err = exported(ctx, hub, read)
 	}
@@ -79,21 +78,21 @@ func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	return f, nil
 }
 
-func readHub(ctx context.Context, c *cluster.Cluster, namespace string) (*status.Hub, error) {
+func readHub(ctx context.Context, c *cluster.Cluster, namespace string, h *facts.Hub) error {
 	server, err := c.Ask(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	h := &status.Hub{Now: server.Now, Namespace: namespace}
+	h.Version, h.Now, h.Namespace = server.Version, server.Now, namespace
 	if err := members(ctx, c, h); err != nil {
-		return nil, err
+		return err
 	}
 	h.Leader, err = leader(ctx, c, namespace)
-	return h, err
+	return err
 }
 
-// members reads who is in the clusterset. ClusterProfiles of another cluster manager (P2) are none of ours.
-func members(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
+// members reads the ClusterSet and its members, without ClusterProfiles of other cluster managers.
+func members(ctx context.Context, c *cluster.Cluster, h *facts.Hub) error {
 	var (
 		sets     hubv1alpha1.ClusterSetList
 		profiles inventoryv1alpha1.ClusterProfileList
@@ -107,7 +106,7 @@ func members(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	return err
 }
 
-// exported reads what the members export.
+// exported reads what members export.
 func exported(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	var (
 		records   hubv1alpha1.ServiceExportRecordList
@@ -118,38 +117,39 @@ func exported(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	return err
 }
 
-// leader is the Lease by which clusterset-controller hub elects its leader, empty where there is none; nil for a member, which may not
-// read it.
+// leader returns the Lease by which clusterset-controller hub elects its leader: an empty one if it does not exist, nil for members,
+// which may not read it.
 func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordinationv1.Lease, error) {
-	l, err := kube.Get[*coordinationv1.Lease](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + namespace})
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + namespace}
+	l, err := kube.Get[*coordinationv1.Lease](ctx, c, name)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
-	case l == nil:
-		l = &coordinationv1.Lease{}
+	case err == nil && l == nil:
+		return &coordinationv1.Lease{}, nil
 	}
-	return l, nil
+	return l, c.Failed(err, "reading Lease %s", name)
 }
 
-// list reads kinds of one namespace, "" for all. A kind that is not there has no objects.
+// list reads kinds of one namespace, "" for all. A kind that does not exist has no objects.
 func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
 	for _, l := range into {
 		if err := pages(ctx, c, namespace, nil, l); err != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("%s: %w", c.Name, err)
+			return c.Failed(err, "listing %T", l)
 		}
 	}
 	return nil
 }
 
-// pages reads a list page by page, each within patience: a large clusterset over a slow line takes longer than that in all.
+// pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes longer.
 func pages(ctx context.Context, c client.Reader, namespace string, of fields.Selector, into client.ObjectList) error {
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		some := into.DeepCopyObject().(client.ObjectList)
-		return some, c.List(ctx, some, &client.ListOptions{Namespace: namespace, FieldSelector: of, Limit: o.Limit, Continue: o.Continue, Raw: &o})
+		return some, c.List(ctx, some, &client.ListOptions{
+			Namespace: namespace, FieldSelector: of, Limit: o.Limit, Continue: o.Continue, Raw: &o,
+		})
 	}
 	all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -168,18 +168,11 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 		return nil, err
 	}
 	m := &status.Member{Now: server.Now}
-	id, set, err := properties(ctx, c)
-	if err != nil {
+	if m.Membership, m.VIPMode, err = membership(ctx, c); err != nil {
 		return nil, err
 	}
-	if id != nil {
-		m.Cluster = id.Spec.Value
-	}
-	if set != nil {
-		m.Set, m.Leaving, m.VIPMode = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != "", ipam.Mode(set.Annotations[clusterset.AnnotationVIPMode])
-	}
-	if m.Agent, err = kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	if m.Agent, err = kube.Get[*appsv1.Deployment](ctx, c, agentName); err != nil {
+		return nil, c.Failed(err, "reading Deployment %s", agentName)
 	}
 	var (
 		exports mcsv1beta1.ServiceExportList
@@ -197,35 +190,37 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, err := taken(ctx, c)
+	used, err := allocated(ctx, c)
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
 	return m, err
 }
 
-// warnings are the Events of type Warning of a cluster's agent, in all namespaces: an object without one has them in default. Without them there is
-// still a status: they are the kind that is most likely to be kept from a user, or to take an API server too long.
+// warnings reads Events of type Warning by a cluster's agent, in all namespaces. Users may lack the right, and large clusters the time:
+// status does without them.
 func warnings(ctx context.Context, c *cluster.Cluster) ([]eventsv1.Event, error) {
 	var events eventsv1.EventList
-	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager), fields.OneTermEqualSelector("type", kube.Warning))
-	if err := pages(ctx, c, "", of, &events); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
-	}
-	return events.Items, nil
+	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager),
+		fields.OneTermEqualSelector("type", kube.Warning))
+	err := pages(ctx, c, "", of, &events)
+	return events.Items, c.Failed(err, "listing Events")
 }
 
-// properties are this cluster's id and membership, nil where nothing was said.
-func properties(ctx context.Context, c *cluster.Cluster) (id, set *aboutv1beta1.ClusterProperty, err error) {
-	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id, clusterset.PropertySet: &set} {
-		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
-		if err != nil && !meta.IsNoMatchError(err) {
-			return nil, nil, fmt.Errorf("%s: %w", c.Name, err)
-		}
-		*into = p
+// agentName is the agent's Deployment.
+var agentName = types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}
+
+func membership(ctx context.Context, c *cluster.Cluster) (m facts.Membership, mode ipam.Mode, err error) {
+	id, set, err := c.Properties(ctx)
+	if id != nil {
+		m.ID = id.Spec.Value
 	}
-	return id, set, nil
+	if set != nil {
+		m.Set, m.Leaving = set.Spec.Value, set.Annotations[clusterset.AnnotationLeaving] != ""
+		mode = ipam.Mode(set.Annotations[clusterset.AnnotationVIPMode])
+	}
+	return m, mode, err
 }
 
-// Now is the clock that a status report's ages are counted by.
+// Now returns the time from which a status counts ages.
 func Now(f *status.Facts) time.Time {
 	switch {
 	case f.Hub != nil:

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -23,8 +24,8 @@ func TestP2OnlyOurClusterProfilesAreMembers(t *testing.T) {
 	east.Namespace, east.Name, east.Spec.ClusterManager.Name = "blue", "east", "clusterset-dns"
 	theirs.Namespace, theirs.Name, theirs.Spec.ClusterManager.Name = "blue", "theirs", "another"
 	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(east, theirs).Build(), Name: "the hub"}
-	h := &status.Hub{Namespace: "blue"}
-	if err := members(t.Context(), hub, h); err != nil || len(h.Profiles) != 1 || h.Profiles[0].Name != "east" {
+	h := &status.Hub{Hub: facts.Hub{Namespace: "blue"}}
+	if err := members(t.Context(), hub, &h.Hub); err != nil || len(h.Profiles) != 1 || h.Profiles[0].Name != "east" {
 		t.Errorf("%v: %+v", err, h.Profiles)
 	}
 }
@@ -49,8 +50,8 @@ func TestListsAreReadPageByPage(t *testing.T) {
 		return nil
 	}}
 	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(), Name: "the hub"}
-	h := &status.Hub{Namespace: "blue"}
-	if err := members(t.Context(), hub, h); err != nil {
+	h := &status.Hub{Hub: facts.Hub{Namespace: "blue"}}
+	if err := members(t.Context(), hub, &h.Hub); err != nil {
 		t.Fatal(err)
 	}
 	if len(asked) != 3 || slices.ContainsFunc(asked, func(s string) bool {

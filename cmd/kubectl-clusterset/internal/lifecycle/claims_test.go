@@ -61,8 +61,8 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 		says    string
 	}{
 		"join":                   {false, "", ""},
-		"join --renew":           {true, "", "kubectl clusterset join, without --renew, takes it in again with its id and VIPs"},
-		"join --renew, to leave": {true, "true", "kubectl clusterset leave goes on with leaving"},
+		"join --renew":           {true, "", "kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs"},
+		"join --renew, to leave": {true, "true", "kubectl clusterset leave continues"},
 	} {
 		hub := inMemory(interceptor.Funcs{}, &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
 		o, _ := options(hub)
@@ -238,10 +238,10 @@ func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 		o, said := options(gone)
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: force}, state: state{uid: "uid"}}
 		err := l.claimed(t.Context())
-		if !force && (err == nil || !strings.Contains(err.Error(), "connection refused\nif it is gone for good: --force, without --hub-context")) {
+		if !force && (err == nil || !strings.Contains(err.Error(), "connection refused\n  → if the hub is permanently lost: --force, without --hub-context")) {
 			t.Errorf("without force: %v", err)
 		}
-		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(), "connection refused; it is left as it is")) {
+		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(), "connection refused; the hub is not cleaned up")) {
 			t.Errorf("by force: %v, %v, %s", err, l.Hub, said)
 		}
 	}

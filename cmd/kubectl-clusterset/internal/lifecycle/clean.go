@@ -22,6 +22,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -30,7 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// plan fills objects: what join has applied and is still there, but for what others need.
+// plan fills objects with what join applied and still exists, except what others need.
 func (l *leave) plan(ctx context.Context) error {
 	l.objects = nil
 	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
@@ -43,16 +44,16 @@ func (l *leave) plan(ctx context.Context) error {
 	secret.SetNamespace(kube.SystemNamespace)
 	secret.SetName(clusterset.SecretHub)
 	for _, o := range append(objects, secret) {
-		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(o.GroupVersionKind())
-		err := l.Member.Get(ctx, client.ObjectKeyFromObject(o), there)
+		existing := &unstructured.Unstructured{}
+		existing.SetGroupVersionKind(o.GroupVersionKind())
+		err := l.Member.Get(ctx, client.ObjectKeyFromObject(o), existing)
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", l.Member.Name, err)
+			return l.Member.Failed(err, "reading %s", cluster.Title(o))
 		}
-		why, err := l.keep(ctx, there)
+		why, err := l.keep(ctx, existing)
 		if err != nil {
 			return err
 		}
@@ -69,41 +70,43 @@ func (l *leave) plan(ctx context.Context) error {
 		id := &unstructured.Unstructured{}
 		id.SetGroupVersionKind(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"))
 		if err := l.Member.Get(ctx, client.ObjectKeyFromObject(l.id), id); err != nil {
-			return fmt.Errorf("%s: %w", l.Member.Name, err)
+			return l.Member.Failed(err, "reading ClusterProperty %s", id.GetName())
 		}
-		if made(id) {
+		if created(id) {
 			l.objects = append(l.objects, id)
 		}
 	}
 	return nil
 }
 
-// made tells whether join made the id; the agent writes it too where there is none.
-func made(id *unstructured.Unstructured) bool {
-	return manifest.Ours(id) || slices.ContainsFunc(id.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "clusterset-controller" })
+// created reports whether join or the agent created the cluster ID.
+func created(id *unstructured.Unstructured) bool {
+	return manifest.Ours(id) || slices.ContainsFunc(id.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == "clusterset-controller"
+	})
 }
 
-// keep is why an object stays; "" if it goes.
+// keep returns why an object stays, or "".
 func (l *leave) keep(ctx context.Context, o *unstructured.Unstructured) (string, error) {
 	isHub := &apiextensionsv1.CustomResourceDefinition{}
 	err := l.Member.Get(ctx, client.ObjectKey{Name: "clustersets.hub.clusterset-dns.io"}, isHub)
 	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("%s: %w", l.Member.Name, err)
+		return "", l.Member.Failed(err, "reading CustomResourceDefinition %s", "clustersets.hub.clusterset-dns.io")
 	}
 	switch kind := o.GetKind(); {
 	case kind != "CustomResourceDefinition" && kind != "Namespace":
 		return "", nil
 	case err == nil:
-		return "this cluster is a hub as well", nil
+		return "this cluster is also a hub", nil
 	case kind == "Namespace":
 		return "", nil
-	case !manifest.Brought(o):
-		return "others brought it", nil
+	case !manifest.OnlyOurs(o):
+		return "others applied it", nil
 	}
 	return l.inUse(ctx, o)
 }
 
-// inUse tells what needs a kind: objects that are not ours, or CoreDNS, which goes on serving.
+// inUse returns what needs a kind: objects that are not ours, or CoreDNS.
 func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
@@ -111,10 +114,10 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 		role := &rbacv1.ClusterRole{}
 		err := l.Member.Get(ctx, client.ObjectKey{Name: "clusterset-dns:coredns"}, role)
 		if err == nil {
-			return "CoreDNS reads it (deploy/coredns)", nil
+			return "CoreDNS reads it", nil
 		}
 		if client.IgnoreNotFound(err) != nil {
-			return "", fmt.Errorf("%s: %w", l.Member.Name, err)
+			return "", l.Member.Failed(err, "reading ClusterRole clusterset-dns:coredns")
 		}
 	}
 	if !l.left && (kind == "ServiceImport" || kind == "ServiceExportRecord") { // the agent deletes its own
@@ -127,21 +130,21 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: fmt.Sprint(versions[len(versions)-1]), Kind: kind + "List"})
 	if err := l.Member.List(ctx, list); err != nil {
-		return "", fmt.Errorf("%s: %w", l.Member.Name, err)
+		return "", l.Member.Failed(err, "listing %s", kind)
 	}
 	for i := range list.Items {
 		if !l.left && list.Items[i].GetLabels()[derived.LabelManagedBy] == kube.Manager { // the agent deletes its own
 			continue
 		}
-		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet && (n != clusterset.PropertyID || !made(&list.Items[i])) {
-			return fmt.Sprintf("there are objects of it, such as %s", cluster.Title(&list.Items[i])), nil
+		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet && (n != clusterset.PropertyID || !created(&list.Items[i])) {
+			return fmt.Sprintf("it has objects, such as %s", cluster.Title(&list.Items[i])), nil
 		}
 	}
 	return "", nil
 }
 
-// cleaning are the rights to what membership.Gate.Clean does. Where ranges are refused to it, it takes it that the agent could make none (V7):
-// that holds of the agent, and not of who runs this.
+// cleaning returns the rights that membership.Gate.Clean uses. Clean assumes that an agent without rights to ranges has created none, which
+// does not hold for the user of this command.
 func cleaning() (out []cluster.Right) {
 	for _, of := range []struct {
 		group, resource, namespace string
@@ -165,9 +168,9 @@ func cleaning() (out []cluster.Right) {
 	return out
 }
 
-// inItsStead deletes what an agent that is gone for good left: what the agent itself would, once the policies that reserve that to it are gone.
-// An API server may have let it become a member that had not heard yet that it has no rights any more.
-func (l *leave) inItsStead(ctx context.Context) error {
+// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone. The agent may have become a
+// member through an API server that had not noticed yet that its rights are gone.
+func (l *leave) cleanForAgent(ctx context.Context) error {
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty", "Namespace")); err != nil {
 		return err
 	}
@@ -175,32 +178,30 @@ func (l *leave) inItsStead(ctx context.Context) error {
 	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		err := agent.Clean(ctx)
 		if err == nil {
-			err = kube.Gone(l.Member.Delete(ctx, &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}))
+			set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+			err = client.IgnoreNotFound(l.Member.Delete(ctx, set))
 		}
 		return err == nil || meta.IsNoMatchError(err), "", err
 	})
-	if err != nil {
-		return fmt.Errorf("%s: what its agent left cannot be deleted: %w", l.Member.Name, err)
-	}
-	return nil
+	return l.Member.Failed(err, "deleting what the agent has created")
 }
 
-// sparse is a cluster that may not have every kind: a join, or another leave, may have been interrupted.
+// sparse is a cluster that may lack kinds, for example after an interrupted join.
 type sparse struct{ client.Client }
 
 // List is client.Client's.
 func (s sparse) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	err := s.Client.List(ctx, list, opts...)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // it never was, or has just gone
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// clean deletes what join applied, and waits for the namespace, so that the cluster can join again at once.
+// clean deletes what join applied, and waits for the namespace, so that the cluster can join again.
 func (l *leave) clean(ctx context.Context) error {
-	if l.was == nil { // there was no agent to leave
-		if err := l.inItsStead(ctx); err != nil {
+	if l.was == nil { // no agent has left
+		if err := l.cleanForAgent(ctx); err != nil {
 			return err
 		}
 	}
@@ -208,7 +209,7 @@ func (l *leave) clean(ctx context.Context) error {
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
-	l.Say("%s: deleting what join had applied", l.Member.Name)
+	l.Say("%s: deleting what join applied", l.Member.Name)
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty")); err != nil {
 		return err
 	}
@@ -217,8 +218,7 @@ func (l *leave) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	// A kind that goes while a namespace is being emptied makes the namespace controller begin anew. Meanwhile somebody may have made objects
-	// of one, or taken it for his own.
+	// The namespace controller starts over if a kind disappears meanwhile, so kinds go last. Others may have created objects of them.
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
@@ -242,24 +242,31 @@ func (l *leave) namespaceGone(ctx context.Context) error {
 		return apierrors.IsNotFound(err), "it is being deleted", client.IgnoreNotFound(err)
 	})
 	if err != nil {
-		return fmt.Errorf("%s: namespace %s: %w; kubectl get namespace %s -o yaml tells what is left in it", l.Member.Name, kube.SystemNamespace, err, kube.SystemNamespace)
+		return namespaceStays(l.Member, err)
 	}
 	return nil
 }
 
+func namespaceStays(c *cluster.Cluster, err error) error {
+	return report.WithRemedy(c.Failed(err, "deleting namespace %s", kube.SystemNamespace),
+		"to see what it waits for: kubectl get namespace "+kube.SystemNamespace+" -o yaml")
+}
+
+const onHub = "# On %s, this would be deleted%s, and clusterset-controller hub would delete everything else of the member:\n"
+
 // print is --dry-run.
 func (l *leave) print() error {
 	var out strings.Builder
-	when := ", once its agent has withdrawn its exports"
+	when := " when its agent has withdrawn its exports"
 	if l.was == nil {
 		when = ""
 	}
-	fmt.Fprintf(&out, "# On %s would be deleted%s:\n", l.Member.Name, when)
+	fmt.Fprintf(&out, "# On %s, this would be deleted%s:\n", l.Member.Name, when)
 	for i := len(l.objects) - 1; i >= 0; i-- {
 		fmt.Fprintln(&out, cluster.Title(l.objects[i]))
 	}
 	if l.was == nil {
-		fmt.Fprintln(&out, "# and, of these kinds, what its agent has made:")
+		fmt.Fprintln(&out, "# and what its agent has created of these kinds:")
 		for _, r := range cleaning() {
 			if r.Verb == "delete" {
 				fmt.Fprintln(&out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
@@ -269,9 +276,9 @@ func (l *leave) print() error {
 	if len(l.claims) > 0 {
 		unless := ""
 		if l.Force {
-			unless = ", unless it is in use"
+			unless = " unless it is in use"
 		}
-		fmt.Fprintf(&out, "# On %s would be deleted%s, and by clusterset-controller hub all else of that member:\n", l.Hub.Name, unless)
+		fmt.Fprintf(&out, onHub, l.Hub.Name, unless)
 		for _, id := range l.claims {
 			fmt.Fprintf(&out, "ClusterProfile %s/%s\n", l.HubNamespace, id)
 		}

@@ -160,14 +160,14 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 
 // TestADryRunOfLeaveTellsAllThatGoes: the claim on the hub as well, and what nobody but this program deletes where there is no agent.
 func TestADryRunOfLeaveTellsAllThatGoes(t *testing.T) {
-	const claim = "# On the hub would be deleted, and by clusterset-controller hub all else of that member:\nClusterProfile blue/east\n"
+	const claim = "# On the hub, this would be deleted, and clusterset-controller hub would delete everything else of the member:\nClusterProfile blue/east\n"
 	for what, c := range map[string]struct {
 		was          *aboutv1beta1.ClusterProperty
 		force        bool
 		says, silent string
 	}{
-		"a member":          {&aboutv1beta1.ClusterProperty{}, false, "once its agent has withdrawn its exports:\n" + claim, "serviceimports"},
-		"by force":          {&aboutv1beta1.ClusterProperty{}, true, "# On the hub would be deleted, unless it is in use, and", "serviceimports"},
+		"a member":          {&aboutv1beta1.ClusterProperty{}, false, "when its agent has withdrawn its exports:\n" + claim, "serviceimports"},
+		"by force":          {&aboutv1beta1.ClusterProperty{}, true, "# On the hub, this would be deleted unless it is in use, and", "serviceimports"},
 		"the agent is gone": {nil, false, "\nserviceimports.multicluster.x-k8s.io\nendpointslices.discovery.k8s.io\nservices\n", "its agent has withdrawn"},
 	} {
 		var out strings.Builder

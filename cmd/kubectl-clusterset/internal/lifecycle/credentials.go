@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"net/url"
 	"time"
 
@@ -21,27 +20,28 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The keys of the Secret. The kubeconfig names the token's file beside it.
+// The keys of the Secret. The kubeconfig refers to the token as a file.
 const (
 	kubeconfigKey = "kubeconfig"
 	tokenKey      = "token"
 )
 
-// credentials asks the hub for a token and puts it where the agent finds it.
+// credentials requests a token from the hub and writes the agent's Secret.
 func (j *join) credentials(ctx context.Context) error {
 	seconds := int64(j.lifetime() / time.Second)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
-		return fmt.Errorf("%s: a token of %s: %w", j.Hub.Name, account.Name, err)
+		return j.Hub.Failed(err, "requesting a token of %s", account.Name)
 	}
 	secret, err := j.secret(request.Status.Token)
 	if err != nil {
@@ -50,18 +50,19 @@ func (j *join) credentials(ctx context.Context) error {
 	if err := j.Member.Apply(ctx, []*unstructured.Unstructured{secret}, j.Say); err != nil {
 		return err
 	}
-	j.Say("%s: wrote the credentials for the hub, good until %s; the agent renews them", j.Member.Name, request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	j.Say("%s: wrote the credentials for the hub, valid until %s; the agent renews them", j.Member.Name,
+		request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return nil
 }
 
-// secret is clusterset-system/hub-kubeconfig.
+// secret returns clusterset-system/hub-kubeconfig.
 func (j *join) secret(token string) (*unstructured.Unstructured, error) {
 	cfg := rest.CopyConfig(j.Hub.Config)
 	if err := rest.LoadTLSFiles(cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", j.Hub.Name, err)
+		return nil, j.Hub.Failed(err, "reading the kubeconfig's certificates")
 	}
 	file := clientcmdapi.NewConfig()
-	file.Clusters["hub"] = j.way(cfg)
+	file.Clusters["hub"] = j.address(cfg)
 	file.AuthInfos["member"] = &clientcmdapi.AuthInfo{TokenFile: tokenKey}
 	file.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "member"}
 	file.CurrentContext = "hub"
@@ -81,37 +82,37 @@ func (j *join) secret(token string) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: object}, nil
 }
 
-// way is how the member reaches the hub: as it does, unless another address is asked for, or the hub is another one.
-func (j *join) way(cfg *rest.Config) *clientcmdapi.Cluster {
-	way := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
+// address returns how the member reaches the hub: as before, unless --hub-server is given or the hub is another one.
+func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
+	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
 	if j.HubServer != "" {
-		way.Server = j.HubServer
-		return way
+		to.Server = j.HubServer
+		return to
 	}
-	if was := j.keptWay(); was != nil && was.Server != way.Server {
+	if was := j.keptAddress(); was != nil && was.Server != to.Server {
 		if bytes.Equal(bytes.TrimSpace(was.CertificateAuthorityData), bytes.TrimSpace(cfg.CAData)) {
-			j.Say("the hub's address stays %s, and not %s as from here; to change it: --hub-server", was.Server, way.Server)
-			way.Server, way.TLSServerName = was.Server, was.TLSServerName
+			j.Say("the hub's address stays %s; from here, it is %s; to change it: --hub-server", was.Server, to.Server)
+			to.Server, to.TLSServerName = was.Server, was.TLSServerName
 		} else {
-			j.Say("the hub's certificate authority is another than before, and so its address is %s, as from here, and %s no more; where the member's pods do not reach it: --hub-server", way.Server, was.Server)
+			j.Say("the hub's certificate authority has changed, so its address is %s as from here, not %s any more; "+
+				"if pods do not reach it there: --hub-server", to.Server, was.Server)
 		}
 	}
-	if u, err := url.Parse(way.Server); err == nil && doctor.Loopback(u.Hostname()) {
-		j.Say("the hub's address %s is this machine's own: unless the agents run here too, give --hub-server, the address that the member's pods reach", way.Server)
+	if u, err := url.Parse(to.Server); err == nil && doctor.Loopback(u.Hostname()) {
+		j.Say("the hub's address %s is a loopback address; if pods do not reach it there: --hub-server", to.Server)
 	}
-	return way
+	return to
 }
 
-// read takes note of the credentials that the member has.
+// read reads the credentials that the member has.
 func (j *join) read(ctx context.Context) (err error) {
-	if j.kept, err = kube.Get[*corev1.Secret](ctx, j.Member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}); err != nil {
-		return fmt.Errorf("%s: %w", j.Member.Name, err)
-	}
-	return nil
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
+	j.kept, err = kube.Get[*corev1.Secret](ctx, j.Member, name)
+	return j.Member.Failed(err, "reading Secret %s", name)
 }
 
-// keptWay is the hub in the credentials that the member has; nil where they do not tell.
-func (j *join) keptWay() *clientcmdapi.Cluster {
+// keptAddress returns the hub's address in the credentials that the member has, or nil.
+func (j *join) keptAddress() *clientcmdapi.Cluster {
 	if j.kept == nil {
 		return nil
 	}
@@ -122,10 +123,10 @@ func (j *join) keptWay() *clientcmdapi.Cluster {
 	return file.Clusters[file.Contexts[file.CurrentContext].Cluster]
 }
 
-// What a token's lifetime may be; the hub's policy refuses more.
+// Limits of a token's lifetime; the hub's policy refuses more.
 const shortest, longest = 10 * time.Minute, 24 * time.Hour
 
-// lifetime is the token's: as asked for, or as that of the one that the member has.
+// lifetime returns --token-lifetime, or that of the current token.
 func (j *join) lifetime() time.Duration {
 	if j.TokenLifetime != 0 || j.kept == nil {
 		return cmp.Or(j.TokenLifetime, longest)
@@ -137,7 +138,7 @@ func (j *join) lifetime() time.Duration {
 	return min(max(token.Lifetime(), shortest), longest)
 }
 
-// await waits until the agent says that it holds the claim, and lives: clusterset.k8s.io here, and its Lease renewed on the hub.
+// await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub.
 func (j *join) await(ctx context.Context) error {
 	say := j.waiter("the agent")
 	began := time.Now()
@@ -153,9 +154,9 @@ func (j *join) await(ctx context.Context) error {
 		if set != nil && lease != nil && (j.lease == nil || lease.ResourceVersion != j.lease.ResourceVersion) {
 			return true, "", nil
 		}
-		why := agentSays(ctx, j.Member, began.Add(-Recent))
+		why := whyNoMember(ctx, j.Member, began.Add(-Recent))
 		if set != nil {
-			why = "it is a member, and has not renewed its Lease on the hub yet"
+			why = "it has not renewed its Lease on the hub yet"
 		}
 		if time.Since(began) > 5*time.Second {
 			say(why)
@@ -163,32 +164,33 @@ func (j *join) await(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the agent of %s does not say yet that it is a member: %w\nit goes on trying; look: kubectl clusterset doctor; another image: the same command with --image%s", j.Member.Name, err, j.undo())
+		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to become a member"),
+			"kubectl clusterset doctor; the agent keeps trying; for another image, run the same command with --image"+j.undo())
 	}
-	j.Say("%s: is a member of clusterset %s as %s", j.Member.Name, j.set, j.ClusterID)
+	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
-		j.Say("next, for names to be answered here: deploy/coredns/README.md; kubectl clusterset doctor tells what is missing")
+		j.Say("next, DNS: %s; kubectl clusterset doctor shows what is missing", report.DocsDNS)
 	}
 	return nil
 }
 
-// agentSays is the agent's last word, or what keeps its pods from running.
-func agentSays(ctx context.Context, c *cluster.Cluster, since time.Time) string {
-	word, err := AgentWord(ctx, c, since)
+// whyNoMember returns the agent's last reason, or why its pods do not run.
+func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) string {
+	reason, err := AgentEvent(ctx, c, since)
 	if err != nil {
 		return err.Error()
 	}
-	if word != "" {
-		return word
+	if reason != "" {
+		return reason
 	}
 	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
 }
 
-// Recent is within how long what the agent said holds: while it waits, it says so every four minutes.
+// Recent is how long an Event of the agent counts: while it waits, it repeats it every four minutes.
 const Recent = 10 * time.Minute
 
-// AgentWord is the agent's last word since then on why it is not a member; "" where it has said nothing.
-func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word string, err error) {
+// AgentEvent returns the agent's last reason since then why it is no member, or "".
+func AgentEvent(ctx context.Context, c *cluster.Cluster, since time.Time) (reason string, err error) {
 	var events eventsv1.EventList
 	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {
 		return "", err
@@ -196,9 +198,9 @@ func AgentWord(ctx context.Context, c *cluster.Cluster, since time.Time) (word s
 	last := since.Add(-time.Second)
 	for i := range events.Items {
 		e := &events.Items[i]
-		if at := clock.Said(e); e.Reason == "NotAMember" && at.After(last) {
-			last, word = at, e.Note
+		if at := facts.EventTime(e); e.Reason == "NotAMember" && at.After(last) {
+			last, reason = at, e.Note
 		}
 	}
-	return word, nil
+	return reason, nil
 }

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,17 +14,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The agent's account, and the kind that gives it its rights in the whole cluster: without them it can become no member.
+// The agent's account, and the kind that gives it the right to become a member.
 const (
 	agentAccount = "clusterset-controller"
 	kindBinding  = "ClusterRoleBinding"
 )
 
-// heard is within how long an API server hears that rights are gone.
+// heard is how long an API server may take to notice that rights are gone.
 const heard = 10 * time.Second
 
-// disarm takes its rights from the agent of a join that was not finished: it may run, and become a member while that join is undone, whose
-// records would then stay on the hub. One that was quicker is a member, and leaves as such.
+// disarm revokes the rights of the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its
+// records would stay on the hub. If it became a member before, it leaves as one.
 func (l *leave) disarm(ctx context.Context) error {
 	binding := only(l.objects, kindBinding)
 	if l.was != nil || binding == nil {
@@ -42,21 +41,21 @@ func (l *leave) disarm(ctx context.Context) error {
 		return len(lacking) > 0, "", err
 	})
 	switch {
-	case may: // as where everybody may do everything
-		l.Say("%s: its agent may write ClusterProperties by rights that others gave it; should it have become a member on the hub meanwhile: kubectl clusterset leave CLUSTER --evict --hub-context …", l.Member.Name)
+	case may: // everybody may do everything here
+		l.Say("%s: others gave the agent the right to write ClusterProperties; if it has become a member meanwhile: "+evict, l.Member.Name, "CLUSTER")
 	case err != nil:
-		return fmt.Errorf("%s: its agent could become a member while its join is undone: %w", l.Member.Name, err)
+		return l.Member.Failed(err, "revoking the agent's rights")
 	}
 	if l.state, err = read(ctx, l.Member); err != nil {
 		return err
 	}
 	if l.was != nil {
-		l.Say("%s: has become a member of clusterset %s meanwhile", l.Member.Name, l.was.Spec.Value)
+		l.Say("%s: has become a member of ClusterSet %s meanwhile", l.Member.Name, l.was.Spec.Value)
 	}
 	return l.claimed(ctx)
 }
 
-// rearm gives the agent of a member back what disarm took from it, in this run or in one that was interrupted: it is to leave.
+// rearm gives a member's agent the rights back that disarm has revoked, also in an interrupted run, so that it can leave.
 func (l *leave) rearm(ctx context.Context) error {
 	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
 	if err != nil {
@@ -64,11 +63,8 @@ func (l *leave) rearm(ctx context.Context) error {
 	}
 	binding := only(objects, kindBinding)
 	err = l.Member.Get(ctx, client.ObjectKeyFromObject(binding), binding.DeepCopy())
-	if err == nil {
-		return nil
-	}
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s: %w", l.Member.Name, err)
+		return l.Member.Failed(err, "reading %s", cluster.Title(binding))
 	}
 	return l.Member.Apply(ctx, []*unstructured.Unstructured{binding}, l.Say)
 }

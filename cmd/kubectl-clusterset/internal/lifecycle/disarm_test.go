@@ -167,7 +167,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 			w.enter()
 		})
 		w.nothing(said, err)
-		if !w.leftAlone || !strings.Contains(said, "has become a member of clusterset blue meanwhile") {
+		if !w.leftAlone || !strings.Contains(said, "has become a member of ClusterSet blue meanwhile") {
 			t.Errorf("it leaves before anything is deleted: %v\n%s", w.leftAlone, said)
 		}
 	})
@@ -218,7 +218,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 		w.everybody = true
 		said, err := w.undo(w.look)
 		w.nothing(said, err)
-		if !strings.Contains(said, "by rights that others gave it") {
+		if !strings.Contains(said, "others gave the agent the right") {
 			t.Errorf("it does not say so:\n%s", said)
 		}
 	})

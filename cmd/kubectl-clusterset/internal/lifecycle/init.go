@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -17,18 +16,19 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// InitOptions are Init's.
+// InitOptions are those of Init.
 type InitOptions struct {
 	Options
 	VIPs VIPs
 }
 
-// Init makes a cluster the hub of a clusterset, and proves that its API server refuses forged writes.
+// Init makes a cluster the hub of a ClusterSet, and checks that its API server refuses forged writes.
 func Init(ctx context.Context, o *InitOptions) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
@@ -46,7 +46,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if o.DryRun != nil {
 		return print(o.DryRun, o.Hub.Name, objects)
 	}
-	rights := append(cluster.RightsToApply(objects, write...),
+	rights := append(cluster.RightsTo(objects, write...),
 		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},
 		cluster.Right{Verb: "impersonate", Resource: "serviceaccounts", Namespace: o.HubNamespace})
 	if err := allowed(ctx, o.Hub, rights); err != nil {
@@ -55,20 +55,20 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := o.applyHub(ctx, objects); err != nil {
 		return err
 	}
-	if err := o.proveRefusals(ctx); err != nil {
+	if err := o.checkPolicies(ctx); err != nil {
 		return err
 	}
-	o.Say("the hub: forged writes are refused")
+	o.Say("the hub: refuses forged writes")
 	if o.Wait {
 		if err := o.awaitHub(ctx); err != nil {
 			return err
 		}
 	}
-	o.Say("the hub: clusterset %s is ready; next, for each member: kubectl clusterset join --hub-context … --context …", o.HubNamespace)
+	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: kubectl clusterset join --context MEMBER --hub-context HUB", o.HubNamespace)
 	return nil
 }
 
-// render is what is to be applied.
+// render returns what is applied.
 func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
 	runs, err := running(ctx, o.Hub, o.HubNamespace)
 	if err != nil {
@@ -85,20 +85,20 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	return objects, o.VIPs.put(only(objects, "ClusterSet"))
 }
 
-// applyHub applies everything but a ClusterSet that is there: its spec is the admin's, but for what is asked for now.
+// applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
 func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for i, phase := range []struct {
 		what    string
 		objects []*unstructured.Unstructured
 	}{
 		{"kinds and policies", without(objects, "ClusterSet", "Deployment")},
-		{"clusterset " + o.HubNamespace, []*unstructured.Unstructured{only(objects, "ClusterSet")}},
-		{"controller", []*unstructured.Unstructured{only(objects, "Deployment")}},
+		{"ClusterSet " + o.HubNamespace, []*unstructured.Unstructured{only(objects, "ClusterSet")}},
+		{"the controller", []*unstructured.Unstructured{only(objects, "Deployment")}},
 	} {
 		if i == 1 {
 			var sets hubv1alpha1.ClusterSetList
 			if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err != nil {
-				return fmt.Errorf("%s: %w", o.Hub.Name, err)
+				return o.Hub.Failed(err, "listing ClusterSets")
 			}
 			if len(sets.Items) > 0 {
 				if err := o.VIPs.change(ctx, &o.Options, &sets.Items[0]); err != nil {
@@ -115,7 +115,7 @@ func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unst
 	return nil
 }
 
-// order puts kinds before namespaces before all else, in what several folders have brought.
+// order puts CRDs first, then namespaces.
 func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructured) {
 	for _, first := range []string{"CustomResourceDefinition", "Namespace"} {
 		for _, o := range objects {
@@ -127,23 +127,23 @@ func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructur
 	return append(out, without(objects, "CustomResourceDefinition", "Namespace")...)
 }
 
-// proveRefusals lets a member that does not exist try, in dry runs, what no member may do (DESIGN §6). It is given a real member's rights
-// for as long as that takes, so that it is the policies that refuse it and not RBAC; and what it may do must be let through.
-func (o *Options) proveRefusals(ctx context.Context) error {
-	forger := "init-check-" + rand.String(8) // nobody's: the binding is deleted again
+// checkPolicies tries forged writes, in dry runs, as a member that does not exist. It has a real member's rights meanwhile, so that the
+// policies refuse the writes and not RBAC. A write that members may do must pass.
+func (o *Options) checkPolicies(ctx context.Context) error {
+	forger := "init-check-" + rand.String(8)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger}},
 	}
 	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil {
-		return fmt.Errorf("%s: %w", o.Hub.Name, err)
+		return o.Hub.Failed(err, "creating RoleBinding %s", binding.Name)
 	}
 	defer func() {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := o.Hub.Delete(again, binding); err != nil && !apierrors.IsNotFound(err) {
-			o.Say("the hub: RoleBinding %s/%s of a made-up member is left; delete it: %v", binding.Namespace, binding.Name, err)
+			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → kubectl -n %[3]s delete rolebinding %[1]s", binding.Name, err, binding.Namespace)
 		}
 	}()
 	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)
@@ -159,25 +159,26 @@ func (o *Options) proveRefusals(ctx context.Context) error {
 			case write.refusal != "" && err != nil && strings.Contains(err.Error(), write.refusal):
 				return true, "", nil
 			case err == nil:
-				return false, "it is not refused", nil
+				return false, "the API server accepts it", nil
 			}
 			return false, "", err
 		})
 		if err != nil {
-			return fmt.Errorf("%s does not do what members rely on; nobody may join: %s: %w; see that its policies %s and their bindings are there, and the namespace's label %s",
-				o.Hub.Name, write.what, err, "clusterset-*.clusterset-dns.io", clusterset.LabelSet)
+			err = o.Hub.Failed(err, "checking the policies with %s", write.what)
+			return report.WithRemedy(err, "check the ValidatingAdmissionPolicies clusterset-*.clusterset-dns.io and their bindings, and the label "+
+				clusterset.LabelSet+" of the namespace; let nobody join before")
 		}
 	}
 	return nil
 }
 
-// forgery is a write that must be refused with these words; "" where it must not.
+// forgery is a write that must be refused with these words, or accepted if they are "".
 type forgery struct {
 	what, refusal string
 	object        client.Object
 }
 
-// forgeries are those of one made-up member, which forges what would be another's.
+// forgeries are writes of one made-up member as another.
 func forgeries(namespace, forger string) []forgery {
 	forged := forger + "-other"
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
@@ -193,7 +194,7 @@ func forgeries(namespace, forger string) []forgery {
 	}
 }
 
-// awaitHub waits until a replica of the hub's controller leads.
+// awaitHub waits until a replica of the hub's controller is leader.
 func (o *Options) awaitHub(ctx context.Context) error {
 	say := o.waiter("clusterset-controller hub")
 	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}
@@ -204,7 +205,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 			return false, "", err
 		}
 		if r := lease.Spec.RenewTime; r != nil {
-			if was != "" && was != r.String() { // seen to be renewed
+			if was != "" && was != r.String() {
 				return true, "", nil
 			}
 			was = r.String()
@@ -216,7 +217,8 @@ func (o *Options) awaitHub(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the hub: its controller does not run yet: %w; members may join all the same; again: kubectl clusterset init, with an --image that the nodes can pull, or --wait=false", err)
+		return report.WithRemedy(o.Hub.Failed(err, "starting clusterset-controller hub"),
+			"kubectl clusterset init --image IMAGE, one that the nodes can pull; members can already join")
 	}
 	return nil
 }

@@ -14,9 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -24,41 +25,41 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// JoinOptions are of one member.
+// JoinOptions are those of Join.
 type JoinOptions struct {
 	Options
 	Member        *cluster.Cluster
-	ClusterID     string        // "": the ClusterProperty, or the UID of kube-system
-	HubServer     string        // the hub's address as the member's pods reach it; "": as it is, as it is reached from here at first
-	TokenLifetime time.Duration // 0: as it is, a day at first
+	ClusterID     string        // "" for the ClusterProperty, or the UID of kube-system
+	HubServer     string        // URL at which the member's pods reach the hub; "" to keep it, or for that of the kubeconfig
+	TokenLifetime time.Duration // 0 to keep it, or for a day
 	Renew         bool
 }
 
-// maxSkew between two API servers' clocks is what still lets the age of exports decide conflicts in everybody's sense.
+// maxSkew is how far two API servers' clocks may differ: the age of exports decides conflicts.
 const maxSkew = time.Minute
 
-// join is one run. What it has found out goes from step to step.
+// join is the state of one run.
 type join struct {
 	*JoinOptions
 	state
-	set      string         // the clusterset's name
-	departed bool           // by the clusterset's word: the hub has let this cluster go
-	kept     *corev1.Secret // the credentials that the member has
+	set      string         // the ClusterSet's name
+	departed bool           // the ClusterSet lists this cluster as departed
+	kept     *corev1.Secret // the member's current credentials
 	hubSide  []*unstructured.Unstructured
 	here     []*unstructured.Unstructured
-	mine     bool                  // the claim was there before this run
-	lease    *coordinationv1.Lease // its Lease on the hub before this run; nil for none
+	mine     bool                  // the claim existed before this run
+	lease    *coordinationv1.Lease // its Lease on the hub before this run, or nil
 	now      time.Time             // of the member's API server's clock
 	hubNow   time.Time
 }
 
-// state is what a cluster says of itself.
+// state is a cluster's identity and membership.
 type state struct {
 	uid     string // of kube-system
 	id, was *aboutv1beta1.ClusterProperty
 }
 
-// Join makes a cluster a member. The first write is the claim on the hub; until that is held, the cluster is not touched.
+// Join makes a cluster a member. It first writes the claim on the hub, and nothing in the cluster before it holds the claim.
 func Join(ctx context.Context, o *JoinOptions) error {
 	j := &join{JoinOptions: o}
 	if err := j.preflight(ctx); err != nil {
@@ -75,11 +76,11 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return err
 	}
 	if j.leaving() {
-		o.Say("%s: its agent goes on leaving clusterset %s with them; to wait for it and to clean up: kubectl clusterset leave", o.Member.Name, j.set)
+		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it and to clean up: kubectl clusterset leave", o.Member.Name, j.set)
 		return nil
 	}
 	if !o.Wait {
-		o.Say("%s: %s is prepared; it is a member once its agent has said so: kubectl clusterset status", o.Member.Name, o.ClusterID)
+		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name, o.ClusterID)
 		return nil
 	}
 	return j.await(ctx)
@@ -89,13 +90,13 @@ func Join(ctx context.Context, o *JoinOptions) error {
 func (j *join) run(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return fmt.Errorf("%w\nto go on: the same command again%s", err, j.undo())
+			return report.WithRemedy(err, "to continue, run the same command again"+j.undo())
 		}
 	}
 	return nil
 }
 
-// undo is the way back. A cluster that was a member before is given none: leave would take its imports and VIPs.
+// undo returns how to undo a join. It is "" for a cluster that was a member before: leave would delete its imports and VIPs.
 func (j *join) undo() string {
 	if j.was != nil {
 		return ""
@@ -103,13 +104,14 @@ func (j *join) undo() string {
 	return "; to undo: kubectl clusterset leave"
 }
 
-// preflight reads, and refuses what would not work.
+// preflight reads both clusters and checks all preconditions.
 func (j *join) preflight(ctx context.Context) (err error) {
 	if err := checkNamespace(j.HubNamespace); err != nil {
 		return err
 	}
 	if j.Hub.Config.Insecure {
-		return errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member could not tell the hub from somebody on the way: use one with the hub's certificate authority")
+		return report.WithRemedy(errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member could not authenticate the hub"),
+			"use one with the hub's certificate authority")
 	}
 	if err := j.askBoth(ctx); err != nil {
 		return err
@@ -143,21 +145,22 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	return j.sameHub(ctx)
 }
 
-// sameHub refuses to take a member that is alive on one hub to another: hubs of one clusterset's name are told apart by nothing else.
+// sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is another one.
 func (j *join) sameHub(ctx context.Context) error {
 	if j.was == nil || j.departed {
 		return nil
 	}
 	var kept coordinationv1.LeaseList
 	if err := j.Member.List(ctx, &kept, client.InNamespace(kube.SystemNamespace)); err != nil {
-		return fmt.Errorf("%s: %w", j.Member.Name, err)
+		return j.Member.Failed(err, "listing Leases")
 	}
-	way := j.keptWay()
-	if way == nil || !clock.Elsewhere(kept.Items, j.now, j.lease, j.hubNow) {
+	was := j.keptAddress()
+	if was == nil || !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
 		return nil
 	}
-	return fmt.Errorf("%s is a member, and its agent renews its Lease on another hub than %s, the one at %s: name that one; if this is to take its place, end the agent, and give this command again when the Lease has run out: kubectl -n %s scale deployment clusterset-controller --replicas=0",
-		j.Member.Name, j.Hub.Name, way.Server, kube.SystemNamespace)
+	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s", j.Member.Name, was.Server),
+		"name that hub; if this one replaces it, stop the agent, and run this command again when its Lease has expired: kubectl -n "+
+			kube.SystemNamespace+" scale deployment clusterset-controller --replicas=0")
 }
 
 func (j *join) askBoth(ctx context.Context) error {
@@ -172,26 +175,21 @@ func (j *join) askBoth(ctx context.Context) error {
 	}
 	j.now, j.hubNow = member.Now, hub.Now
 	if skew := (member.Now.Sub(hub.Now) - time.Since(before)).Abs(); skew > maxSkew {
-		return fmt.Errorf("the clocks of %s and %s are %v apart: set them (NTP) first; the age of exports decides conflicts, and tokens have dates", j.Member.Name, j.Hub.Name, skew.Round(time.Second))
+		return report.WithRemedy(fmt.Errorf("the clocks of %s and %s are %v apart", j.Member.Name, j.Hub.Name, skew.Round(time.Second)),
+			"set them first (NTP): the age of exports decides conflicts, and tokens have dates")
 	}
 	return nil
 }
 
-// read asks a cluster for what it says of itself. Where the kind is not there, nothing was said.
+// read returns the identity and membership of a cluster.
 func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	system := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, system); err != nil {
-		return s, fmt.Errorf("%s: its identity is the UID of namespace kube-system: %w", c.Name, err)
+		return s, c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
 	}
 	s.uid = string(system.UID)
-	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &s.id, clusterset.PropertySet: &s.was} {
-		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
-		if err != nil && !meta.IsNoMatchError(err) {
-			return s, fmt.Errorf("%s: %w", c.Name, err)
-		}
-		*into = p
-	}
-	return s, nil
+	s.id, s.was, err = c.Properties(ctx)
+	return s, err
 }
 
 func (j *join) chooseID() error {
@@ -201,56 +199,63 @@ func (j *join) chooseID() error {
 	case j.ClusterID == "":
 		j.ClusterID = j.uid
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.was != nil:
-		return fmt.Errorf("%s is a member as %q, and keeps that id until it has left: kubectl clusterset leave, then join with --cluster-id %s", j.Member.Name, j.id.Spec.Value, j.ClusterID)
+		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves", j.Member.Name, j.id.Spec.Value),
+			"kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
-		return fmt.Errorf("ClusterProperty %s of %s says %q: join without --cluster-id, or delete it first (kubectl delete clusterproperty %s)", clusterset.PropertyID, j.Member.Name, j.id.Spec.Value, clusterset.PropertyID)
+		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name, j.id.Spec.Value),
+			"join without --cluster-id, or first: kubectl delete clusterproperty "+clusterset.PropertyID)
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
-		return fmt.Errorf("%w; choose one with --cluster-id", err)
+		return report.WithRemedy(err, "choose another with --cluster-id")
 	}
 	return nil
 }
 
-// hubReady tells the clusterset's name, or that there is none.
+// hubReady reads the ClusterSet, of which there must be one.
 func (j *join) hubReady(ctx context.Context) error {
 	var sets hubv1alpha1.ClusterSetList
 	err := j.Hub.List(ctx, &sets, client.InNamespace(j.HubNamespace))
 	if err != nil && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("%s: %w", j.Hub.Name, err)
+		return j.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) != 1 {
-		return fmt.Errorf("namespace %s of %s holds %d ClusterSets, and one is needed: kubectl clusterset init --hub-context=HUB, or give another --hub-namespace", j.HubNamespace, j.Hub.Name, len(sets.Items))
+		return report.WithRemedy(fmt.Errorf("namespace %s of %s holds %d ClusterSets instead of one", j.HubNamespace, j.Hub.Name, len(sets.Items)),
+			facts.Init+", or another --hub-namespace")
 	}
 	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil
 }
 
-// leaving tells whether the member has been told to leave.
+// leaving reports whether the member was told to leave.
 func (j *join) leaving() bool {
 	return j.was != nil && j.was.Annotations[clusterset.AnnotationLeaving] != ""
 }
 
-// membership checks against the one that the cluster may have already. One that is leaving takes the hub, and so a token that lives.
+// membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
 func (j *join) membership() error {
 	switch {
 	case j.was == nil && j.Renew:
-		return fmt.Errorf("%s is a member of no clusterset, so there is nothing to renew: kubectl clusterset join, without --renew", j.Member.Name)
+		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew", j.Member.Name),
+			"kubectl clusterset join, without --renew")
 	case j.was == nil:
 		return nil
 	case j.was.Spec.Value != j.set:
-		return fmt.Errorf("%s is a member of clusterset %s, and of one at a time only: kubectl clusterset leave, then join %s", j.Member.Name, j.was.Spec.Value, j.set)
+		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name, j.was.Spec.Value),
+			"kubectl clusterset leave, then join "+j.set)
 	case j.was.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
-		return fmt.Errorf("%s is leaving clusterset %s without its hub, which takes no credentials: let that end first (kubectl clusterset leave --force)", j.Member.Name, j.set)
+		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no credentials", j.Member.Name, j.set),
+			"wait for it: kubectl clusterset leave --force")
 	case j.leaving() && !j.Renew:
-		return fmt.Errorf("%s is leaving clusterset %s: let that end first (kubectl clusterset leave); if its token for the hub ran out: kubectl clusterset join --renew, with which it goes on leaving", j.Member.Name, j.set)
+		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
+			"wait for it: kubectl clusterset leave; if its token for the hub has expired: kubectl clusterset join --renew")
 	}
 	return nil
 }
 
 func (j *join) checkRights(ctx context.Context) error {
-	hub := append(cluster.RightsToApply(j.hubSide, write...),
+	hub := append(cluster.RightsTo(j.hubSide, write...),
 		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
-	member := append(cluster.RightsToApply(j.here, write...),
+	member := append(cluster.RightsTo(j.here, write...),
 		cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
 		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "create", Resource: "secrets", Namespace: kube.SystemNamespace},
@@ -258,23 +263,24 @@ func (j *join) checkRights(ctx context.Context) error {
 	return errors.Join(allowed(ctx, j.Hub, hub), allowed(ctx, j.Member, member))
 }
 
-// claimable tells whether the claim is there already for this cluster, or why it cannot be had.
+// claimable reports whether the claim is this cluster's already, and fails if it cannot be claimed.
 func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
 	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", j.Hub.Name, err)
+		return false, j.Hub.Failed(err, "reading ClusterProfile %s", name)
 	}
 	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
-		return false, fmt.Errorf("%s: %w", j.Hub.Name, err)
+		return false, j.Hub.Failed(err, "reading Lease %s", name)
 	}
-	_, begun, err := claims(ctx, &j.Options, j.uid) // one that is held may be that of the cluster of which this one is a clone
+	_, begun, err := claims(ctx, &j.Options, j.uid) // a claim in use may be that of the cluster of which this one is a clone
 	if err != nil {
 		return false, err
 	}
 	for _, id := range begun {
 		if id != j.ClusterID && j.was == nil { // a member's may be that of its clone
-			return false, fmt.Errorf("%s has begun to join as %s: join with --cluster-id %s, or give that up first (kubectl clusterset leave)", j.Member.Name, id, id)
+			return false, report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
+				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
 		}
 	}
 	if p == nil {
@@ -283,42 +289,49 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	return true, taken(p, j.uid, j.Hub.Name)
 }
 
-// unknown is why there is nothing to renew of a member that the hub does not know; nil where there need not be.
+// unknown is the error of --renew for a member that the hub does not know.
 func (j *join) unknown() error {
-	switch {
-	case j.Renew && j.leaving():
-		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined; kubectl clusterset leave goes on with leaving", j.Hub.Name, j.ClusterID)
-	case j.Renew:
-		return fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored to before it joined, or this is another hub; if it is the right one: kubectl clusterset join, without --renew, takes it in again with its id and VIPs; leave if it is to stay out", j.Hub.Name, j.ClusterID)
+	if !j.Renew {
+		return nil
 	}
-	return nil
+	remedy := "on the right hub: kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs; kubectl clusterset " +
+		"leave removes what is left here"
+	if j.leaving() {
+		remedy = "kubectl clusterset leave continues"
+	}
+	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored from an earlier "+
+		"backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)
 }
 
-// taken is why a claim that is there is not for the cluster uid; nil if it is.
+// taken is the error if a claim is not for the cluster uid.
 func taken(p *inventoryv1alpha1.ClusterProfile, uid, hub string) error {
 	holder, joining := p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
-		return fmt.Errorf("the id %s is still being given up on %s: it is free once its records there are gone; wait, or see that clusterset-controller hub runs, and try again", p.Name, hub)
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted", p.Name, hub),
+			"wait, or check that clusterset-controller hub runs, and run the command again")
 	case holder != "" && holder != uid:
-		return fmt.Errorf("the id %s is taken on %s, by the cluster whose kube-system has the UID %s: choose another with --cluster-id, or let that cluster leave first", p.Name, hub, holder)
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the UID %s", p.Name, hub, holder),
+			"choose another with --cluster-id, or let that cluster leave first")
 	case holder == "" && joining != "" && joining != uid:
-		return fmt.Errorf("the id %s is taken on %s, for the cluster whose kube-system has the UID %s, which is joining: choose another with --cluster-id, or: kubectl clusterset leave %s --evict", p.Name, hub, joining, p.Name)
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the UID %s, which is joining",
+			p.Name, hub, joining), "choose another with --cluster-id, or kubectl clusterset leave "+p.Name+" --evict")
 	case holder == "" && joining == "":
-		return fmt.Errorf("the id %s is taken on %s, by a ClusterProfile that says for no cluster: choose another with --cluster-id; or, if it was made for this one: kubectl -n %s annotate clusterprofile %s %s=%s",
-			p.Name, hub, p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid)
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner", p.Name, hub),
+			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster: kubectl -n %s annotate clusterprofile %s %s=%s",
+				p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
 	}
 	return nil
 }
 
-// claim creates the ClusterProfile. Of two that try at once, one gets it.
+// claim creates the ClusterProfile. If two clusters try at once, one succeeds.
 func (j *join) claim(ctx context.Context) error {
 	mine, err := j.claimable(ctx)
 	if err != nil {
 		return err
 	}
 	if mine {
-		j.Say("the hub: the id %s is this cluster's already", j.ClusterID)
+		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
 	err = j.Hub.Create(ctx, only(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
@@ -327,13 +340,13 @@ func (j *join) claim(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("%s: claiming the id %s: %w", j.Hub.Name, j.ClusterID, err)
+		return j.Hub.Failed(err, "claiming cluster ID %s", j.ClusterID)
 	}
-	j.Say("the hub: claimed the id %s", j.ClusterID)
+	j.Say("the hub: claimed cluster ID %s", j.ClusterID)
 	return nil
 }
 
-// grant makes the member's account there.
+// grant creates the member's account on the hub.
 func (j *join) grant(ctx context.Context) error {
 	j.Say("the hub: applying ServiceAccount %s%s and its rights", clusterset.AccountPrefix, j.ClusterID)
 	return j.Hub.Apply(ctx, without(j.hubSide, "ClusterProfile"), j.Say)
@@ -347,19 +360,19 @@ func (j *join) install(ctx context.Context) error {
 	return j.Member.Apply(ctx, j.here, j.Say)
 }
 
-// namespaceFree waits for the end of an earlier membership.
+// namespaceFree waits until the namespace of an earlier membership is deleted.
 func (j *join) namespaceFree(ctx context.Context) error {
 	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		ns, err := kube.Get[*corev1.Namespace](ctx, j.Member, types.NamespacedName{Name: kube.SystemNamespace})
 		return err == nil && (ns == nil || ns.DeletionTimestamp == nil), "it is being deleted", err
 	})
 	if err != nil {
-		return fmt.Errorf("%s: namespace %s: %w; kubectl get namespace %s -o yaml tells what is left in it", j.Member.Name, kube.SystemNamespace, err, kube.SystemNamespace)
+		return namespaceStays(j.Member, err)
 	}
 	return nil
 }
 
-// name says the id. What was there already is the user's, and stays when the cluster leaves.
+// name writes the cluster ID. One that exists belongs to the user, and stays when the cluster leaves.
 func (j *join) name(ctx context.Context) error {
 	if j.id != nil {
 		return nil
@@ -370,8 +383,8 @@ func (j *join) name(ctx context.Context) error {
 		return j.Member.Create(ctx, p.DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%s: ClusterProperty %s: %w", j.Member.Name, p.Name, err)
+		return j.Member.Failed(err, "creating ClusterProperty %s", p.Name)
 	}
-	j.Say("%s: its id is %s", j.Member.Name, j.ClusterID)
+	j.Say("%s: its cluster ID is %s", j.Member.Name, j.ClusterID)
 	return nil
 }

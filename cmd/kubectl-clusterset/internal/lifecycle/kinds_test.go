@@ -51,7 +51,7 @@ func TestLeavingTakesNoKindThatOthersNeed(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	for c, stays := range map[*apiextensionsv1.CustomResourceDefinition]string{
-		ours: "", theirs: theirs.Name + " stays: others brought it", used: used.Name + " stays: there are objects of it, such as ServiceExport shop/web",
+		ours: "", theirs: theirs.Name + " stays: others applied it", used: used.Name + " stays: it has objects, such as ServiceExport shop/web",
 	} {
 		err := member.Get(t.Context(), client.ObjectKeyFromObject(c), &apiextensionsv1.CustomResourceDefinition{})
 		if (err == nil) != (stays != "") || client.IgnoreNotFound(err) != nil || !strings.Contains(said.String(), stays) {

@@ -17,11 +17,11 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		renew        bool
 		refusal      string
 	}{
-		"join":                {"true", "blue", false, "join --renew, with which it goes on leaving"},
+		"join":                {"true", "blue", false, "has expired: kubectl clusterset join --renew"},
 		"renew":               {"true", "blue", true, ""},
 		"renew, withdrawn":    {clusterset.LeavingWithdrawn, "blue", true, ""},
 		"renew, forced":       {clusterset.LeavingForced, "blue", true, "leave --force"},
-		"renew, another's":    {"true", "green", true, "of one at a time only"},
+		"renew, another's":    {"true", "green", true, "cannot be one of two"},
 		"renew, not leaving":  {"", "blue", true, ""},
 		"join, not leaving":   {"", "blue", false, ""},
 		"join, forced before": {clusterset.LeavingForced, "blue", false, "leave --force"},

@@ -1,5 +1,5 @@
-// Package lifecycle makes a clusterset, takes clusters into it, and out again: the steps that deploy/'s READMEs describe, with what must
-// hold before each and what to do where it does not. Every step can be taken again, so that whoever was interrupted begins anew.
+// Package lifecycle makes hubs, and lets clusters join and leave. It takes the steps of the READMEs in deploy/ and checks their
+// preconditions. Every step can be repeated, so that an interrupted command is run again.
 package lifecycle
 
 import (
@@ -19,45 +19,46 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Options are the same for every step.
+// Options are common to all commands.
 type Options struct {
-	Hub          *cluster.Cluster // nil where a step can do without
+	Hub          *cluster.Cluster // nil if a command can do without
 	HubNamespace string
 	Image        string
-	DryRun       io.Writer // where to print what would be written, instead of writing it; nil: write it
-	Wait         bool      // until what was started works
+	DryRun       io.Writer // prints what would be written; nil to write it
+	Wait         bool      // for what was started
 	Timeout      time.Duration
 	Say          cluster.Say
 }
 
-// checkNamespace tells why a clusterset cannot have this namespace, and name.
+// checkNamespace refuses namespaces that a ClusterSet cannot have.
 func checkNamespace(name string) error {
 	if p := validation.IsDNS1123Label(name); len(p) > 0 {
 		return fmt.Errorf("--hub-namespace %q: %s", name, p[0])
 	}
 	if name == kube.SystemNamespace || strings.HasPrefix(name, "kube-") || name == "default" {
-		return fmt.Errorf("--hub-namespace %q: a clusterset has a namespace of its own, whose name is the clusterset's", name)
+		return fmt.Errorf("--hub-namespace %q: a ClusterSet needs a namespace of its own, with the ClusterSet's name", name)
 	}
 	return nil
 }
 
-// ask checks that a cluster can be reached and is new enough.
+// ask checks that a cluster is reachable and new enough.
 func ask(ctx context.Context, c *cluster.Cluster, say cluster.Say) (cluster.Server, error) {
 	s, err := c.Ask(ctx)
 	if err != nil {
 		return s, err
 	}
 	if doctor.TooOld(s.Version) {
-		return s, fmt.Errorf("%s runs Kubernetes %s, and %s is the oldest that is supported: upgrade it first", c.Name, s.Version, doctor.Oldest)
+		return s, fmt.Errorf("%s runs Kubernetes %s, and %s is the oldest supported version: upgrade it first", c.Name, s.Version, doctor.Oldest)
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil
 }
 
-// allowed checks that whoever runs this may do what follows, before anything is written.
+// allowed checks the user's rights before anything is written.
 func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) error {
 	lacking, err := c.Lacking(ctx, rights)
 	if err != nil || len(lacking) == 0 {
@@ -67,16 +68,17 @@ func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) er
 	if n := len(texts); n > 6 {
 		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
 	}
-	return fmt.Errorf("you lack rights on %s, and nothing was written: %s; run this as a cluster admin of it", c.Name, strings.Join(texts, ", "))
+	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name, strings.Join(texts, ", ")),
+		"run the command as a cluster admin")
 }
 
-// write are the verbs by which an object is applied, remove those by which it is taken away.
+// Verbs that apply an object, and that delete it.
 var (
 	write  = []string{"get", "create", "patch"}
 	remove = []string{"get", "delete"}
 )
 
-// print shows what would be written.
+// print writes what would be applied.
 func print(out io.Writer, where string, objects []*unstructured.Unstructured) error {
 	text, err := manifest.YAML(objects)
 	if err != nil {
@@ -86,12 +88,14 @@ func print(out io.Writer, where string, objects []*unstructured.Unstructured) er
 	return err
 }
 
-// without leaves out the objects of a kind.
+// without returns objects except those of some kinds.
 func without(objects []*unstructured.Unstructured, kinds ...string) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return slices.Contains(kinds, o.GetKind()) })
+	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool {
+		return slices.Contains(kinds, o.GetKind())
+	})
 }
 
-// only takes the one object of a kind.
+// only returns the first object of a kind, or nil.
 func only(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	for _, o := range objects {
 		if o.GetKind() == kind {
@@ -101,7 +105,7 @@ func only(objects []*unstructured.Unstructured, kind string) *unstructured.Unstr
 	return nil
 }
 
-// waiter says each new reason once.
+// waiter prints each new reason once.
 func (o *Options) waiter(what string) func(why string) {
 	said := ""
 	return func(why string) {
@@ -112,19 +116,16 @@ func (o *Options) waiter(what string) func(why string) {
 	}
 }
 
-// running is the container of a Deployment that is there; nil without one.
+// running returns the container of a Deployment, or nil without one.
 func running(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
 	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: deployment})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Name, err)
-	}
-	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return nil, nil
+	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return nil, c.Failed(err, "reading Deployment %s/%s", kube.SystemNamespace, deployment)
 	}
 	return &d.Spec.Template.Spec.Containers[0], nil
 }
 
-// image is the one to run: the one that is asked for, or else the one that runs already; "" if there is none, which is said.
+// image returns that of --image, or else the running one. Without both, it warns and returns "".
 func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
 	switch {
 	case o.Image != "":
@@ -132,11 +133,11 @@ func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
 	case runs != nil:
 		return runs.Image
 	}
-	o.Say("%s: no --image was given, so the nodes will look for clusterset-dns/clusterset-controller in their default registry", c.Name)
+	o.Say("%s: without --image, nodes pull clusterset-dns/clusterset-controller from their default registry", c.Name)
 	return ""
 }
 
-// added are the arguments that somebody gave to what runs already, beside the flags that are set here.
+// added returns arguments of the running container other than the flags in set.
 func added(runs *corev1.Container, set ...string) (out []string) {
 	if runs == nil {
 		return nil

@@ -2,17 +2,17 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// podsWait is what keeps the pods with this label from running, as far as they tell.
+// podsWait returns why pods with this label do not run.
 func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) string {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{label: value}); err != nil {
@@ -24,7 +24,7 @@ func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) stri
 		}
 	}
 	if len(pods.Items) == 0 {
-		return "there is no pod yet"
+		return "no pod exists yet"
 	}
-	return fmt.Sprintf("%d pods are there", len(pods.Items))
+	return report.Number(len(pods.Items), "pod") + " started"
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// render makes what join applies, on both sides. Arguments that somebody has added to the agent's stay.
+// render fills what join applies on both sides. Arguments that somebody added to the agent stay.
 func (j *join) render(ctx context.Context) error {
 	runs, err := running(ctx, j.Member, "clusterset-controller")
 	if err != nil {
@@ -31,9 +31,9 @@ func (j *join) render(ctx context.Context) error {
 	return nil
 }
 
-// print is --dry-run: what would be written, and not what is there and stays as it is.
+// print is --dry-run. It omits what exists and would stay.
 func (j *join) print() error {
-	secret, err := j.secret("(asked of the hub when this is applied)")
+	secret, err := j.secret("(issued by the hub)")
 	if err != nil {
 		return err
 	}

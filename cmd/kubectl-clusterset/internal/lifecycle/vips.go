@@ -1,10 +1,11 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,18 +15,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
 
-// VIPs is where members' VIPs come from, as far as it is to be other than it is: "" and nil leave it.
+// VIPs are changes of where members' VIPs come from; "" and nil keep the current setting.
 type VIPs struct {
 	Mode  string
 	Pools []string
-	Bits  map[string]int // of a block, by family: ipv4, ipv6
+	Bits  map[string]int // prefix length of a block, by family: ipv4, ipv6
 }
 
-// fields are those of a ClusterSet's spec.vips that are asked for.
+// fields returns the changed fields of a ClusterSet's spec.vips.
 func (v *VIPs) fields() map[string]any {
 	out := map[string]any{}
 	if v.Mode != "" {
@@ -48,11 +50,14 @@ func (v *VIPs) fields() map[string]any {
 	return out
 }
 
-// check tells what is wrong with it, on top of what is there.
+// check validates the changes on top of the current settings.
 func (v *VIPs) check(is hubv1alpha1.VIPs) error {
-	modes := []string{string(hubv1alpha1.VIPModeShared), string(hubv1alpha1.VIPModePreferred)}
-	if v.Mode != "" && !slices.Contains(modes, v.Mode) {
-		return fmt.Errorf("--vip-mode %q is none of %s", v.Mode, strings.Join(modes, ", "))
+	switch hubv1alpha1.VIPMode(v.Mode) {
+	case "", hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred:
+	case "exclusive":
+		return report.WithRemedy(errors.New("--vip-mode exclusive does not exist any more"), "--vip-mode preferred; "+report.DocsRanges)
+	default:
+		return fmt.Errorf("--vip-mode %q: must be shared or preferred", v.Mode)
 	}
 	for _, family := range []struct {
 		name        string
@@ -73,7 +78,7 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 		}
 	}
 	if v.Pools == nil {
-		return nil // what is there is not at issue
+		return nil // the current pools are not checked
 	}
 	is.Pools = v.Pools
 	if _, problems := grants.Usable(&is); len(problems) > 0 {
@@ -82,12 +87,13 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 	return nil
 }
 
-// checkVIPs looks at what is asked for, on top of what a ClusterSet that is there says.
+// checkVIPs validates the flags on top of an existing ClusterSet.
 func (o *InitOptions) checkVIPs(ctx context.Context) error {
 	var is hubv1alpha1.VIPs
 	var sets hubv1alpha1.ClusterSetList
-	if err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s: %w", o.Hub.Name, err)
+	err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace))
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return o.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) > 0 {
 		is = sets.Items[0].Spec.VIPs
@@ -95,7 +101,7 @@ func (o *InitOptions) checkVIPs(ctx context.Context) error {
 	return o.VIPs.check(is)
 }
 
-// put has a ClusterSet that is to be made say what is asked for.
+// put sets the fields of a new ClusterSet.
 func (v *VIPs) put(set *unstructured.Unstructured) error {
 	for field, value := range v.fields() {
 		if err := unstructured.SetNestedField(set.Object, value, "spec", "vips", field); err != nil {
@@ -105,27 +111,22 @@ func (v *VIPs) put(set *unstructured.Unstructured) error {
 	return nil
 }
 
-// change brings a ClusterSet that is there to what is asked for, and leaves the rest of it.
+// change sets the fields of an existing ClusterSet.
 func (v *VIPs) change(ctx context.Context, o *Options, set *hubv1alpha1.ClusterSet) error {
 	fields := v.fields()
 	if len(fields) == 0 {
-		o.Say("the hub: ClusterSet %s is there, and left as it is", set.Name)
+		o.Say("the hub: kept ClusterSet %s", set.Name)
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"vips": fields}})
 	if err != nil {
 		return err
 	}
-	if err := o.Hub.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(manifest.FieldManager)); err != nil {
-		return fmt.Errorf("%s: ClusterSet %s: %w", o.Hub.Name, set.Name, err)
+	err = o.Hub.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(manifest.FieldManager))
+	if err != nil {
+		return o.Hub.Failed(err, "changing ClusterSet %s", set.Name)
 	}
-	o.Say("the hub: ClusterSet %s is there, and has VIPs of mode %s now, pools: %s", set.Name, set.Spec.VIPs.Mode, orNone(set.Spec.VIPs.Pools))
+	o.Say("the hub: changed ClusterSet %s: VIP mode %s, pools %s", set.Name, set.Spec.VIPs.Mode,
+		cmp.Or(strings.Join(set.Spec.VIPs.Pools, ", "), "none"))
 	return nil
-}
-
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
 }

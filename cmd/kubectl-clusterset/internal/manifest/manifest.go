@@ -1,5 +1,5 @@
-// Package manifest renders the kustomizations of deploy/ for one hub or one member, in memory, and tells which kinds in a cluster are
-// newer than ours. It reaches no cluster.
+// Package manifest renders the kustomizations of deploy/ for one hub or one member, in memory, and compares CRDs with those of a cluster.
+// It does not connect to clusters.
 package manifest
 
 import (
@@ -22,27 +22,27 @@ import (
 const (
 	Hub           = "hub"            // once per hub
 	ClusterSet    = "hub/clusterset" // once per clusterset, on the hub
-	HubController = "hub/controller" // once per clusterset, on the hub: what keeps its inventory
+	HubController = "hub/controller" // once per clusterset, on the hub: its controller
 	HubMember     = "hub/member"     // once per member, on the hub
-	CoreDNS       = "coredns"        // in the member: what CoreDNS may read
+	CoreDNS       = "coredns"        // in the member: CoreDNS's rights
 	Member        = "member"         // in the member
 )
 
-// The words that stand in the manifests for what differs (deploy/hub/README.md).
+// Placeholders in the manifests (deploy/hub/README.md).
 const (
 	clusterID = "CLUSTER-ID"
 	namespace = "clusterset"
 )
 
-// Values are what differs from one clusterset, or one member, to another.
+// Values replace the placeholders.
 type Values struct {
-	Namespace string // the clusterset's on the hub, and its name
-	ClusterID string // of a member; "" where none is concerned
-	Image     string // of clusterset-controller, as REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": as the manifests have it
+	Namespace string // of the clusterset on the hub, and its name
+	ClusterID string // of a member, if there is one
+	Image     string // REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": that of the manifests
 	Args      []string
 }
 
-// Render is what kubectl apply -k FOLDER would apply, with the values in their places: kinds first, then namespaces, and what runs last.
+// Render returns what kubectl apply -k FOLDER would apply, with the values: CRDs first, then namespaces, and Deployments last.
 func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 	disk, err := load()
 	if err != nil {
@@ -73,7 +73,7 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// load copies the manifests to where kustomize finds them.
+// load copies the manifests to a file system of kustomize.
 func load() (filesys.FileSystem, error) {
 	disk := filesys.MakeFsInMemory()
 	err := fs.WalkDir(deploy.Manifests, ".", func(path string, d fs.DirEntry, err error) error {
@@ -89,7 +89,7 @@ func load() (filesys.FileSystem, error) {
 	return disk, err
 }
 
-// overlay is a kustomization beside deploy/ as deploy/member/README.md has it: the image and further arguments of the Deployment.
+// overlay adds a kustomization with the image and further arguments of the Deployment.
 func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 	k := kustomize.Kustomization{
 		TypeMeta:  kustomize.TypeMeta{APIVersion: kustomize.KustomizationVersion, Kind: kustomize.KustomizationKind},
@@ -105,7 +105,8 @@ func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 		for _, a := range v.Args {
 			fmt.Fprintf(&patch, "- {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", a)
 		}
-		k.Patches = []kustomize.Patch{{Patch: patch.String(), Target: &kustomize.Selector{ResId: resid.ResId{Gvk: resid.NewGvk("apps", "v1", "Deployment")}}}}
+		deployments := &kustomize.Selector{ResId: resid.ResId{Gvk: resid.NewGvk("apps", "v1", "Deployment")}}
+		k.Patches = []kustomize.Patch{{Patch: patch.String(), Target: deployments}}
 	}
 	text, err := yaml.Marshal(k)
 	if err != nil {
@@ -114,7 +115,7 @@ func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 	return "/overlay", disk.WriteFile("/overlay/kustomization.yaml", text)
 }
 
-// imageOf takes REGISTRY[:PORT]/NAME[:TAG][@DIGEST] apart.
+// imageOf parses REGISTRY[:PORT]/NAME[:TAG][@DIGEST].
 func imageOf(s string) (out kustomize.Image) {
 	s, out.Digest, _ = strings.Cut(s, "@")
 	if colon := strings.LastIndex(s, ":"); colon > strings.LastIndex(s, "/") {
@@ -124,7 +125,7 @@ func imageOf(s string) (out kustomize.Image) {
 	return out
 }
 
-// put replaces the words in every string of an object: in the parsed one, since an id may look like a number.
+// put replaces the placeholders in every string of a parsed object: in YAML text, a cluster ID may look like a number.
 func put(value any, v Values) any {
 	switch x := value.(type) {
 	case map[string]any:
@@ -151,7 +152,7 @@ func put(value any, v Values) any {
 	return value
 }
 
-// rank is the order in which objects are applied.
+// rank orders objects for applying.
 func rank(o *unstructured.Unstructured) int {
 	switch o.GetKind() {
 	case "CustomResourceDefinition":

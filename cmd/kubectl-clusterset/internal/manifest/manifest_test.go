@@ -124,16 +124,16 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 		change    func(*unstructured.Unstructured)
 		why       string
 	}{
-		{"a newer release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version", "v0.6.0"), "release v0.6.0, newer"},
+		{"a newer release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version", "v0.6.0"), "release v0.6.0 is newer"},
 		{"an older release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version", "v0.3.0"), ""},
-		{"a newer revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision", "3"), "schema revision 3, newer"},
+		{"a newer revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision", "3"), "schema revision 3 is newer"},
 		{"no release, so an old one", "serviceimports.multicluster.x-k8s.io", func(o *unstructured.Unstructured) { o.SetLabels(nil) }, ""},
-		{"the same, by others", "serviceimports.multicluster.x-k8s.io", func(*unstructured.Unstructured) {}, "others brought it"},
+		{"the same, by others", "serviceimports.multicluster.x-k8s.io", func(*unstructured.Unstructured) {}, "others applied it"},
 		{"a version of the future", "clusterproperties.about.k8s.io", version(func(l []any) []any {
 			return append(l, map[string]any{"name": "v1", "served": true})
 		}), "it has version v1"},
 		{"a version is not there", "clusterproperties.about.k8s.io", version(func(l []any) []any { return l[:1] }), ""},
-		{"the same of another project", "clusterproperties.about.k8s.io", func(*unstructured.Unstructured) {}, "others brought it"},
+		{"the same of another project", "clusterproperties.about.k8s.io", func(*unstructured.Unstructured) {}, "others applied it"},
 		{"our own group", "serviceexportrecords.hub.clusterset-dns.io", func(*unstructured.Unstructured) {}, ""},
 		{"our own group, from the future", "serviceexportrecords.hub.clusterset-dns.io", version(func(l []any) []any {
 			return append(l, map[string]any{"name": "v1", "served": true})
@@ -146,7 +146,7 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 			}
 			there := ours.DeepCopy()
 			c.change(there)
-			got := manifest.LeaveAlone(there, ours)
+			got := manifest.Keep(there, ours)
 			if (c.why == "") != (got == "") || !strings.Contains(got, c.why) {
 				t.Errorf("%q, want %q", got, c.why)
 			}
@@ -178,7 +178,7 @@ func TestAKindIsOursWhereNobodyElseBroughtIt(t *testing.T) {
 		"nobody's":                   {nil, false},
 	} {
 		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}}}
-		if got := manifest.Brought(o); got != c.ours {
+		if got := manifest.OnlyOurs(o); got != c.ours {
 			t.Errorf("%s: %v", what, got)
 		}
 	}

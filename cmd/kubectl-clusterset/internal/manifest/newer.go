@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The labels by which the CRDs of mcs-api tell their version.
+// The labels with the version of mcs-api's CRDs.
 const (
 	labelRelease  = "multicluster.x-k8s.io/release-version"
 	labelRevision = "multicluster.x-k8s.io/crd-schema-revision"
 )
 
-// FieldManager is who applies what kubectl-clusterset applies.
+// FieldManager is the field manager of all writes.
 const FieldManager = "kubectl-clusterset"
 
-// LeaveAlone tells why a CRD that is there is not to be replaced by ours; "" if it is. Kinds of other projects may have been brought by
-// others, and a newer CRD has fields and versions that objects in the cluster may use.
-func LeaveAlone(there, ours *unstructured.Unstructured) string {
+// Keep returns why an existing CRD must not be replaced by ours, or "". A newer CRD has fields and versions that objects may use, and
+// CRDs of other projects may have been applied by others.
+func Keep(there, ours *unstructured.Unstructured) string {
 	if v := further(there, ours); v != "" {
 		return "it has version " + v + ", which this kubectl-clusterset does not know"
 	}
@@ -34,22 +34,22 @@ func LeaveAlone(there, ours *unstructured.Unstructured) string {
 	is, err2 := version.ParseSemantic(mine[labelRelease])
 	switch {
 	case err == nil && err2 == nil && is.LessThan(was):
-		return fmt.Sprintf("it is of release %s, newer than %s", theirs[labelRelease], mine[labelRelease])
+		return fmt.Sprintf("its release %s is newer than %s", theirs[labelRelease], mine[labelRelease])
 	case err == nil && err2 == nil && was.LessThan(is):
 		return ""
 	case err == nil && err2 == nil:
 		a, _ := strconv.Atoi(theirs[labelRevision])
 		if b, _ := strconv.Atoi(mine[labelRevision]); a > b {
-			return fmt.Sprintf("it is of schema revision %d, newer than %d", a, b)
+			return fmt.Sprintf("its schema revision %d is newer than %d", a, b)
 		}
 	}
 	if is != nil && was == nil || Ours(there) {
 		return ""
 	}
-	return "others brought it, and it serves all that is needed"
+	return "others applied it, and it serves all that is needed"
 }
 
-// Ours tells whether kubectl-clusterset applied an object.
+// Ours reports whether kubectl-clusterset applied an object.
 func Ours(o *unstructured.Unstructured) bool {
 	for _, f := range o.GetManagedFields() {
 		if f.Manager == FieldManager {
@@ -59,10 +59,9 @@ func Ours(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// Brought tells whether kubectl-clusterset brought a kind, and nobody else did, before or since: who applied it owns fields of its spec,
-// too, since server-side apply takes over what differs and shares what does not; and whoever left no word of it is written down then as the
-// manager before-first-apply.
-func Brought(crd *unstructured.Unstructured) bool {
+// OnlyOurs reports whether kubectl-clusterset applied a CRD, and nobody else did. Everyone who applied it owns fields of its spec: server-
+// side apply shares fields that do not differ, and records earlier writers as the manager before-first-apply.
+func OnlyOurs(crd *unstructured.Unstructured) bool {
 	for _, f := range crd.GetManagedFields() {
 		var fields map[string]any
 		if f.Manager == FieldManager || f.FieldsV1 == nil {
@@ -75,13 +74,13 @@ func Brought(crd *unstructured.Unstructured) bool {
 	return Ours(crd)
 }
 
-// Served are the versions that a CRD serves.
-func Served(crd *unstructured.Unstructured) []string { return versions(crd, "served") }
+// Served returns the versions that a CRD serves.
+func Served(crd *unstructured.Unstructured) []string { return versions(crd, true) }
 
-// further is a version that there has and ours has not.
+// further returns a version that only there has.
 func further(there, ours *unstructured.Unstructured) string {
-	known := versions(ours, "name")
-	for _, v := range versions(there, "name") {
+	known := versions(ours, false)
+	for _, v := range versions(there, false) {
 		if !slices.Contains(known, v) {
 			return v
 		}
@@ -89,7 +88,7 @@ func further(there, ours *unstructured.Unstructured) string {
 	return ""
 }
 
-// lacks are the versions that ours serves and there does not.
+// lacks returns the versions that only ours serves.
 func lacks(there, ours *unstructured.Unstructured) (out []string) {
 	served := Served(there)
 	for _, v := range Served(ours) {
@@ -100,12 +99,12 @@ func lacks(there, ours *unstructured.Unstructured) (out []string) {
 	return out
 }
 
-// versions are the names of a CRD's versions; of those that are served only, where flag says so.
-func versions(crd *unstructured.Unstructured, flag string) (out []string) {
+// versions returns the versions of a CRD, or only the served ones.
+func versions(crd *unstructured.Unstructured, served bool) (out []string) {
 	list, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, e := range list {
 		v, _ := e.(map[string]any)
-		if name, _ := v["name"].(string); name != "" && (flag == "name" || v[flag] == true) {
+		if name, _ := v["name"].(string); name != "" && (!served || v["served"] == true) {
 			out = append(out, name)
 		}
 	}

@@ -7,32 +7,53 @@ import (
 	"strings"
 	"time"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/table"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Print writes the report for a person; wide adds what is rarely asked for. now is what ages are counted from, by the hub's clock.
+// Print writes the report for people. Ages are counted from now, by the hub's clock.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintln(out, headline(r))
-	if len(r.Problems) > 0 {
+	if len(r.Findings) > 0 {
 		fmt.Fprintln(out)
 	}
-	for _, p := range r.Problems {
-		table.Note(out, "!", p.About+": "+p.What, p.Remedy)
-	}
+	report.Print(out, r.Findings)
 	if r.Here != nil {
-		printWarnings(out, r.Here, wide)
+		printEvents(out, r.Here, wide)
 	}
 	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", ""}
 	if wide {
 		columns = []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", "ENDPOINTS", "MEMBER FOR", ""}
 	}
-	var members, names [][]string
+	var members, pools, blocks [][]string
 	for i := range r.Members {
-		members = append(members, r.Members[i].row(wide, now))
+		m := &r.Members[i]
+		members = append(members, m.row(wide, now))
+		if len(m.Blocks) > 0 {
+			blocks = append(blocks, []string{m.Cluster, strings.Join(m.Blocks, ", ")})
+		}
 	}
-	table.Write(out, "MEMBERS", columns, members)
-	table.Write(out, "POOLS (mode "+r.VIPMode+")", []string{"POOL", "BLOCKS OF", "GRANTED", "FREE"}, poolTable(r))
-	table.Write(out, "BLOCKS", []string{"CLUSTER", "BLOCKS"}, blockTable(r))
+	for _, p := range r.Pools {
+		free := strconv.FormatUint(p.Free, 10)
+		if p.Free >= 1<<20 {
+			free = "over a million"
+		}
+		pools = append(pools, []string{p.Pool, "/" + strconv.Itoa(p.Bits), strconv.Itoa(p.Granted), free})
+	}
+	report.Table(out, "MEMBERS", columns, members)
+	report.Table(out, "POOLS (mode "+r.VIPMode+")", []string{"POOL", "BLOCKS OF", "GRANTED", "FREE"}, pools)
+	report.Table(out, "BLOCKS", []string{"CLUSTER", "BLOCKS"}, blocks)
+	printNames(out, r, wide)
+	if r.Here != nil {
+		printHere(out, r, wide, now)
+	}
+}
+
+func printNames(out io.Writer, r *Report, wide bool) {
+	columns := []string{"NAME", "TYPE", "EXPORTED BY", "CONFLICTS"}
+	if wide {
+		columns = append(columns, "IPS HERE")
+	}
+	var rows [][]string
 	for _, n := range r.Names {
 		conflicts := ""
 		if len(n.Conflicts) > 0 {
@@ -42,45 +63,47 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		if wide {
 			row = append(row, strings.Join(n.IPs, ","))
 		}
-		names = append(names, row)
+		rows = append(rows, row)
 	}
-	columns = []string{"NAME", "TYPE", "EXPORTED BY", "CONFLICTS"}
+	report.Table(out, "NAMES", columns, rows)
+}
+
+func printHere(out io.Writer, r *Report, wide bool, now time.Time) {
+	h := r.Here
+	var ranges, moving [][]string
+	for _, x := range h.Ranges {
+		ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.State, strconv.FormatUint(x.Allocated, 10), strconv.FormatUint(x.Available, 10)})
+		for _, vip := range x.Moving {
+			moving = append(moving, []string{x.Range, vip.IP, vip.Import})
+		}
+	}
+	report.Table(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "STATE", "ALLOCATED", "FREE"}, ranges)
 	if wide {
-		columns = append(columns, "IPS HERE")
+		report.Table(out, "VIPS TO MIGRATE", []string{"RANGE", "IP", "IMPORT"}, moving)
 	}
-	table.Write(out, "NAMES", columns, names)
-	if h := r.Here; h != nil {
-		var ranges [][]string
-		for _, x := range h.Ranges {
-			ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.Use, x.State, strconv.FormatUint(x.Allocated, 10), strconv.FormatUint(x.Available, 10)})
-		}
-		table.Write(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "USE", "STATE", "IN USE", "FREE"}, ranges)
-		if wide {
-			table.Write(out, "VIPS IN RANGES THAT ARE TO GO", []string{"RANGE", "IP", "IMPORT"}, movingTable(h))
-		}
+	if r.Cluster == "" {
+		return
 	}
-	if h := r.Here; h != nil && r.Cluster != "" {
-		fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, table.Count(h.Exports, "export"), table.Count(h.Imports, "import"), table.Count(h.VIPs, "IP"), seen(h, now))
+	seen := ""
+	if h.HubSeen != nil {
+		seen = fmt.Sprintf("; its agent last saw the hub %s ago", report.Age(now.Sub(*h.HubSeen)))
 	}
+	fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, report.Number(h.Exports, "export"), report.Number(h.Imports, "import"),
+		report.Number(h.VIPs, "IP"), seen)
 }
 
 func headline(r *Report) string {
-	set := "No clusterset"
+	set := "No ClusterSet"
 	if r.ClusterSet != "" {
-		set = "Clusterset " + r.ClusterSet
+		set = "ClusterSet " + r.ClusterSet
 	}
-	parts := []string{}
+	var parts []string
 	if len(r.Members) > 0 {
-		parts = append(parts, table.Count(len(r.Members), "member"))
+		parts = append(parts, report.Number(len(r.Members), "member"))
 	}
-	parts = append(parts, table.Count(len(r.Names), "name"))
-	if len(r.Problems) == 0 {
-		parts = append(parts, "no problems")
-	} else {
-		parts = append(parts, table.Count(len(r.Problems), "problem"))
-	}
-	if r.Here != nil && len(r.Here.Warnings) > 0 {
-		parts = append(parts, table.Count(len(r.Here.Warnings), "warning"))
+	parts = append(parts, report.Number(len(r.Names), "name"), report.Count(r.Findings).String())
+	if r.Here != nil && len(r.Here.Events) > 0 {
+		parts = append(parts, report.Number(len(r.Here.Events), "Warning Event"))
 	}
 	return set + ": " + strings.Join(parts, ", ")
 }
@@ -88,21 +111,14 @@ func headline(r *Report) string {
 func (m *MemberRow) row(wide bool, now time.Time) []string {
 	seen, here := "never", ""
 	if m.LastSeen != nil {
-		seen = table.Age(now.Sub(*m.LastSeen)) + " ago"
+		seen = report.Age(now.Sub(*m.LastSeen)) + " ago"
 	}
 	if m.Here {
 		here = "this cluster"
 	}
 	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen, m.Version}
 	if wide {
-		out = append(out, strconv.Itoa(m.Endpoints), table.Age(now.Sub(m.Since)))
+		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))
 	}
 	return append(out, here)
-}
-
-func seen(h *Here, now time.Time) string {
-	if h.HubSeen == nil {
-		return ""
-	}
-	return fmt.Sprintf("; its agent last saw the hub %s ago", table.Age(now.Sub(*h.HubSeen)))
 }

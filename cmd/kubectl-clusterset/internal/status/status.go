@@ -1,10 +1,11 @@
-// Package status tells how a clusterset stands: problems first, then members and what they export. Pure: what was read on the hub and
-// in one member in, a Report out.
+// Package status shows the state of a clusterset: findings first, then members and what they export. It is pure: what was read of the
+// hub and of one member in, a Report out.
 package status
 
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,13 +14,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/clock"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
@@ -27,63 +31,50 @@ import (
 
 // Facts are what was read.
 type Facts struct {
-	Hub      *Hub    // nil where it was not read
+	Hub      *Hub    // nil if it was not read
 	HubError string  // why not
-	Asked    string  // the namespace on the hub that was asked for, "" where none was
-	Member   *Member // nil where only a hub was named
+	Asked    string  // --hub-namespace, if it was given
+	Member   *Member // nil with --hub-only
 }
 
-// Hub is a clusterset's namespace there.
+// Hub is a clusterset's namespace there, with what its members export.
 type Hub struct {
-	Now       time.Time // by its clock
-	Namespace string
-	Sets      []hubv1alpha1.ClusterSet
-	Profiles  []inventoryv1alpha1.ClusterProfile // of ours, no other cluster manager's
-	Leases    []coordinationv1.Lease
-	// Leader is the Lease that clusterset-controller hub elects its leader by, empty where there is none; nil where it may not be read.
-	Leader    *coordinationv1.Lease
+	facts.Hub
 	Records   []hubv1alpha1.ServiceExportRecord
 	Endpoints []hubv1alpha1.EndpointRecord
 }
 
-// Member is the cluster from which is asked.
+// Member is the cluster that --context names.
 type Member struct {
+	facts.Membership
 	Now          time.Time // by its clock
-	Cluster, Set string    // by its ClusterProperties; "" where it is no member
-	Leaving      bool
 	Agent        *appsv1.Deployment
 	TokenExpires *time.Time // of the credentials for the hub
-	HubNamespace string     // theirs
+	HubNamespace string     // of the credentials
 	Exports      []mcsv1beta1.ServiceExport
 	Imports      []mcsv1beta1.ServiceImport
 	Records      []hubv1alpha1.ServiceExportRecord // its copies
-	Ranges       []ipam.Usage                      // those for VIPs
-	VIPMode      ipam.Mode                         // that its agent goes by; "" for shared
-	Leases       []coordinationv1.Lease            // of its system namespace
-	Events       []eventsv1.Event                  // Warnings of its agent
-	EventsUnread error                             // why there are none of these
+	Ranges       []ipam.Usage                      // for VIPs
+	VIPMode      ipam.Mode                         // of its agent; "" for shared
+	Leases       []coordinationv1.Lease            // of clusterset-system
+	Events       []eventsv1.Event                  // of type Warning, by its agent
+	EventsUnread error                             // why they were not read
 }
 
-// Report is what is told.
+// Report is the state of a clusterset.
 type Report struct {
-	ClusterSet string      `json:"clusterSet,omitempty"`
-	Cluster    string      `json:"cluster,omitempty"` // where it was asked
-	Problems   []Problem   `json:"problems,omitempty"`
-	Members    []MemberRow `json:"members,omitempty"`
-	VIPMode    string      `json:"vipMode,omitempty"`
-	Pools      []PoolRow   `json:"pools,omitempty"`
-	Names      []NameRow   `json:"names,omitempty"`
-	Here       *Here       `json:"here,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	ClusterSet      string           `json:"clusterSet,omitempty"`
+	Cluster         string           `json:"cluster,omitempty"`
+	Findings        []report.Finding `json:"findings"`
+	Members         []MemberRow      `json:"members,omitempty"`
+	VIPMode         string           `json:"vipMode,omitempty"`
+	Pools           []PoolRow        `json:"pools,omitempty"`
+	Names           []NameRow        `json:"names,omitempty"`
+	Here            *Here            `json:"here,omitempty"`
 }
 
-// Problem is about a member or a name, or about the whole clusterset.
-type Problem struct {
-	About  string `json:"about"`
-	What   string `json:"what"`
-	Remedy string `json:"remedy"`
-}
-
-// MemberRow is one member as the hub knows it.
+// MemberRow is one member as the hub shows it.
 type MemberRow struct {
 	Cluster   string     `json:"cluster"`
 	Joined    string     `json:"joined"`
@@ -94,8 +85,16 @@ type MemberRow struct {
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
-	Blocks    []string   `json:"blocks,omitempty"`    // in which its VIPs are
-	Unreached votes.Vote `json:"unreached,omitempty"` // what it does not reach of others' endpoints: its vote
+	Blocks    []string   `json:"blocks,omitempty"`    // its VIPs are in these
+	Unreached votes.Vote `json:"unreached,omitempty"` // other members' endpoints that it does not reach
+}
+
+// PoolRow is one pool that members' blocks are cut from.
+type PoolRow struct {
+	Pool    string `json:"pool"`
+	Bits    int    `json:"blockBits"` // prefix length of new blocks
+	Granted int    `json:"granted"`
+	Free    uint64 `json:"free"` // blocks, at most the largest number there is
 }
 
 // NameRow is one name of the clusterset.
@@ -104,34 +103,32 @@ type NameRow struct {
 	Namespace string   `json:"namespace"`
 	Type      string   `json:"type"`
 	Clusters  []string `json:"clusters"`
-	IPs       []string `json:"ips,omitempty"` // in the cluster where it was asked
+	IPs       []string `json:"ips,omitempty"` // in the cluster that --context names
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
-// Here is the cluster where it was asked.
+// Here is the cluster that --context names.
 type Here struct {
-	Exports int      `json:"exports"`
-	Imports int      `json:"imports"`
-	VIPs    int      `json:"vips"`
-	Held    int      `json:"held"` // records that the hub does not show as they are in effect here
-	Ranges  []Range  `json:"ranges,omitempty"`
-	Dead    []string `json:"dead,omitempty"` // clusters whose endpoints are treated as dead here
-	// HubSeen is when this cluster's agent last renewed its Lease: what is seen here is not older.
-	HubSeen  *time.Time `json:"hubSeen,omitempty"`
-	Warnings []Warning  `json:"warnings,omitempty"`       // the newest first
-	Unread   string     `json:"warningsUnread,omitempty"` // why there are no warnings
-	now      time.Time  // by its clock
+	Exports int        `json:"exports"`
+	Imports int        `json:"imports"`
+	VIPs    int        `json:"vips"`
+	Held    int        `json:"held"` // records that are in effect here although the hub does not show them
+	Ranges  []Range    `json:"ranges,omitempty"`
+	Expired []string   `json:"expired,omitempty"` // source clusters that have expired here
+	HubSeen *time.Time `json:"hubSeen,omitempty"` // when the agent last renewed its Lease
+	Events  []Event    `json:"warnings,omitempty"`
+	Unread  string     `json:"warningsUnread,omitempty"` // why there are no Events
+	now     time.Time  // by its clock
 }
 
-// Range is one for VIPs, and how much room it has.
+// Range is one for VIPs.
 type Range struct {
 	ServiceCIDR string `json:"serviceCIDR"`
 	Range       string `json:"range"`
-	Use         string `json:"use"`
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
-	Moving      []VIP  `json:"moving,omitempty"` // that are in it while it is draining or being deleted
+	Moving      []VIP  `json:"moving,omitempty"` // VIPs that must migrate, because the range is draining or being deleted
 }
 
 // VIP is an import's.
@@ -140,43 +137,62 @@ type VIP struct {
 	Import string `json:"import"`
 }
 
-// Tell makes the report.
-func Tell(f *Facts) Report {
-	var r Report
+// Examine returns the report.
+func Examine(f *Facts) Report {
+	r := Report{TypeMeta: report.Kind("Status"), Findings: []report.Finding{}}
 	if f.Member != nil {
-		r.Cluster, r.ClusterSet = f.Member.Cluster, f.Member.Set
+		r.Cluster, r.ClusterSet = f.Member.ID, f.Member.Set
 		r.Here = here(f.Member)
 	}
 	var records []hubv1alpha1.ServiceExportRecord
 	switch {
 	case f.Hub != nil:
-		if len(f.Hub.Sets) == 1 {
-			r.ClusterSet = f.Hub.Sets[0].Name
-		}
 		r.Members = members(f)
-		ranges(f.Hub, &r)
-		records = f.Hub.Records
-		if r.Here != nil {
-			for i := range r.Members {
-				if r.Members[i].Here {
-					r.Here.HubSeen = r.Members[i].LastSeen
-				}
-			}
+		if len(f.Hub.Sets) == 1 {
+			r.set(f.Hub)
 		}
+		records = f.Hub.Records
 	case f.Member != nil:
 		records = f.Member.Records
-		if at, _, ok := clock.Seen(f.Member.Leases, f.Member.Now); ok {
+		if at, _, ok := facts.HubSeen(f.Member.Leases, f.Member.Now); ok {
 			r.Here.HubSeen = &at
 		}
 	}
-	exports, unread := read(records)
+	for i := range r.Members {
+		if r.Members[i].Here {
+			r.Here.HubSeen = r.Members[i].LastSeen
+		}
+	}
+	exports, unreadable := parse(records)
 	r.Names = names(exports, f.Member)
-	r.Problems = problems(f, &r, unread)
+	r.findings(f, unreadable)
 	return r
 }
 
+// set fills what the ClusterSet says.
+func (r *Report) set(h *Hub) {
+	set := &h.Sets[0]
+	r.ClusterSet = set.Name
+	r.VIPMode = cmp.Or(string(set.Spec.VIPs.Mode), string(hubv1alpha1.VIPModeShared))
+	for _, p := range grants.Decide(grants.Facts{Set: set, Profiles: h.Profiles}).Pools {
+		bits := grants.Size(&set.Spec.VIPs, p.Prefix)
+		r.Pools = append(r.Pools, PoolRow{Pool: p.Prefix.String(), Bits: bits, Granted: p.Granted, Free: p.Free})
+	}
+	for i := range r.Members {
+		for _, b := range set.Status.Blocks {
+			if b.ClusterID == r.Members[i].Cluster {
+				r.Members[i].Blocks = append(r.Members[i].Blocks, b.CIDR)
+			}
+		}
+	}
+}
+
+var states = map[ipam.State]string{
+	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted",
+}
+
 func here(m *Member) *Here {
-	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports), Warnings: warnings(m.Events), now: m.Now}
+	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports), Events: warnings(m.Events), now: m.Now}
 	if m.EventsUnread != nil {
 		h.Unread = m.EventsUnread.Error()
 	}
@@ -185,9 +201,8 @@ func here(m *Member) *Here {
 	}
 	for _, u := range m.Ranges {
 		h.Ranges = append(h.Ranges, Range{
-			Moving:      moving(m, u.Range),
-			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), Use: string(u.Range.Use), Allocated: u.Allocated, Available: u.Available,
-			State: map[ipam.State]string{ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted"}[u.Range.State],
+			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
+			Allocated: u.Allocated, Available: u.Available, Moving: moving(m, u.Range),
 		})
 	}
 	for i := range m.Records {
@@ -197,10 +212,26 @@ func here(m *Member) *Here {
 	}
 	for i := range m.Leases {
 		if liveness.StateOf(&m.Leases[i]).Expired {
-			h.Dead = append(h.Dead, m.Leases[i].Labels[liveness.LabelSource])
+			h.Expired = append(h.Expired, m.Leases[i].Labels[liveness.LabelSource])
 		}
 	}
 	return h
+}
+
+// moving returns the imports' VIPs in a range that is draining or being deleted.
+func moving(m *Member, r ipam.Range) (out []VIP) {
+	if r.State != ipam.Draining && r.State != ipam.Terminating {
+		return nil
+	}
+	for i := range m.Imports {
+		for _, ip := range m.Imports[i].Spec.IPs {
+			if a, err := netip.ParseAddr(ip); err == nil && r.Prefix.Contains(a) {
+				out = append(out, VIP{IP: ip, Import: m.Imports[i].Name + "." + m.Imports[i].Namespace})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b VIP) int { return cmp.Or(cmp.Compare(a.Import, b.Import), cmp.Compare(a.IP, b.IP)) })
+	return out
 }
 
 func members(f *Facts) (out []MemberRow) {
@@ -208,8 +239,9 @@ func members(f *Facts) (out []MemberRow) {
 		p := &f.Hub.Profiles[i]
 		row := MemberRow{
 			Cluster: p.Name, Since: p.CreationTimestamp.Time, Version: p.Status.Version.Kubernetes,
-			Joined: condition(p, inventoryv1alpha1.ConditionJoined), Healthy: condition(p, inventoryv1alpha1.ConditionControlPlaneHealthy),
-			Here: f.Member != nil && f.Member.Set != "" && f.Member.Cluster == p.Name,
+			Joined:  condition(p, inventoryv1alpha1.ConditionJoined),
+			Healthy: condition(p, inventoryv1alpha1.ConditionControlPlaneHealthy),
+			Here:    f.Member != nil && f.Member.Set != "" && f.Member.ID == p.Name,
 		}
 		for j := range f.Hub.Records {
 			if rec := &f.Hub.Records[j]; rec.Spec.ClusterID == p.Name && !rec.Spec.Withdrawn {
@@ -221,25 +253,16 @@ func members(f *Facts) (out []MemberRow) {
 				row.Endpoints += len(rec.Spec.Endpoints)
 			}
 		}
-		if lease := f.Hub.lease(p.Name); lease != nil {
-			if at, _, ok := clock.Renewed(lease); ok {
+		if lease := f.Hub.Lease(p.Name); lease != nil {
+			if at, _, ok := facts.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
-			row.Unreached, _ = votes.Parse(votes.Said(lease)) // nonsense does not count
+			row.Unreached, _ = votes.Parse(votes.Said(lease)) // an invalid vote does not count
 		}
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b MemberRow) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return out
-}
-
-func (h *Hub) lease(name string) *coordinationv1.Lease {
-	for i := range h.Leases {
-		if h.Leases[i].Name == name {
-			return &h.Leases[i]
-		}
-	}
-	return nil
 }
 
 func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {
@@ -251,15 +274,15 @@ func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {
 
 type key struct{ namespace, name string }
 
-// unreadable are a cluster's records that this program cannot read.
-type unreadable struct {
+// invalid are the records of one cluster that do not parse.
+type invalid struct {
 	count int
-	first string // name and what is wrong with it
+	first string // its name and the error
 }
 
-// read sorts what is exported by name, and what cannot be read by cluster.
-func read(records []hubv1alpha1.ServiceExportRecord) (exports map[key][]clusterset.Export, unread map[string]unreadable) {
-	exports, unread = map[key][]clusterset.Export{}, map[string]unreadable{}
+// parse returns exports by name, and by cluster what does not parse.
+func parse(records []hubv1alpha1.ServiceExportRecord) (map[key][]clusterset.Export, map[string]invalid) {
+	exports, unreadable := map[key][]clusterset.Export{}, map[string]invalid{}
 	for i := range records {
 		s := &records[i].Spec
 		if s.Withdrawn {
@@ -271,16 +294,16 @@ func read(records []hubv1alpha1.ServiceExportRecord) (exports map[key][]clusters
 			exports[k] = append(exports[k], e)
 			continue
 		}
-		u := unread[s.ClusterID]
+		u := unreadable[s.ClusterID]
 		if u.count++; u.count == 1 {
 			u.first = fmt.Sprintf("%s.%s: %s", s.ServiceName, s.ServiceNamespace, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
-		unread[s.ClusterID] = u
+		unreadable[s.ClusterID] = u
 	}
-	return exports, unread
+	return exports, unreadable
 }
 
-// names are what the exports come to, by the same Merge that every agent computes.
+// names merges exports as every agent does.
 func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
 	for k, of := range exports {
 		merged, conflicts := conflict.Merge(of)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
@@ -68,26 +69,28 @@ func sound() *status.Facts {
 	tomorrow := now.Add(20 * time.Hour)
 	return &status.Facts{
 		Asked: "blue", Hub: &status.Hub{
-			Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
-			Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
-			Leases:   []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("west", 8*time.Second, time.Second)},
-			Leader:   &leads,
-			Records:  []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
+			Hub: facts.Hub{
+				Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
+				Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
+				Leases:   []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("west", 8*time.Second, time.Second)},
+				Leader:   &leads,
+			},
+			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
 				Origin: hubv1alpha1.Origin{ClusterID: "west"}, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
 		},
 		Member: &status.Member{
-			Now: now, Cluster: "east", Set: "blue", Agent: agent, TokenExpires: &tomorrow, HubNamespace: "blue",
+			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow, HubNamespace: "blue",
 			Exports: []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 		},
 	}
 }
 
-func TestASoundClustersetHasNoProblems(t *testing.T) {
-	r := status.Tell(sound())
-	if len(r.Problems) != 0 {
-		t.Errorf("%+v", r.Problems)
+func TestASoundClustersetHasNoFindings(t *testing.T) {
+	r := status.Examine(sound())
+	if len(r.Findings) != 0 {
+		t.Errorf("%+v", r.Findings)
 	}
 	if len(r.Members) != 2 || r.Members[0].Cluster != "east" || !r.Members[0].Here || r.Members[1].Endpoints != 3 || r.Members[1].Exports != 1 {
 		t.Errorf("%+v", r.Members)
@@ -102,7 +105,7 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	// The member knows it as well, where the hub is not to be read.
 	f := sound()
 	f.Hub, f.Member.Leases = nil, []coordinationv1.Lease{lease("hub-renewed", 5*time.Minute, 0)}
-	r = status.Tell(f)
+	r = status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
 	if !strings.Contains(out.String(), "; its agent last saw the hub 5m ago") {
@@ -110,8 +113,8 @@ func TestASoundClustersetHasNoProblems(t *testing.T) {
 	}
 }
 
-// TestAHubControllerThatMayRunIsNoProblem: replicas hand over, a hub that was just made, and what a member may not read.
-func TestAHubControllerThatMayRunIsNoProblem(t *testing.T) {
+// TestAHubControllerThatMayRunIsNoFinding: replicas hand over, a hub that was just made, and what a member may not read.
+func TestAHubControllerThatMayRunIsNoFinding(t *testing.T) {
 	for name, change := range map[string]func(*status.Hub){
 		"handed over": func(h *status.Hub) { *h.Leader = lease("clusterset-hub-blue", 50*time.Second, time.Hour) },
 		"just made": func(h *status.Hub) {
@@ -121,8 +124,8 @@ func TestAHubControllerThatMayRunIsNoProblem(t *testing.T) {
 	} {
 		f := sound()
 		change(f.Hub)
-		if r := status.Tell(f); len(r.Problems) > 0 {
-			t.Errorf("%s: %+v", name, r.Problems)
+		if r := status.Examine(f); len(r.Findings) > 0 {
+			t.Errorf("%s: %+v", name, r.Findings)
 		}
 	}
 }
@@ -144,7 +147,7 @@ func TestT1WhoIsHeldIsToldOnlyWhereTheyAre(t *testing.T) {
 	} {
 		f := sound()
 		change(f.Hub)
-		for _, p := range status.Tell(f).Problems {
+		for _, p := range status.Examine(f).Findings {
 			if strings.Contains(p.What, "together") {
 				t.Errorf("%s: %s", name, p.What)
 			}
@@ -162,12 +165,12 @@ func pooled(pools ...string) func(*status.Facts) {
 	}
 }
 
-func TestV6BlocksAndRoomAreShown(t *testing.T) {
+func TestV6PoolsAndBlocksAreShown(t *testing.T) {
 	f := sound()
 	pooled("10.200.0.0/22", "fd00:c5::/48")(f)
 	f.Hub.Sets[0].Status.Blocks = append(f.Hub.Sets[0].Status.Blocks, hubv1alpha1.Block{ClusterID: "east", CIDR: "fd00:c5::/112"},
 		hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"}, hubv1alpha1.Block{ClusterID: "west", CIDR: "fd00:c5::1:0/112"})
-	r := status.Tell(f)
+	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
 	want := `
@@ -181,13 +184,13 @@ BLOCKS
   east      10.200.0.0/24, fd00:c5::/112
   west      10.200.1.0/24, fd00:c5::1:0/112
 `
-	if len(r.Problems) > 0 || !strings.Contains(out.String(), want) {
-		t.Errorf("%v\n%s\nwant\n%s", r.Problems, out.String(), want)
+	if len(r.Findings) > 0 || !strings.Contains(out.String(), want) {
+		t.Errorf("%v\n%s\nwant\n%s", r.Findings, out.String(), want)
 	}
 }
 
-// TestProblemsComeFirst plants one problem each, which the report must name with what to do.
-func TestProblemsComeFirst(t *testing.T) {
+// TestFindingsComeFirst plants one mistake each, which the report must name with a remedy.
+func TestFindingsComeFirst(t *testing.T) {
 	for _, c := range []struct {
 		name, about string
 		plant       func(f *status.Facts)
@@ -208,27 +211,27 @@ func TestProblemsComeFirst(t *testing.T) {
 			f.Hub.Sets[0].CreationTimestamp = metav1.NewTime(now.Add(-3 * time.Hour))
 			f.Hub.Leader = &coordinationv1.Lease{}
 		}, "for 3h"},
-		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) }, "not seen for 90s"},
+		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) }, "it last renewed its Lease 90s ago"},
 		{"a member never came", "west", func(f *status.Facts) { f.Hub.Leases = f.Hub.Leases[:1] }, "never renewed"},
-		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil }, "begun 2d ago"},
+		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil }, "its join began 2d ago"},
 		{"a member is not cleaned up", "west", func(f *status.Facts) {
 			f.Hub.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now.Add(-5 * time.Minute)}
 		}, "5m ago, and its records"},
-		{"a clock is wrong", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", time.Second, time.Hour) }, "its clock is 1h0m0s ahead of the hub's, or was until it was set: then this ends by itself at 2026-01-02T04:04:04Z"},
+		{"a clock is wrong", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", time.Second, time.Hour) }, "is 1h0m0s ahead of the hub's; if it was corrected since, this finding ends at 2026-01-02T04:04:04Z"},
 		{"the hub says so", "west", func(f *status.Facts) {
 			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False", Reason: "Odd", Message: "it is odd"}
 		}, "Odd: it is odd"},
-		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" }, "so its 1 ServiceExports export nothing"},
-		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving clusterset blue"},
+		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" }, "and has 1 ServiceExport without effect"},
+		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving ClusterSet blue"},
 		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil }, "there is no Deployment"},
 		{"agent down", "this cluster", func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
-		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "ran out 120m ago"},
+		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "expired 120m ago"},
 		{"a member does not reach another", "west", func(f *status.Facts) {
 			votes.Say(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
 		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
 		{"a vote is nonsense", "west", func(f *status.Facts) {
 			votes.Say(&f.Hub.Leases[1], `{"EAST":["*"]}`)
-		}, "is nonsense"},
+		}, "is invalid, and does not count"},
 		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
 			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False", Message: "these do not reach it: b"}}
@@ -236,28 +239,28 @@ func TestProblemsComeFirst(t *testing.T) {
 		{"most members are silent", "hub", func(f *status.Facts) {
 			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
 			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0), lease("west", 10*time.Minute, 0)}
-		}, "2 of 3 members are not seen: if they fell silent together, those that are seen keep their endpoints"},
+		}, "2 of 3 members do not renew their Leases: if they stopped together, live members keep their endpoints"},
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
-		{"a cluster counts as dead", "this cluster", func(f *status.Facts) {
+		{"a cluster has expired", "this cluster", func(f *status.Facts) {
 			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{}}}
 			liveness.State{Expired: true}.Write(dead.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{dead}
-		}, "cluster north counts as dead here: it has not renewed its Lease on the hub for longer than it may"},
+		}, "cluster north has expired here: it does not renew its Lease"},
 		{"T3 a cluster is damped", "this cluster", func(f *status.Facts) {
 			damped := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{
 				liveness.AnnotationRenewingSince: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
 			liveness.State{Expired: true}.Write(damped.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{damped}
-		}, "cluster north still counts as dead here: it died again and again, has been renewing its Lease on the hub again for 90s, and is let back in within 5m0s of that"},
+		}, "cluster north has expired here repeatedly: it has renewed its Lease on the hub again for 90s, and counts as live 5m0s after its return at the latest"},
 		{"an import is not ready", "web.shop", func(f *status.Facts) {
 			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Pending", Message: "full"}}
 		}, "not Ready (Pending): full"},
 		{"an export is not valid", "web.shop", func(f *status.Facts) {
 			f.Member.Exports[0].Status.Conditions[0] = metav1.Condition{Type: "Valid", Status: "False", Reason: "NoService", Message: "none"}
 		}, "not Valid (NoService): none"},
-		{"no pools", "pools", func(f *status.Facts) { f.Hub.Sets[0].Spec.VIPs.Mode = "preferred" }, "mode preferred has no pool"},
+		{"no pools", "pools", func(f *status.Facts) { f.Hub.Sets[0].Spec.VIPs.Mode = "preferred" }, "mode preferred has no usable pool"},
 		{"a pool is no use", "pools", pooled("10.200.0.0/25"), "smaller than a block of /24"},
 		{"a pool is in use", "pools", pooled("10.244.0.0/16"), "pool 10.244.0.0/16 meets the pod range 10.244.1.0/24 of west: no block is cut there"},
 		{"pools are full", "west", pooled("10.200.0.0/24"), "range is full"},
@@ -270,8 +273,8 @@ func TestProblemsComeFirst(t *testing.T) {
 			f.Hub.Profiles[0].Status.Properties[0].Value = "all"
 		}, "pod-ranges.clusterset-dns.io"},
 		{"ID3 the hub has forgotten this cluster", "this cluster", func(f *status.Facts) {
-			f.Hub.Profiles = slices.DeleteFunc(f.Hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.Member.Cluster })
-		}, "the hub has no ClusterProfile east: it was evicted, or the hub was restored to before it joined"},
+			f.Hub.Profiles = slices.DeleteFunc(f.Hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.Member.ID })
+		}, "the hub has no ClusterProfile east: it was evicted, or the hub was restored from an earlier backup"},
 		{"a ClusterProfile was lost", "north", func(f *status.Facts) {
 			f.Hub.Sets[0].Status.Blocks = []hubv1alpha1.Block{{ClusterID: "north", CIDR: "10.200.9.0/24"}}
 		}, "owns blocks"},
@@ -281,21 +284,21 @@ func TestProblemsComeFirst(t *testing.T) {
 				last := &f.Hub.Records[len(f.Hub.Records)-1].Spec
 				last.ServiceName, last.Type = name, "Newer"
 			}
-		}, "2 exports of cluster west cannot be read here, and NAMES leaves them out: db.shop: "},
+		}, "parsing 2 exports of cluster west failed, so NAMES omits them: db.shop: "},
 		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" }, "--hub-namespace is red, and its credentials for the hub are for blue"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless }, "Conflicting type"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			f := sound()
 			c.plant(f)
-			r := status.Tell(f)
+			r := status.Examine(f)
 			var out strings.Builder
 			status.Print(&out, &r, true, now)
 			hit := false
-			for _, p := range r.Problems {
+			for _, p := range r.Findings {
 				hit = hit || p.About == c.about && strings.Contains(p.What, c.what) && p.Remedy != ""
 			}
-			problem := strings.Index(out.String(), "! "+c.about+": ")
+			problem := max(strings.Index(out.String(), "! "+c.about+": "), strings.Index(out.String(), "x "+c.about+": "))
 			if members := strings.Index(out.String(), "MEMBERS"); !hit || problem < 0 || members >= 0 && members < problem {
 				t.Errorf("no %q about %s, or not first:\n%s", c.what, c.about, out.String())
 			}
@@ -303,14 +306,14 @@ func TestProblemsComeFirst(t *testing.T) {
 	}
 }
 
-// TestV6RoomOfTheRanges: each range for VIPs, with its state and what is free.
-func TestV6RoomOfTheRanges(t *testing.T) {
+// TestV6StateOfTheRanges: each range for VIPs, with its state and what is free.
+func TestV6StateOfTheRanges(t *testing.T) {
 	f := sound()
 	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared, State: ipam.Draining}, Allocated: 3, Available: 11}}
-	r := status.Tell(f)
+	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
-	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips shared draining 3 11") {
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips draining 3 11") {
 		t.Error(out.String())
 	}
 }
@@ -324,7 +327,7 @@ func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 		for i := range 20 {
 			f.Member.Imports = append(f.Member.Imports, mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{fmt.Sprint("10.200.0.", i+1), "fd00::1"}}})
 		}
-		r := status.Tell(f)
+		r := status.Examine(f)
 		for _, wide := range []bool{false, true} {
 			var out strings.Builder
 			status.Print(&out, &r, wide, now)
@@ -332,15 +335,15 @@ func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 			if wide && state != ipam.Ready {
 				want = 20
 			}
-			if _, listed, _ := strings.Cut(out.String(), "VIPS IN RANGES THAT ARE TO GO"); strings.Count(listed, "10.200.0.0/24") != want || strings.Contains(listed, "elsewhere") {
+			if _, listed, _ := strings.Cut(out.String(), "VIPS TO MIGRATE"); strings.Count(listed, "10.200.0.0/24") != want || strings.Contains(listed, "elsewhere") {
 				t.Errorf("state %d, wide %v:\n%s", state, wide, out.String())
 			}
 		}
 	}
 }
 
-// TestCFullRangesAreAProblem of the modes whose VIPs come from them.
-func TestCFullRangesAreAProblem(t *testing.T) {
+// TestFullRangesAreAFinding of the mode whose VIPs come from them.
+func TestFullRangesAreAFinding(t *testing.T) {
 	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared}, Allocated: 14}
 	room := full
 	room.Available = 1
@@ -352,15 +355,15 @@ func TestCFullRangesAreAProblem(t *testing.T) {
 		want   string
 	}{
 		{ipam.ModeShared, []ipam.Usage{full}, ""},
-		{ipam.ModePreferred, []ipam.Usage{full, full}, "no address of IPv4 is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
+		{ipam.ModePreferred, []ipam.Usage{full, full}, "no IPv4 address is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
 		{ipam.ModePreferred, []ipam.Usage{full, room}, ""},
-		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no address of IPv4"},
+		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no IPv4 address"},
 	} {
 		f := sound()
-		before := len(status.Tell(f).Problems)
+		before := len(status.Examine(f).Findings)
 		f.Member.VIPMode, f.Member.Ranges = c.mode, c.ranges
-		r := status.Tell(f)
-		if got := r.Problems[before:]; len(got) != min(1, len(c.want)) || c.want != "" && !strings.Contains(got[0].What, c.want) {
+		r := status.Examine(f)
+		if got := r.Findings[before:]; len(got) != min(1, len(c.want)) || c.want != "" && !strings.Contains(got[0].What, c.want) {
 			t.Errorf("%s, %v: %+v, want %q", c.mode, c.ranges, got, c.want)
 		}
 	}

@@ -35,10 +35,10 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 		"unsupported":         {[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute)}, []string{"12m ago VIPModeUnsupported Namespace clusterset-system use shared"}},
 		"ranges are not told": {[]eventsv1.Event{system("RangesNotTold", "left out", time.Minute)}, []string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
 		"the newest first, one repeated": {
-			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute), warned("VIPRangeHeld", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
+			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute), warned("VIPOutOfRange", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
 			[]string{
 				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no", "12m ago VIPModeUnsupported Namespace clusterset-system use shared",
-				"20m ago VIPRangeHeld ServiceCIDR vips shop/web has it",
+				"20m ago VIPOutOfRange ServiceCIDR vips shop/web has it",
 			},
 		},
 		"the last of a reason and object": {
@@ -48,9 +48,9 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			},
 			[]string{"10m ago VIPDoubled Service mall/a other", "10m ago VIPDoubled Service shop/a new"},
 		},
-		"of each family one": {
-			[]eventsv1.Event{system("VIPRangeOverflow", "of IPv4", 20*time.Minute), system("VIPRangeOverflow", "of IPv6", 21*time.Minute)},
-			[]string{"20m ago VIPRangeOverflow Namespace clusterset-system of IPv4", "21m ago VIPRangeOverflow Namespace clusterset-system of IPv6"},
+		"of one cluster both families": {
+			[]eventsv1.Event{warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/api has it", 21*time.Minute)},
+			[]string{"20m ago VIPRangeOverflow ServiceCIDR vips shop/web has it", "21m ago VIPRangeOverflow ServiceCIDR vips shop/api has it"},
 		},
 		"what a terminal would obey":    {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a", "\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
 		"the import says it":            {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web", "full", time.Minute)}, nil},
@@ -59,11 +59,11 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 		f := sound()
 		f.Member.Events = c.events
 		f.Hub.Now = now.Add(time.Hour) // ages are by the clock of the cluster that the Events are in
-		r := status.Tell(f)
-		r.Problems = nil // the hub's clock makes its Leases old
+		r := status.Examine(f)
+		r.Findings = nil // the hub's clock makes its Leases old
 		var out strings.Builder
 		status.Print(&out, &r, false, f.Hub.Now)
-		_, text, _ := strings.Cut(out.String(), "\nWARNINGS ABOUT VIPS HERE\n")
+		_, text, _ := strings.Cut(out.String(), "\nWARNING EVENTS ABOUT VIPS HERE\n")
 		text, _, _ = strings.Cut(text, "\n\n")
 		var got []string
 		for _, line := range strings.Split(text, "\n") {
@@ -73,7 +73,7 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant %q", name, text, c.want)
 		}
 		headline, _, _ := strings.Cut(out.String(), "\n")
-		if strings.Contains(headline, "warning") != (len(c.want) > 0) || len(c.want) > 0 && !strings.HasSuffix(headline, fmt.Sprintf("no problems, %d warning%s", len(c.want), "s"[:min(1, len(c.want)-1)])) {
+		if strings.Contains(headline, "Event") != (len(c.want) > 0) || len(c.want) > 0 && !strings.HasSuffix(headline, fmt.Sprintf("0 warnings, %d Warning Event%s", len(c.want), "s"[:min(1, len(c.want)-1)])) {
 			t.Errorf("%s: %s", name, headline)
 		}
 	}
@@ -83,23 +83,23 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 func TestV7WarningsThatCannotBeReadAreTold(t *testing.T) {
 	f := sound()
 	f.Member.EventsUnread = errors.New("this cluster: events is forbidden")
-	r := status.Tell(f)
+	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
-	if !strings.Contains(out.String(), "what the agent warned of is not known: this cluster: events is forbidden") || len(r.Problems) > 0 || r.Here.Unread == "" {
+	if !strings.Contains(out.String(), "reading the agent's Events failed: this cluster: events is forbidden") || len(r.Findings) > 0 || r.Here.Unread == "" {
 		t.Errorf("%+v\n%s", r.Here, out.String())
 	}
 }
 
-// TestV7WarningsAreNoProblems, and those that a person is shown are few.
-func TestV7WarningsAreNoProblems(t *testing.T) {
+// TestV7EventsAreNoFindings, and those that a person is shown are few.
+func TestV7EventsAreNoFindings(t *testing.T) {
 	f := sound()
 	for i := range 13 {
 		f.Member.Events = append(f.Member.Events, warned("VIPDoubled", "Service", "shop", fmt.Sprint("web-", i), "another has it", time.Duration(i+2)*time.Minute))
 	}
-	r := status.Tell(f)
-	if len(r.Problems) > 0 {
-		t.Errorf("%+v", r.Problems)
+	r := status.Examine(f)
+	if len(r.Findings) > 0 {
+		t.Errorf("%+v", r.Findings)
 	}
 	for wide, want := range map[bool]int{false: 10, true: 13} {
 		var out strings.Builder
@@ -118,7 +118,7 @@ func TestV7WarningsAreNoProblems(t *testing.T) {
 		err = json.Unmarshal(text, &told)
 	}
 	if err != nil || len(told.Here.Warnings) != 13 ||
-		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPDoubled said:2026-01-02T03:02:05Z]" {
+		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPDoubled seen:2026-01-02T03:02:05Z]" {
 		t.Errorf("%v: %s", err, text)
 	}
 }

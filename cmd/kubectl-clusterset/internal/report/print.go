@@ -1,5 +1,4 @@
-// Package table writes what people read: headings, aligned columns, ages.
-package table
+package report
 
 import (
 	"fmt"
@@ -13,9 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Write writes a heading and the rows below it, indented and aligned, the first row being the columns' names if columns is given.
-// Nothing where there is no row.
-func Write(out io.Writer, heading string, columns []string, rows [][]string) {
+// Table writes a heading and aligned rows below it, or nothing without rows. columns are their titles, if they have any.
+func Table(out io.Writer, heading string, columns []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
@@ -26,7 +24,7 @@ func Write(out io.Writer, heading string, columns []string, rows [][]string) {
 	}
 	for _, r := range rows {
 		for i, cell := range r {
-			r[i] = Plain(cell)
+			r[i] = Printable(cell)
 		}
 		fmt.Fprintln(w, "  "+strings.Join(r, "\t"))
 	}
@@ -37,19 +35,19 @@ func Write(out io.Writer, heading string, columns []string, rows [][]string) {
 	}
 }
 
-// Age is a duration as kubectl prints it.
-func Age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
-
-// Note writes what is wrong and what to do about it.
+// Note writes a line, and below it what to do.
 func Note(out io.Writer, mark, what, remedy string) {
-	fmt.Fprintf(out, "%s %s\n", mark, Plain(what))
+	fmt.Fprintf(out, "%s %s\n", mark, Printable(what))
 	if remedy != "" {
-		fmt.Fprintf(out, "  → %s\n", Plain(remedy))
+		fmt.Fprintf(out, "  → %s\n", Printable(remedy))
 	}
 }
 
-// Plain writes what a terminal would obey, or take for another line, as Go writes it: much of what is shown is other clusters' word.
-func Plain(s string) string {
+// Age is a duration as kubectl prints it.
+func Age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
+
+// Printable escapes control characters and line breaks as Go does: other clusters write much of what is shown.
+func Printable(s string) string {
 	if strings.IndexFunc(s, hidden) < 0 {
 		return s
 	}
@@ -67,10 +65,10 @@ func Plain(s string) string {
 
 func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
-// Count is a number of things.
-func Count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// Number is a number of things.
+func Number(n int, what string) string {
+	if n != 1 {
+		what += "s"
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + what
 }

@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Right is one verb on one resource.
+type Right struct {
+	Verb, Group, Resource, Namespace, Name string
+}
+
+// Texts returns rights in words, the verbs of one resource together.
+func Texts(rights []Right) (out []string) {
+	var verbs []string
+	for i, r := range rights {
+		verbs = append(verbs, r.Verb)
+		if i+1 < len(rights) && rights[i+1].resource() == r.resource() {
+			continue
+		}
+		out = append(out, strings.Join(verbs, "/")+" "+r.resource())
+		verbs = nil
+	}
+	return out
+}
+
+// resource returns what a right is to, in words.
+func (r Right) resource() string {
+	s, sub, is := strings.Cut(r.Resource, "/")
+	if r.Group != "" {
+		s += "." + r.Group
+	}
+	if is {
+		s += "/" + sub
+	}
+	if r.Name != "" {
+		s += " " + r.Name
+	}
+	if r.Namespace != "" {
+		s += " in " + r.Namespace
+	}
+	return s
+}
+
+func (r Right) attributes() *authorizationv1.ResourceAttributes {
+	resource, sub, _ := strings.Cut(r.Resource, "/")
+	return &authorizationv1.ResourceAttributes{
+		Verb: r.Verb, Group: r.Group, Resource: resource, Subresource: sub, Namespace: r.Namespace, Name: r.Name,
+	}
+}
+
+// RightsTo returns the rights to these verbs on objects.
+func RightsTo(objects []*unstructured.Unstructured, verbs ...string) (out []Right) {
+	seen := map[Right]bool{}
+	for _, o := range objects {
+		plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+		for _, verb := range verbs {
+			r := Right{Verb: verb, Group: plural.Group, Resource: plural.Resource, Namespace: o.GetNamespace()}
+			if !seen[r] {
+				seen[r] = true
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// Lacking returns the rights that the current user lacks.
+func (c *Cluster) Lacking(ctx context.Context, rights []Right) ([]Right, error) {
+	return c.lacking(ctx, rights, func(ctx context.Context, r Right) (bool, error) {
+		review := &authorizationv1.SelfSubjectAccessReview{}
+		review.Spec.ResourceAttributes = r.attributes()
+		err := c.Create(ctx, review)
+		return review.Status.Allowed, err
+	})
+}
+
+// LackingOf returns the rights that a ServiceAccount lacks.
+func (c *Cluster) LackingOf(ctx context.Context, namespace, account string, rights []Right) ([]Right, error) {
+	return c.lacking(ctx, rights, func(ctx context.Context, r Right) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			ResourceAttributes: r.attributes(), User: "system:serviceaccount:" + namespace + ":" + account,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+		}}
+		err := c.Create(ctx, review)
+		return review.Status.Allowed, err
+	})
+}
+
+func (c *Cluster) lacking(
+	ctx context.Context, rights []Right, ask func(context.Context, Right) (bool, error),
+) (out []Right, err error) {
+	allowed := make([]bool, len(rights))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(8)
+	for i, r := range rights {
+		all.Go(func() (err error) {
+			allowed[i], err = ask(ctx, r)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, c.Failed(err, "checking rights")
+	}
+	for i, r := range rights {
+		if !allowed[i] {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}

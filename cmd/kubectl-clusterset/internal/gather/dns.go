@@ -1,0 +1,108 @@
+package gather
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// deployment returns that of CoreDNS, or nil.
+func (g *gatherer) deployment(ctx context.Context) (*appsv1.Deployment, error) {
+	var found appsv1.DeploymentList
+	err := g.Member.List(ctx, &found, client.InNamespace("kube-system"), client.MatchingLabels{"k8s-app": "kube-dns"})
+	if err != nil || len(found.Items) == 0 {
+		return nil, err
+	}
+	return &found.Items[0], nil
+}
+
+// dns reads CoreDNS's Deployment and Corefile.
+func (g *gatherer) dns(ctx context.Context) (err error) {
+	if g.DNSFacts.Deployment, err = g.deployment(ctx); err != nil {
+		return err
+	}
+	if d := g.DNSFacts.Deployment; d != nil {
+		var pods corev1.PodList
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil {
+			err = g.Member.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector})
+		}
+		if err != nil {
+			return err
+		}
+		g.DNSFacts.Pods = pods.Items
+	}
+	return g.coreCorefile(ctx, g.DNSFacts.Deployment)
+}
+
+// coreCorefile reads CoreDNS's Corefile from the ConfigMap that its Deployment mounts, by default kubeadm's.
+func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error {
+	name, key := "coredns", "Corefile"
+	if d != nil {
+		for _, v := range d.Spec.Template.Spec.Volumes {
+			if v.ConfigMap == nil {
+				continue
+			}
+			for _, item := range v.ConfigMap.Items {
+				if item.Path == "Corefile" {
+					name, key = v.ConfigMap.Name, item.Key
+				}
+			}
+		}
+	}
+	text, err := g.corefile(ctx, name, key)
+	if err == nil && text == "" {
+		return report.WithRemedy(fmt.Errorf("there is no ConfigMap kube-system/%s with a Corefile", name), "if DNS runs elsewhere: "+report.DocsCorefile)
+	}
+	g.DNSFacts.Corefile = text
+	return err
+}
+
+func (g *gatherer) corefile(ctx context.Context, name, key string) (string, error) {
+	m, err := kube.Get[*corev1.ConfigMap](ctx, g.Member, types.NamespacedName{Namespace: "kube-system", Name: name})
+	if err != nil || m == nil {
+		return "", err
+	}
+	return m.Data[key], nil
+}
+
+func (g *gatherer) nodeLocal(ctx context.Context) (err error) {
+	g.DNSFacts.NodeLocal, err = g.corefile(ctx, "node-local-dns", "Corefile")
+	return err
+}
+
+// dnsRights checks the rights that deploy/coredns grants, for CoreDNS's ServiceAccount.
+func (g *gatherer) dnsRights(ctx context.Context) error {
+	d, err := g.deployment(ctx)
+	if err != nil {
+		return err
+	}
+	account := "coredns"
+	if d != nil && d.Spec.Template.Spec.ServiceAccountName != "" {
+		account = d.Spec.Template.Spec.ServiceAccountName
+	}
+	there, err := kube.Get[*corev1.ServiceAccount](ctx, g.Member, types.NamespacedName{Namespace: "kube-system", Name: account})
+	if err != nil {
+		return err
+	}
+	if there == nil {
+		return fmt.Errorf("there is no ServiceAccount kube-system/%s: DNS runs elsewhere, or has another name", account)
+	}
+	rights, err := granted(manifest.CoreDNS, "kube-system", "coredns")
+	if err != nil {
+		return err
+	}
+	lacking, err := g.Member.LackingOf(ctx, "kube-system", account, rights)
+	g.DNSFacts.Lacks = cluster.Texts(lacking)
+	return err
+}

@@ -1,0 +1,103 @@
+// Package gather reads the facts of status, explain and doctor from a member and its hub. It decides nothing, and writes nothing except
+// access reviews.
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// patience is the timeout of a request to a hub, which may be unreachable from here.
+const patience = 10 * time.Second
+
+// Source names the clusters to read.
+type Source struct {
+	Member       *cluster.Cluster // nil with --hub-only
+	Hub          *cluster.Cluster // as its admin; nil to use the agent's credentials
+	HubNamespace string
+	Asked        bool // --hub-namespace was given; otherwise that of the member's credentials counts
+}
+
+// namespace returns that of the clusterset on the hub.
+func (s *Source) namespace(creds *doctor.Credentials) string {
+	if !s.Asked && creds != nil && creds.Namespace != "" {
+		return creds.Namespace
+	}
+	return s.HubNamespace
+}
+
+// asked returns --hub-namespace, if it was given.
+func (s *Source) asked() string {
+	if !s.Asked {
+		return ""
+	}
+	return s.HubNamespace
+}
+
+// credentials reads the agent's Secret: c is nil without one, and file is nil unless the credentials can be used.
+func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Credentials, file *clientcmdapi.Config, err error) {
+	secret, err := kube.Get[*corev1.Secret](ctx, member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+	if err != nil || secret == nil {
+		return nil, nil, err
+	}
+	c = &doctor.Credentials{}
+	token := strings.TrimSpace(string(secret.Data["token"]))
+	parsed, err := clusterset.ParseToken(token)
+	if err != nil {
+		c.Problem = "its key token: " + err.Error()
+		return c, nil, nil
+	}
+	c.Expires = time.Unix(parsed.Expires, 0)
+	c.Namespace, c.Account = parsed.Account()
+
+	file, err = clientcmd.Load(secret.Data["kubeconfig"])
+	if err != nil || file.Contexts[file.CurrentContext] == nil {
+		c.Problem = "its key kubeconfig is no kubeconfig with a current context"
+		return c, nil, nil
+	}
+	in := file.Contexts[file.CurrentContext]
+	server, user := file.Clusters[in.Cluster], file.AuthInfos[in.AuthInfo]
+	if server == nil || user == nil {
+		c.Problem = "its kubeconfig's current context names a cluster or a user that it does not hold"
+		return c, nil, nil
+	}
+	if user.TokenFile != "token" {
+		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it", user.TokenFile)
+	}
+	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
+	user.TokenFile, user.Token = "", token
+	return c, file, nil
+}
+
+// unreachable reports whether no connection was made, so that err is no answer of the hub.
+func unreachable(err error) bool {
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" { // lookups too
+		return true
+	}
+	timeout := net.Error(nil)
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// asAgent returns the hub with the agent's credentials.
+func asAgent(file *clientcmdapi.Config) (*cluster.Cluster, error) {
+	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Timeout = patience
+	return cluster.New("the hub", cfg)
+}

@@ -1,0 +1,264 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+)
+
+// unfinished is how long a join may take.
+const unfinished = 10 * time.Minute
+
+const (
+	onHub  = "hub"
+	onHere = "this cluster"
+	doctor = "kubectl clusterset doctor"
+	join   = "kubectl clusterset join"
+)
+
+func (r *Report) add(about string, found ...report.Finding) {
+	for _, f := range found {
+		r.Findings = append(r.Findings, f.On(about))
+	}
+}
+
+// findings adds those about the clusterset, its members, this cluster and names, in that order.
+func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
+	switch {
+	case f.Hub != nil:
+		r.hubFindings(f.Hub)
+	case f.HubError != "":
+		r.add(onHub, report.Errorf(doctor+"; or name the hub: --hub-kubeconfig, --hub-context",
+			"reading the hub failed, so members are not shown: %s", f.HubError))
+	}
+	if m := f.Member; m != nil {
+		if m.HubNamespace != "" && f.Asked != "" && f.Asked != m.HubNamespace {
+			r.add(onHere, report.Warningf("omit --hub-namespace, or name a member of that ClusterSet with --context",
+				"--hub-namespace is %s, and its credentials for the hub are for %s", f.Asked, m.HubNamespace))
+		}
+		r.memberFindings(m, f.Hub)
+	}
+	for _, id := range slices.Sorted(maps.Keys(unreadable)) {
+		r.add(id, report.Errorf("use the same version of clusterset-controller in all clusters, and of kubectl clusterset; "+report.DocsUpgrade,
+			"parsing %s of cluster %s failed, so NAMES omits them: %s", report.Number(unreadable[id].count, "export"), id, unreadable[id].first))
+	}
+	for _, n := range r.Names {
+		name := n.Name + "." + n.Namespace
+		for _, message := range n.Conflicts {
+			r.add(name, report.Warningf("kubectl clusterset explain "+name, "%s", message))
+		}
+	}
+}
+
+func (r *Report) hubFindings(h *Hub) {
+	r.add(onHub, h.SetFindings()...)
+	r.Findings = append(r.Findings, h.PoolFindings("")...)
+	profiles := slices.Clone(h.Profiles)
+	slices.SortFunc(profiles, func(a, b inventoryv1alpha1.ClusterProfile) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range profiles {
+		if found, ok := profileFinding(h, &profiles[i]); ok {
+			r.add(profiles[i].Name, found)
+		}
+	}
+	pods := "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
+	r.add(onHub, h.LeaderFindings(pods+"; without pods: "+facts.Init)...)
+	if h.Idle() {
+		r.add(onHub, report.Warningf(pods, "no member has a condition: clusterset-controller hub does not run, or waits"))
+	}
+	r.silentFinding(h)
+	r.Findings = append(r.Findings, h.ClockFindings()...)
+}
+
+// silentFinding finds that most members do not renew. If they stopped together, live members keep their endpoints.
+func (r *Report) silentFinding(h *Hub) {
+	members, silent := 0, 0
+	for i := range h.Profiles {
+		if lease := h.Lease(h.Profiles[i].Name); lease != nil {
+			members++
+			if facts.Expired(lease, h.Now) {
+				silent++
+			}
+		}
+	}
+	expire := len(h.Sets) == 1 && h.Sets[0].Spec.Lease.MostSilent == hubv1alpha1.MostSilentExpire
+	if silent < 2 || 2*silent <= members-1 || expire {
+		return
+	}
+	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset leave NAME --evict, or set "+
+		"spec.lease.mostSilent of the ClusterSet to Expire", "%d of %d members do not renew their Leases: if they stopped together, "+
+		"live members keep their endpoints", silent, members))
+}
+
+func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding, bool) {
+	lease := h.Lease(p.Name)
+	age := h.Now.Sub(p.CreationTimestamp.Time)
+	evict := "kubectl clusterset leave " + p.Name + " --evict"
+	switch {
+	case p.DeletionTimestamp != nil:
+		ago := h.Now.Sub(p.DeletionTimestamp.Time)
+		return report.Warningf(facts.HubLog, "it left or was evicted %s ago, and its records on the hub still exist", report.Age(ago)),
+			ago >= time.Minute
+	case p.Annotations[clusterset.AnnotationLeft] != "":
+		return report.Warningf(facts.HubLog, "it has left, and its records on the hub still exist"), true
+	case p.Annotations[clusterset.AnnotationClusterUID] == "":
+		return report.Warningf(facts.DoctorThere+"; or give up the cluster ID: "+evict,
+			"its join began %s ago, and no agent has claimed the cluster ID", report.Age(age)), age > unfinished
+	case lease == nil:
+		return report.Errorf(facts.DoctorThere, "it has claimed its cluster ID, and has never renewed its Lease"), true
+	case facts.Expired(lease, h.Now):
+		at, _, _ := facts.Renewed(lease)
+		return report.Errorf(facts.DoctorThere+"; if it is permanently lost: "+evict, "it last renewed its Lease %s ago",
+			report.Age(h.Now.Sub(at))), true
+	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
+		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
+		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true
+	case votes.Said(lease) == "":
+		return report.Finding{}, false
+	}
+	v, err := votes.Parse(votes.Said(lease))
+	if err != nil {
+		return report.Warningf("upgrade or check that cluster", "its list of unreachable endpoints is invalid, and does not count: %v", err), true
+	}
+	return report.Warningf("kubectl clusterset explain NAME, in a cluster that withholds endpoints; "+report.DocsWithheld,
+		"it does not reach %s", unreached(v)), true
+}
+
+// unreached is a vote in words: everything of c, 2 endpoints of web.shop.d.
+func unreached(v votes.Vote) string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		what := report.Number(len(v[key]), "endpoint")
+		if slices.Contains(v[key], votes.All) {
+			what = "everything"
+		}
+		out = append(out, what+" of "+key)
+	}
+	if len(out) > 5 {
+		out = append(out[:5], fmt.Sprintf("and of %d more", len(out)-5))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (r *Report) memberFindings(m *Member, hub *Hub) {
+	switch {
+	case m.Set == "":
+		why := "it is a member of no ClusterSet"
+		if n := len(m.Exports); n > 0 {
+			why += fmt.Sprintf(", and has %s without effect", report.Number(n, "ServiceExport"))
+		}
+		r.add(onHere, report.Errorf(join, "%s", why))
+	case m.Leaving:
+		r.add(onHere, report.Warningf("kubectl clusterset leave continues", "it is leaving ClusterSet %s", m.Set))
+	case forgotten(m, hub):
+		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave removes what is left here",
+			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or this is another hub", m.ID))
+	}
+	if m.Set != "" && (hub == nil || !hub.Live(m.ID)) {
+		switch {
+		case m.Agent == nil:
+			r.add(onHere, report.Errorf(join, "there is no Deployment clusterset-system/clusterset-controller: exports and imports are not updated"))
+		case m.Agent.Status.AvailableReplicas == 0:
+			r.add(onHere, report.Errorf("kubectl -n clusterset-system get pods; "+facts.AgentLog,
+				"no replica of its agent is available: exports and imports are not updated"))
+		}
+	}
+	if t := m.TokenExpires; t != nil && m.Set != "" && !t.After(m.Now) {
+		r.add(onHere, report.Errorf(join+" --renew", "its token for the hub expired %s ago: imports are not updated", report.Age(m.Now.Sub(*t))))
+	}
+	if r.Here.Held > 0 {
+		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
+			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))
+	}
+	for i := range m.Records {
+		rec := &m.Records[i]
+		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
+			name := rec.Spec.ServiceName + "." + rec.Spec.ServiceNamespace
+			r.add(name, report.Warningf("kubectl clusterset explain "+name, "endpoints of cluster %s are withheld here: %s",
+				rec.Spec.ClusterID, c.Message))
+		}
+	}
+	for i := range m.Leases {
+		r.expiredFinding(m, &m.Leases[i])
+	}
+	r.fullRanges(m)
+	r.exportFindings(m)
+	for i := range m.Imports {
+		imp := &m.Imports[i]
+		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+		if name := imp.Name + "." + imp.Namespace; c != nil && c.Status != metav1.ConditionTrue {
+			r.add(name, report.Errorf("kubectl clusterset explain "+name, "its import here is not Ready (%s): %s", c.Reason, c.Message))
+		}
+	}
+}
+
+// expiredFinding is about a source cluster that has expired here, or that expired so often that it is admitted again later.
+func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
+	id, back := lease.Labels[liveness.LabelSource], liveness.RenewingSince(lease)
+	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; check the agent of " + id
+	switch {
+	case !liveness.StateOf(lease).Expired:
+	case back.IsZero():
+		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub", id))
+	default:
+		r.add(onHere, report.Warningf("wait; if it expires again: "+remedy, "cluster %s has expired here repeatedly: it has renewed its "+
+			"Lease on the hub again for %s, and counts as live %v after its return at the latest", id, report.Age(m.Now.Sub(back)), liveness.MaxDamping))
+	}
+}
+
+// forgotten reports whether the hub of this cluster's ClusterSet does not know it as a member.
+func forgotten(m *Member, hub *Hub) bool {
+	return hub != nil && len(hub.Sets) == 1 && hub.Sets[0].Name == m.Set &&
+		!slices.ContainsFunc(hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == m.ID })
+}
+
+// fullRanges finds IP families whose ranges for VIPs are all full.
+func (r *Report) fullRanges(m *Member) {
+	if m.VIPMode != ipam.ModePreferred {
+		return
+	}
+	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		ranges, free := 0, uint64(0)
+		for _, u := range m.Ranges {
+			if u.Range.Prefix.Addr().Is4() == (f == corev1.IPv4Protocol) && u.Range.State == ipam.Ready {
+				ranges, free = ranges+1, max(free, u.Available)
+			}
+		}
+		if ranges > 0 && free == 0 {
+			r.add(onHere, report.Warningf("add a pool to the ClusterSet, or a ServiceCIDR with the label "+ipam.LabelVIPs+" here; "+report.DocsRanges,
+				"no %s address is free in its %s for VIPs: new VIPs come from the cluster's own ranges", f, report.Number(ranges, "range")))
+		}
+	}
+}
+
+func (r *Report) exportFindings(m *Member) {
+	kinds := []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady}
+	for i := range m.Exports {
+		e := &m.Exports[i]
+		name := e.Name + "." + e.Namespace
+		for _, kind := range kinds {
+			c := meta.FindStatusCondition(e.Status.Conditions, string(kind))
+			if c != nil && c.Status != metav1.ConditionTrue {
+				r.add(name, report.Errorf("kubectl clusterset explain "+name, "its export here is not %s (%s): %s", kind, c.Reason, c.Message))
+				break
+			}
+		}
+	}
+}
