@@ -13,5 +13,4 @@ const (
 	DocsRanges    = docs + "operate.md#ranges-of-vips"
 	DocsUpgrade   = docs + "operate.md#upgrading"
 	DocsWithheld  = docs + "troubleshoot.md#endpoints-are-withheld"
-	DocsReference = docs + "reference.md"
 )
