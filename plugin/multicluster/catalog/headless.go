@@ -157,12 +157,11 @@ func (h *headless) host(p place) *host { return &h.groups[p.group].hosts[p.host]
 
 // distinct are the addresses of one family of each tier, each once in all tiers (N6), and each tier's list twice in a row.
 func (h *headless) distinct(wanted Wanted) []string {
-	seen := make(map[string]struct{}, len(h.order))
 	var packed []byte
+	isNew := firstSeen(wanted, len(h.order))
 	add := func(addrs string) {
 		for w := width(wanted); addrs != ""; addrs = addrs[w:] {
-			if _, again := seen[addrs[:w]]; !again {
-				seen[addrs[:w]] = struct{}{}
+			if isNew(addrs[:w]) {
 				packed = append(packed, addrs[:w]...)
 			}
 		}
@@ -175,8 +174,8 @@ func (h *headless) distinct(wanted Wanted) []string {
 			add(h.host(p).near(wanted))
 		}
 		for _, g := range h.groups {
-			for i := range g.hosts {
-				if g.hasFar && g.far == t.rank {
+			if g.hasFar && g.far == t.rank {
+				for i := range g.hosts {
 					add(g.hosts[i].far(wanted))
 				}
 			}
@@ -185,6 +184,24 @@ func (h *headless) distinct(wanted Wanted) []string {
 		begin = t.end
 	}
 	return tiers
+}
+
+// firstSeen returns a function that reports whether it sees an address for the first time. n is how many there may be.
+func firstSeen(wanted Wanted, n int) func(addr string) bool {
+	if wanted == V6 {
+		seen := make(map[[16]byte]struct{})
+		return func(addr string) bool {
+			before := len(seen)
+			seen[[16]byte([]byte(addr))] = struct{}{}
+			return len(seen) > before
+		}
+	}
+	seen := make(map[uint32]struct{}, n)
+	return func(addr string) bool {
+		before := len(seen)
+		seen[uint32(addr[0])<<24|uint32(addr[1])<<16|uint32(addr[2])<<8|uint32(addr[3])] = struct{}{}
+		return len(seen) > before
+	}
 }
 
 func width(wanted Wanted) int {

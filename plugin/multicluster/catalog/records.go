@@ -5,6 +5,7 @@ package catalog
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -121,6 +122,15 @@ func (s *Slice) Len() int {
 		return 0
 	}
 	return len(s.addrs) / s.width
+}
+
+// Equal reports whether two slices have the same content; either may be nil.
+func (s *Slice) Equal(o *Slice) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return s.name == o.name && s.cluster == o.cluster && s.ports == o.ports && s.addrs == o.addrs && s.width == o.width &&
+		s.labels == o.labels && slices.Equal(s.zones, o.zones)
 }
 
 // Cluster is the ID of the source cluster.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -9,7 +10,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -59,25 +59,30 @@ func marshal(s *discoveryv1.EndpointSlice) []byte {
 	return b
 }
 
+// readImport reads the JSON of one ServiceImport, as a watch does.
+func readImport(raw []byte) *importObject {
+	var o serviceImport
+	if err := json.Unmarshal(raw, &o); err != nil {
+		panic(err)
+	}
+	return stripImport(&o)
+}
+
+// readSlice reads the protobuf of one EndpointSlice, as a watch does.
+func readSlice(c Config, raw []byte) *sliceObject {
+	var o discoveryv1.EndpointSlice
+	if err := o.Unmarshal(raw); err != nil {
+		panic(err)
+	}
+	return c.stripSlice(&o)
+}
+
 func BenchmarkImportDecode(b *testing.B) {
 	raw := importJSON(7)
-	b.Run("ours", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
+	b.Run("small struct", func(b *testing.B) {
 		b.ReportAllocs()
-		r := importReader{store: newStore(false)}
 		for b.Loop() {
-			if r.read(raw) == nil {
-				b.Fatal("not read")
-			}
-		}
-	})
-	b.Run("held", func(b *testing.B) {
-		b.ReportAllocs()
-		s := newStore(false)
-		r := importReader{store: s}
-		s.setImport(r.read(raw), 0)
-		for b.Loop() {
-			r.read(raw)
+			readImport(raw)
 		}
 	})
 	b.Run("typed", func(b *testing.B) {
@@ -93,25 +98,10 @@ func BenchmarkImportDecode(b *testing.B) {
 
 func BenchmarkSliceDecode100(b *testing.B) {
 	raw := marshal(largeSlice(1, 100))
-	b.Run("ours", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		r := sliceReader{store: newStore(false)}
-		for b.Loop() {
-			if o, err := r.read(raw); o == nil || err != nil {
-				b.Fatal("not read", err)
-			}
-		}
-	})
-	b.Run("generated", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			var o discoveryv1.EndpointSlice
-			if err := o.Unmarshal(raw); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	b.ReportAllocs()
+	for b.Loop() {
+		readSlice(Config{}, raw)
+	}
 }
 
 func heap() uint64 {
@@ -124,17 +114,20 @@ func heap() uint64 {
 
 const manyImports = 50_000
 
-// fillImports lists 50,000 imports into a store that has an empty list of slices.
-func fillImports(s *store, raw [][]byte) (imports *feed, list *listing) {
-	imports = s.importFeed()
-	slices := s.sliceFeed()
+// fillImports lists imports into a store that has an empty list of slices.
+func fillImports(s *store, raw [][]byte) {
+	imports, slices := s.importFeed(), s.sliceFeed()
 	replace(slices, nil, "1")
-	r := importReader{store: s}
-	list = imports.stream()
-	for _, b := range raw {
-		list.apply(watch.Added, r.read(b))
+	body := append([]byte(`{"metadata":{"resourceVersion":"60000"},"items":[`), bytes.Join(raw, []byte{','})...)
+	list, err := decodeImports(bytes.NewReader(append(body, "]}"...)), strip)
+	if err != nil {
+		panic(err)
 	}
-	return imports, list
+	objects := make([]any, len(list.Items))
+	for i, o := range list.Items {
+		objects[i] = o
+	}
+	replace(imports, objects, "60000")
 }
 
 func manyImportsJSON() (raw [][]byte) {
@@ -149,8 +142,7 @@ func BenchmarkImportHeap50k(b *testing.B) {
 	for b.Loop() {
 		before := heap()
 		s := newStore(false)
-		f, list := fillImports(s, raw)
-		f.Replace([]any{list}, "60000")
+		fillImports(s, raw)
 		b.ReportMetric(float64(heap()-before)/manyImports, "B/import")
 		runtime.KeepAlive(s)
 	}
@@ -176,76 +168,37 @@ func fillEndpoints(t testing.TB, raw [][]byte, topology catalog.Topology) *store
 	s := newStore(false)
 	s.topology = topology
 	imports, slices := s.importFeed(), s.sliceFeed()
-	r := sliceReader{store: s}
 	var services, held []any
 	for i := range len(raw) / 10 {
-		services = append(services, &importObject{key: fmt.Sprintf("db-%03d.test", i), version: 7, kind: catalog.Headless})
+		services = append(services, headlessObject(fmt.Sprintf("db-%03d", i)))
 	}
 	replace(imports, services, "7")
 	for _, m := range raw {
-		o, err := r.read(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, o)
+		held = append(held, readSlice(Config{Topology: topology}, m))
 	}
 	replace(slices, held, "60000")
 	return s
 }
 
-// BenchmarkFirstReplace50k is the time from the end of the list of imports to synced.
-func BenchmarkFirstReplace50k(b *testing.B) {
-	raw := manyImportsJSON()
-	for b.Loop() {
-		b.StopTimer()
-		s := newStore(false)
-		f, list := fillImports(s, raw)
-		b.StartTimer()
-		f.Replace([]any{list}, "60000")
-		if !s.synced.Load() {
-			b.Fatal("not synced")
-		}
-	}
-}
-
-// BenchmarkRelist50k streams a list whose objects are all held.
-func BenchmarkRelist50k(b *testing.B) {
-	raw := manyImportsJSON()
-	s := newStore(false)
-	f, list := fillImports(s, raw)
-	f.Replace([]any{list}, "60000")
-	r := importReader{store: s}
-	b.ReportAllocs()
-	for b.Loop() {
-		list = f.stream()
-		for _, m := range raw {
-			list.apply(watch.Added, r.read(m))
-		}
-		f.Replace([]any{list}, "60000")
-	}
+func headlessObject(name string) *importObject {
+	return newStripped("test", name, "7", importContent{kind: catalog.Headless})
 }
 
 // BenchmarkChange10k is one change of a slice of a Service with 10,000 endpoints.
 func BenchmarkChange10k(b *testing.B) {
 	s := newStore(false)
 	imports, slices := s.importFeed(), s.sliceFeed()
-	replace(imports, []any{&importObject{key: "db-000.test", version: 1, kind: catalog.Headless}}, "1")
-	r := sliceReader{store: s}
+	replace(imports, []any{headlessObject("db-000")}, "1")
 	var held []any
 	for i := range 100 {
 		o := largeSlice(i, 100)
 		o.Labels[labelServiceName] = "db-000"
-		read, err := r.read(marshal(o))
-		if err != nil {
-			b.Fatal(err)
-		}
-		held = append(held, read)
+		held = append(held, readSlice(Config{}, marshal(o)))
 	}
 	replace(slices, held, "1")
 	one, two := largeSlice(0, 100), largeSlice(0, 99)
 	one.ResourceVersion, two.ResourceVersion = "20001", "20002"
-	x, _ := r.read(marshal(one))
-	y, _ := r.read(marshal(two))
+	x, y := readSlice(Config{}, marshal(one)), readSlice(Config{}, marshal(two))
 	for i := 0; b.Loop(); i++ {
 		slices.Update([]any{x, y}[i&1])
 	}
@@ -264,13 +217,8 @@ func BenchmarkUpdate1k(b *testing.B) {
 	}
 	s := fillEndpoints(b, raw[0][:], catalog.Topology{})
 	f := s.sliceFeed()
-	r := sliceReader{store: s}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		o, err := r.read(raw[(i/10+1)%2][i%10])
-		if err != nil {
-			b.Fatal(err)
-		}
-		f.Update(o)
+		f.Update(readSlice(Config{}, raw[(i/10+1)%2][i%10]))
 	}
 }

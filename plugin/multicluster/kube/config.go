@@ -105,7 +105,7 @@ func (c Config) rest() (*rest.Config, error) {
 	// Watches are not compressed, and lists are read at start-up, when the CPU has most to do.
 	cfg.DisableCompression = true
 	cfg.WarningHandler = rest.NoWarnings{}
-	cfg.NegotiatedSerializer = statusCodecs
+	cfg.NegotiatedSerializer = codecs
 	return rest.AddUserAgent(cfg, "multicluster"), nil
 }
 

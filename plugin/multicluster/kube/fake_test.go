@@ -277,9 +277,9 @@ func (c *conversation) fail(err *apierrors.StatusError) {
 }
 
 func (c *conversation) header() {
-	kind := acceptJSON
+	kind := runtime.ContentTypeJSON
 	if !c.json {
-		kind = acceptProto
+		kind = runtime.ContentTypeProtobuf
 	}
 	c.w.Header().Set("Content-Type", kind)
 }
@@ -314,7 +314,9 @@ func (c *conversation) list() {
 		json.NewEncoder(c.w).Encode(map[string]any{"kind": "ServiceImportList", "apiVersion": "v1", "metadata": meta, "items": items})
 		return
 	}
-	var list runtime.Object = &discoveryv1.EndpointSliceList{ListMeta: meta}
+	var list runtime.Object = &discoveryv1.EndpointSliceList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"}, ListMeta: meta,
+	}
 	for _, o := range all {
 		switch l := list.(type) {
 		case *discoveryv1.EndpointSliceList:
@@ -322,7 +324,7 @@ func (c *conversation) list() {
 		}
 	}
 	if c.plural == "namespaces" {
-		namespaces := &corev1.NamespaceList{ListMeta: meta}
+		namespaces := &corev1.NamespaceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}, ListMeta: meta}
 		for _, o := range all {
 			namespaces.Items = append(namespaces.Items, *o.(*corev1.Namespace))
 		}
@@ -401,7 +403,7 @@ func (c *conversation) send(ch change) bool {
 func (c *conversation) bookmark(version uint64, initial bool) {
 	var o object = &mcsv1beta1.ServiceImport{}
 	if !c.json {
-		o = &discoveryv1.EndpointSlice{}
+		o = &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
 	}
 	o.SetResourceVersion(strconv.FormatUint(version, 10))
 	if initial {

@@ -6,12 +6,9 @@ import (
 	"net/url"
 	"sync"
 
-	clog "github.com/coredns/coredns/plugin/pkg/log"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-var log = clog.NewWithPlugin("multicluster")
 
 // trouble is why a resource cannot be watched.
 type trouble uint8
@@ -60,7 +57,7 @@ func (h *health) refused() error {
 }
 
 // asked takes note of the result of a request.
-func (h *health) asked(r *resource, what request, err error) {
+func (h *health) asked(r *source, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := classify(err)
@@ -113,7 +110,7 @@ func (h *health) consequence() string {
 	return "names are SERVFAIL until then"
 }
 
-func refusal(r *resource, t trouble) error {
+func refusal(r *source, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}

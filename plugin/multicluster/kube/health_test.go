@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
 func TestTroubleIsSaidOnce(t *testing.T) {
-	imports, endpoints := &resource{kind: "ServiceImports", missing: "apply deploy/crds"}, &resource{kind: "EndpointSlices"}
+	imports, endpoints := &source{kind: "ServiceImports", missing: "apply deploy/crds"}, &source{kind: "EndpointSlices"}
 	gr := schema.GroupResource{Resource: "serviceimports"}
 	h := newHealth(2, func() bool { return false })
 	for i, step := range []struct {
-		r    *resource
+		r    *source
 		err  error
 		says string // "" for nothing
 		up   bool
@@ -36,7 +37,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		{imports, nil, "", true},
 	} {
 		out := capture(t)
-		h.asked(step.r, list, step.err)
+		h.asked(step.r, listing, step.err)
 		if got := out.String(); strings.Count(got, "\n") != min(1, len(step.says)) || !strings.Contains(got, step.says) {
 			t.Errorf("step %d says %q, want %q", i, got, step.says)
 		}
@@ -103,28 +104,55 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 	}
 }
 
-// TestStreamedListsAreAnsweredAtTheirEnd: the reflector streams again one that broke off after a second, so that no list would tell.
+// TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector too.
 func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
-	added := `{"type":"ADDED","object":` + string(importJSON(1)) + `}`
-	for _, c := range []struct {
-		name, end string
-		want      trouble
+	end := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	for name, c := range map[string]struct {
+		last *watch.Event
+		want trouble
 	}{
-		{"broken off", "", unreachable},
-		{"refused", `{"type":"ERROR","object":{"reason":"Forbidden","code":403}}`, forbidden},
-		{"complete", `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"` + initialEventsEnd + `":"true"}}}}` + added, none},
+		"broken off": {nil, unreachable},
+		"refused":    {&watch.Event{Type: watch.Error, Object: &apierrors.NewUnauthorized("token").ErrStatus}, unauthorized},
+		"complete":   {&watch.Event{Type: watch.Bookmark, Object: end}, none},
 	} {
-		store := newStore(false)
-		r, got := Config{}.imports(store, "", "", nil), []trouble(nil)
-		d := &decoder{format: r.format(strings.NewReader(added + c.end)), read: r.reader(), listing: store.importFeed().stream()}
-		d.listed = func(err error) { got = append(got, classify(err)) }
-		for range 4 { // the list, its bookmark, and what follows
-			if kind, _, err := d.Decode(); err != nil || kind == watch.Error {
-				break
-			}
+		in := watch.NewFakeWithChanSize(3, false)
+		s := &source{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
+		out := s.streamed(t.Context(), in)
+		in.Add(headlessObject("db"))
+		<-out.ResultChan()
+		if len(s.health.answered) != 0 {
+			t.Errorf("%s: answered before its end", name)
 		}
-		if !slices.Equal(got, []trouble{c.want}) {
-			t.Errorf("%s: %v, want %v once", c.name, got, c.want)
+		if c.last != nil {
+			in.Action(c.last.Type, c.last.Object)
+		}
+		in.Stop()
+		var kinds []watch.EventType
+		for e := range out.ResultChan() {
+			kinds = append(kinds, e.Type)
+		}
+		want := watch.Error
+		if c.want == none {
+			want = watch.Bookmark
+		}
+		if got, ok := s.health.answered["EndpointSlices"]; !ok || got != c.want || !slices.Equal(kinds, []watch.EventType{want}) {
+			t.Errorf("%s: %v, events %v", name, got, kinds)
 		}
 	}
+}
+
+// TestForwardedWatchStops, though nobody reads its events.
+func TestForwardedWatchStops(t *testing.T) {
+	in := watch.NewFakeWithChanSize(3, false)
+	out := forward(in, func(e watch.Event) (watch.Event, bool) { return e, true })
+	in.Add(headlessObject("db"))
+	out.Stop()
+	eventually(t, "the channel is closed", func() bool {
+		select {
+		case _, open := <-out.ResultChan():
+			return !open
+		default:
+			return false
+		}
+	})
 }

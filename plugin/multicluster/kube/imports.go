@@ -1,176 +1,219 @@
 package kube
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 )
 
-// importReader makes records of ServiceImports. Names are copied: what it reads from is used again for the next object. It belongs
-// to one stream.
-type importReader struct {
-	store     *store
-	names     interner
-	namespace []byte
-	name      []byte
-	key       []byte
-	version   uint64
-	sum       sum
-	ips       []netip.Addr
-	ports     []catalog.Port
-	kind      catalog.Type
-}
-
-// read makes a record of the JSON of one ServiceImport, in one pass, since metadata comes before spec. If the store holds it
-// already it is that one. nil: it has no name.
-func (r *importReader) read(b []byte) *importObject {
-	r.namespace, r.name, r.key, r.version = nil, nil, r.key[:0], 0
-	r.ips, r.ports, r.kind, r.sum = r.ips[:0], r.ports[:0], catalog.Unknown, sumOf(b)
-	var held *importObject
-	c := cursor{b: b}
-	c.object(func(key []byte) {
-		switch string(key) {
-		case "metadata":
-			r.metadata(&c)
-			if held = r.held(); held != nil {
-				c.i = len(c.b)
-			}
-		case "spec":
-			r.spec(&c)
-		}
-	})
-	if held != nil {
-		return held
+// imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the API server two thirds of
+// what a stream does.
+func (c Config) imports(labels, single string, wanted func(string) bool) *source {
+	s := &source{
+		kind:       "ServiceImports",
+		paths:      []string{"/apis/multicluster.x-k8s.io/v1beta1", "/apis/multicluster.x-k8s.io/v1alpha1"}, // L5
+		plural:     "serviceimports",
+		namespace:  single,
+		selector:   labels,
+		accept:     runtime.ContentTypeJSON,
+		missing:    "apply deploy/crds",
+		listsWhole: true,
+		feed:       (*store).importFeed,
 	}
-	if len(r.namespace) == 0 || len(r.name) == 0 || r.version == 0 {
+	strip := func(o *serviceImport) runtime.Object {
+		if wanted != nil && !wanted(o.Metadata.Namespace) {
+			return nil
+		}
+		if stripped := stripImport(o); stripped != nil {
+			return stripped
+		}
 		return nil
 	}
-	return r.record()
+	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		body, err := s.open(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close()
+		return decodeImports(body, strip)
+	}
+	s.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		body, err := s.open(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		d := &importDecoder{json.NewDecoder(body), body, strip}
+		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
+	}
+	return s
 }
 
-func (r *importReader) held() *importObject {
-	if len(r.namespace) == 0 || len(r.name) == 0 {
+// serviceImport is a ServiceImport as far as answers depend on it.
+type serviceImport struct {
+	Metadata struct {
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+	Spec struct {
+		Type  string   `json:"type"`
+		IPs   []string `json:"ips"`
+		Ports []struct {
+			Name     string `json:"name"`
+			Protocol string `json:"protocol"`
+			Port     int32  `json:"port"`
+		} `json:"ports"`
+	} `json:"spec"`
+}
+
+// stripImport returns nil if the object has no name.
+func stripImport(o *serviceImport) *importObject {
+	imp := catalog.Import{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
+	for _, text := range o.Spec.IPs {
+		if ip, ok := address(text); ok {
+			imp.IPs = append(imp.IPs, ip)
+		}
+	}
+	for _, p := range o.Spec.Ports {
+		imp.Ports = append(imp.Ports, catalog.Port{Name: p.Name, Proto: p.Protocol, Number: portNumber(p.Port)})
+	}
+	switch o.Spec.Type {
+	case catalog.ClusterSetIP.String():
+		imp.Type = catalog.ClusterSetIP
+	case catalog.Headless.String():
+		imp.Type = catalog.Headless
+	}
+	content := importContent{kind: imp.Type}
+	if imp.Type == catalog.ClusterSetIP {
+		if content.service = catalog.Build(&imp, nil); content.service != nil { // one copy of the name
+			imp.Name, imp.Namespace = content.service.Name(), content.service.Namespace()
+		}
+	}
+	if imp.Namespace == "" {
 		return nil
 	}
-	r.key = append(append(append(r.key[:0], r.name...), '.'), r.namespace...)
-	return r.store.heldImport(r.key, r.version, r.sum)
+	return newStripped(imp.Namespace, imp.Name, o.Metadata.ResourceVersion, content)
 }
 
-func (r *importReader) record() *importObject {
-	o := &importObject{key: string(r.key), version: r.version, kind: r.kind, sum: r.sum}
-	if r.kind != catalog.ClusterSetIP {
-		return o
+// portNumber is 0, which is no port, if a number is out of range.
+func portNumber(n int32) uint16 {
+	if n < 0 || n > 0xffff {
+		return 0
 	}
-	imp := catalog.Import{Type: r.kind, IPs: r.ips, Ports: r.ports}
-	imp.Name, imp.Namespace = splitKey(o.key)
-	if o.service = catalog.Build(&imp, nil); o.service != nil {
-		o.key = o.service.Key()
-	}
-	return o
+	return uint16(n)
 }
 
-func (r *importReader) metadata(c *cursor) {
-	c.object(func(key []byte) {
-		switch string(key) {
-		case "name":
-			r.name = c.text()
-		case "namespace":
-			r.namespace = c.text()
-		case "resourceVersion":
-			r.version = parseUint(c.text(), 64)
-		}
-	})
-}
-
-func (r *importReader) spec(c *cursor) {
-	c.object(func(key []byte) {
-		switch string(key) {
-		case "type":
-			r.kind = kindOf(c.text())
-		case "ips":
-			c.array(func() {
-				if ip, ok := address(c.text()); ok {
-					r.ips = append(r.ips, ip)
-				}
-			})
-		case "ports":
-			c.array(func() { r.ports = append(r.ports, r.port(c)) })
-		}
-	})
-}
-
-func (r *importReader) port(c *cursor) (p catalog.Port) {
-	c.object(func(key []byte) {
-		switch string(key) {
-		case "name":
-			p.Name = r.names.intern(c.text())
-		case "protocol":
-			p.Proto = r.names.intern(c.text())
-		case "port":
-			p.Number = uint16(c.uint(16))
-		}
-	})
-	return p
-}
-
-func kindOf(text []byte) catalog.Type {
-	switch string(text) {
-	case "ClusterSetIP":
-		return catalog.ClusterSetIP
-	case "Headless":
-		return catalog.Headless
-	}
-	return catalog.Unknown
-}
-
-// address reads an address of an object. Zones mean nothing to another host, and IPv4-mapped IPv6 addresses are refused by
-// Kubernetes too.
-func address(text []byte) (netip.Addr, bool) {
-	if addr, ok := address4(text); ok {
-		return addr, true
-	}
-	addr, err := netip.ParseAddr(string(text))
+// address reads an address of an object. Zones mean nothing to another host, and Kubernetes refuses IPv4-mapped IPv6
+// addresses too.
+func address(text string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(text)
 	return addr, err == nil && addr.Zone() == "" && !addr.Is4In6()
 }
 
-// address4 reads what netip.ParseAddr reads of IPv4, without making a string of it: most addresses are.
-func address4(text []byte) (netip.Addr, bool) {
-	var octets [4]byte
-	at, digits, n := 0, 0, 0
-	for i := 0; i <= len(text); i++ {
-		if i == len(text) || text[i] == '.' {
-			if digits == 0 || at == 4 {
-				return netip.Addr{}, false
-			}
-			octets[at], at, digits, n = byte(n), at+1, 0, 0
-			continue
-		}
-		c := text[i]
-		if c < '0' || c > '9' || digits > 0 && n == 0 {
-			return netip.Addr{}, false
-		}
-		if n = n*10 + int(c-'0'); n > 255 {
-			return netip.Addr{}, false
-		}
-		digits++
+var errNoList = errors.New("the API server sent no list")
+
+// decodeImports reads a list, item by item, so that it is never in memory as a whole.
+func decodeImports(body io.Reader, strip func(*serviceImport) runtime.Object) (*internalversion.List, error) {
+	list := new(internalversion.List)
+	d := json.NewDecoder(body)
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.Join(errNoList, err)
 	}
-	if at != 4 {
-		return netip.Addr{}, false
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		switch key {
+		case "metadata":
+			err = d.Decode(&list.ListMeta)
+		case "items":
+			err = decodeItems(d, func(o *serviceImport) {
+				if stripped := strip(o); stripped != nil {
+					list.Items = append(list.Items, stripped)
+				}
+			})
+		default:
+			err = d.Decode(new(json.RawMessage))
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return netip.AddrFrom4(octets), true
+	if _, err := d.Token(); err != nil {
+		return nil, fmt.Errorf("the list of ServiceImports broke off: %w", err)
+	}
+	return list, nil
 }
 
-// interner keeps one copy of strings that many objects repeat. It forgets all of them when there are too many.
-type interner map[string]string
-
-func (in *interner) intern(b []byte) string {
-	if s, ok := (*in)[string(b)]; ok {
-		return s
+func decodeItems(d *json.Decoder, add func(*serviceImport)) error {
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return err // null is no item
 	}
-	if *in == nil || len(*in) >= 4096 {
-		*in = make(interner)
+	for d.More() {
+		var o serviceImport
+		if err := tolerant(d.Decode(&o)); err != nil {
+			return err
+		}
+		add(&o)
 	}
-	s := string(b)
-	(*in)[s] = s
-	return s
+	_, err := d.Token()
+	return err
 }
+
+// tolerant ignores that a field is of another type than the CRD says. Decode fills in the others.
+func tolerant(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return nil
+	}
+	return err
+}
+
+// importDecoder implements watch.Decoder.
+type importDecoder struct {
+	json  *json.Decoder
+	body  io.Closer
+	strip func(*serviceImport) runtime.Object
+}
+
+// Decode blocks until the next event of an object that counts.
+func (d *importDecoder) Decode() (watch.EventType, runtime.Object, error) {
+	for {
+		var event struct {
+			Type   watch.EventType `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := d.json.Decode(&event); err != nil {
+			return "", nil, err
+		}
+		switch event.Type {
+		case watch.Error:
+			status := new(metav1.Status)
+			return event.Type, status, json.Unmarshal(event.Object, status)
+		case watch.Bookmark:
+			bookmark := new(metav1.PartialObjectMetadata)
+			return event.Type, bookmark, json.Unmarshal(event.Object, bookmark)
+		}
+		var o serviceImport
+		if err := tolerant(json.Unmarshal(event.Object, &o)); err != nil {
+			return "", nil, err
+		}
+		if stripped := d.strip(&o); stripped != nil {
+			return event.Type, stripped, nil
+		}
+	}
+}
+
+// Close ends the stream.
+func (d *importDecoder) Close() { d.body.Close() }

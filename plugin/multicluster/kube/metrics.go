@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -108,9 +110,31 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, kind := range []catalog.Type{catalog.ClusterSetIP, catalog.Headless} {
 		gauge(servicesDesc, float64(kinds[kind]), kind.String())
 	}
-	for cluster, n := range endpoints {
+	for cluster, n := range bounded(endpoints) {
 		gauge(endpointsDesc, float64(n), cluster)
 	}
+}
+
+// Clusters beyond maxClusters share a label value, which no cluster ID can have.
+const (
+	maxClusters   = 100
+	otherClusters = "_other"
+)
+
+// bounded keeps the values of the first clusters by ID, and adds up those of the others.
+func bounded(endpoints map[string]int) map[string]int {
+	if len(endpoints) <= maxClusters {
+		return endpoints
+	}
+	kept := make(map[string]int)
+	for i, cluster := range slices.Sorted(maps.Keys(endpoints)) {
+		if i >= maxClusters {
+			kept[otherClusters] += endpoints[cluster]
+		} else {
+			kept[cluster] = endpoints[cluster]
+		}
+	}
+	return kept
 }
 
 // heard is when the feed that was silent longest heard something.
@@ -122,31 +146,20 @@ func (w *Watch) heard() int64 {
 	return at
 }
 
-func (s *store) count(kinds map[catalog.Type]int, endpoints map[string]int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for kind, n := range s.kinds {
-		kinds[catalog.Type(kind)] += n
-	}
-	for cluster, n := range s.endpoints {
-		endpoints[cluster] += n
-	}
-}
-
 // maxWarnings bounds the lines about skipped slices.
 const maxWarnings = 100
 
 // skip counts a slice that cannot be answered and warns of it, once unless the reason changes (N17).
 func (s *store) skip(o, old *sliceObject) {
-	skippedSlices.WithLabelValues(o.skipped.String()).Inc()
-	if old != nil && old.skipped == o.skipped || s.warnings > maxWarnings {
+	skippedSlices.WithLabelValues(o.content.skipped.String()).Inc()
+	if old != nil && old.content.skipped == o.content.skipped || s.warnings > maxWarnings {
 		return
 	}
 	if s.warnings++; s.warnings > maxWarnings {
 		log.Warningf("More EndpointSlices are skipped; from here on they are only counted in coredns_multicluster_skipped_slices_total")
 		return
 	}
-	log.Warningf("EndpointSlice %s is skipped: %s", o.key, advice[o.skipped])
+	log.Warningf("EndpointSlice %s is skipped: %s", o.namespace+"/"+o.name, advice[o.content.skipped])
 }
 
 var advice = [...]string{

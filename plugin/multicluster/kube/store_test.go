@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -43,17 +42,6 @@ func listed(t *testing.T) *workbench {
 	return b
 }
 
-// TestM4HeldNamespaceCostsNothing: a relist asks no Service about a Namespace that is as it was.
-func TestM4HeldNamespaceCostsNothing(t *testing.T) {
-	s := newStore(true)
-	s.setNamespace(&namespaceObject{key: "test", version: 7}, 1)
-	s.services = map[string]*service{"web.test": nil} // nobody may look into it
-	s.setNamespace(&namespaceObject{key: "test", version: 7}, 2)
-	if o := s.namespaces["test"]; o.round != 2 || o.version != 7 {
-		t.Errorf("round %d, version %d, want 2 and 7", o.round, o.version)
-	}
-}
-
 // decode gives an object the next resourceVersion and reads it.
 func (b *workbench) decode(o object) any {
 	b.version++
@@ -70,15 +58,11 @@ func (b *workbench) decodeAs(o object, version uint64) any {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		return (&importReader{store: b.store}).read(raw)
+		return readImport(raw)
 	case *discoveryv1.EndpointSlice:
-		read, err := (&sliceReader{store: b.store}).read(marshal(o))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return read
+		return readSlice(Config{Topology: b.store.topology}, marshal(o))
 	}
-	return &namespaceObject{key: o.GetName(), version: version}
+	return newStripped("", o.GetName(), o.GetResourceVersion(), struct{}{})
 }
 
 func (b *workbench) feedOf(o object) *feed {
@@ -158,24 +142,40 @@ func TestSliceFollowsItsLabel(t *testing.T) {
 	}
 	b.delete(headless("db"))
 	b.delete(headless("cache"))
-	if len(b.store.services)+len(b.store.slices)+b.store.imports != 0 {
+	if len(b.store.services)+len(b.store.slices) != 0 {
 		t.Error("something is held when all is gone")
 	}
 }
 
-func TestListIsAppliedAsItStreamsAndRemovesLast(t *testing.T) {
+func TestListRemovesLast(t *testing.T) {
 	b := listed(t)
 	b.put(headless("db"), slice("old", "db", "eu", "10.1.0.1"))
-	list := b.slices.stream()
-	list.apply(watch.Added, b.decode(slice("new", "db", "eu", "10.1.0.2")))
-	b.want("db.test", "10.1.0.2 10.1.0.1") // an addition seen before a removal is never an absence (L3)
-	b.slices.Replace([]any{list}, "90")
+	replace(b.slices, []any{b.decode(slice("new", "db", "eu", "10.1.0.2"))}, "90")
 	b.want("db.test", "10.1.0.2")
 	if got := b.store.index.Serial(); got != 90 {
 		t.Errorf("serial %d after a removal found in the list of version 90", got)
 	}
-	b.slices.Replace([]any{b.slices.stream()}, "91")
+	replace(b.slices, nil, "91")
 	b.want("db.test", "absent") // an empty list is followed
+}
+
+// TestNamespaceTouchesItsOwnServicesOnly: a change of a Namespace does not look at the Services of others.
+func TestNamespaceTouchesItsOwnServicesOnly(t *testing.T) {
+	b := newWorkbench(t, true)
+	replace(b.imports, nil, "1")
+	replace(b.slices, nil, "1")
+	replace(b.namespaces, nil, "1")
+	b.put(clusterSetIP("web", "10.42.0.1"), in(clusterSetIP("web", "10.42.0.2"), "prod"))
+	before := builds(t)
+	b.put(namespace("prod", nil))
+	if n := builds(t) - before; n != 1 {
+		t.Errorf("%d Services were built, want 1", n)
+	}
+	b.want("web.prod", "10.42.0.2")
+	b.delete(in(clusterSetIP("web"), "prod"))
+	if len(b.store.within) != 1 || len(b.store.within["test"]) != 1 {
+		t.Errorf("services by namespace: %v", b.store.within)
+	}
 }
 
 func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
@@ -183,15 +183,10 @@ func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
 	b.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
 	web, db := b.store.index.Service("web.test"), b.store.index.Service("db.test")
 	before := builds(t)
-	// The same versions again: the reader hands out what is held, and an equal copy is as good.
+	// The same objects again, of which one has a new status.
 	imports := []any{b.decodeAs(clusterSetIP("web", "10.42.0.1"), 11), b.decodeAs(headless("db"), 12)}
 	slices := []any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13)}
-	if imports[0] != any(b.store.services["web.test"].imp) || slices[0] != any(b.store.slices["test/s"]) {
-		t.Error("a held version was read again")
-	}
-	duplicate := *imports[1].(*importObject)
-	duplicate.mark = mark{}
-	imports[1] = &duplicate
+	imports[1].(*importObject).version = 14
 	replace(b.imports, imports, "20")
 	replace(b.slices, slices, "20")
 	if n := builds(t) - before; n != 0 {
@@ -225,73 +220,6 @@ func TestSyncedAfterAllLists(t *testing.T) {
 		}
 		b.want("web.test", "10.42.0.1")
 		b.want("db.test", "10.1.0.1")
-	}
-}
-
-// TestL2LastImportLeavesLittle: where ServiceImports are the last to come, each Headless Service is made as its import comes. All at the end
-// took 25 ms for 100,000 endpoints.
-func TestL2LastImportLeavesLittle(t *testing.T) {
-	b := newWorkbench(t, true)
-	list := b.imports.stream()
-	list.apply(watch.Added, b.decode(headless("first")))
-	replace(b.slices, []any{b.decode(slice("s", "first", "eu", "10.1.0.1")), b.decode(slice("t", "last", "eu", "10.1.0.2"))}, "20")
-	b.want("first.test", "absent") // its Namespace is not known
-	replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20")
-	b.want("first.test", "10.1.0.1")
-	list.apply(watch.Added, b.decode(headless("last")))
-	b.want("last.test", "10.1.0.2")
-	b.slices.Update(b.decode(slice("t", "last", "eu", "10.1.0.3")))
-	if b.store.synced.Load() {
-		t.Fatal("synced without the end of the imports (L1)")
-	}
-	before := builds(t)
-	if err := b.imports.Replace([]any{list}, "20"); err != nil {
-		t.Fatal(err)
-	}
-	if n := builds(t) - before; n != 0 || !b.store.synced.Load() {
-		t.Errorf("%d Services were left to build, synced %v", n, b.store.synced.Load())
-	}
-	b.want("first.test", "10.1.0.1")
-	b.want("last.test", "10.1.0.3")
-}
-
-// TestL2LastSliceLeavesLittle: where EndpointSlices are the last to come, each Headless Service is made once those of the next one come, which is
-// their order; one of which more come later is finished at the end.
-func TestL2LastSliceLeavesLittle(t *testing.T) {
-	for _, selective := range []bool{false, true} {
-		b := newWorkbench(t, selective)
-		list := b.slices.stream()
-		list.apply(watch.Added, b.decode(slice("s", "before", "eu", "10.1.0.1")))
-		replace(b.imports, []any{b.decode(headless("before")), b.decode(headless("first")), b.decode(headless("second")), b.decode(headless("gone")), b.decode(headless("last"))}, "20")
-		if selective {
-			replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20")
-		}
-		b.want("before.test", "10.1.0.1")
-		list.apply(watch.Added, b.decode(slice("t", "first", "eu", "10.1.0.2")))
-		list.apply(watch.Added, b.decode(slice("u", "first", "us", "10.1.0.3")))
-		list.apply(watch.Added, b.decode(slice("v", "second", "eu", "10.1.0.4")))
-		b.want("first.test", "10.1.0.2 10.1.0.3")
-		list.apply(watch.Added, b.decode(slice("w", "gone", "eu", "10.1.0.5")))
-		list.apply(watch.Added, b.decode(slice("x", "first", "ap", "10.1.0.6")))
-		list.apply(watch.Added, b.decode(slice("y", "last", "eu", "10.1.0.7")))
-		b.want("first.test", "10.1.0.2 10.1.0.3")
-		b.want("gone.test", "10.1.0.5")
-		b.imports.Delete(b.decode(headless("gone")))
-		b.want("gone.test", "absent")
-		if b.store.synced.Load() {
-			t.Fatal("synced without the end of the slices (L1)")
-		}
-		before := builds(t)
-		if err := b.slices.Replace([]any{list}, "20"); err != nil {
-			t.Fatal(err)
-		}
-		if n := builds(t) - before; n != 2 || !b.store.synced.Load() {
-			t.Errorf("%v Services were left to build, want first and last; synced %v", n, b.store.synced.Load())
-		}
-		b.want("first.test", "10.1.0.6 10.1.0.2 10.1.0.3")
-		b.want("second.test", "10.1.0.4")
-		b.want("gone.test", "absent")
-		b.want("last.test", "10.1.0.7")
 	}
 }
 
@@ -468,54 +396,6 @@ func capture(t *testing.T) *bytes.Buffer {
 	return out
 }
 
-// TestBrokenListsLeaveNothingBehind: what only a list that broke off had, or what went while it streamed, is gone with the next.
-func TestBrokenListsLeaveNothingBehind(t *testing.T) {
-	b := listed(t)
-	b.put(clusterSetIP("held", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
-	b.want("held.test", "10.42.0.1")
-	// Streamed, and then the connection breaks.
-	broken, brokenSlices := b.imports.stream(), b.slices.stream()
-	broken.apply(watch.Added, b.decodeAs(clusterSetIP("held", "10.42.0.1"), 11))
-	broken.apply(watch.Added, b.decode(clusterSetIP("new", "10.42.0.2")))
-	brokenSlices.apply(watch.Added, b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13))
-	late := b.decode(clusterSetIP("late", "10.42.0.3"))
-	// The next list has none of them.
-	imports, slices := b.imports.stream(), b.slices.stream()
-	imports.apply(watch.Added, b.decodeAs(headless("db"), 12))
-	broken.apply(watch.Added, late) // was on its way
-	b.want("late.test", "absent")
-	// What goes while a list streams in is gone at once.
-	slices.apply(watch.Added, b.decode(slice("t", "db", "eu", "10.1.0.2")))
-	slices.apply(watch.Deleted, b.decode(slice("t", "db", "eu")))
-	b.want("db.test", "10.1.0.1")
-	b.imports.Replace([]any{imports}, "90")
-	b.slices.Replace([]any{slices}, "90")
-	for _, key := range []string{"held.test", "new.test", "db.test"} {
-		b.want(key, "absent")
-	}
-}
-
-// TestListsThatBreakAreNotFresh: the answers' age (O3) is not that of a list which has taken nothing away.
-func TestListsThatBreakAreNotFresh(t *testing.T) {
-	b := listed(t)
-	heard := b.imports.heard.Load()
-	l := b.imports.stream()
-	l.apply(watch.Added, b.decodeAs(clusterSetIP("new", "10.42.0.2"), 120))
-	l.apply(watch.Added, b.decodeAs(clusterSetIP("old", "10.42.0.1"), 11))
-	if now := b.imports.heard.Load(); now != heard {
-		t.Error("a list without an end counts as fresh")
-	}
-	l = b.imports.stream()
-	l.apply(watch.Added, b.decodeAs(clusterSetIP("old", "10.42.0.1"), 11))
-	if err := b.imports.Replace([]any{l}, "90"); err != nil { // the newest that there is: data was restored
-		t.Fatal(err)
-	}
-	b.want("new.test", "absent")
-	if now := b.imports.heard.Load(); now == heard {
-		t.Error("a whole list does not count as fresh")
-	}
-}
-
 // TestListsAreFollowedBackwards: after the API server's data was restored, a list has what was replaced long ago.
 func TestListsAreFollowedBackwards(t *testing.T) {
 	b := listed(t)
@@ -535,33 +415,7 @@ func TestListsAreFollowedBackwards(t *testing.T) {
 
 // replace does what a list of these objects does.
 func replace(f *feed, objects []any, version string) {
-	l := f.stream()
-	for _, o := range objects {
-		l.apply(watch.Added, o)
-	}
-	if err := f.Replace([]any{l}, version); err != nil {
+	if err := f.Replace(objects, version); err != nil {
 		panic(err)
-	}
-}
-
-// TestPagesOfAList are one list, and those of one that was given up are none.
-func TestPagesOfAList(t *testing.T) {
-	b := listed(t)
-	b.imports.page(false).apply(watch.Added, b.decode(clusterSetIP("web", "10.42.0.1")))
-	last := b.imports.page(true)
-	last.apply(watch.Added, b.decode(clusterSetIP("api", "10.42.0.2")))
-	if err := b.imports.Replace([]any{last}, "20"); err != nil {
-		t.Fatal(err)
-	}
-	b.imports.abandon()
-	late := b.imports.page(true)
-	late.apply(watch.Added, b.decode(clusterSetIP("late", "10.42.0.3")))
-	if err := b.imports.Replace([]any{late}, "21"); err == nil {
-		t.Error("a list that was given up counts")
-	}
-	for key, want := range map[string]string{"web.test": "10.42.0.1", "api.test": "10.42.0.2", "late.test": "absent"} {
-		if got := addrs(b.store.index, key); got != want {
-			t.Errorf("%s answers %s, want %s", key, got, want)
-		}
 	}
 }

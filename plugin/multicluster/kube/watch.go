@@ -1,6 +1,6 @@
-// Package kube watches ServiceImports and the EndpointSlices of source clusters, strips them to catalogue records as they
-// arrive, joins them, and publishes the Service of each change in a catalog.Index. It only reads from the API. It does not know
-// what is asked and how it is answered.
+// Package kube watches ServiceImports and the EndpointSlices of source clusters. It strips them as they arrive, joins them, and
+// publishes the Service of each change in a catalog.Index. It only reads from the API, and knows neither questions nor
+// replies.
 package kube
 
 import (
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
-	"github.com/go-logr/logr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -31,19 +30,19 @@ type Watch struct {
 	done    sync.WaitGroup
 }
 
-// Index is where the answers are, the same one for the life of the Watch. Before the first build it is incomplete.
+// Index returns the answers, the same one for the life of the Watch. It is empty before the first build.
 func (w *Watch) Index() *catalog.Index { return w.store.index }
 
-// Synced tells whether the first build, of imports and slices, and namespaces where they select, was complete (L1).
+// Synced reports whether the first build, of imports and slices, and namespaces where they select, was complete (L1).
 func (w *Watch) Synced() bool { return w.store.synced.Load() }
 
 // Wait is closed at that moment.
 func (w *Watch) Wait() <-chan struct{} { return w.store.done }
 
-// Started is when the first one to share it opened it.
+// Started is when it was opened first.
 func (w *Watch) Started() time.Time { return w.started }
 
-// Refused says what keeps the first build from being complete, if that is a CRD or a permission that is missing (L2).
+// Refused returns what keeps the first build from being complete, if that is a CRD or a permission that is missing (L2).
 func (w *Watch) Refused() error {
 	if w.Synced() {
 		return nil
@@ -63,19 +62,20 @@ func start(c Config, key string) (*Watch, error) {
 	}
 	w := &Watch{key: key, started: time.Now(), http: h, store: newStore(c.NamespaceLabels != "")}
 	w.store.topology = c.Topology
-	resources, err := c.resources(w.store)
+	sources, err := c.sources()
 	if err != nil {
 		return nil, err
 	}
-	w.health = newHealth(len(resources), w.store.synced.Load)
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.New(sink{})))
+	w.health = newHealth(len(sources), w.store.synced.Load)
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), clientLog()))
 	w.cancel = cancel
 	// All feeds exist before one of them can be complete.
-	for _, r := range resources {
-		w.feeds = append(w.feeds, r.feed())
+	for _, s := range sources {
+		w.feeds = append(w.feeds, s.feed(w.store))
 	}
-	for i, r := range resources {
-		w.run(ctx, &source{r.resource, client, w.health, w.feeds[i]})
+	for i, s := range sources {
+		s.client, s.health = client, w.health
+		w.run(ctx, s, w.feeds[i])
 	}
 	return w, nil
 }
@@ -83,9 +83,9 @@ func start(c Config, key string) (*Watch, error) {
 // backoff keeps attempts at most 4 s apart, so that what was missing is found soon. There are two requests per attempt.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.3, Cap: 3 * time.Second, Steps: 1000}
 
-func (w *Watch) run(ctx context.Context, s *source) {
+func (w *Watch) run(ctx context.Context, s *source, f *feed) {
 	logger := klog.FromContext(ctx)
-	r := cache.NewReflectorWithOptions(s.listerWatcher(), nil, s.feed, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(s.listerWatcher(), nil, f, cache.ReflectorOptions{
 		Logger: &logger, Name: "multicluster", TypeDescription: s.kind, Backoff: &backoff,
 	})
 	w.done.Go(func() { r.RunWithContext(ctx) })
@@ -95,19 +95,11 @@ func (w *Watch) run(ctx context.Context, s *source) {
 func (w *Watch) stop() {
 	w.cancel()
 	w.done.Wait()
-	for _, f := range w.feeds {
-		f.abandon()
-	}
 	utilnet.CloseIdleConnectionsFor(w.http.Transport)
 }
 
-// watched is a resource and what takes it in.
-type watched struct {
-	resource
-	feed func() *feed
-}
-
-func (c Config) resources(s *store) ([]watched, error) {
+// sources are the kinds of object that are watched.
+func (c Config) sources() ([]*source, error) {
 	labels, err := selector(c.Labels)
 	if err != nil {
 		return nil, err
@@ -117,17 +109,17 @@ func (c Config) resources(s *store) ([]watched, error) {
 		return nil, err
 	}
 	wanted, single := c.wanted()
-	all := []watched{{c.imports(s, labels, single, wanted), s.importFeed}}
+	all := []*source{c.imports(labels, single, wanted)}
 	if !c.NoEndpoints {
-		all = append(all, watched{c.slices(s, single, wanted), s.sliceFeed})
+		all = append(all, c.slices(single, wanted))
 	}
 	if chosen != "" {
-		all = append(all, watched{c.namespaces(chosen), s.namespaceFeed})
+		all = append(all, c.namespaces(chosen))
 	}
 	return all, nil
 }
 
-// wanted is which namespaces count, nil for all. A single one is asked for alone, so that namespaced RBAC suffices.
+// wanted reports which namespaces count; it is nil for all. A single one is asked for alone, so that namespaced RBAC is enough.
 func (c Config) wanted() (wanted func(ns string) bool, single string) {
 	switch len(c.Namespaces) {
 	case 0:
