@@ -153,15 +153,17 @@ func (s *stage) services(ctx context.Context) error {
 	return nil
 }
 
-// changes are the lines of corefile.example that the demo changes, and into what: it needs free ports, is not in a pod, and asks
+// changes are lines of corefile.example and what the demo writes instead: it needs free ports, is not in a pod, and asks
 // nobody outside.
 func changes(kubeconfig string) [][2]string {
 	return [][2]string{
 		{".:53 {", ".:DNS_PORT {\n    bind 127.0.0.1"},
+		{"clusterset.local:53 {", "clusterset.local:DNS_PORT {\n    bind 127.0.0.1"},
 		{"    health {", "    health HEALTH_ADDR {"},
 		{"    ready", "    ready READY_ADDR"},
-		{"    multicluster clusterset.local", "    multicluster clusterset.local {\n       kubeconfig " + kubeconfig + "\n    }"},
-		{"    kubernetes cluster.local in-addr.arpa ip6.arpa {", "    kubernetes cluster.local in-addr.arpa ip6.arpa {\n       kubeconfig " + kubeconfig},
+		{"    multicluster", "    multicluster {\n       kubeconfig " + kubeconfig + "\n    }"},
+		{"    kubernetes cluster.local in-addr.arpa ip6.arpa {",
+			"    kubernetes cluster.local in-addr.arpa ip6.arpa {\n       kubeconfig " + kubeconfig},
 		{"    prometheus :9153", "    prometheus METRICS_ADDR"},
 		{"    forward . /etc/resolv.conf {", "    forward . 127.0.0.1:1 {"},
 	}
@@ -170,10 +172,10 @@ func changes(kubeconfig string) [][2]string {
 // adapt makes these changes to a Corefile, and shows them.
 func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	for _, c := range changes(kubeconfig) {
-		if strings.Count(corefile, c[0]+"\n") != 1 {
-			return "", "", fmt.Errorf("corefile.example has no line %q any more, which the demo changes: mend changes in cmd/clusterset-lab", c[0])
+		if !strings.Contains(corefile, c[0]+"\n") {
+			return "", "", fmt.Errorf("corefile.example has no line %q, which the demo changes: update changes in cmd/clusterset-lab", c[0])
 		}
-		corefile = strings.Replace(corefile, c[0]+"\n", c[1]+"\n", 1)
+		corefile = strings.ReplaceAll(corefile, c[0]+"\n", c[1]+"\n")
 		shown += "- " + c[0] + "\n+ " + strings.ReplaceAll(c[1], "\n", "\n+ ") + "\n"
 	}
 	return corefile, shown, nil

@@ -38,7 +38,8 @@ func TestPermissionsAreOnlyToListAndWatch(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("reads %v, want %v", got, want)
 	}
-	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Namespace+"/"+binding.Subjects[0].Name != "kube-system/coredns" {
+	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 ||
+		binding.Subjects[0].Namespace+"/"+binding.Subjects[0].Name != "kube-system/coredns" {
 		t.Errorf("binds %s to %v, want %s to kube-system/coredns only", binding.RoleRef.Name, binding.Subjects, role.Name)
 	}
 }
@@ -83,20 +84,24 @@ func TestPatchIsTheImageAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestExampleIsKubeadmsCorefileAndThreeAdditions(t *testing.T) {
+func TestExampleIsKubeadmsCorefileAndOneBlock(t *testing.T) {
 	var got strings.Builder
 	for line := range strings.Lines(string(read(t, "../../corefile.example"))) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+		if !strings.HasPrefix(line, "#") {
 			got.WriteString(line)
 		}
 	}
-	want := strings.NewReplacer(
-		"    ready\n", "    ready\n    multicluster clusterset.local\n",
-		"disable success cluster.local", "disable success cluster.local clusterset.local",
-		"disable denial cluster.local", "disable denial cluster.local clusterset.local",
-	).Replace(string(read(t, "testdata/kubeadm.corefile")))
-	if got.String() != want {
-		t.Errorf("corefile.example without comments:\n%s\nwant kubeadm's with three additions:\n%s", got.String(), want)
+	block, found := strings.CutPrefix(got.String(), string(read(t, "testdata/kubeadm.corefile")))
+	if !found {
+		t.Fatalf("corefile.example without comments does not begin with kubeadm's Corefile:\n%s", got.String())
+	}
+	want := "clusterset.local:53 {\n    errors\n    ready\n    prometheus :9153\n    multicluster\n}\n"
+	if block != want {
+		t.Errorf("corefile.example adds\n%s\nwant\n%s", block, want)
+	}
+	readme := strings.ReplaceAll(string(read(t, "README.md")), "\n   ", "\n")
+	if !strings.Contains(readme, want) {
+		t.Error("README.md does not have the block")
 	}
 }
 

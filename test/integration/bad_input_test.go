@@ -123,7 +123,7 @@ func TestStockCorefile(t *testing.T) {
 	s.waitForAnswer(t, "kubernetes.default.svc.cluster.local.", "A", "10.96.0.1")
 }
 
-// onLoopback adapts a Corefile for a pod: its port, its credentials, and plugins that need a pod's surroundings.
+// onLoopback adapts a Corefile for a pod: its ports, its credentials, and plugins that need a pod's surroundings.
 func onLoopback(corefile string) string {
 	var out []string
 	skip := false
@@ -137,8 +137,8 @@ func onLoopback(corefile string) string {
 		case word == "health" || word == "forward" || word == "loop" || word == "prometheus" || word == "ready":
 			skip = strings.HasSuffix(trimmed, "{")
 			continue
-		case strings.HasPrefix(trimmed, ".:53"):
-			line = ".:0 {\n bind 127.0.0.1"
+		case strings.HasSuffix(trimmed, ":53 {"):
+			line = strings.ReplaceAll(line, ":53", ":0") + "\n bind 127.0.0.1"
 		case (word == "multicluster" || word == "kubernetes") && strings.HasSuffix(trimmed, "{"):
 			line += "\n kubeconfig KUBECONFIG"
 		case word == "multicluster" || word == "kubernetes":

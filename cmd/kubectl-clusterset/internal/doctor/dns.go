@@ -19,7 +19,7 @@ const (
 	plugin        = "multicluster"
 	edit          = "kubectl -n kube-system edit configmap coredns"
 	editNodeLocal = "kubectl -n kube-system edit configmap node-local-dns"
-	addLine       = edit + ", and add the line \"multicluster clusterset.local\"; " + report.DocsDNS
+	addLine       = edit + ", and append the server block of corefile.example; " + report.DocsDNS
 	useImage      = "; for an image with the plugin: " + report.DocsDNS
 )
 
@@ -227,12 +227,22 @@ func mentions(l *corefile.Line) bool {
 	return slices.ContainsFunc(l.Words, func(w string) bool { return corefile.Covers(zone, corefile.Normal(w)) })
 }
 
+// withoutReady finds a block with our plugin that ready does not ask.
+func withoutReady(b *corefile.Block) []report.Finding {
+	if len(b.All(plugin)) == 0 || len(b.All("ready")) > 0 {
+		return nil
+	}
+	return warn(edit+", and add the line ready to it",
+		"the server block %s has no ready: Pods are ready before they can answer %s", keys(b), zone)
+}
+
 // options finds options that hide names, or that make answers old.
 func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 	b := c.For(zone, "53")
 	if b == nil {
 		return nil
 	}
+	out = withoutReady(b)
 	headless := slices.ContainsFunc(f.Imported, func(i mcsv1beta1.ServiceImport) bool { return i.Spec.Type == mcsv1beta1.Headless })
 	for _, l := range b.All(plugin) {
 		if l.Option("noendpoints") != nil && headless {

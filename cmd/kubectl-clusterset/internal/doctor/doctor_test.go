@@ -2,7 +2,6 @@ package doctor_test
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -66,10 +65,6 @@ func slice(cluster, address string) discoveryv1.EndpointSlice {
 // sound returns a member without findings.
 func sound(t *testing.T) *doctor.Facts {
 	t.Helper()
-	example, err := os.ReadFile("../../../../corefile.example")
-	if err != nil {
-		t.Fatal(err)
-	}
 	imp := mcsv1beta1.ServiceImport{}
 	imp.Namespace, imp.Name, imp.Spec.Type = "shop", "web", mcsv1beta1.Headless
 	imp.Labels = map[string]string{"app.kubernetes.io/managed-by": "clusterset-controller.clusterset-dns.io"}
@@ -104,7 +99,7 @@ func sound(t *testing.T) *doctor.Facts {
 			},
 			Asked: "blue", SetNamespace: ns, Kinds: kinds(), Controller: agent,
 		},
-		DNSFacts:      doctor.DNSFacts{Deployment: dns, Corefile: string(example), NodeLocal: nodeLocal},
+		DNSFacts:      doctor.DNSFacts{Deployment: dns, Corefile: inOneBlock(t), NodeLocal: nodeLocal},
 		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.200.0.0/25")},
 		Imported:      []mcsv1beta1.ServiceImport{imp},
