@@ -8,20 +8,24 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// EndpointRecordName is the name of the record of one source slice.
+// EndpointRecordName returns the name of the record of one EndpointSlice.
 func EndpointRecordName(sliceUID, cluster string) string { return sliceUID + "." + cluster }
 
-// ParseEndpoints checks a record that is not withdrawn, and returns what of it may be imported. Endpoints whose address no peer may
-// claim (S4) are left out and named in refused; err means that the whole record is nonsense. rec is not changed.
-func ParseEndpoints(rec *hubv1alpha1.EndpointRecord, reserved []netip.Prefix) (spec hubv1alpha1.EndpointRecordSpec, refused []string, err error) {
+// ParseEndpoints checks a record that is not withdrawn, and returns the part that may be imported. It leaves out
+// endpoints with an address that no other cluster may have (SPEC S4), and names them in refused. It fails if the
+// whole record is invalid. It does not change rec.
+func ParseEndpoints(
+	rec *hubv1alpha1.EndpointRecord, reserved []netip.Prefix,
+) (spec hubv1alpha1.EndpointRecordSpec, refused []string, err error) {
 	spec = rec.Spec
 	uid, found := strings.CutSuffix(rec.Name, "."+spec.ClusterID)
 	if !found || len(validation.IsDNS1123Label(uid)) > 0 {
-		return spec, nil, fmt.Errorf("the record is named %q, which is not <slice UID>.%s", rec.Name, spec.ClusterID)
+		return spec, nil, fmt.Errorf("the record is named %q, not <slice UID>.%s", rec.Name, spec.ClusterID)
 	}
 	if err := checkOrigin(&spec.Origin); err != nil {
 		return spec, nil, err
@@ -31,15 +35,11 @@ func ParseEndpoints(rec *hubv1alpha1.EndpointRecord, reserved []netip.Prefix) (s
 	}
 	names := map[string]bool{}
 	for _, p := range spec.Ports {
-		app := ""
-		if p.AppProtocol != nil {
-			app = *p.AppProtocol
-		}
-		if err := checkPort(p.Name, p.Protocol, p.Port, app); err != nil {
+		if err := checkPort(p.Name, p.Protocol, p.Port, ptr.Deref(p.AppProtocol, "")); err != nil {
 			return spec, nil, err
 		}
 		if names[p.Name] {
-			return spec, nil, fmt.Errorf("port %q is there twice", p.Name)
+			return spec, nil, fmt.Errorf("port %q is used twice", p.Name)
 		}
 		names[p.Name] = true
 	}
@@ -74,16 +74,17 @@ func checkEndpoint(e *hubv1alpha1.Endpoint, family discoveryv1.AddressType, rese
 	return nil
 }
 
-// Claimable tells whether a peer may claim the address (S4).
+// Claimable returns whether another cluster may have the address (SPEC S4).
 func Claimable(address string, reserved []netip.Prefix) bool {
 	addr, err := netip.ParseAddr(address)
 	return err == nil && checkAddress(addr, reserved) == nil
 }
 
-// never holds the ranges that no endpoint can be in, beside those that netip has a word for: this network (RFC 791), reserved and
-// broadcast (RFC 1112); the metadata services of clouds that are not link-local, which hand out the credentials of machines; and IPv4 in
-// disguise (RFC 4291, RFC 6052, RFC 8215, RFC 3056), which would slip past the checks on IPv4.
-var never = []netip.Prefix{
+// neverImported lists the ranges, beside those that netip knows, that no endpoint may be in: this network (RFC
+// 791), reserved and broadcast (RFC 1112); metadata services of clouds, which give out the credentials of machines;
+// and IPv6 ranges that contain IPv4 addresses (RFC 4291, RFC 6052, RFC 8215, RFC 3056), which would bypass the
+// checks on IPv4.
+var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("240.0.0.0/4"),
 	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
@@ -97,12 +98,12 @@ var never = []netip.Prefix{
 	netip.MustParsePrefix("2002::/16"),
 }
 
-// checkAddress is S4.
+// checkAddress returns why no other cluster may have the address (SPEC S4), nil if one may.
 func checkAddress(addr netip.Addr, reserved []netip.Prefix) error {
 	var why error
 	switch {
 	case addr.Zone() != "":
-		why = errors.New("bears a zone")
+		why = errors.New("has a zone")
 	case addr.IsLoopback():
 		why = errors.New("is a loopback address")
 	case addr.IsLinkLocalUnicast():
@@ -112,14 +113,14 @@ func checkAddress(addr netip.Addr, reserved []netip.Prefix) error {
 	case addr.IsUnspecified():
 		why = errors.New("is the unspecified address")
 	}
-	for _, p := range never {
+	for _, p := range neverImported {
 		if why == nil && p.Contains(addr) {
 			why = fmt.Errorf("is in the reserved range %s", p)
 		}
 	}
 	for _, p := range reserved {
 		if why == nil && p.Contains(addr) {
-			why = fmt.Errorf("is in %s, which --reserved-cidrs keeps from peers", p)
+			why = fmt.Errorf("is in %s, which --reserved-cidrs reserves for this cluster", p)
 		}
 	}
 	if why != nil {

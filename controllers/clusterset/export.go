@@ -1,5 +1,6 @@
-// Package clusterset holds the values that the decisions work on, and the only way in for foreign data: a record becomes an Export
-// or a Source here, or an error that says what is wrong with it. It reaches no client, clock or log.
+// Package clusterset has the values that the decisions work on, and the names that are shared with other programs.
+// It validates records of other clusters: a record becomes an Export here, or an error. It uses no client, clock or
+// log.
 package clusterset
 
 import (
@@ -11,21 +12,21 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// Export is one cluster's export of one namespaced name, checked and normal: defaults filled in (protocol TCP, affinity None,
-// internalTrafficPolicy Cluster), no empty but non-nil maps or lists.
+// Export is one cluster's export of one namespaced name, validated and with defaults (affinity None,
+// internalTrafficPolicy Cluster).
 type Export struct {
-	Cluster         string // cluster id
+	Cluster         string // cluster ID
 	Namespace, Name string
 	Created         time.Time // the ServiceExport's creationTimestamp, whole seconds
 	Type            mcsv1beta1.ServiceImportType
 	Ports           []Port // unique by name, unique by protocol and number
 
 	SessionAffinity       corev1.ServiceAffinity
-	SessionAffinityConfig *corev1.SessionAffinityConfig // nil where none is set
+	SessionAffinityConfig *corev1.SessionAffinityConfig // nil if none is set
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
-	TrafficDistribution   string                 // "" where none is asked for
-	Preference            hubv1alpha1.Preference // none where nothing is asked for
-	Probe                 hubv1alpha1.Probe      // "" where nothing is asked for
+	TrafficDistribution   string                 // "" if none is set
+	Preference            hubv1alpha1.Preference // none if nothing is set
+	Probe                 hubv1alpha1.Probe      // "" if nothing is set
 
 	Families    []corev1.IPFamily // one or two, in the exporter's order
 	Labels      map[string]string
@@ -37,5 +38,5 @@ type Port struct {
 	Name        string // "" for the only port of its Service
 	Protocol    corev1.Protocol
 	Number      int32
-	AppProtocol string // "" where none is set
+	AppProtocol string // "" if none is set
 }

@@ -41,13 +41,14 @@ func checkSize(labels, annotations map[string]string) error {
 		}
 	}
 	if size > maxSize {
-		return fmt.Errorf("exportedAnnotations and the keys of both: %d bytes are too many; the limit is %d", size, maxSize)
+		return fmt.Errorf("exportedAnnotations and the keys of both: %d bytes are too many; the limit is %d",
+			size, maxSize)
 	}
 	return nil
 }
 
-// exportable returns those labels and annotations that checkMetadata accepts, and an error for what it leaves out: single
-// entries that are invalid, and all annotations or labels if there are too many.
+// exportable returns those labels and annotations that checkMetadata accepts, and an error for what it leaves out:
+// single entries that are invalid, and all annotations or labels if there are too many.
 func exportable(labels, annotations map[string]string) (_, _ map[string]string, leftOut []error) {
 	keep := func(what string, in map[string]string, check func(map[string]string) error) map[string]string {
 		out := map[string]string{}

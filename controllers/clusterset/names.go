@@ -6,74 +6,78 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// The ClusterProperties that are the clusterset's (ID2).
+// The ClusterProperties of a member (K2149).
 const (
-	PropertyID  = "cluster.clusterset.k8s.io" // the cluster's id
-	PropertySet = "clusterset.k8s.io"         // the clusterset that it is a member of
+	PropertyID  = "cluster.clusterset.k8s.io" // the cluster ID
+	PropertySet = "clusterset.k8s.io"         // the clusterset that the cluster is a member of
 )
 
-// AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value, says that this cluster is to leave: its agent does so, and
-// only then may the property be deleted by others than the agent.
+// AnnotationLeaving on the ClusterProperty clusterset.k8s.io, with any value, makes the agent leave the clusterset.
+// Only with it may anybody but the agent delete the property.
 const AnnotationLeaving = "clusterset-dns.io/leaving"
 
-// The values of AnnotationLeaving that mean more.
+// Values of AnnotationLeaving with a special meaning.
 const (
-	LeavingForced    = "force"     // the hub is gone for good and is not asked
-	LeavingWithdrawn = "withdrawn" // the agent's: this cluster's records on the hub are withdrawn
+	LeavingForced    = "force"     // leave without the hub, which no longer exists
+	LeavingWithdrawn = "withdrawn" // set by the agent: this cluster's records on the hub are withdrawn
 )
 
 // The annotations of a ClusterProfile.
 const (
-	// AnnotationJoiningUID is the kube-system UID of the cluster for which join made it: the same join may be tried again.
+	// AnnotationJoiningUID is the kube-system UID of the cluster for which join created it, so that join can be
+	// repeated.
 	AnnotationJoiningUID = "clusterset-dns.io/joining-uid"
-	// AnnotationClusterUID is the kube-system UID of the cluster that was first to use the claim; no other may.
+	// AnnotationClusterUID is the kube-system UID of the cluster that has claimed the ID; no other cluster may use
+	// it.
 	AnnotationClusterUID = "clusterset-dns.io/cluster-uid"
-	// AnnotationLeft is the member's own word that it has left.
+	// AnnotationLeft is set by a member that has left.
 	AnnotationLeft = "clusterset-dns.io/left"
 )
 
-// AnnotationVIPMode on the ClusterProperty clusterset.k8s.io is the mode of VIPs that the hub asked for last: a start without the hub goes by it.
+// AnnotationVIPMode on the ClusterProperty clusterset.k8s.io is the last known VIP mode of the ClusterSet. An agent
+// that starts without the hub uses it.
 const AnnotationVIPMode = "clusterset-dns.io/vip-mode"
 
-// FinalizerVIPs keeps a ServiceCIDR while VIPs are in it that no other covers (V3).
+// FinalizerVIPs keeps a ServiceCIDR while it contains VIPs that are in no other one.
 const FinalizerVIPs = "clusterset-dns.io/vips-in-use"
 
-// ClusterManager is who manages every ClusterProfile of ours: its spec.clusterManager.name (P2).
+// ClusterManager is the spec.clusterManager.name of our ClusterProfiles (K4322).
 const ClusterManager = "clusterset-dns"
 
-// FinalizerRecords keeps a ClusterProfile until the member's credentials, records and Lease are gone from the hub.
+// FinalizerRecords keeps a ClusterProfile until the hub has deleted the member's credentials, records and Lease.
 const FinalizerRecords = "hub.clusterset-dns.io/records"
 
-// The labels of a clusterset's namespace on the hub; both bear its name (P1).
+// The labels of a clusterset's namespace on the hub. The value of both is its name (K4322).
 const (
 	LabelSet    = "multicluster.x-k8s.io/clusterset"
 	LabelSetOld = "clusterset.multicluster.x-k8s.io"
 )
 
-// LeaseHubPrefix and the clusterset's namespace name the Lease in the hub's clusterset-system by which the replicas of
-// clusterset-controller hub elect their leader.
+// LeaseHubPrefix, followed by the clusterset's namespace, is the name of the Lease for the leader election of
+// clusterset-controller hub. It is in the hub's namespace clusterset-system.
 const LeaseHubPrefix = "clusterset-hub-"
 
-// LeaseRefused in a member's namespace clusterset-system is there as long as the hub refuses the member; AnnotationRefused on it says so.
+// LeaseRefused exists in a member's namespace clusterset-system while the hub refuses the member's credentials.
+// AnnotationRefused has the message.
 const (
 	LeaseRefused      = "hub-refuses"
 	AnnotationRefused = "clusterset-dns.io/refused"
 )
 
-// LeaseRenewed in a member's namespace clusterset-system bears in AnnotationRenewed which version of the member's Lease on the hub its agent
-// made last, once it is proven that no elder one renews it.
+// LeaseRenewed in a member's namespace clusterset-system has in AnnotationRenewed the version of the member's Lease
+// on the hub that its agent wrote last.
 const (
 	LeaseRenewed      = "hub-renewed"
 	AnnotationRenewed = "clusterset-dns.io/renewed"
 )
 
-// SecretHub in a member's namespace clusterset-system holds the credentials for the hub: a kubeconfig, and the token that it names.
+// SecretHub in a member's namespace clusterset-system has the credentials for the hub: a kubeconfig and its token.
 const SecretHub = "hub-kubeconfig"
 
-// AccountPrefix and a cluster id are the name of the member's ServiceAccount on the hub.
+// AccountPrefix, followed by the cluster ID, is the name of the member's ServiceAccount on the hub.
 const AccountPrefix = "mcs-"
 
-// Departed tells whether a clusterset has let a member go, which may have joined again since.
+// Departed returns whether a member has left or was evicted. It may have joined again since.
 func Departed(set *hubv1alpha1.ClusterSet, id string) bool {
 	return slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == id })
 }

@@ -14,8 +14,9 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// ParseExport returns the Export of a record that is not withdrawn. It is the only way from a record to an Export: other
-// members are not trusted, and an API server accepts whatever passes here. The error joins everything that is wrong.
+// ParseExport returns the Export of a record that is not withdrawn. It is the only way from a record to an Export:
+// other members are not trusted, and an API server accepts whatever passes here. The error joins everything that is
+// wrong.
 func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	s := &rec.Spec
 	if err := checkOrigin(&s.Origin); err != nil {

@@ -14,6 +14,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
+type exportSpec = hubv1alpha1.ServiceExportRecordSpec
+
 func exportRecord() *hubv1alpha1.ServiceExportRecord {
 	r := &hubv1alpha1.ServiceExportRecord{}
 	r.Name = "web.shop.a"
@@ -30,64 +32,67 @@ func TestAnExportIsNormal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.SessionAffinity != corev1.ServiceAffinityNone || e.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || e.SessionAffinityConfig != nil {
+	if e.SessionAffinity != corev1.ServiceAffinityNone ||
+		e.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
+		e.SessionAffinityConfig != nil {
 		t.Errorf("defaults: %+v", e)
 	}
 }
 
-// TestAPeerIsNotTrusted: what the hub's schema would refuse, too, is refused here: the hub may be older, or another's.
+// TestAPeerIsNotTrusted: what the hub's schema would refuse, too, is refused here: the hub may be older, or
+// another's.
 func TestAPeerIsNotTrusted(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	for name, c := range map[string]struct {
 		change func(*hubv1alpha1.ServiceExportRecordSpec)
 		says   string
 	}{
-		"a foreign cluster's name":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "b" }, "asks for"},
-		"an id that is no id":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "a.b.c" }, "cluster id"},
-		"an id with capitals":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ClusterID = "A" }, "cluster id"},
-		"a namespace with a slash":   {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceNamespace = "../x" }, "serviceNamespace"},
-		"a name too long":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ServiceName = long }, "serviceName"},
-		"no time":                    {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = nil }, "exportedAt"},
-		"a time that is none":        {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &metav1.Time{} }, "exportedAt"},
-		"an unknown type":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = "ExternalName" }, "type"},
-		"port 0":                     {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 0 }, "1..65535"},
-		"port 70000":                 {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Port = 70000 }, "1..65535"},
-		"a protocol of its own":      {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Protocol = "GRE" }, "protocol"},
-		"a port's name that is none": {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports[0].Name = "a b" }, "port"},
-		"a port twice":               {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Ports = append(s.Ports, s.Ports[0]) }, "twice"},
-		"an unnamed port of two": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"a foreign cluster's name":   {func(s *exportSpec) { s.ClusterID = "b" }, "asks for"},
+		"an id that is no id":        {func(s *exportSpec) { s.ClusterID = "a.b.c" }, "cluster ID"},
+		"an id with capitals":        {func(s *exportSpec) { s.ClusterID = "A" }, "cluster ID"},
+		"a namespace with a slash":   {func(s *exportSpec) { s.ServiceNamespace = "../x" }, "serviceNamespace"},
+		"a name too long":            {func(s *exportSpec) { s.ServiceName = long }, "serviceName"},
+		"no time":                    {func(s *exportSpec) { s.ExportedAt = nil }, "exportedAt"},
+		"a time that is none":        {func(s *exportSpec) { s.ExportedAt = &metav1.Time{} }, "exportedAt"},
+		"an unknown type":            {func(s *exportSpec) { s.Type = "ExternalName" }, "type"},
+		"port 0":                     {func(s *exportSpec) { s.Ports[0].Port = 0 }, "1..65535"},
+		"port 70000":                 {func(s *exportSpec) { s.Ports[0].Port = 70000 }, "1..65535"},
+		"a protocol of its own":      {func(s *exportSpec) { s.Ports[0].Protocol = "GRE" }, "protocol"},
+		"a port's name that is none": {func(s *exportSpec) { s.Ports[0].Name = "a b" }, "port"},
+		"a port twice":               {func(s *exportSpec) { s.Ports = append(s.Ports, s.Ports[0]) }, "twice"},
+		"an unnamed port of two": {func(s *exportSpec) {
 			s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Protocol: "TCP", Port: 81})
 		}, "needs a name"},
-		"no family":            {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = nil }, "ipFamilies"},
-		"a family twice":       {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "ipFamilies"},
-		"an unknown affinity":  {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
-		"a label that is none": {func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedLabels = map[string]string{"k": long} }, "exportedLabels"},
-		"an annotation too big": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"no family":            {func(s *exportSpec) { s.IPFamilies = nil }, "ipFamilies"},
+		"a family twice":       {func(s *exportSpec) { s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "ipFamilies"},
+		"an unknown affinity":  {func(s *exportSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
+		"a label that is none": {func(s *exportSpec) { s.ExportedLabels = map[string]string{"k": long} }, "exportedLabels"},
+		"an annotation too big": {func(s *exportSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 300<<10)}
 		}, "exportedAnnotations"},
-		"annotations that leave an import no room for its own": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"annotations too large for an import": {func(s *exportSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 128<<10)}
 		}, "the limit is 131072"},
-		"keys that an import bears twice": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"keys that an import bears twice": {func(s *exportSpec) {
 			s.ExportedLabels, s.ExportedAnnotations = map[string]string{}, map[string]string{}
 			for i := range 256 {
 				k := fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i)
 				s.ExportedLabels[k], s.ExportedAnnotations[k] = "", strings.Repeat("x", 400)
 			}
 		}, "the limit is 131072"},
-		"more ports than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"more ports than a record holds": {func(s *exportSpec) {
 			s.Ports = nil
 			for i := range int32(257) {
 				s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: "UDP", Port: 1000 + i})
 			}
 		}, "ports: 257 are too many"},
-		"more labels than a record holds": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"more labels than a record holds": {func(s *exportSpec) {
 			s.ExportedLabels = map[string]string{}
 			for i := range 257 {
 				s.ExportedLabels[fmt.Sprint("l", i)] = ""
 			}
 		}, "exportedLabels: 257 are too many"},
-		"an unknown distribution": {func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		"an unknown distribution": {func(s *exportSpec) {
 			s.TrafficDistribution = &long
 		}, "trafficDistribution"},
 	} {
@@ -121,7 +126,8 @@ func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 			rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a})
 		}
 		got, refused, err := ParseEndpoints(rec, reserved)
-		if err != nil || len(got.Endpoints) != 1 || got.Endpoints[0].Address != good || len(refused) != len(addresses) {
+		if err != nil || len(got.Endpoints) != 1 || got.Endpoints[0].Address != good ||
+			len(refused) != len(addresses) {
 			t.Errorf("%s: %v, refused %q, %v; want %s alone", family, got.Endpoints, refused, err, good)
 		}
 		if len(rec.Spec.Endpoints) != len(addresses)+1 {
@@ -166,11 +172,13 @@ func TestNamesAreUnambiguous(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	seed, _ := json.Marshal(exportRecord())
 	f.Add(seed)
-	f.Add([]byte(`{"metadata":{"name":"u.a"},"spec":{"clusterID":"a","serviceNamespace":"b","serviceName":"c","addressType":"IPv4","endpoints":[{"address":"10.0.0.1"}]}}`))
+	f.Add([]byte(`{"metadata":{"name":"u.a"},"spec":{"clusterID":"a","serviceNamespace":"b","serviceName":"c",` +
+		`"addressType":"IPv4","endpoints":[{"address":"10.0.0.1"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var export hubv1alpha1.ServiceExportRecord
 		if json.Unmarshal(data, &export) == nil {
-			if e, err := ParseExport(&export); err == nil && (CheckID(e.Cluster) != nil || len(e.Families) == 0 || e.Created.IsZero()) {
+			if e, err := ParseExport(&export); err == nil &&
+				(CheckID(e.Cluster) != nil || len(e.Families) == 0 || e.Created.IsZero()) {
 				t.Errorf("accepted: %+v", e)
 			}
 		}
@@ -179,7 +187,8 @@ func FuzzParse(f *testing.F) {
 			spec, _, err := ParseEndpoints(&slice, nil)
 			for _, e := range spec.Endpoints {
 				a, bad := netip.ParseAddr(e.Address)
-				if err == nil && (bad != nil || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
+				if err == nil &&
+					(bad != nil || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
 					t.Errorf("accepted: %s", e.Address)
 				}
 			}

@@ -13,8 +13,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// RecordOf returns the record of an exported Service, without a revision. Optional parts that ParseExport would refuse are
-// left out; leftOut has an error for each. The record shares memory with export and svc.
+// RecordOf returns the record of an exported Service, without a revision. Optional parts that ParseExport would
+// refuse are left out; leftOut has an error for each. The record shares memory with export and svc.
 func RecordOf(
 	cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
 ) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {
@@ -74,8 +74,8 @@ func oneOf[T ~string](export *mcsv1beta1.ServiceExport, annotation string, known
 	return "", fmt.Errorf("annotation %s: %q is none of %v", annotation, value, known)
 }
 
-// EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are not IP
-// addresses (FQDN). The record shares memory with slice.
+// EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are
+// not IP addresses (FQDN). The record shares memory with slice.
 func EndpointsOf(
 	cluster, service string, slice *discoveryv1.EndpointSlice,
 ) (spec hubv1alpha1.EndpointRecordSpec, ok bool) {

@@ -8,11 +8,11 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// MaxRevision is the CRDs' bound: no clock comes near it. A record that bears it was not written by an agent.
+// MaxRevision is the limit in the CRDs. No clock reaches it, so no agent writes it.
 const MaxRevision = 1 << 53
 
-// NextRevision follows last. It goes by the clock, so that a member that has lost all memory of last still comes out above it; and
-// always forward, whatever the clock does, up to the last one, which nothing follows (Spent).
+// NextRevision returns a revision after last: the time in milliseconds, so that a member that has lost its state
+// continues above its earlier revisions, or last+1 if the clock is behind. It returns last if that is Spent.
 func NextRevision(last int64, now time.Time) int64 {
 	if Spent(last) {
 		return last
@@ -20,13 +20,13 @@ func NextRevision(last int64, now time.Time) int64 {
 	return min(max(last+1, now.UnixMilli()), MaxRevision)
 }
 
-// Spent tells whether no revision is higher: only a record that is created anew can be followed then.
+// Spent returns whether no revision is higher. Other members then follow only a record that is created again.
 func Spent(revision int64) bool { return revision >= MaxRevision }
 
-// Retention is how long a withdrawn record stays on the hub, for members that are away (DESIGN §2).
+// Retention is how long a withdrawn record stays on the hub, so that members that are offline see it later.
 const Retention = 24 * time.Hour
 
-// Withdrawn is the origin of a record whose owner takes it back at now; nothing else of the record stays.
+// Withdrawn returns the origin of a record that its owner withdraws now. The rest of the spec is empty then.
 func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.Origin {
 	at := metav1.NewTime(now)
 	o.Withdrawn, o.WithdrawnAt = true, &at

@@ -9,37 +9,36 @@ import (
 	"time"
 )
 
-// Token is what a member's credentials say of themselves, as their issuer wrote it (RFC 7519 §4.1). The hub is who checks it: nothing may
-// be granted on these words.
+// Token has claims of a member's token (RFC 7519, section 4.1). They are not verified here; only the hub does that.
 type Token struct {
 	Subject string `json:"sub"`
 	Issued  int64  `json:"iat"` // Unix seconds
 	Expires int64  `json:"exp"`
 }
 
-// ParseToken reads a JSON Web Token, which has a lifetime.
+// ParseToken returns the claims of a JSON Web Token. It fails if the token never expires.
 func ParseToken(token string) (t Token, err error) {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {
-		return t, errors.New("it is no JSON Web Token")
+		return t, errors.New("no JSON Web Token")
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err == nil {
 		err = json.Unmarshal(payload, &t)
 	}
 	if err != nil {
-		return Token{}, fmt.Errorf("it is no JSON Web Token: %w", err)
+		return Token{}, fmt.Errorf("no JSON Web Token: %w", err)
 	}
 	if t.Expires <= t.Issued {
-		return Token{}, errors.New("it has no lifetime")
+		return Token{}, errors.New("the token has no lifetime")
 	}
 	return t, nil
 }
 
-// Lifetime is that of a token that was just made.
+// Lifetime returns the time from issue to expiry.
 func (t Token) Lifetime() time.Duration { return time.Duration(t.Expires-t.Issued) * time.Second }
 
-// Account is the ServiceAccount whose token it is; both are empty where it is somebody else's.
+// Account returns the token's ServiceAccount. Both results are empty if the token is not of a ServiceAccount.
 func (t Token) Account() (namespace, name string) {
 	account, ok := strings.CutPrefix(t.Subject, "system:serviceaccount:")
 	if !ok {

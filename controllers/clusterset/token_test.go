@@ -31,7 +31,8 @@ func TestTokens(t *testing.T) {
 		"ends before":     {jwt(`{"iat":1000000,"exp":999999}`), "no lifetime"},
 		"a number's text": {jwt(`{"iat":"1000000","exp":1086400}`), "no JSON Web Token"},
 	} {
-		if got, err := ParseToken(c.token); err == nil || !strings.Contains(err.Error(), c.want) || got != (Token{}) {
+		got, err := ParseToken(c.token)
+		if err == nil || !strings.Contains(err.Error(), c.want) || got != (Token{}) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}

@@ -1,7 +1,7 @@
-// Package departed cleans up on the hub after a member that has left or was evicted: its ClusterProfile is being deleted.
-// It records the departure in the ClusterSet, so that members that are offline now drop its records later. Then it
-// revokes the member's credentials, deletes its records and its Lease, and releases the ClusterProfile, which makes the ID
-// free again.
+// Package departed cleans up on the hub after a member that has left or was evicted: its ClusterProfile is being
+// deleted. It records the departure in the ClusterSet, so that members that are offline now drop its records later.
+// Then it revokes the member's credentials, deletes its records and its Lease, and releases the ClusterProfile,
+// which makes the ID free again.
 //
 // A missing ClusterProfile means nothing, and nothing is deleted for it: an emptied or restored hub has none either.
 package departed
@@ -14,8 +14,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// newest returns the creation time of a member's newest record, zero if it has none. It is a time of the hub's clock, as
-// is a deletionTimestamp; members compare both with the creation times of records.
+// newest returns the creation time of a member's newest record, zero if it has none. It is a time of the hub's
+// clock, as is a deletionTimestamp; members compare both with the creation times of records.
 func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
 	for i := range records {
 		if at := records[i].CreationTimestamp; last.Before(&at) {

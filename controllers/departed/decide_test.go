@@ -22,7 +22,11 @@ func TestDepartures(t *testing.T) {
 		{func() bool { return recordDeparture(&s, "east", at(2)) }, true, "[east:2]"},
 		{func() bool { return recordDeparture(&s, "east", at(2)) }, false, "[east:2]"}, // the same, once more
 		{func() bool { return recordDeparture(&s, "west", at(1)) }, true, "[west:1 east:2]"},
-		{func() bool { return recordDeparture(&s, "west", at(3)) }, true, "[east:2 west:3]"}, // it joined, and left again before it was heard of
+		{
+			func() bool { return recordDeparture(&s, "west", at(3)) },
+			true,
+			"[east:2 west:3]",
+		}, // it joined, and left again before it was heard of
 		{func() bool { return recordDeparture(&s, "west", at(1)) }, false, "[east:2 west:3]"},
 	}
 	for i, step := range steps {
@@ -44,7 +48,10 @@ func TestNewestDeparturesAreKept(t *testing.T) {
 	for i := range int64(hubv1alpha1.MaxDeparted + 5) {
 		recordDeparture(&s, fmt.Sprint("c", i), at(i))
 	}
-	if n := len(s.Departed); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" || s.Departed[n-1].ClusterID != "c204" {
+	if n := len(
+		s.Departed,
+	); n != hubv1alpha1.MaxDeparted || s.Departed[0].ClusterID != "c5" ||
+		s.Departed[n-1].ClusterID != "c204" {
 		t.Errorf("%d departures, from %s to %s", n, s.Departed[0].ClusterID, s.Departed[n-1].ClusterID)
 	}
 }

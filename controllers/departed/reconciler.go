@@ -92,7 +92,8 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	}
 	if !recorded { // for example because the whole namespace is being deleted
 		r.Events.Event(profile, kube.Warning, ReasonDepartureNotRecorded,
-			"This namespace has no ClusterSet to record the departure in: members that are offline now keep this cluster's records.")
+			"This namespace has no ClusterSet to record the departure in: "+
+				"members that are offline now keep this cluster's records.")
 	}
 	if err := r.revoke(ctx, id); err != nil {
 		return reconcile.Result{}, err
@@ -132,13 +133,14 @@ func (r *reconciler) waitForRevocation(profile *inventoryv1alpha1.ClusterProfile
 		return reconcile.Result{RequeueAfter: revocationTime / 100}
 	}
 	r.Events.Event(profile, kube.Warning, ReasonRightsNotRevoked, fmt.Sprintf(
-		"Another RoleBinding or ClusterRoleBinding lets ServiceAccount %s%s write records: delete that; the clean-up then continues.",
+		"Another RoleBinding or ClusterRoleBinding lets ServiceAccount %s%s write records: "+
+			"delete that; the clean-up then continues.",
 		clusterset.AccountPrefix, profile.Name))
 	return reconcile.Result{RequeueAfter: revocationTime}
 }
 
-// record writes the departure into the status of the ClusterSet; recorded is false if there is none. It does not read the
-// cache, which may not show yet what this pass has written.
+// record writes the departure into the status of the ClusterSet; recorded is false if there is none. It does not
+// read the cache, which may not show yet what this pass has written.
 func (r *reconciler) record(ctx context.Context, id string, at metav1.Time) (recorded bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := r.Live.List(ctx, &sets, client.InNamespace(r.Namespace)); err != nil {
@@ -172,8 +174,9 @@ func (r *reconciler) revoke(ctx context.Context, id string) error {
 	return nil
 }
 
-// mayWrite returns whether the API server would still let the member write a record. It learns of deleted RoleBindings
-// through a watch, and caches for some seconds whose a token is; a record written after the clean-up would stay forever.
+// mayWrite returns whether the API server would still let the member write a record. It learns of deleted
+// RoleBindings through a watch, and caches for some seconds whose a token is; a record written after the clean-up
+// would stay forever.
 func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 	accounts := "system:serviceaccounts"
 	review := &authorizationv1.LocalSubjectAccessReview{

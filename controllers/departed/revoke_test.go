@@ -57,14 +57,22 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 		if err := clientscheme.AddToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
-		hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build() // which refuses what is there already
+		hub := fake.NewClientBuilder().
+			WithScheme(scheme).
+			WithObjects(objects...).
+			Build()
+			// which refuses what is there already
 		r := &reconciler{Config{Namespace: "clusterset", Hub: hub}}
 		if err := r.revoke(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
 			left := slices.DeleteFunc(given(t, id), func(o client.Object) bool {
-				return hub.Get(t.Context(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)) != nil
+				return hub.Get(
+					t.Context(),
+					client.ObjectKeyFromObject(o),
+					o.DeepCopyObject().(client.Object),
+				) != nil
 			})
 			if id == leaves && len(left) > 0 || id != leaves && len(left) != 4 {
 				t.Errorf("%s left: of %s are left %d objects", leaves, id, len(left))
@@ -82,7 +90,14 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 		}
 	}
 	profile := func(uid types.UID) *inventoryv1alpha1.ClusterProfile {
-		p := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "east", UID: uid, Finalizers: []string{clusterset.FinalizerRecords}}}
+		p := &inventoryv1alpha1.ClusterProfile{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:  "clusterset",
+				Name:       "east",
+				UID:        uid,
+				Finalizers: []string{clusterset.FinalizerRecords},
+			},
+		}
 		p.Spec.ClusterManager.Name = clusterset.ClusterManager
 		return p
 	}
@@ -94,14 +109,20 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 	}{{profile("joined"), 4}, {left, 0}} {
 		objects := append(given(t, "east"), c.there)
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
-		cached := interceptor.NewClient(live, interceptor.Funcs{Get: func(ctx context.Context, there client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if p, ok := o.(*inventoryv1alpha1.ClusterProfile); ok {
-				left.DeepCopyInto(p)
-				return nil
-			}
-			return there.Get(ctx, key, o, opts...)
-		}})
+			WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+			Build()
+		cached := interceptor.NewClient(
+			live,
+			interceptor.Funcs{
+				Get: func(ctx context.Context, there client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if p, ok := o.(*inventoryv1alpha1.ClusterProfile); ok {
+						left.DeepCopyInto(p)
+						return nil
+					}
+					return there.Get(ctx, key, o, opts...)
+				},
+			},
+		)
 		r := &reconciler{Config{
 			Namespace: "clusterset", Hub: cached, Live: live,
 			Now: time.Now, Events: silent{},
@@ -123,8 +144,9 @@ type silent struct{}
 
 func (silent) Event(runtime.Object, string, string, string) {}
 
-// TestID4WhatIsCreatedDuringAnEvictionIsItsPast: a member writes records until its rights are seen to be gone. The departure is noted again
-// then, before its records are deleted, so that its peers drop all of them. This machine's clock says nothing of when the hub created them.
+// TestID4WhatIsCreatedDuringAnEvictionIsItsPast: a member writes records until its rights are seen to be gone. The
+// departure is noted again then, before its records are deleted, so that its peers drop all of them. This machine's
+// clock says nothing of when the hub created them.
 func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme, hubv1alpha1.AddToScheme} {
@@ -133,28 +155,60 @@ func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 		}
 	}
 	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
-		t.Run(fmt.Sprintf("a clock %v ahead of the hub's", ahead), func(t *testing.T) { createdDuringAnEviction(t, scheme, ahead) })
+		t.Run(
+			fmt.Sprintf("a clock %v ahead of the hub's", ahead),
+			func(t *testing.T) { createdDuringAnEviction(t, scheme, ahead) },
+		)
 	}
 }
 
 func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Duration) {
 	now := time.Unix(1_700_000_000, 700_000_000) // by the hub's clock
-	profile := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "east", UID: "u", Finalizers: []string{clusterset.FinalizerRecords}}}
-	profile.Spec.ClusterManager.Name, profile.DeletionTimestamp = clusterset.ClusterManager, &metav1.Time{Time: now.Truncate(time.Second)}
+	profile := &inventoryv1alpha1.ClusterProfile{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  "clusterset",
+			Name:       "east",
+			UID:        "u",
+			Finalizers: []string{clusterset.FinalizerRecords},
+		},
+	}
+	profile.Spec.ClusterManager.Name, profile.DeletionTimestamp = clusterset.ClusterManager, &metav1.Time{
+		Time: now.Truncate(time.Second),
+	}
 	created := now.Add(3 * time.Second).Truncate(time.Second) // the last that the hub let it create
-	record := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "web.shop.east", CreationTimestamp: metav1.NewTime(created)}}
-	before := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "u-web.east", CreationTimestamp: metav1.NewTime(created.Add(-time.Hour))}}
+	record := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         "clusterset",
+			Name:              "web.shop.east",
+			CreationTimestamp: metav1.NewTime(created),
+		},
+	}
+	before := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         "clusterset",
+			Name:              "u-web.east",
+			CreationTimestamp: metav1.NewTime(created.Add(-time.Hour)),
+		},
+	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset", Name: "prod"}}
 	may, noted := true, metav1.Time{}
 	departure := func(c client.Client) metav1.Time {
 		t.Helper()
 		var got hubv1alpha1.ClusterSet
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(set), &got); err != nil || len(got.Status.Departed) != 1 {
+		if err := c.Get(
+			t.Context(),
+			client.ObjectKeyFromObject(set),
+			&got,
+		); err != nil ||
+			len(got.Status.Departed) != 1 {
 			t.Fatal(got.Status.Departed, err)
 		}
 		return got.Status.Departed[0].At
 	}
-	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, record, before, set).WithStatusSubresource(set).
+	hub := fake.NewClientBuilder().
+		WithScheme(scheme).
+		WithObjects(profile, record, before, set).
+		WithStatusSubresource(set).
 		WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -167,14 +221,18 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 				}
 				return c.Delete(ctx, o, opts...)
 			},
-		}).Build()
+		}).
+		Build()
 	r := &reconciler{Config{
 		Namespace: "clusterset", Hub: hub, Live: hub,
 		Now: func() time.Time { return now.Add(ahead) }, Events: silent{},
 	}}
 	pass := func() {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}}); err != nil {
+		if _, err := r.Reconcile(
+			t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,6 +244,11 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	may = false
 	pass()
 	if want := created.Add(time.Second); !noted.Time.Equal(want) {
-		t.Errorf("of one that created its last record at %v the departure is %v, want %v: peers hold what is older, and drop what a newcomer of that id creates before", created, noted, want)
+		t.Errorf(
+			"of one that created its last record at %v the departure is %v, want %v: peers hold what is older, and drop what a newcomer of that id creates before",
+			created,
+			noted,
+			want,
+		)
 	}
 }

@@ -69,7 +69,8 @@ func (h *Hub) controllers() []kube.Controller {
 			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
 		}),
 		blocks.Controller(&kube.Env{
-			HubNamespace: h.namespace, Hub: h.mgr.GetClient, HubNow: h.mgr.GetAPIReader, Events: h.events, Now: time.Now,
+			HubNamespace: h.namespace, Hub: h.mgr.GetClient, HubNow: h.mgr.GetAPIReader,
+			Events: h.events, Now: time.Now,
 		}),
 	}
 }
@@ -140,7 +141,7 @@ func (h *Hub) check(ctx context.Context) error {
 	var sets hubv1alpha1.ClusterSetList
 	for _, list := range []client.ObjectList{&inventoryv1alpha1.ClusterProfileList{}, &sets} {
 		if err := h.mgr.GetAPIReader().List(ctx, list, in...); err != nil {
-			return fmt.Errorf("%w; run: kubectl apply -k deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
+			return fmt.Errorf("%w; apply deploy/hub, deploy/hub/clusterset and deploy/hub/controller", err)
 		}
 	}
 	if len(sets.Items) == 0 {

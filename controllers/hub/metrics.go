@@ -77,8 +77,9 @@ func (c *collector) blocks(
 ) {
 	plan := grants.Decide(grants.Facts{Set: set, Profiles: profiles})
 	for _, p := range plan.Pools {
-		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Granted), p.Prefix.String(), "granted")
-		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Free), p.Prefix.String(), "free")
+		pool := p.Prefix.String()
+		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Granted), pool, "granted")
+		ch <- prometheus.MustNewConstMetric(c.pools, prometheus.GaugeValue, float64(p.Free), pool, "free")
 	}
 	refused := map[corev1.IPFamily]map[string]bool{corev1.IPv4Protocol: {}, corev1.IPv6Protocol: {}}
 	for _, r := range plan.Refused {

@@ -1,9 +1,10 @@
-// Package inventory maintains the ClusterProfiles of a clusterset on the hub (K4322): the label and the finalizer, and the
-// conditions Joined and ControlPlaneHealthy. It does not touch what a member writes there (version, properties), what an
-// admin writes there (displayName, accessProviders), or the profiles of other cluster managers.
+// Package inventory maintains the ClusterProfiles of a clusterset on the hub (K4322): the label and the finalizer,
+// and the conditions Joined and ControlPlaneHealthy. It does not touch what a member writes there (version,
+// properties), what an admin writes there (displayName, accessProviders), or the profiles of other cluster
+// managers.
 //
-// A member is live if it renews its Lease. Only times of this program's clock are compared: when it saw a renewal, never
-// what the member's clock wrote.
+// A member is live if it renews its Lease. Only times of this program's clock are compared: when it saw a renewal,
+// never what the member's clock wrote.
 package inventory
 
 import (
@@ -20,7 +21,7 @@ import (
 // The reasons of the conditions.
 const (
 	ReasonNotClaimed       = "NotClaimed"       // Joined is False: no cluster has used the claim yet
-	ReasonHeartbeatPending = "HeartbeatPending" // Joined False, ControlPlaneHealthy Unknown: no renewal of the Lease yet
+	ReasonHeartbeatPending = "HeartbeatPending" // Joined False, ControlPlaneHealthy Unknown: no renewal yet
 	ReasonMember           = "Member"           // Joined is True
 	ReasonHeartbeat        = "Heartbeat"        // ControlPlaneHealthy is True: the Lease is being renewed
 	ReasonHeartbeatLost    = "HeartbeatLost"    // ControlPlaneHealthy is Unknown: the Lease is no longer renewed

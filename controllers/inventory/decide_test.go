@@ -19,9 +19,19 @@ const silence = 40 * time.Second
 
 // profile is a claimed one whose conditions are of those reasons.
 func profile(reasons ...string) *inventoryv1alpha1.ClusterProfile {
-	p := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Generation: 1, Annotations: map[string]string{clusterset.AnnotationClusterUID: "uid"}}}
+	p := &inventoryv1alpha1.ClusterProfile{
+		ObjectMeta: metav1.ObjectMeta{
+			Generation:  1,
+			Annotations: map[string]string{clusterset.AnnotationClusterUID: "uid"},
+		},
+	}
 	for _, reason := range reasons {
-		c := metav1.Condition{Type: inventoryv1alpha1.ConditionControlPlaneHealthy, Status: metav1.ConditionUnknown, Reason: reason, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+		c := metav1.Condition{
+			Type:               inventoryv1alpha1.ConditionControlPlaneHealthy,
+			Status:             metav1.ConditionUnknown,
+			Reason:             reason,
+			LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+		}
 		switch reason {
 		case ReasonMember:
 			c.Type, c.Status = inventoryv1alpha1.ConditionJoined, metav1.ConditionTrue
@@ -72,7 +82,10 @@ func TestConditions(t *testing.T) {
 					t.Errorf("%s is %s, want %s", kind, got, want)
 				}
 				was := meta.FindStatusCondition(c.profile.Status.Conditions, kind)
-				if kept := was != nil && was.LastTransitionTime.Equal(&is.LastTransitionTime); kept != (was != nil && was.Status == is.Status) {
+				if kept := was != nil &&
+					was.LastTransitionTime.Equal(
+						&is.LastTransitionTime,
+					); kept != (was != nil && was.Status == is.Status) {
 					t.Errorf("%s: lastTransitionTime %v after %+v", kind, is.LastTransitionTime, was)
 				}
 			}
@@ -84,7 +97,13 @@ func TestConditions(t *testing.T) {
 			}
 			// P5: the same once more writes nothing.
 			before := p.DeepCopy()
-			if changed, _ := setConditions(p, c.seen, silence, now); changed || !equality.Semantic.DeepEqual(p, before) {
+			if changed, _ := setConditions(
+				p,
+				c.seen,
+				silence,
+				now,
+			); changed ||
+				!equality.Semantic.DeepEqual(p, before) {
 				t.Errorf("a second pass changes %+v to %+v", before.Status, p.Status)
 			}
 		})
@@ -98,9 +117,18 @@ func TestConditionsLeaveTheRestAlone(t *testing.T) {
 	p.Status.Version.Kubernetes = "v1.36.2"
 	p.Status.Properties = []inventoryv1alpha1.Property{{Name: "a", Value: "b"}}
 	p.Status.AccessProviders = []inventoryv1alpha1.AccessProvider{{Name: "oidc"}}
-	p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: "example.org/Theirs", Status: metav1.ConditionTrue})
+	p.Status.Conditions = append(
+		p.Status.Conditions,
+		metav1.Condition{Type: "example.org/Theirs", Status: metav1.ConditionTrue},
+	)
 	before := p.DeepCopy()
-	if changed, _ := setConditions(p, seen(0, true), silence, now.Add(time.Second)); changed || !equality.Semantic.DeepEqual(p, before) {
+	if changed, _ := setConditions(
+		p,
+		seen(0, true),
+		silence,
+		now.Add(time.Second),
+	); changed ||
+		!equality.Semantic.DeepEqual(p, before) {
 		t.Errorf("changed=%v: %+v", changed, p.Status)
 	}
 }

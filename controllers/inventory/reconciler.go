@@ -34,8 +34,8 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// New returns the controller, which must run one pass at a time. Its requests are cluster IDs: the names of ClusterProfiles
-// and of Leases.
+// New returns the controller, which must run one pass at a time. Its requests are cluster IDs: the names of
+// ClusterProfiles and of Leases.
 func New(c Config) kube.Controller {
 	named := kube.Named(func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} })
 	return kube.Controller{

@@ -24,7 +24,8 @@ type noEvents struct{}
 
 func (noEvents) Event(runtime.Object, string, string, string) {}
 
-// P5: a member that comes and goes for an hour costs no more than half of the budget, and at its end the truth is told.
+// P5: a member that comes and goes for an hour costs no more than half of the budget, and at its end the truth is
+// told.
 func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
@@ -37,12 +38,17 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	p.Namespace, p.Name, p.UID, p.Spec.ClusterManager.Name = "set", "east", "uid", clusterset.ClusterManager
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "east"}}
-	hub := fake.NewClientBuilder().WithScheme(s).WithObjects(p, set, lease).WithStatusSubresource(p).WithInterceptorFuncs(interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			writes++
-			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
-		},
-	}).Build()
+	hub := fake.NewClientBuilder().
+		WithScheme(s).
+		WithObjects(p, set, lease).
+		WithStatusSubresource(p).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				writes++
+				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+			},
+		}).
+		Build()
 	r := New(Config{
 		Namespace: "set", Now: func() time.Time { return clock }, Events: noEvents{}, Hub: hub, Live: hub,
 	}).Reconciler
@@ -71,7 +77,11 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 		}
 	}
 	if limit := 60 + burst; writes > limit || writes < 50 {
-		t.Errorf("%d writes in an hour; at most %d are allowed, and more than a hundred changes were to be told", writes, limit)
+		t.Errorf(
+			"%d writes in an hour; at most %d are allowed, and more than a hundred changes were to be told",
+			writes,
+			limit,
+		)
 	}
 	for !due.IsZero() {
 		clock = due
@@ -87,7 +97,11 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	if err := hub.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 		t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy); c == nil || c.Reason != ReasonHeartbeatLost {
+	if c := meta.FindStatusCondition(
+		p.Status.Conditions,
+		inventoryv1alpha1.ConditionControlPlaneHealthy,
+	); c == nil ||
+		c.Reason != ReasonHeartbeatLost {
 		t.Errorf("at the end it says %+v", c)
 	}
 }

@@ -27,11 +27,12 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 		return nil, ExplainRefusal(err)
 	}
 	if n := len(sets.Items); n != 1 {
-		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one: kubectl clusterset init",
-			g.HubNamespace, n)
+		return nil, fmt.Errorf("namespace %s of the hub has %d ClusterSets, and needs exactly one; "+
+			"run: kubectl clusterset init", g.HubNamespace, n)
 	}
 	name := sets.Items[0].Name
-	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](
+		ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 func (g *Gate) clusterUID(ctx context.Context) (string, error) {
 	system := &corev1.Namespace{}
 	if err := g.Local.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", fmt.Errorf("reading the UID of namespace %s, which identifies this cluster: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return string(system.UID), nil
 }
@@ -86,8 +87,8 @@ func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid str
 	joining := profile.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case profile.DeletionTimestamp != nil:
-		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, or is evicted; "+
-			"once it is gone, run: kubectl clusterset join", id)
+		return false, fmt.Errorf("ClusterProfile %s on the hub is being deleted: this cluster is leaving, "+
+			"or is evicted; once it is gone, run: kubectl clusterset join", id)
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		return false, fmt.Errorf("ClusterProfile %s on the hub belongs to a cluster that has left; "+
 			"once it is gone, run: kubectl clusterset join", id)

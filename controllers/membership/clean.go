@@ -23,8 +23,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Clean deletes everything that the agent made in this cluster, and its conditions on ServiceExports. It deletes nothing
-// that users made.
+// Clean deletes everything that the agent made in this cluster, and its conditions on ServiceExports. It deletes
+// nothing that users made.
 func (g *Gate) Clean(ctx context.Context) error {
 	if err := g.clean(ctx); err != nil {
 		return err
@@ -32,8 +32,8 @@ func (g *Gate) Clean(ctx context.Context) error {
 	return g.deleteRenewed(ctx)
 }
 
-// deleteRenewed deletes the proof that this cluster made its Lease's last renewal on the hub (checkClone). It stays until
-// the hub knows of the leave, however many attempts that takes.
+// deleteRenewed deletes the proof that this cluster made its Lease's last renewal on the hub (checkClone). It stays
+// until the hub knows of the leave, however many attempts that takes.
 func (g *Gate) deleteRenewed(ctx context.Context) error {
 	name := metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 	return client.IgnoreNotFound(g.Local.Delete(ctx, &coordinationv1.Lease{ObjectMeta: name}))

@@ -19,10 +19,10 @@ type leaseVersion struct {
 	since   time.Time
 }
 
-// checkClone returns why this cluster may be a clone of the member whose name it bears, "" if it is not. A clone has the
-// same credentials, and often the same UID; it must not withdraw the records of the original. A cluster that made the
-// Lease's last renewal is no clone. If it did not, or if the write of that fact failed, it is no clone once nobody has
-// renewed the Lease for as long as the Lease lasts.
+// checkClone returns why this cluster may be a clone of the member whose name it bears, "" if it is not. A clone
+// has the same credentials, and often the same UID; it must not withdraw the records of the original. A cluster
+// that made the Lease's last renewal is no clone. If it did not, or if the write of that fact failed, it is no
+// clone once nobody has renewed the Lease for as long as the Lease lasts.
 func (g *Gate) checkClone(ctx context.Context) (string, error) {
 	hub, err := g.Hub()
 	if err != nil {

@@ -15,13 +15,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// renew writes the member's Lease on the hub, as this cluster's agent does, which keeps here which version that was, or as another's.
+// renew writes the member's Lease on the hub, as this cluster's agent does, which keeps here which version that
+// was, or as another's.
 func (w *world) renew(t *testing.T, own bool) {
 	t.Helper()
 	lease := get[*coordinationv1.Lease](t, w.hub, "blue", "east")
 	write := func(o client.Object) error { return w.hub.Update(t.Context(), o) }
 	if lease == nil {
-		lease, write = &coordinationv1.Lease{ObjectMeta: named("blue", "east")}, func(o client.Object) error { return w.hub.Create(t.Context(), o) }
+		lease, write = &coordinationv1.Lease{
+			ObjectMeta: named("blue", "east"),
+		}, func(o client.Object) error { return w.hub.Create(t.Context(), o) }
 		lease.Spec.LeaseDurationSeconds = new(int32(40))
 	}
 	if err := write(lease); err != nil {
@@ -38,12 +41,13 @@ func (w *world) renew(t *testing.T, own bool) {
 	}
 }
 
-// told tells whether the hub knows that this member left.
+// told reports whether the hub knows that this member left.
 func (w *world) told(t *testing.T) bool {
 	return get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Annotations[clusterset.AnnotationLeft] != ""
 }
 
-// TestID2ACloneTakesNothingFromItsOriginal: it does not leave on the hub, where all is the other's; forced, it leaves its own cluster only.
+// TestID2ACloneTakesNothingFromItsOriginal: it does not leave on the hub, where all is the other's; forced, it
+// leaves its own cluster only.
 func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 	for what, c := range map[string]struct {
 		clone func(t *testing.T, w *world)
@@ -67,7 +71,8 @@ func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 			g.Now = func() time.Time { return now }
 			for range 20 { // the original renews on
 				err := g.Enter(t.Context())
-				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "leave --force") {
+				if err == nil || !strings.Contains(err.Error(), c.says) ||
+					!strings.Contains(err.Error(), "leave --force") {
 					t.Fatalf("%v, want %q and the way out", err, c.says)
 				}
 				if now = now.Add(10 * time.Second); what == "of the same UID" {
@@ -91,8 +96,8 @@ func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 	}
 }
 
-// TestAForcedLeaveThatFailsOnceTellsTheHub in the next attempt, which the same process makes or another: what shows that this is no clone stays
-// till then.
+// TestAForcedLeaveThatFailsOnceTellsTheHub in the next attempt, which the same process makes or another: what shows
+// that this is no clone stays till then.
 func TestAForcedLeaveThatFailsOnceTellsTheHub(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		each(t, func(t *testing.T, w *world) { forcedOut(t, w, restarts) })
@@ -124,7 +129,8 @@ func forcedOut(t *testing.T, w *world, restarts bool) {
 	}
 }
 
-// TestARenewalThatWasNotKeptHoldsLeavingUpNotForLong: until the Lease has run out. One that was kept does not at all.
+// TestARenewalThatWasNotKeptHoldsLeavingUpNotForLong: until the Lease has run out. One that was kept does not at
+// all.
 func TestARenewalThatWasNotKeptHoldsLeavingUpNotForLong(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for _, how := range []string{"true", clusterset.LeavingForced} {

@@ -1,8 +1,9 @@
 // Package membership joins a cluster to its clusterset, takes it out again, and keeps the member's part of its
-// ClusterProfile on the hub. What it promises about identity is enforced by admission policies, also while no agent runs.
+// ClusterProfile on the hub. What it promises about identity is enforced by admission policies, also while no agent
+// runs.
 //
-// Gate runs before any controller. New returns the controller of the ClusterProfile. RefusalReporter reports that the hub
-// does not accept this member's credentials.
+// Gate runs before any controller. New returns the controller of the ClusterProfile. RefusalReporter reports that
+// the hub does not accept this member's credentials.
 package membership
 
 import (
@@ -44,14 +45,15 @@ var ErrLeft = errors.New(
 // ErrIdentity is the error of a cluster whose ID is no longer the one that this agent started with.
 var ErrIdentity = errors.New("this cluster's ID has changed; the agent restarts with the new one")
 
-// Enter returns nil if this cluster is a member. If it is not, Enter makes it one; that needs the hub. If it is leaving,
-// Enter takes it out and returns ErrLeft. Any other error says what to do; Enter may be called again.
+// Enter returns nil if this cluster is a member. If it is not, Enter makes it one; that needs the hub. If it is
+// leaving, Enter takes it out and returns ErrLeft. Any other error says what to do; Enter may be called again.
 func (g *Gate) Enter(ctx context.Context) error {
 	id, err := g.identity(ctx)
 	if err != nil {
 		return err
 	}
-	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](
+		ctx, g.Local, types.NamespacedName{Name: clusterset.PropertySet})
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,8 @@ func (g *Gate) Enter(ctx context.Context) error {
 	return g.join(ctx, id == nil)
 }
 
-// join claims the ID on the hub, and then writes the ClusterProperties; newID says that the one of the ID is missing too.
+// join claims the ID on the hub, and then writes the ClusterProperties; newID says that the one of the ID is
+// missing too.
 func (g *Gate) join(ctx context.Context, newID bool) error {
 	hub, err := g.Hub()
 	if err != nil {

@@ -31,7 +31,8 @@ import (
 
 var at = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a member and a hub in memory, whose writes are counted together: the broken-th fails, or is done and never answered.
+// world is a member and a hub in memory, whose writes are counted together: the broken-th fails, or is done and
+// never answered.
 type world struct {
 	local, hub  client.Client
 	writes      int
@@ -64,27 +65,32 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&mcsv1beta1.ServiceExport{}, &inventoryv1alpha1.ClusterProfile{}).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if o.GetName() == clusterset.PropertySet && w.membersHere > 0 {
-				w.membersHere--
-				return apierrors.NewInvalid(schema.GroupKind{Kind: "ClusterProperty"}, o.GetName(), nil)
-			}
-			return w.write(func() error { return c.Create(ctx, o, opts...) })
-		},
-		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return w.write(func() error { return c.Update(ctx, o, opts...) })
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return w.write(func() error { return c.Delete(ctx, o, opts...) })
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return w.write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
-		},
-	}).Build()
+	return fake.NewClientBuilder().
+		WithScheme(s).
+		WithObjects(objects...).
+		WithStatusSubresource(&mcsv1beta1.ServiceExport{}, &inventoryv1alpha1.ClusterProfile{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if o.GetName() == clusterset.PropertySet && w.membersHere > 0 {
+					w.membersHere--
+					return apierrors.NewInvalid(schema.GroupKind{Kind: "ClusterProperty"}, o.GetName(), nil)
+				}
+				return w.write(func() error { return c.Create(ctx, o, opts...) })
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				return w.write(func() error { return c.Update(ctx, o, opts...) })
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				return w.write(func() error { return c.Delete(ctx, o, opts...) })
+			},
+			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+				return w.write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			},
+		}).
+		Build()
 }
 
 func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
@@ -101,8 +107,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) gate() *Gate {
 	return &Gate{
-		Cluster: "east", HubNamespace: "blue", Local: w.local, Now: func() time.Time { return at },
-		Hub: func() (client.Client, error) { return w.hub, w.hubRefuses }, Token: func() (string, error) { return w.token, nil },
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Now:          func() time.Time { return at },
+		Hub:          func() (client.Client, error) { return w.hub, w.hubRefuses },
+		Token:        func() (string, error) { return w.token, nil },
 	}
 }
 
@@ -168,7 +178,8 @@ func each(t *testing.T, do func(t *testing.T, w *world)) {
 	}
 }
 
-// TestID3NothingIsHalfJoined, whichever write of joining fails: membership is said last, and the next attempt completes it.
+// TestID3NothingIsHalfJoined, whichever write of joining fails: membership is said last, and the next attempt
+// completes it.
 func TestID3NothingIsHalfJoined(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.run(t, func(err error) bool { return err == nil }, func(err error) {
@@ -197,10 +208,18 @@ func (w *world) settled(t *testing.T) {
 	}
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: named("shop", "web")}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("shop", "derived-x")}
-	lease, leader := &coordinationv1.Lease{ObjectMeta: named(kube.SystemNamespace, "source-west")}, &coordinationv1.Lease{ObjectMeta: named(kube.SystemNamespace, "clusterset-controller")}
+	lease, leader := &coordinationv1.Lease{
+		ObjectMeta: named(kube.SystemNamespace, "source-west"),
+	}, &coordinationv1.Lease{
+		ObjectMeta: named(kube.SystemNamespace, "clusterset-controller"),
+	}
 	imp.Labels, slice.Labels, lease.Labels = ours, ours, ours
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: named("shop", "web")}
-	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True"}, {Type: "Ready", Status: "True"}, {Type: "example.org/Other", Status: "True"}}
+	export.Status.Conditions = []metav1.Condition{
+		{Type: "Valid", Status: "True"},
+		{Type: "Ready", Status: "True"},
+		{Type: "example.org/Other", Status: "True"},
+	}
 	record := func(ns, id string) *hubv1alpha1.ServiceExportRecord {
 		r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: named(ns, "web.shop."+id)}
 		r.Spec.ClusterID, r.Spec.ServiceNamespace, r.Spec.ServiceName, r.Spec.Revision = id, "shop", "web", 7
@@ -210,7 +229,10 @@ func (w *world) settled(t *testing.T) {
 	ends.Spec.ClusterID = "east"
 	theirs := &hubv1alpha1.EndpointRecord{ObjectMeta: named("blue", "uid.west")}
 	theirs.Spec.ClusterID = "west"
-	secret := &corev1.Secret{ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub), Data: map[string][]byte{"token": []byte("t")}}
+	secret := &corev1.Secret{
+		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),
+		Data:       map[string][]byte{"token": []byte("t")},
+	}
 	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export, record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
 		if err := w.local.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -255,7 +277,13 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))
 		}
 	}
-	if c := get[*mcsv1beta1.ServiceExport](t, w.local, "shop", "web").Status.Conditions; len(c) != 1 || c[0].Type != "example.org/Other" {
+	if c := get[*mcsv1beta1.ServiceExport](
+		t,
+		w.local,
+		"shop",
+		"web",
+	).Status.Conditions; len(c) != 1 ||
+		c[0].Type != "example.org/Other" {
 		wrong = append(wrong, fmt.Sprintf("conditions %v", c))
 	}
 	return wrong
@@ -263,12 +291,22 @@ func (w *world) gone(t *testing.T) (wrong []string) {
 
 func (w *world) withdrawn(t *testing.T) bool {
 	t.Helper()
-	r, e := get[*hubv1alpha1.ServiceExportRecord](t, w.hub, "blue", "web.shop.east"), get[*hubv1alpha1.EndpointRecord](t, w.hub, "blue", "uid.east")
+	r, e := get[*hubv1alpha1.ServiceExportRecord](
+		t,
+		w.hub,
+		"blue",
+		"web.shop.east",
+	), get[*hubv1alpha1.EndpointRecord](
+		t,
+		w.hub,
+		"blue",
+		"uid.east",
+	)
 	return r.Spec.Withdrawn && e.Spec.Withdrawn && r.Spec.Revision > 7
 }
 
-// TestLeavingInAnyNumberOfSteps: whichever write fails, nothing is taken down here before the others know (no traffic is sent to what is
-// gone), membership ends last, and the next attempt completes it.
+// TestLeavingInAnyNumberOfSteps: whichever write fails, nothing is taken down here before the others know (no
+// traffic is sent to what is gone), membership ends last, and the next attempt completes it.
 func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		broken := w.broken
@@ -276,18 +314,28 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 		w.settled(t)
 		w.wish(t, "true")
 		w.broken = broken
-		w.run(t, func(err error) bool { return errors.Is(err, ErrLeft) || w.property(t, clusterset.PropertySet) == "" }, func(err error) {
-			left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Annotations[clusterset.AnnotationLeft] != ""
-			if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 0 && !w.withdrawn(t) {
-				t.Errorf("nothing is withdrawn, and imports are gone: %v", err)
-			}
-			if w.property(t, clusterset.PropertySet) == "" && (!left || !w.withdrawn(t) || len(w.gone(t)) > 0) {
-				t.Errorf("membership ended before its end: told %v, withdrawn %v, %v: %v", left, w.withdrawn(t), w.gone(t), err)
-			}
-			if errors.Is(err, ErrLeft) && w.property(t, clusterset.PropertySet) != "" {
-				t.Error("left, and a member")
-			}
-		})
+		w.run(
+			t,
+			func(err error) bool { return errors.Is(err, ErrLeft) || w.property(t, clusterset.PropertySet) == "" },
+			func(err error) {
+				left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Annotations[clusterset.AnnotationLeft] != ""
+				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 0 && !w.withdrawn(t) {
+					t.Errorf("nothing is withdrawn, and imports are gone: %v", err)
+				}
+				if w.property(t, clusterset.PropertySet) == "" && (!left || !w.withdrawn(t) || len(w.gone(t)) > 0) {
+					t.Errorf(
+						"membership ended before its end: told %v, withdrawn %v, %v: %v",
+						left,
+						w.withdrawn(t),
+						w.gone(t),
+						err,
+					)
+				}
+				if errors.Is(err, ErrLeft) && w.property(t, clusterset.PropertySet) != "" {
+					t.Error("left, and a member")
+				}
+			},
+		)
 		if w.property(t, clusterset.PropertyID) != "east" {
 			t.Error("the id is the cluster's, and stays")
 		}

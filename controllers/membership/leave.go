@@ -19,7 +19,7 @@ import (
 )
 
 // orForce is the way out without a hub.
-const orForce = "; if the hub is gone for good, run: kubectl annotate clusterproperty " + clusterset.PropertySet +
+const orForce = "; if the hub no longer exists, run: kubectl annotate clusterproperty " + clusterset.PropertySet +
 	" " + clusterset.AnnotationLeaving + "=" + clusterset.LeavingForced + " --overwrite"
 
 // hubTimeout limits how long a forced leave, or the last step of any leave, waits for the hub.
@@ -35,10 +35,10 @@ func explainLeaving(err error) error {
 	return err
 }
 
-// leave takes this cluster out of its clusterset. It withdraws the records on the hub, so that nobody sends traffic here;
-// deletes what the agent made in this cluster; marks the ClusterProfile as left; and deletes the ClusterProperty last, so
-// that every step can be repeated after a crash. No controller runs meanwhile. It changes nothing on the hub if this
-// cluster may be a clone.
+// leave takes this cluster out of its clusterset. It withdraws the records on the hub, so that nobody sends traffic
+// here; deletes what the agent made in this cluster; marks the ClusterProfile as left; and deletes the
+// ClusterProperty last, so that every step can be repeated after a crash. No controller runs meanwhile. It changes
+// nothing on the hub if this cluster may be a clone.
 func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) error {
 	forced := set.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced
 	original := true // no clone of the member
@@ -74,7 +74,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		}
 		g.forced = true
 	} else if err != nil {
-		return fmt.Errorf("leaving: the records are withdrawn, but the ClusterProfile must be marked: %w%s", err, orForce)
+		return fmt.Errorf("leaving: the records are withdrawn, but the hub must be told: %w%s", err, orForce)
 	}
 	if err := g.deleteRenewed(ctx); err != nil {
 		return fmt.Errorf("leaving: %w", err)
@@ -104,7 +104,9 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range []client.ObjectList{&hubv1alpha1.ServiceExportRecordList{}, &hubv1alpha1.EndpointRecordList{}} {
+	for _, list := range []client.ObjectList{
+		&hubv1alpha1.ServiceExportRecordList{}, &hubv1alpha1.EndpointRecordList{},
+	} {
 		err := forEach(ctx, hub, list, func(o client.Object) error {
 			origin := kube.Origin(o)
 			if origin.ClusterID != g.Cluster || origin.Withdrawn {
@@ -126,9 +128,9 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 	return nil
 }
 
-// markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans up. If
-// the hub no longer accepts the credentials, that has already happened, unless the token has expired: then the hub still
-// reserves the ID.
+// markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans
+// up. If the hub no longer accepts the credentials, that has already happened, unless the token has expired: then
+// the hub still reserves the ID.
 func (g *Gate) markLeft(ctx context.Context) error {
 	token, err := g.Token() // read before it is used, because another may replace it
 	if err != nil {

@@ -86,8 +86,8 @@ func TestWaysOut(t *testing.T) {
 	}
 }
 
-// TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas: of a member that was evicted, or that a restored hub has forgotten, leaving would take the
-// imports and VIPs; joining again does not.
+// TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas: of a member that was evicted, or that a restored hub has
+// forgotten, leaving would take the imports and VIPs; joining again does not.
 func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	w := newWorld(t)
 	now := at
@@ -98,7 +98,13 @@ func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	s.Answered(t.Context(), gone)
 	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
 	for _, said := range []string{told, ExplainRefusal(gone).Error()} {
-		joins, leaves := strings.Index(said, "kubectl clusterset join, which keeps its ID"), strings.Index(said, "leave")
+		joins, leaves := strings.Index(
+			said,
+			"kubectl clusterset join, which keeps its ID",
+		), strings.Index(
+			said,
+			"leave",
+		)
 		if !strings.Contains(said, "join --renew") || joins < 0 || leaves < joins {
 			t.Errorf("it says %q", said)
 		}
@@ -116,12 +122,16 @@ func (w *world) id(t *testing.T, value string) {
 
 func (w *world) drop(t *testing.T) {
 	t.Helper()
-	if err := w.hub.Delete(t.Context(), get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")); err != nil {
+	if err := w.hub.Delete(
+		t.Context(),
+		get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east"),
+	); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestTheFirstJoinWaitsForItsPolicy: the policy that wants an id learns of a new one by a watch, and says no until then.
+// TestTheFirstJoinWaitsForItsPolicy: the policy that wants an id learns of a new one by a watch, and says no until
+// then.
 func TestTheFirstJoinWaitsForItsPolicy(t *testing.T) {
 	w := newWorld(t)
 	w.membersHere = 3
@@ -169,7 +179,8 @@ func TestID3TheClaim(t *testing.T) {
 		}), false, "has left"},
 	} {
 		mine, err := isClaimed(c.profile, "east", "blue", "uid")
-		if mine != c.mine || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+		if mine != c.mine || (err == nil) != (c.says == "") ||
+			err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: mine %v, %v", c.what, mine, err)
 		}
 	}
@@ -182,8 +193,11 @@ func TestP3TheMirror(t *testing.T) {
 		return p
 	}
 	fits, long := strings.Repeat("é", 1024), strings.Repeat("é", 1025)
-	out, told, _ := mirror([]aboutv1beta1.ClusterProperty{property("z", fits), property("long", long), property("a", "1")})
-	if len(out) != 2 || out[0].Name != "a" || out[1].Name != "z" || out[1].Value != fits || len(told) != 1 || told[0].Name != "long" {
+	out, told, _ := mirror(
+		[]aboutv1beta1.ClusterProperty{property("z", fits), property("long", long), property("a", "1")},
+	)
+	if len(out) != 2 || out[0].Name != "a" || out[1].Name != "z" || out[1].Value != fits || len(told) != 1 ||
+		told[0].Name != "long" {
 		t.Errorf("%d mirrored, %d told", len(out), len(told))
 	}
 }
@@ -210,8 +224,14 @@ func TestP3TheMirrorHasABound(t *testing.T) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(out, func(p inventoryv1alpha1.Property) bool { return p.Name == name })
 	}
-	sorted := slices.IsSortedFunc(out, func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) })
-	if len(out) != inventoryv1alpha1.MaxProperties || over != 3 || !sorted || !has(ours[0]) || !has(ours[1]) || !has(ours[2]) || !has("a-124.example.com") || has("a-125.example.com") {
+	sorted := slices.IsSortedFunc(
+		out,
+		func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) },
+	)
+	if len(out) != inventoryv1alpha1.MaxProperties || over != 3 || !sorted || !has(ours[0]) || !has(ours[1]) ||
+		!has(ours[2]) ||
+		!has("a-124.example.com") ||
+		has("a-125.example.com") {
 		t.Errorf("%d mirrored, %d too many, sorted %v: %v", len(out), over, sorted, out)
 	}
 }
@@ -235,7 +255,8 @@ type told []string
 
 func (e *told) Event(_ runtime.Object, _, reason, _ string) { *e = append(*e, reason) }
 
-// TestARefusalIsReported: a refusal is told once it has lasted, once, also over a restart of the agent; and ends with the first answer.
+// TestARefusalIsReported: a refusal is told once it has lasted, once, also over a restart of the agent; and ends
+// with the first answer.
 func TestARefusalIsReported(t *testing.T) {
 	w := newWorld(t)
 	now, events := at, &told{}
@@ -245,7 +266,7 @@ func TestARefusalIsReported(t *testing.T) {
 	for i, step := range []struct {
 		after  time.Duration
 		answer error
-		anew   bool
+		newer  bool
 		lease  bool
 		events int
 	}{
@@ -266,7 +287,7 @@ func TestARefusalIsReported(t *testing.T) {
 		{0, nil, true, false, 2}, // an agent that starts when it is over
 	} {
 		now = now.Add(step.after)
-		if step.anew {
+		if step.newer {
 			s = &RefusalReporter{Local: w.local, Now: s.Now, Events: events}
 		}
 		s.Answered(t.Context(), step.answer)
@@ -280,15 +301,23 @@ func TestARefusalIsReported(t *testing.T) {
 	}
 }
 
-// TestID4ATokenThatRanOutIsNoEviction: the hub that refuses it holds the claim on, and the id; with another token it is told. A hub that refuses
-// any other has done all there is to do.
+// TestID4ATokenThatRanOutIsNoEviction: the hub that refuses it holds the claim on, and the id; with another token
+// it is told. A hub that refuses any other has done all there is to do.
 func TestID4ATokenThatRanOutIsNoEviction(t *testing.T) {
 	until := func(exp time.Time) string {
-		payload := fmt.Sprintf(`{"sub":"system:serviceaccount:blue:mcs-east","iat":%d,"exp":%d}`, exp.Add(-24*time.Hour).Unix(), exp.Unix())
+		payload := fmt.Sprintf(
+			`{"sub":"system:serviceaccount:blue:mcs-east","iat":%d,"exp":%d}`,
+			exp.Add(-24*time.Hour).Unix(),
+			exp.Unix(),
+		)
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
 	}
 	unauthorized := apierrors.NewUnauthorized("Unauthorized")
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "clusterprofiles"}, "east", errors.New("no such role"))
+	forbidden := apierrors.NewForbidden(
+		schema.GroupResource{Resource: "clusterprofiles"},
+		"east",
+		errors.New("no such role"),
+	)
 	for what, c := range map[string]struct {
 		token  string
 		answer error

@@ -52,7 +52,9 @@ func New(c Config) kube.Controller {
 		},
 		// This is half of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has the
 		// other half.
-		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{}},
+		Reconciler: &reconciler{
+			Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{},
+		},
 	}
 }
 
@@ -63,8 +65,8 @@ type reconciler struct {
 	surplus int                  // the number of surplus properties that the last Event reported
 }
 
-// Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody has,
-// and restarts the agent if this cluster is to leave or is no member any more.
+// Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody
+// has, and restarts the agent if this cluster is to leave or is no member any more.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list aboutv1beta1.ClusterPropertyList
 	if err := r.Local.List(ctx, &list); err != nil {
@@ -125,7 +127,7 @@ func (r *reconciler) report(tooLong []*aboutv1beta1.ClusterProperty, surplus int
 	if surplus > 0 && surplus != r.surplus {
 		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
-			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out %d, the last ones by name.",
+			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out the last %d by name.",
 			inventoryv1alpha1.MaxProperties, surplus))
 	}
 	r.surplus = surplus

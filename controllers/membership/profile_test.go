@@ -21,12 +21,15 @@ type silent struct{}
 
 func (silent) Event(runtime.Object, string, string, string) {}
 
-// TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget: one that changes every ten seconds for an hour costs no more than that, and at its end
-// the truth is told. What does not differ costs nothing.
+// TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget: one that changes every ten seconds for an hour costs no
+// more than that, and at its end the truth is told. What does not differ costs nothing.
 func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	w := newWorld(t)
 	now := at
-	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	set := &aboutv1beta1.ClusterProperty{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: "blue"},
+	}
 	restless := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "users.example.org"}}
 	for _, p := range []*aboutv1beta1.ClusterProperty{set, restless} {
 		if err := w.local.Create(t.Context(), p); err != nil {
@@ -34,9 +37,14 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 		}
 	}
 	r := New(Config{
-		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
-		Now: func() time.Time { return now }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart: func(why string) { t.Fatal(why) },
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Hub:          func() client.Client { return w.hub },
+		Events:       silent{},
+		Now:          func() time.Time { return now },
+		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:      func(why string) { t.Fatal(why) },
 	}).Reconciler
 	told := func() string {
 		for _, p := range get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Status.Properties {
@@ -84,15 +92,21 @@ func TestP5AMembersPropertiesStayWithinItsHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// TestID3AClaimThatWasMadeAnewIsUsed: a member that was evicted, and joined again while its agent ran, holds its id as before.
-func TestID3AClaimThatWasMadeAnewIsUsed(t *testing.T) {
+// TestID3ARecreatedClaimIsUsed: a member that was evicted, and joined again while its agent ran, holds its id
+// as before.
+func TestID3ARecreatedClaimIsUsed(t *testing.T) {
 	w := newWorld(t)
 	w.settled(t)
 	w.drop(t)
 	r := New(Config{
-		Cluster: "east", HubNamespace: "blue", Local: w.local, Hub: func() client.Client { return w.hub }, Events: silent{},
-		Now: func() time.Time { return at }, Version: func(context.Context) (string, error) { return "v1.36.0", nil },
-		Restart: func(why string) { t.Fatal(why) },
+		Cluster:      "east",
+		HubNamespace: "blue",
+		Local:        w.local,
+		Hub:          func() client.Client { return w.hub },
+		Events:       silent{},
+		Now:          func() time.Time { return at },
+		Version:      func(context.Context) (string, error) { return "v1.36.0", nil },
+		Restart:      func(why string) { t.Fatal(why) },
 	}).Reconciler
 	look := func() {
 		t.Helper()
@@ -106,21 +120,26 @@ func TestID3AClaimThatWasMadeAnewIsUsed(t *testing.T) {
 	if err := w.hub.Create(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err == nil || !strings.Contains(err.Error(), "uid-of-another") {
+	if _, err := r.Reconcile(
+		t.Context(),
+		reconcile.Request{},
+	); err == nil ||
+		!strings.Contains(err.Error(), "uid-of-another") {
 		t.Errorf("the claim that is for another: %v", err)
 	}
 	if err := w.hub.Delete(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	anew := &inventoryv1alpha1.ClusterProfile{ObjectMeta: named("blue", "east")}
-	anew.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid-of-east"}
-	if err := w.hub.Create(t.Context(), anew); err != nil {
+	newer := &inventoryv1alpha1.ClusterProfile{ObjectMeta: named("blue", "east")}
+	newer.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid-of-east"}
+	if err := w.hub.Create(t.Context(), newer); err != nil {
 		t.Fatal(err)
 	}
 	look()
 	look()
 	p := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east")
-	if holder := p.Annotations[clusterset.AnnotationClusterUID]; holder != "uid-of-east" || len(p.Status.Properties) == 0 {
+	if holder := p.Annotations[clusterset.AnnotationClusterUID]; holder != "uid-of-east" ||
+		len(p.Status.Properties) == 0 {
 		t.Errorf("held by %q, with %+v", holder, p.Status)
 	}
 }

@@ -21,8 +21,9 @@ import (
 // refuse valid credentials.
 const reportAfter = time.Minute
 
-// RefusalReporter reports that the hub refuses this member's credentials: by an Event, and by a Lease in this cluster that
-// exists for as long as the hub does so. serviceexport reports it on every ServiceExport. Local does not read a cache.
+// RefusalReporter reports that the hub refuses this member's credentials: by an Event, and by a Lease in this
+// cluster that exists for as long as the hub does so. serviceexport reports it on every ServiceExport. Local does
+// not read a cache.
 type RefusalReporter struct {
 	Local  client.Client
 	Now    func() time.Time
@@ -55,7 +56,7 @@ func (r *RefusalReporter) Answered(ctx context.Context, answer error) {
 		report = r.report
 	}
 	if err := report(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "cannot report whether the hub refuses this member; retrying", "refused", refuses)
+		log.FromContext(ctx).Error(err, "reporting whether the hub refuses this member failed", "refused", refuses)
 		return
 	}
 	r.reported = true

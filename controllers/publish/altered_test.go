@@ -19,13 +19,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestPublishingSettlesOnAHubThatAltersWhatIsWritten: its CRDs prune a field, or a policy sets one. Each write is an event
-// for all members, so the same content is written again only every ten minutes, and a change at once.
+// TestPublishingSettlesOnAHubThatAltersWhatIsWritten: its CRDs prune a field, or a policy sets one. Each write is
+// an event for all members, so the same content is written again only every ten minutes, and a change at once.
 func TestPublishingSettlesOnAHubThatAltersWhatIsWritten(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "web-1", UID: "u1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+			Namespace: "shop",
+			Name:      "web-1",
+			UID:       "u1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Zone: ptr.To("z1")}},

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestS2EndpointsComeBeforeTheirExport and go after it, whatever the hub has of both: else members follow an export that the hub shows anew with
-// endpoints of an earlier one, which a backup has brought back.
+// TestS2EndpointsComeBeforeTheirExport and go after it, whatever the hub has of both: else members follow an export
+// that the hub shows again with endpoints of an earlier one, which a backup has brought back.
 func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	origin := hubv1alpha1.Origin{ClusterID: "me", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
@@ -34,9 +34,15 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}}}
 	older := origin
 	older.Revision = 1
-	export := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.shop.me"}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: older}}
-	endpoints := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.me"}, Spec: hubv1alpha1.EndpointRecordSpec{Origin: older,
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []hubv1alpha1.Endpoint{{Address: "10.0.0.1"}}}}
+	export := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "web.shop.me"},
+		Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: older},
+	}
+	endpoints := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.me"},
+		Spec: hubv1alpha1.EndpointRecordSpec{Origin: older,
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []hubv1alpha1.Endpoint{{Address: "10.0.0.1"}}},
+	}
 	for _, c := range []struct {
 		name   string
 		own    hubv1alpha1.ServiceExportRecordSpec
@@ -70,7 +76,10 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			},
 		})
 		s := &state{
-			own:       &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop.me"}, Spec: c.own},
+			own: &hubv1alpha1.ServiceExportRecord{
+				ObjectMeta: metav1.ObjectMeta{Name: "web.shop.me"},
+				Spec:       c.own,
+			},
 			endpoints: map[string]*hubv1alpha1.EndpointRecord{},
 		}
 		if !c.own.Withdrawn {
@@ -128,23 +137,38 @@ func TestNothingIsPublishedWithoutTheLease(t *testing.T) {
 		{0, 200 * time.Millisecond}, {4 * time.Second, time.Second}, {time.Hour, 2 * time.Second},
 	} {
 		now = start.Add(c.after)
-		got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+		got, err := r.Reconcile(
+			t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+		)
 		if err != nil || got.RequeueAfter != c.want {
 			t.Errorf("after %v: %v, %v; want %v", c.after, got, err, c.want)
 		}
 	}
 }
 
-// TestE4AFailureWhoseTextDiffersIsWrittenOnce, and what it has become a minute later: each write brings the next attempt before its time. Slices
-// fail in the order of their names.
+// TestE4AFailureWhoseTextDiffersIsWrittenOnce, and what it has become a minute later: each write brings the next
+// attempt before its time. Slices fail in the order of their names.
 func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
-	own := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "web.shop.east", Generation: 1}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}
+	own := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "web.shop.east", Generation: 1},
+		Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin},
+	}
 	objects := []client.Object{own}
 	for _, name := range []string{"web-2", "web-1"} {
-		objects = append(objects, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("of-" + name),
-			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4})
+		objects = append(
+			objects,
+			&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      name,
+				UID:       types.UID("of-" + name),
+				Labels: map[string]string{
+					discoveryv1.LabelServiceName: "web",
+				},
+			}, AddressType: discoveryv1.AddressTypeIPv4},
+		)
 	}
 	attempts, writes := 0, 0
 	refuses := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -172,27 +196,41 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		says   string
 	}{{0, 1, ":40001"}, {time.Second, 1, ":40001"}, {30 * time.Second, 1, ":40001"}, {time.Minute, 2, ":40010"}, {time.Second, 2, ":40010"}} {
 		now = now.Add(c.after)
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err == nil {
+		if _, err := r.Reconcile(
+			t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+		); err == nil {
 			t.Fatal("the hub took it")
 		}
 		got := get(t, local, own).Status.Conditions
 		if writes != c.writes || len(got) != 1 || !strings.Contains(got[0].Message, c.says) {
 			t.Errorf("pass %d: %d writes, want %d: %+v, want %s", i, writes, c.writes, got, c.says)
 		}
-		if first, second := strings.Index(got[0].Message, "of-web-1"), strings.Index(got[0].Message, "of-web-2"); first < 0 || first > second {
+		if first, second := strings.Index(
+			got[0].Message,
+			"of-web-1",
+		), strings.Index(
+			got[0].Message,
+			"of-web-2",
+		); first < 0 ||
+			first > second {
 			t.Errorf("pass %d: %s", i, got[0].Message)
 		}
 	}
 }
 
-// TestI2AWithdrawalThatTheHubNeverShowedIsPublished, however long ago it was said: else the record goes without a word, which peers do not
-// believe of many at once. The day that others have to see it begins then; one that is shown ends with its own.
+// TestI2AWithdrawalThatTheHubNeverShowedIsPublished, however long ago it was said: else the record goes without a
+// word, which peers do not believe of many at once. The day that others have to see it begins then; one that is
+// shown ends with its own.
 func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
 	withdrawn := clusterset.Withdrawn(origin, start)
 	record := func(namespace string, o hubv1alpha1.Origin) *hubv1alpha1.ServiceExportRecord {
-		return &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web.shop.east"}, Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: o}}
+		return &hubv1alpha1.ServiceExportRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web.shop.east"},
+			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: o},
+		}
 	}
 	for name, c := range map[string]struct {
 		hub   hubv1alpha1.Origin
@@ -210,7 +248,10 @@ func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 		local := plane(t, kube.Local, interceptor.Funcs{}, record(kube.SystemNamespace, withdrawn))
 		r := reconcilerOf(local, hub, lease{}, &now)
 		pass := func() {
-			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err != nil {
+			if _, err := r.Reconcile(
+				t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+			); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
@@ -229,7 +270,14 @@ func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
 			}
 			return at
 		}
-		if got, own := shows(hub, "prod"), shows(local, kube.SystemNamespace); !got.Equal(c.shown) || !own.Equal(c.shown) {
+		if got, own := shows(
+			hub,
+			"prod",
+		), shows(
+			local,
+			kube.SystemNamespace,
+		); !got.Equal(c.shown) ||
+			!own.Equal(c.shown) {
 			t.Errorf("%s: withdrawn at %v on the hub and at %v here, want %v", name, got, own, c.shown)
 		}
 		now = now.Add(25 * time.Hour)

@@ -22,38 +22,64 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestAHubRestoredWhileNoAgentWasThere shows an older revision of endpoints that are right again: peers have imported a higher one, and do
-// not follow it. An agent that finds the hub otherwise than its last one left it overtakes, once; any other writes nothing.
+// TestAHubRestoredWhileNoAgentWasThere shows an older revision of endpoints that are right again: peers have
+// imported a higher one, and do not follow it. An agent that finds the hub otherwise than its last one left it
+// overtakes, once; any other writes nothing.
 func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "web-1",
+			UID:       "u1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
 	}
 	spec, _ := clusterset.EndpointsOf("east", "web", slice)
 	spec.Revision = 1
 	export := func(namespace string) client.Object {
-		r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterset.RecordName("web", "shop", "east")}}
-		r.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}}
+		r := &hubv1alpha1.ServiceExportRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterset.RecordName("web", "shop", "east")},
+		}
+		r.Spec = hubv1alpha1.ServiceExportRecordSpec{
+			Origin:     origin,
+			Type:       mcsv1beta1.ClusterSetIP,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		}
 		return r
 	}
 	for _, lapsed := range []bool{true, false} {
 		var writes int
-		funcs := interceptor.Funcs{Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			writes++
-			return c.Update(ctx, o, opts...)
-		}}
-		record := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: clusterset.EndpointRecordName("u1", "east")}, Spec: spec}
+		funcs := interceptor.Funcs{
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				writes++
+				return c.Update(ctx, o, opts...)
+			},
+		}
+		record := &hubv1alpha1.EndpointRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: clusterset.EndpointRecordName("u1", "east")},
+			Spec:       spec,
+		}
 		hub := plane(t, kube.Hub, funcs, export("prod"), record)
 		local := plane(t, kube.Local, interceptor.Funcs{}, export(kube.SystemNamespace), slice)
-		r := reconcilerOf(local, hub, lease{before: now.Add(time.Hour), lapsed: lapsed}, &now) // the clock was set back
+		r := reconcilerOf(
+			local,
+			hub,
+			lease{before: now.Add(time.Hour), lapsed: lapsed},
+			&now,
+		) // the clock was set back
 		want := 0
 		if lapsed {
 			want = 1
 		}
 		for range 2 { // passes
-			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}); err != nil {
+			if _, err := r.Reconcile(
+				t.Context(),
+				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+			); err != nil {
 				t.Fatal(err)
 			}
 			if writes != want {
@@ -79,7 +105,11 @@ func plane(t *testing.T, side kube.Side, funcs interceptor.Funcs, objects ...cli
 			t.Fatal(err)
 		}
 	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).WithInterceptorFuncs(funcs)
+	b := fake.NewClientBuilder().
+		WithScheme(scheme).
+		WithObjects(objects...).
+		WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).
+		WithInterceptorFuncs(funcs)
 	for _, x := range kube.Indexes() {
 		if x.Side == side {
 			b = b.WithIndex(x.Object, x.Field, x.Values)

@@ -20,8 +20,8 @@ import (
 // reasonInvalidExport is the reason of Valid if other members would refuse the whole export.
 const reasonInvalidExport = "InvalidExport"
 
-// decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other members
-// would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
+// decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other
+// members would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
 func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 	switch {
 	case s.export == nil:
@@ -68,8 +68,8 @@ func conflicts(spec *hubv1alpha1.ServiceExportRecordSpec, others []clusterset.Ex
 	return conditions.Conflict(found)
 }
 
-// ready returns the condition Ready, from the condition Published that publish keeps on the own record. While a change of
-// the Service is on its way to the hub, other clusters still import what was published before.
+// ready returns the condition Ready, from the condition Published that publish keeps on the own record. While a
+// change of the Service is on its way to the hub, other clusters still import what was published before.
 func ready(
 	own *hubv1alpha1.ServiceExportRecord, spec *hubv1alpha1.ServiceExportRecordSpec, refused string,
 ) metav1.Condition {

@@ -26,7 +26,9 @@ import (
 
 func svc(change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	s.Spec.Type, s.Spec.ClusterIP, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, "10.0.0.1", []corev1.IPFamily{"IPv4"}
+	s.Spec.Type, s.Spec.ClusterIP, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, "10.0.0.1", []corev1.IPFamily{
+		"IPv4",
+	}
 	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80}}
 	if change != nil {
 		change(s)
@@ -36,7 +38,13 @@ func svc(change func(*corev1.Service)) *corev1.Service {
 
 // TestE3E6WhatIsExported: which Services are, as what, and why not.
 func TestE3E6WhatIsExported(t *testing.T) {
-	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0)}}
+	export := &mcsv1beta1.ServiceExport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         "shop",
+			Name:              "web",
+			CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+		},
+	}
 	bad := export.DeepCopy()
 	bad.Spec.ExportedLabels = map[string]string{"not a key!": "x"}
 	big := export.DeepCopy() // with its keys once more it does not fit
@@ -58,7 +66,7 @@ func TestE3E6WhatIsExported(t *testing.T) {
 			s.Name, s.Labels = "derived-0123456789", map[string]string{"app.kubernetes.io/managed-by": kube.Manager}
 		}), "", "InvalidServiceType"},
 		{"labels that nobody could import", bad, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
-		{"annotations that an import has no room for", big, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
+		{"annotations too large for an import", big, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
 		{"more ports than a record may have", export, svc(func(s *corev1.Service) {
 			for n := range int32(300) {
 				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Port: 1000 + n})
@@ -68,7 +76,9 @@ func TestE3E6WhatIsExported(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			spec, valid := decide("a", state{export: c.export, service: c.svc})
-			if (spec == nil) != (c.kind == "") || spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) || valid.Reason != c.reason {
+			if (spec == nil) != (c.kind == "") ||
+				spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) ||
+				valid.Reason != c.reason {
 				t.Errorf("%+v, %+v; want %q, %s", spec, valid, c.kind, c.reason)
 			}
 		})
@@ -81,7 +91,15 @@ func TestE4Ready(t *testing.T) {
 	own := func(generation, observed int64, status metav1.ConditionStatus) *hubv1alpha1.ServiceExportRecord {
 		r := &hubv1alpha1.ServiceExportRecord{}
 		r.Generation = generation
-		r.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionPublished, Status: status, ObservedGeneration: observed, Reason: "Published", Message: "m"}}
+		r.Status.Conditions = []metav1.Condition{
+			{
+				Type:               hubv1alpha1.ConditionPublished,
+				Status:             status,
+				ObservedGeneration: observed,
+				Reason:             "Published",
+				Message:            "m",
+			},
+		}
 		return r
 	}
 	withdrawn := own(2, 1, metav1.ConditionTrue)
@@ -99,22 +117,33 @@ func TestE4Ready(t *testing.T) {
 		{"not yet published", &hubv1alpha1.ServiceExportRecord{}, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"published", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
 		{"a change on its way", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
-		{"exported again, of which the hub has the withdrawal", withdrawn, spec, metav1.ConditionUnknown, "Pending", ""},
+		{"exported again, and the hub has the withdrawal", withdrawn, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed", ""},
 		{"published, and this member refused since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
 		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
 	} {
-		if got := ready(c.own, c.spec, c.refuse); got.Status != c.status || got.Reason != c.reason || got.Message == "" {
+		if got := ready(
+			c.own,
+			c.spec,
+			c.refuse,
+		); got.Status != c.status || got.Reason != c.reason ||
+			got.Message == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 }
 
-// TestE3WhatIsInvalidIsLeftOut, and an export that carries traffic goes on without it; Valid's message says what it is.
+// TestE3WhatIsInvalidIsLeftOut, and an export that carries traffic goes on without it; Valid's message says what it
+// is.
 func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
-		Annotations: map[string]string{clusterset.AnnotationPreference: "localish", clusterset.AnnotationProbe: "icmp"},
+		Namespace:         "shop",
+		Name:              "web",
+		CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+		Annotations: map[string]string{
+			clusterset.AnnotationPreference: "localish",
+			clusterset.AnnotationProbe:      "icmp",
+		},
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
 	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
@@ -137,7 +166,11 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	for n := range 300 {
 		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
 	}
-	if spec, valid = decide("a", state{export: many, service: svc(nil)}); spec == nil || len(spec.ExportedLabels) > 0 ||
+	if spec, valid = decide(
+		"a",
+		state{export: many, service: svc(nil)},
+	); spec == nil ||
+		len(spec.ExportedLabels) > 0 ||
 		!strings.Contains(valid.Message, "exportedLabels: 301") {
 		t.Errorf("too many labels: %v, %+v", spec, valid)
 	}
@@ -167,7 +200,8 @@ func TestConditionsArePatched(t *testing.T) {
 	if err := r.report(t.Context(), state{export: export}, nil, valid); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(sent, `"resourceVersion"`) || !strings.Contains(sent, `"conditions"`) || strings.Contains(sent, `"spec"`) {
+	if !strings.Contains(sent, `"resourceVersion"`) || !strings.Contains(sent, `"conditions"`) ||
+		strings.Contains(sent, `"spec"`) {
 		t.Errorf("the patch is %q", sent)
 	}
 }
@@ -176,8 +210,9 @@ type noEvents struct{}
 
 func (noEvents) Event(runtime.Object, string, string, string) {}
 
-// TestS3ARecordMadeAnewIsNewer than the one that was lost, though the clock was put back since: peers hold what is older.
-func TestS3ARecordMadeAnewIsNewer(t *testing.T) {
+// TestS3ARecreatedRecordIsNewer than the one that was lost, though the clock was put back since: peers hold what is
+// older.
+func TestS3ARecreatedRecordIsNewer(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -186,13 +221,25 @@ func TestS3ARecordMadeAnewIsNewer(t *testing.T) {
 	}
 	now := time.Unix(1_900_000_000, 0)
 	ahead := metav1.NewMicroTime(now.Add(10 * time.Minute))
-	kept := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}, Spec: coordinationv1.LeaseSpec{RenewTime: &ahead}}
+	kept := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &ahead},
+	}
 	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(kept).Build()
 	r := &reconciler{cluster: "a", local: local, now: func() time.Time { return now }}
-	if err := r.record(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, nil, &hubv1alpha1.ServiceExportRecordSpec{}); err != nil {
+	if err := r.record(
+		t.Context(),
+		types.NamespacedName{Namespace: "shop", Name: "web"},
+		nil,
+		&hubv1alpha1.ServiceExportRecordSpec{},
+	); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](t.Context(), local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"})
+	rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](
+		t.Context(),
+		local,
+		types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"},
+	)
 	if err != nil || rec == nil || rec.Spec.Revision <= ahead.UnixMilli() {
 		t.Errorf("%v: %+v, want a revision above %d", err, rec, ahead.UnixMilli())
 	}

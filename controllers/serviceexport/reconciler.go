@@ -1,6 +1,6 @@
 // Package serviceexport turns this cluster's ServiceExports into this member's own ServiceExportRecords, in its own
-// cluster, and reports the outcome in the conditions of the ServiceExports. It never reaches the hub: publish copies the
-// records there.
+// cluster, and reports the outcome in the conditions of the ServiceExports. It never reaches the hub: publish
+// copies the records there.
 package serviceexport
 
 import (
@@ -153,8 +153,8 @@ func (r *reconciler) record(
 	return r.local.Update(ctx, rec)
 }
 
-// create creates this member's record. Its revision follows this member's last renewal on the hub: this cluster may have
-// lost an earlier record that other members have seen, and its clock may have been set back.
+// create creates this member's record. Its revision follows this member's last renewal on the hub: this cluster may
+// have lost an earlier record that other members have seen, and its clock may have been set back.
 func (r *reconciler) create(
 	ctx context.Context, name types.NamespacedName, spec hubv1alpha1.ServiceExportRecordSpec,
 ) error {

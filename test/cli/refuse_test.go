@@ -40,7 +40,7 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		e.refused(t, []string{"holds 0 ClusterSets", "kubectl clusterset init"}, join("--hub-namespace", "nowhere")...)
 		e.ok(t, "init", "--context", "hub")
 		e.refused(t, []string{"no flag names the hub", "--hub-context"}, "join", "--context", "west")
-		e.refused(t, []string{`cluster id "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)
+		e.refused(t, []string{`cluster ID "Not_One"`, "--cluster-id"}, join("--cluster-id", "Not_One")...)
 		e.refused(t, []string{`"kube-system"`, "a namespace of its own"}, join("--hub-namespace", "kube-system")...)
 		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
 		e.refused(t, []string{"nothing to renew", "without --renew"}, join("--renew")...)

@@ -12,7 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// TestE8TransitionTimes: observedGeneration follows, lastTransitionTime moves only with the status, nothing new is no change.
+// TestE8TransitionTimes: observedGeneration follows, lastTransitionTime moves only with the status, nothing new is
+// no change.
 func TestE8TransitionTimes(t *testing.T) {
 	t0, t1 := metav1.NewTime(time.Unix(100, 0)), metav1.NewTime(time.Unix(200, 0))
 	one, changed := Set(nil, []metav1.Condition{Valid()}, 1, t0)
@@ -24,7 +25,8 @@ func TestE8TransitionTimes(t *testing.T) {
 		t.Errorf("again: %+v", same)
 	}
 	next, changed := Set(one, []metav1.Condition{Valid()}, 2, t1)
-	if !changed || next[0].ObservedGeneration != 2 || !next[0].LastTransitionTime.Equal(&t0) || one[0].ObservedGeneration != 1 {
+	if !changed || next[0].ObservedGeneration != 2 || !next[0].LastTransitionTime.Equal(&t0) ||
+		one[0].ObservedGeneration != 1 {
 		t.Errorf("a new generation: %+v", next)
 	}
 	flipped, _ := Set(one, []metav1.Condition{Invalid(mcsv1beta1.ServiceExportReasonNoService, "x")}, 1, t1)
@@ -35,7 +37,12 @@ func TestE8TransitionTimes(t *testing.T) {
 
 // TestE5AllReasons: comma-joined without spaces.
 func TestE5AllReasons(t *testing.T) {
-	c := Conflict([]conflict.Conflict{{Reason: mcsv1beta1.ServiceExportReasonTypeConflict, Message: "A."}, {Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "B."}})
+	c := Conflict(
+		[]conflict.Conflict{
+			{Reason: mcsv1beta1.ServiceExportReasonTypeConflict, Message: "A."},
+			{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "B."},
+		},
+	)
 	if c.Status != metav1.ConditionTrue || c.Reason != "TypeConflict,PortConflict" || c.Message != "A. B." {
 		t.Errorf("%+v", c)
 	}
@@ -44,7 +51,8 @@ func TestE5AllReasons(t *testing.T) {
 	}
 }
 
-// TestALongMessageIsCut, between characters: an API server refuses a status with one of 32768 octets, and then nothing is told.
+// TestALongMessageIsCut, between characters: an API server refuses a status with one of 32768 octets, and then
+// nothing is told.
 func TestALongMessageIsCut(t *testing.T) {
 	c, _ := Set(nil, []metav1.Condition{Invalid("InvalidExport", strings.Repeat("é", 20000))}, 1, metav1.Now())
 	if m := c[0].Message; len(m) > 4200 || !utf8.ValidString(m) || !strings.HasPrefix(m, "éé") {

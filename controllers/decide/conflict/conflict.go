@@ -1,6 +1,6 @@
-// Package conflict resolves what the clusters of a clusterset say about one namespaced name (DESIGN §4, SPEC C1–C9, K1645
-// "Constraints and Conflict Resolution"). In: every valid Export of the name. Out: one Merged, and the Conflicts. Pure and the same in
-// every cluster; what the own cluster supports is applied afterwards, by others.
+// Package conflict merges the exports of one namespaced name (K1645, "Constraints and Conflict Resolution"). It
+// takes every valid Export of the name, and returns one Merged and the Conflicts. It is pure, and gives the same
+// result in every cluster; it does not consider what a cluster supports.
 package conflict
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// These are ours: K1645 knows no preference (T2), and no probe (F4).
+// Reasons that K1645 does not have, because it has neither preferences nor probes.
 const (
 	ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
 	ReasonProbe      mcsv1beta1.ServiceExportConditionReason = "ProbeConflict"
 )
 
-// Merged is what the clusterset exports under one name.
+// Merged is the merged export of a clusterset.
 type Merged struct {
-	Clusters []string // ids of all exporters, sorted bytewise
+	Clusters []string // cluster IDs of all exporters, sorted bytewise
 	Type     mcsv1beta1.ServiceImportType
 	Ports    []clusterset.Port // the union, in order of precedence
 
@@ -28,16 +28,16 @@ type Merged struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string
 	Preference            hubv1alpha1.Preference
-	Probe                 hubv1alpha1.Probe // "": as the ClusterSet says
-	Families              []corev1.IPFamily // never empty: the oldest's at least
+	Probe                 hubv1alpha1.Probe // "" means the ClusterSet's default
+	Families              []corev1.IPFamily // never empty
 	Labels, Annotations   map[string]string
 
-	// Names tells, per cluster and name of its own Service's port, the name of the port in Ports that its endpoints serve. A port that
-	// lost is not in it: that cluster gets no traffic for it (C4).
+	// Names has, by cluster and by the name of its own Service's port, the name of that port in Ports. A port that
+	// lost a conflict is missing: its cluster gets no traffic for it.
 	Names map[string]map[string]string
 }
 
-// Conflict is one property on which the clusters disagree.
+// Conflict is one property that the clusters disagree about.
 type Conflict struct {
 	Reason  mcsv1beta1.ServiceExportConditionReason
 	Message string // which property, whose value won, how many clusters disagree

@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Merge resolves exports, which are all of one namespaced name, one per cluster, and at least one. The order of the input does not
-// matter, and the input is not changed.
+// Merge merges the exports of one namespaced name: at least one, and one per cluster. The result does not depend on
+// their order. Merge does not change them.
 func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 	in := slices.Clone(exports)
 	slices.SortFunc(in, precedes)
@@ -43,12 +43,13 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 	return m, disagreements(in, m, leftOut)
 }
 
-// precedes is C1: oldest first, ties by cluster id.
+// precedes orders exports by precedence: the oldest first, and equal ones by cluster ID.
 func precedes(a, b clusterset.Export) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
 }
 
-// families is C7: the running intersection in the oldest's order, and how many clusters have nothing in common with it.
+// families returns the families that the clusters have in common, in the order of the oldest export. It leaves out
+// a cluster that has none of those that the older ones share, and returns how many it left out.
 func families(in []clusterset.Export) (common []corev1.IPFamily, leftOut int) {
 	common = in[0].Families
 	for i := range in[1:] {
@@ -67,12 +68,12 @@ func families(in []clusterset.Export) (common []corev1.IPFamily, leftOut int) {
 	return slices.Clone(common), leftOut
 }
 
-// A property is a row of the table in DESIGN §4 whose rule is "the oldest's".
+// property is a property whose value is the oldest export's. A conflict is reported for each other value.
 type property struct {
 	reason mcsv1beta1.ServiceExportConditionReason
 	what   string
 	agree  func(a, b *clusterset.Export) bool
-	value  func(e *clusterset.Export) string // what won, for the message
+	value  func(e *clusterset.Export) string // the value that won, for the message
 }
 
 var properties = []property{
@@ -104,8 +105,8 @@ var properties = []property{
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Probe) }},
 }
 
-// exported are the rows that stand behind ipFamilies.
-var exported = []property{
+// metadata has the properties that are reported after ipFamilies.
+var metadata = []property{
 	{mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels",
 		func(a, b *clusterset.Export) bool { return maps.Equal(a.Labels, b.Labels) },
 		func(*clusterset.Export) string { return "Using those" }},
@@ -114,7 +115,7 @@ var exported = []property{
 		func(*clusterset.Export) string { return "Using those" }},
 }
 
-// disagreements reports every reason that holds, in the order of the table. in is in order of precedence.
+// disagreements returns every conflict, in the order of the tables. in is sorted by precedence.
 func disagreements(in []clusterset.Export, m Merged, leftOut int) []Conflict {
 	var out []Conflict
 	report := func(p property) {
@@ -132,18 +133,20 @@ func disagreements(in []clusterset.Export, m Merged, leftOut int) []Conflict {
 		report(p)
 	}
 	if leftOut > 0 {
-		out = append(out, Conflict{mcsv1beta1.ServiceExportReasonIPFamilyConflict,
-			message("ipFamilies", fmt.Sprintf("Using %v, which some backends do not have,", m.Families), in, leftOut)})
+		using := fmt.Sprintf("Using %v, which some backends do not have,", m.Families)
+		out = append(out, Conflict{
+			mcsv1beta1.ServiceExportReasonIPFamilyConflict, message("ipFamilies", using, in, leftOut)})
 	}
-	for _, p := range exported {
+	for _, p := range metadata {
 		report(p)
 	}
 	return out
 }
 
-// message has the form of K1645's example.
+// message returns a message in the form of K1645's example.
 func message(what, using string, in []clusterset.Export, disagree int) string {
-	return fmt.Sprintf("Conflicting %s. %s from oldest service export in %q. %d/%d clusters disagree.", what, using, in[0].Cluster, disagree, len(in))
+	return fmt.Sprintf("Conflicting %s. %s from oldest service export in %q. %d/%d clusters disagree.",
+		what, using, in[0].Cluster, disagree, len(in))
 }
 
 func affinityTimeout(c *corev1.SessionAffinityConfig) string {
@@ -153,7 +156,7 @@ func affinityTimeout(c *corev1.SessionAffinityConfig) string {
 	return fmt.Sprintf("a timeout of %d s", *c.ClientIP.TimeoutSeconds)
 }
 
-// samePorts compares as sets: order alone is no conflict.
+// samePorts returns whether a and b have the same ports, in any order.
 func samePorts(a, b []clusterset.Port) bool {
 	if len(a) != len(b) {
 		return false
@@ -166,10 +169,10 @@ func samePorts(a, b []clusterset.Port) bool {
 	return true
 }
 
-// union is C3: the ports in order of precedence, and per cluster which of them each of its own ports is.
+// union returns the ports of all exports in order of precedence, and Merged.Names.
 //
-// A port is what clients connect to, protocol and number; so a port whose protocol and number are there is that port, whatever it is
-// called. One that brings a new number under a name that is taken by another loses. No name ("") is not a name, and takes none.
+// Clients connect to protocol and number. So two ports with the same protocol and number are one port, whatever
+// their names. A port with another number but a name that is already used loses. Unnamed ports do not use a name.
 func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[string]string) {
 	type key struct {
 		protocol corev1.Protocol
@@ -177,7 +180,7 @@ func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]ma
 	}
 	at := map[key]int{}
 	taken := map[string]bool{"": false}
-	index := make([]map[string]int, len(in)) // per cluster: own name → place in ports
+	index := make([]map[string]int, len(in)) // by cluster: own name → index in ports
 	for i := range in {
 		index[i] = map[string]int{}
 		for _, p := range in[i].Ports {
@@ -208,7 +211,7 @@ func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]ma
 	return ports, names
 }
 
-// nameUnnamed gives every unnamed port a name where there is more than one port, since a Service demands it.
+// nameUnnamed names unnamed ports if there are several ports: a Service requires it.
 func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
 	if len(ports) < 2 {
 		return

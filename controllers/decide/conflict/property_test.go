@@ -15,8 +15,8 @@ var (
 	seed   = flag.Uint64("seed", 0, "first seed; 0 takes the clock")
 )
 
-// TestMergeAgreesWithTheModel is C1–C8: for random exports Merge is what a model written from the text says, in every order of input,
-// and the same when done again.
+// TestMergeAgreesWithTheModel is C1–C8: for random exports Merge is what a model written from the text says, in
+// every order of input, and the same when done again.
 func TestMergeAgreesWithTheModel(t *testing.T) {
 	first := *seed
 	if first == 0 {
