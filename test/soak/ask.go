@@ -43,7 +43,8 @@ type counts struct {
 }
 
 func (c *counts) add(o *counts) {
-	c.asked, c.answered, c.wrong, c.vipChanges, c.stalled = c.asked+o.asked, c.answered+o.answered, c.wrong+o.wrong, c.vipChanges+o.vipChanges, c.stalled+o.stalled
+	c.asked, c.answered, c.wrong, c.vipChanges, c.stalled = c.asked+o.asked, c.answered+o.answered, c.wrong+o.wrong,
+		c.vipChanges+o.vipChanges, c.stalled+o.stalled
 	if c.unanswered == nil {
 		c.unanswered = map[string]int{}
 	}

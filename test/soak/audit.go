@@ -52,7 +52,8 @@ func forbidden(w write) string {
 			strings.HasSuffix(ref.Name, "."+id) && strings.HasSuffix(ref.Resource, "records") ||
 			ref.Name == "mcs-"+id && w.what() == "serviceaccounts/token"
 		if !mine &&
-			!(w.Verb == "create" && ref.Name == "") { // the name of what is created by POST is in its body; what reads such names is admission
+			// the name of what is created by POST is in its body; what reads such names is admission
+			!(w.Verb == "create" && ref.Name == "") {
 			return "a member writes what is not its own"
 		}
 	case user == agents: // in its cluster

@@ -383,7 +383,8 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 	inEffect("the hub", s.hub.records)
 	for _, id := range t.members {
 		inEffect(id, s.members[id].records)
-		for _, rec := range s.members[id].records { // those that are over, too: what is still to be published, or followed, will be written
+		// those that are over, too: what is still to be published, or followed, will be written
+		for _, rec := range s.members[id].records {
 			shown := find(
 				s.hub.records,
 				func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == rec.Name },

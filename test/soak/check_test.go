@@ -72,9 +72,10 @@ func settled() (*state, *truth) {
 		for _, id := range ids {
 			m := s.members[id]
 			svc, slice := service(name, id)
-			svc.Spec.InternalTrafficPolicy, svc.Spec.SessionAffinity, svc.Spec.IPFamilies = &cluster, corev1.ServiceAffinityNone, []corev1.IPFamily{
-				corev1.IPv4Protocol,
-			}
+			svc.Spec.InternalTrafficPolicy, svc.Spec.SessionAffinity, svc.Spec.IPFamilies = &cluster,
+				corev1.ServiceAffinityNone, []corev1.IPFamily{
+					corev1.IPv4Protocol,
+				}
 			if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 				svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, corev1.IPv6Protocol)
 			}
@@ -178,57 +179,140 @@ func TestPlantedStatesAreFound(t *testing.T) {
 		plant func(*state, *truth)
 		want  string
 	}{
-		"another VIP":                           {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = []string{"10.96.9.9"} }, "the VIP that it had at first"},
-		"no VIP":                                {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.IPs = nil }, "the VIP that it had at first"},
-		"another derived Service":               {func(s *state, _ *truth) { s.members["b"].services[1].Spec.ClusterIP = "10.96.9.9" }, "the derived Service has not the VIP"},
-		"no derived Service":                    {func(s *state, _ *truth) { s.members["b"].services[1].Name = "derived" }, "the derived Service has not the VIP"},
-		"no import":                             {func(s *state, _ *truth) { s.members["a"].imports = s.members["a"].imports[1:] }, "no ServiceImport steady in a"},
-		"import without an export":              {func(_ *state, t *truth) { delete(t.exporters, "steady") }, "nobody exports it"},
-		"imports that differ":                   {func(s *state, _ *truth) { s.members["b"].imports[0].Spec.SessionAffinity = "ClientIP" }, "ServiceImport steady in b says"},
-		"not ready":                             {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Conditions[0].Status = "False" }, "not Ready"},
-		"exporters":                             {func(s *state, _ *truth) { s.members["a"].imports[0].Status.Clusters = nil }, "clusters [], want [a b]"},
-		"type":                                  {func(s *state, _ *truth) { s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP }, "ServiceImport heads in a says"},
-		"stale endpoints":                       {func(s *state, _ *truth) { s.members["a"].slices[10].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "want [10.1.0.1] (S1, S2)"},
-		"stale behind a VIP":                    {func(s *state, _ *truth) { s.members["a"].slices[1].Endpoints[0].Addresses = []string{"10.1.0.9"} }, "a has [10.1.0.9] of steady of a, want [10.1.0.1]"},
-		"endpoints gone":                        {func(s *state, _ *truth) { s.members["a"].slices = s.members["a"].slices[:17] }, "has [] of coming of b"},
-		"endpoints of no export":                {func(s *state, t *truth) { delete(t.exporters["coming"], "b") }, "coming of b, which is not exported"},
-		"a conflict unsaid":                     {func(s *state, _ *truth) { s.members["b"].services[4].Spec.SessionAffinity = "ClientIP" }, "ServiceExport quarrel in a: Conflict"},
-		"a conflict that is none":               {func(s *state, _ *truth) { s.members["a"].exports[2].Status.Conditions[2].Status = "True" }, "ServiceExport quarrel in a: Conflict"},
-		"an export that is refused":             {func(s *state, _ *truth) { s.members["a"].exports[0].Status.Conditions[1].Status = "False" }, "ServiceExport steady in a: Ready"},
-		"a record lost":                         {func(s *state, _ *truth) { s.hub.records = s.hub.records[1:] }, "records in effect in the hub"},
-		"a copy lost":                           {func(s *state, _ *truth) { s.members["b"].records[0].Spec.Withdrawn = true }, "records in effect in b"},
-		"a word unpublished":                    {func(s *state, _ *truth) { s.members["a"].records[0].Spec.Revision = 2 }, "in a is of revision 2, the hub's of 0"},
-		"a share lost":                          {func(s *state, _ *truth) { s.hub.shares = s.hub.shares[1:] }, "EndpointRecords of steady.soak.a in effect on the hub: [], want"},
-		"a share that is stale":                 {func(s *state, _ *truth) { s.hub.shares[0].Spec.Endpoints[0].Address = "10.1.0.9" }, "EndpointRecords of steady.soak.a in effect on the hub: [\"10.1.0.9\"], want"},
-		"a share of no export":                  {func(s *state, _ *truth) { s.hub.shares[0].Spec.ClusterID = "c" }, "EndpointRecords of steady.soak.c are in effect"},
-		"others that are not silent":            {func(s *state, _ *truth) { delete(s.members["a"].slices[2].Labels, silencing) }, "slice steady-of-b of steady of b in a: labels (S1, T2)"},
-		"its own that are silent":               {func(s *state, _ *truth) { s.members["a"].slices[1].Labels[silencing] = "" }, "slice steady-of-a of steady of a in a: labels (S1, T2)"},
-		"a headless slice for kube-proxy":       {func(s *state, _ *truth) { delete(s.members["a"].slices[10].Labels, silencing) }, "slice heads-of-a of heads of a in a: labels (S1, T2)"},
-		"a slice that kube-proxy does not find": {func(s *state, _ *truth) { s.members["b"].slices[1].Labels[discoveryv1.LabelServiceName] = "steady" }, "of steady of a in b: labels (S1, T2)"},
-		"a slice of nobody's":                   {func(s *state, _ *truth) { delete(s.members["b"].slices[1].Labels, discoveryv1.LabelManagedBy) }, "of steady of a in b: labels (S1, T2)"},
-		"a slice of another import":             {func(s *state, _ *truth) { s.members["b"].slices[1].OwnerReferences[0].UID = "earlier" }, "of steady of a in b: owners (S1)"},
-		"a slice that nobody owns":              {func(s *state, _ *truth) { s.members["b"].slices[1].OwnerReferences = nil }, "of steady of a in b: owners (S1)"},
-		"a slice of another family":             {func(s *state, _ *truth) { s.members["b"].slices[1].AddressType = discoveryv1.AddressTypeIPv6 }, "of steady of a in b: addresses' types (S2)"},
-		"a derived Service's port lost":         {func(s *state, _ *truth) { s.members["b"].services[1].Spec.Ports = nil }, "the derived Service of steady in b is"},
-		"a derived Service's affinity":          {func(s *state, _ *truth) { s.members["b"].services[1].Spec.SessionAffinity = "ClientIP" }, "the derived Service of steady in b is"},
-		"a derived Service's policy":            {func(s *state, _ *truth) { s.members["b"].services[1].Spec.InternalTrafficPolicy = nil }, "the derived Service of steady in b is"},
-		"a derived Service of nobody's":         {func(s *state, _ *truth) { s.members["b"].services[1].Labels = nil }, "the derived Service of steady in b is managed by"},
-		"slices that are not promised":          {func(s *state, _ *truth) { s.members["b"].imports[0].Status.EndpointSliceObjects = "" }, "EndpointSlices are"},
+		"another VIP": {func(s *state, _ *truth) {
+			s.members["b"].imports[0].Spec.IPs = []string{"10.96.9.9"}
+		}, "the VIP that it had at first"},
+		"no VIP": {func(s *state, _ *truth) {
+			s.members["b"].imports[0].Spec.IPs = nil
+		}, "the VIP that it had at first"},
+		"another derived Service": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Spec.ClusterIP = "10.96.9.9"
+		}, "the derived Service has not the VIP"},
+		"no derived Service": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Name = "derived"
+		}, "the derived Service has not the VIP"},
+		"no import": {func(s *state, _ *truth) {
+			s.members["a"].imports = s.members["a"].imports[1:]
+		}, "no ServiceImport steady in a"},
+		"import without an export": {func(_ *state, t *truth) {
+			delete(t.exporters, "steady")
+		}, "nobody exports it"},
+		"imports that differ": {func(s *state, _ *truth) {
+			s.members["b"].imports[0].Spec.SessionAffinity = "ClientIP"
+		}, "ServiceImport steady in b says"},
+		"not ready": {func(s *state, _ *truth) {
+			s.members["a"].imports[0].Status.Conditions[0].Status = "False"
+		}, "not Ready"},
+		"exporters": {func(s *state, _ *truth) {
+			s.members["a"].imports[0].Status.Clusters = nil
+		}, "clusters [], want [a b]"},
+		"type": {func(s *state, _ *truth) {
+			s.members["a"].imports[3].Spec.Type = mcsv1beta1.ClusterSetIP
+		}, "ServiceImport heads in a says"},
+		"stale endpoints": {func(s *state, _ *truth) {
+			s.members["a"].slices[10].Endpoints[0].Addresses = []string{"10.1.0.9"}
+		}, "want [10.1.0.1] (S1, S2)"},
+		"stale behind a VIP": {func(s *state, _ *truth) {
+			s.members["a"].slices[1].Endpoints[0].Addresses = []string{"10.1.0.9"}
+		}, "a has [10.1.0.9] of steady of a, want [10.1.0.1]"},
+		"endpoints gone": {func(s *state, _ *truth) {
+			s.members["a"].slices = s.members["a"].slices[:17]
+		}, "has [] of coming of b"},
+		"endpoints of no export": {func(s *state, t *truth) {
+			delete(t.exporters["coming"], "b")
+		}, "coming of b, which is not exported"},
+		"a conflict unsaid": {func(s *state, _ *truth) {
+			s.members["b"].services[4].Spec.SessionAffinity = "ClientIP"
+		}, "ServiceExport quarrel in a: Conflict"},
+		"a conflict that is none": {func(s *state, _ *truth) {
+			s.members["a"].exports[2].Status.Conditions[2].Status = "True"
+		}, "ServiceExport quarrel in a: Conflict"},
+		"an export that is refused": {func(s *state, _ *truth) {
+			s.members["a"].exports[0].Status.Conditions[1].Status = "False"
+		}, "ServiceExport steady in a: Ready"},
+		"a record lost": {func(s *state, _ *truth) {
+			s.hub.records = s.hub.records[1:]
+		}, "records in effect in the hub"},
+		"a copy lost": {func(s *state, _ *truth) {
+			s.members["b"].records[0].Spec.Withdrawn = true
+		}, "records in effect in b"},
+		"a word unpublished": {func(s *state, _ *truth) {
+			s.members["a"].records[0].Spec.Revision = 2
+		}, "in a is of revision 2, the hub's of 0"},
+		"a share lost": {func(s *state, _ *truth) {
+			s.hub.shares = s.hub.shares[1:]
+		}, "EndpointRecords of steady.soak.a in effect on the hub: [], want"},
+		"a share that is stale": {func(s *state, _ *truth) {
+			s.hub.shares[0].Spec.Endpoints[0].Address = "10.1.0.9"
+		}, "EndpointRecords of steady.soak.a in effect on the hub: [\"10.1.0.9\"], want"},
+		"a share of no export": {func(s *state, _ *truth) {
+			s.hub.shares[0].Spec.ClusterID = "c"
+		}, "EndpointRecords of steady.soak.c are in effect"},
+		"others that are not silent": {func(s *state, _ *truth) {
+			delete(s.members["a"].slices[2].Labels, silencing)
+		}, "slice steady-of-b of steady of b in a: labels (S1, T2)"},
+		"its own that are silent": {func(s *state, _ *truth) {
+			s.members["a"].slices[1].Labels[silencing] = ""
+		}, "slice steady-of-a of steady of a in a: labels (S1, T2)"},
+		"a headless slice for kube-proxy": {func(s *state, _ *truth) {
+			delete(s.members["a"].slices[10].Labels, silencing)
+		}, "slice heads-of-a of heads of a in a: labels (S1, T2)"},
+		"a slice that kube-proxy does not find": {func(s *state, _ *truth) {
+			s.members["b"].slices[1].Labels[discoveryv1.LabelServiceName] = "steady"
+		}, "of steady of a in b: labels (S1, T2)"},
+		"a slice of nobody's": {func(s *state, _ *truth) {
+			delete(s.members["b"].slices[1].Labels, discoveryv1.LabelManagedBy)
+		}, "of steady of a in b: labels (S1, T2)"},
+		"a slice of another import": {func(s *state, _ *truth) {
+			s.members["b"].slices[1].OwnerReferences[0].UID = "earlier"
+		}, "of steady of a in b: owners (S1)"},
+		"a slice that nobody owns": {func(s *state, _ *truth) {
+			s.members["b"].slices[1].OwnerReferences = nil
+		}, "of steady of a in b: owners (S1)"},
+		"a slice of another family": {func(s *state, _ *truth) {
+			s.members["b"].slices[1].AddressType = discoveryv1.AddressTypeIPv6
+		}, "of steady of a in b: addresses' types (S2)"},
+		"a derived Service's port lost": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Spec.Ports = nil
+		}, "the derived Service of steady in b is"},
+		"a derived Service's affinity": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Spec.SessionAffinity = "ClientIP"
+		}, "the derived Service of steady in b is"},
+		"a derived Service's policy": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Spec.InternalTrafficPolicy = nil
+		}, "the derived Service of steady in b is"},
+		"a derived Service of nobody's": {func(s *state, _ *truth) {
+			s.members["b"].services[1].Labels = nil
+		}, "the derived Service of steady in b is managed by"},
+		"slices that are not promised": {func(s *state, _ *truth) {
+			s.members["b"].imports[0].Status.EndpointSliceObjects = ""
+		}, "EndpointSlices are"},
 		"a derived Service unnamed": {func(s *state, _ *truth) {
 			delete(s.members["b"].imports[3].Annotations, "multicluster.kubernetes.io/derived-service")
 		}, "ServiceImport heads in b: names"},
-		"a member ill": {func(s *state, _ *truth) { s.hub.profiles[0].Status.Conditions[0].Status = "Unknown" }, "ClusterProfile a"},
+		"a member ill": {func(s *state, _ *truth) {
+			s.hub.profiles[0].Status.Conditions[0].Status = "Unknown"
+		}, "ClusterProfile a"},
 		"wrong everywhere alike": {func(s *state, _ *truth) {
 			for _, id := range ids {
 				s.members[id].imports[0].Spec.Ports = s.members[id].imports[0].Spec.Ports[:1]
 			}
 		}, "ServiceImport steady in a says"},
-		"a port that is not renamed":   {func(s *state, _ *truth) { s.members["a"].slices[2].Ports = s.members["b"].slices[0].Ports }, `does not serve tls-of-b/8443 as "tls-of-a"`},
-		"a preference lost":            {func(s *state, _ *truth) { s.members["b"].imports[0].Annotations = nil }, `ServiceImport steady in b prefers ""`},
-		"a reason that is not the one": {func(s *state, _ *truth) { s.members["b"].exports[0].Status.Conditions[2].Reason = "TypeConflict" }, "want True/PortConflict"},
-		"a condition of another day":   {func(s *state, _ *truth) { s.members["b"].exports[1].Generation = 2 }, "of generation 2"},
+		"a port that is not renamed": {func(s *state, _ *truth) {
+			s.members["a"].slices[2].Ports = s.members["b"].slices[0].Ports
+		}, `does not serve tls-of-b/8443 as "tls-of-a"`},
+		"a preference lost": {func(s *state, _ *truth) {
+			s.members["b"].imports[0].Annotations = nil
+		}, `ServiceImport steady in b prefers ""`},
+		"a reason that is not the one": {func(s *state, _ *truth) {
+			s.members["b"].exports[0].Status.Conditions[2].Reason = "TypeConflict"
+		}, "want True/PortConflict"},
+		"a condition of another day": {func(s *state, _ *truth) {
+			s.members["b"].exports[1].Generation = 2
+		}, "of generation 2"},
 		"a record held": {func(s *state, _ *truth) {
-			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld, Status: "True"}}
+			s.members["b"].records[0].Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld,
+				Status: "True"}}
 		}, "is held"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,10 +381,13 @@ func TestForbiddenWrites(t *testing.T) {
 		return w
 	}
 	for _, w := range []write{
-		one(peers+"a", "update", "leases", "", "a"), one(peers+"a", "update", "serviceexportrecords", "", "steady.soak.a"),
-		one(peers+"a", "delete", "endpointrecords", "", "uid.a"), one(peers+"a", "update", "clusterprofiles", "status", "a"),
+		one(peers+"a", "update", "leases", "", "a"), one(peers+"a", "update", "serviceexportrecords", "",
+			"steady.soak.a"),
+		one(peers+"a", "delete", "endpointrecords", "", "uid.a"), one(peers+"a", "update", "clusterprofiles", "status",
+			"a"),
 		one(agents, "update", "serviceexports", "status", "steady"), one(agents, "update", "services", "", "derived-x"),
-		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "", "steady"),
+		one(agents, "delete", "endpointslices", "", "derived-x-y"), one(agents, "update", "serviceimports", "",
+			"steady"),
 		one("admin", "delete", "services", "", "steady"), one(hubs, "update", "clusterprofiles", "status", "a"),
 	} {
 		if why := forbidden(w); why != "" {
@@ -308,10 +395,13 @@ func TestForbiddenWrites(t *testing.T) {
 		}
 	}
 	for _, w := range []write{
-		one(peers+"a", "update", "leases", "", "b"), one(peers+"a", "update", "serviceexportrecords", "", "steady.soak.b"),
-		one(peers+"a", "delete", "endpointrecords", "", "uid.b"), one(peers+"a", "update", "clusterprofiles", "status", "b"),
+		one(peers+"a", "update", "leases", "", "b"), one(peers+"a", "update", "serviceexportrecords", "",
+			"steady.soak.b"),
+		one(peers+"a", "delete", "endpointrecords", "", "uid.b"), one(peers+"a", "update", "clusterprofiles", "status",
+			"b"),
 		one(peers+"a", "update", "clustersets", "", "a"), one(agents, "update", "serviceexports", "", "steady"),
-		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "", sliceName("steady")),
+		one(agents, "update", "services", "", "steady"), one(agents, "delete", "endpointslices", "",
+			sliceName("steady")),
 		one(agents, "update", "configmaps", "", "x"), one(hubs, "delete", "endpointrecords", "", "uid.a"),
 	} {
 		if forbidden(w) == "" {
@@ -351,8 +441,9 @@ func TestT1TheLongRunIsCheckedAgainstItsPage(t *testing.T) {
 		tape: &tape{reel: &reel{}},
 		gone: []time.Duration{50 * time.Second, 66 * time.Second},
 	}
-	for _, want := range []string{"65.0 s after its last renewal (T1)", "15.0 s after", "within 30.0 s", "beside other trouble: 1 of 2. While the hub is away nobody's silence counts",
-		"what stands behind VIPs is looked at in the quiet checks.", "is in `reliability.log.gz`: 0.2 MB, SHA-256 `f00d`.\n"} {
+	for _, want := range []string{"65.0 s after its last renewal (T1)", "missing after 15.0 s", "within 30.0 s",
+		"beside other trouble: 1 of 2. While the hub is away nobody's silence counts",
+		"the quiet checks look at the endpoints of VIPs.", "is in `reliability.log.gz`: 0.2 MB, SHA-256 `f00d`.\n"} {
 		if text := r.text(); !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}
@@ -370,8 +461,12 @@ func TestI6TheShortRunForgivesDurationsOnly(t *testing.T) {
 		{"too slow, in the long run", false, func(s *stage) { s.took("A", "back", soon+1, soon) }, 1},
 		{"too slow, in the short run", true, func(s *stage) { s.took("A", "back", soon+1, soon) }, 0},
 		{"in time", false, func(s *stage) { s.took("A", "back", soon, soon) }, 0},
-		{"another VIP, in the long run", false, func(s *stage) { s.found("A", "VIPs", "unchanged", false, "others") }, 1},
-		{"another VIP, in the short run", true, func(s *stage) { s.found("A", "VIPs", "unchanged", false, "others") }, 1},
+		{"another VIP, in the long run", false, func(s *stage) {
+			s.found("A", "VIPs", "unchanged", false, "others")
+		}, 1},
+		{"another VIP, in the short run", true, func(s *stage) {
+			s.found("A", "VIPs", "unchanged", false, "others")
+		}, 1},
 		{"the same VIP", true, func(s *stage) { s.found("A", "VIPs", "unchanged", true, "unchanged") }, 0},
 	} {
 		reel := &reel{out: bufio.NewWriter(io.Discard), say: func(string) {}}

@@ -75,7 +75,8 @@ func TestSpread(t *testing.T) {
 	for i := range 1000 {
 		s.add(time.Duration(i+1) * time.Millisecond)
 	}
-	for percent, want := range map[float64]time.Duration{50: 500 * time.Millisecond, 99: 990 * time.Millisecond, 100: time.Second} {
+	for percent, want := range map[float64]time.Duration{50: 500 * time.Millisecond, 99: 990 * time.Millisecond,
+		100: time.Second} {
 		if got := s.below(percent); got < want || got > want+want/16 || got > s.most {
 			t.Errorf("%v %%: %v, want %v", percent, got, want)
 		}

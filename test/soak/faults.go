@@ -21,8 +21,8 @@ type fault struct {
 	hold time.Duration
 	// begin and repair. repair returns when what failed has been started, not when it is ready.
 	begin, repair func(context.Context) error
-	deadly      string // the member that will count as dead
-	alone       bool   // not beside another
+	deadly        string // the member that will count as dead
+	alone         bool   // not beside another
 }
 
 // kind of faults, for a member; hub's are for none.
@@ -108,12 +108,12 @@ func (w *world) pauseAgent(name string, m *member, hold time.Duration) *fault {
 		return nil
 	}
 	return &fault{
-		name:  name,
-		at:    m.ID,
-		in:    []string{m.ID},
-		hold:  hold,
-		begin: func(context.Context) error { return m.Agent.Pause() },
-		repair:  func(context.Context) error { return m.Agent.Resume() },
+		name:   name,
+		at:     m.ID,
+		in:     []string{m.ID},
+		hold:   hold,
+		begin:  func(context.Context) error { return m.Agent.Pause() },
+		repair: func(context.Context) error { return m.Agent.Resume() },
 	}
 }
 
@@ -221,12 +221,12 @@ func deadByHang(w *world, r *rand.Rand, m *member) *fault {
 
 func (w *world) link(name string, m *member, hold time.Duration, cut func()) *fault {
 	return &fault{
-		name:  name,
-		at:    m.ID,
-		in:    []string{oracle.Link(m.ID)},
-		hold:  hold,
-		begin: func(context.Context) error { cut(); return nil },
-		repair:  func(context.Context) error { m.ToHub.Restore(); return nil },
+		name:   name,
+		at:     m.ID,
+		in:     []string{oracle.Link(m.ID)},
+		hold:   hold,
+		begin:  func(context.Context) error { cut(); return nil },
+		repair: func(context.Context) error { m.ToHub.Restore(); return nil },
 	}
 }
 

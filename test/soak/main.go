@@ -103,7 +103,8 @@ func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scena
 	}
 	tape.note("seed %d, version %s", seed, version)
 	r := &results{seed: seed, raw: raw, tape: tape}
-	var both sync.WaitGroup // side by side, each in a clusterset of its own: nobody has died lately where a scenario begins (T3)
+	// side by side, each in a clusterset of its own: nobody has died lately where a scenario begins (T3)
+	var both sync.WaitGroup
 	var failed [2]error
 	both.Go(func() {
 		failed[0] = stand(ctx, seed, tape.of("faults"), r, func(w *world, _ *asker) (err error) {

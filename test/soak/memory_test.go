@@ -16,7 +16,8 @@ func TestGrowthFails(t *testing.T) {
 		routine int
 		process int
 		want    bool
-	}{{"the same", 100, 100, 2, false}, {"a tenth", 110, 110, 2, false}, {"heap", 111, 100, 2, true}, {"goroutines", 100, 111, 2, true}, {"another", 50, 50, 3, true}} {
+	}{{"the same", 100, 100, 2, false}, {"a tenth", 110, 110, 2, false}, {"heap", 111, 100, 2, true}, {"goroutines",
+		100, 111, 2, true}, {"another", 50, 50, 3, true}} {
 		last := measure{
 			who:     first.who,
 			process: []int{1, c.process},

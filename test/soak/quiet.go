@@ -99,13 +99,16 @@ func (s *state) versions() map[string]string {
 	out := map[string]string{}
 	add := func(where string, of *objects) {
 		for _, list := range []runtime.Object{
-			&mcsv1beta1.ServiceImportList{Items: of.imports}, &corev1.ServiceList{Items: of.services}, &discoveryv1.EndpointSliceList{Items: of.slices},
+			&mcsv1beta1.ServiceImportList{Items: of.imports}, &corev1.ServiceList{Items: of.services},
+			&discoveryv1.EndpointSliceList{Items: of.slices},
 			&mcsv1beta1.ServiceExportList{Items: of.exports}, &hubv1alpha1.ServiceExportRecordList{Items: of.records},
-			&hubv1alpha1.EndpointRecordList{Items: of.shares}, &inventoryv1alpha1.ClusterProfileList{Items: of.profiles},
+			&hubv1alpha1.EndpointRecordList{Items: of.shares},
+			&inventoryv1alpha1.ClusterProfileList{Items: of.profiles},
 		} {
 			_ = meta.EachListItem(list, func(o runtime.Object) error { // the function does not fail
 				kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*")
-				out[fmt.Sprintf("%s %s in %s", kind, o.(client.Object).GetName(), where)] = o.(client.Object).GetResourceVersion()
+				out[fmt.Sprintf("%s %s in %s", kind, o.(client.Object).GetName(),
+					where)] = o.(client.Object).GetResourceVersion()
 				return nil
 			})
 		}

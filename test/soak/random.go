@@ -122,7 +122,8 @@ func (w *world) shake(ctx context.Context, p plan) (*tally, error) {
 	for _, g := range growths(t.memory) {
 		if g.fails() {
 			w.tape.fail(
-				"G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f; started again in between: %v",
+				"G: %s: heap %.2f and goroutines %.2f of those at first, and the bound is %.2f; started again in "+
+					"between: %v",
 				g.who,
 				g.heap(),
 				g.goroutines(),

@@ -71,18 +71,25 @@ func (r *results) text() string {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# Reliability\n")
 	p(
-		"Written by `make soak` on %s: a hub and members a, b and c on one machine of %d cores, which others used as well; each cluster is a real "+
-			"control plane (etcd, kube-apiserver, kube-controller-manager), with our agent and CoreDNS, and the hub with our controller, each with its own "+
-			"ServiceAccount. Leases as by default: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. %d names were asked over UDP %d times a second in every "+
-			"member throughout, and every answer checked by what was published when (`test/soak/oracle`). The answer for a name with a VIP can be wrong only by "+
-			"the VIP, or by its being there; what stands behind VIPs is looked at in the quiet checks.\n",
+		"`make soak` wrote this page on %s. A hub and members a, b and c ran on one machine of %d cores, which other "+
+			"programs used as well. Each cluster is a real control plane (etcd, kube-apiserver, "+
+			"kube-controller-manager) "+
+			"with our agent and CoreDNS, the hub with our controller. Each program has its own ServiceAccount. "+
+			"Leases have "+
+			"their defaults: renewed every 10 s, for 40 s, 10 s of grace, `Remove`. The run asked %d names over "+
+			"UDP %d times "+
+			"a second in every member, and checked every answer against what was published when "+
+			"(`test/soak/oracle`). For a "+
+			"name with a VIP an answer is wrong if the VIP is another or missing; the quiet checks look at the "+
+			"endpoints of VIPs.\n",
 		time.Now().UTC().Format("2 January 2006"),
 		runtime.NumCPU(),
 		len(names),
 		int(time.Second/every),
 	)
 	p(
-		"Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault and answer is in `%s`%s.\n",
+		"Version %s, seed %d; faults and changes are drawn again with `make soak SEED=%d`. Every change, fault "+
+			"and answer is in `%s`%s.\n",
 		version,
 		r.seed,
 		r.seed,
@@ -159,12 +166,14 @@ func (r *results) shaken(p func(string, ...any)) {
 	t, gone := &r.tally, bounds(byDefault, false).Gone
 	p("\n## %d minutes of random faults\n", int(t.took.Minutes()))
 	p(
-		"Each lasts for up to two minutes, some beside another; users go on changing things. When it is repaired, a change is made in every member, and " +
-			"all is right again when every name has the right answer everywhere.\n",
+		"Each lasts for up to two minutes, and some overlap. Users keep changing things. After each repair, a " +
+			"change is " +
+			"made in every member. All is right again when every name has the right answer everywhere.\n",
 	)
 	p(
-		"An answer is wrong where it lacks, %s after, what was published and was in nobody's way; or where it has endpoints of a member that died, %s after its "+
-			"last renewal (T1). Where what answers, or the hub, was in trouble itself, both count from when that was repaired. All must be right again within %s.\n\n"+
+		"An answer is wrong if a published endpoint is still missing after %s, without an injected fault in its way. "+
+			"It is also wrong if it has endpoints of a dead member %s after its last renewal (T1). If the answering "+
+			"program or the hub had a fault, both times count from its repair. All must be right again within %s.\n\n"+
 			"| fault | times |\n| --- | --- |",
 		seconds(converge),
 		seconds(gone),
@@ -199,17 +208,21 @@ func (r *results) shaken(p func(string, ...any)) {
 	}
 	late := slices.DeleteFunc(slices.Clone(r.gone), func(d time.Duration) bool { return d <= gone })
 	p(
-		"\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last renewal, beside other trouble: %d of %d. While "+
-			"the hub is away nobody's silence counts, so a death in that time counts from the hub's return ([decision 0009](decisions/0009-whose-time.md)). ",
+		"\nThe slowest to be right again was: %s. Endpoints of a dead member that went more than %s after its last "+
+			"renewal, beside other trouble: %d of %d. While the hub is away nobody's silence counts, so a death "+
+			"in that "+
+			"time counts from the hub's return ([decision 0009](decisions/0009-whose-time.md)). ",
 		t.slowest,
 		seconds(gone),
 		len(late),
 		len(r.gone),
 	)
 	p(
-		"%d times in between the users paused, and all objects were looked at: %d in sum were as the exports say and the same in every member (E, I, S, C), and "+
-			"none was written in the next 20 s, in which agents were killed and started again. %d writes of our programs in the audit logs were all to objects of "+
-			"their own.",
+		"The users paused %d times, and the quiet checks looked at all objects: %d in sum matched the exports and "+
+			"were "+
+			"the same in every member (E, I, S, C). None was written in the next 20 s, in which agents were "+
+			"killed and "+
+			"restarted. The audit logs have %d writes of our programs, all to objects of their own.",
 		t.quiets,
 		t.checked,
 		t.writes,
@@ -226,9 +239,13 @@ func (r *results) memory(p func(string, ...any)) {
 	first, last := t.memory[0].at, t.memory[len(t.memory)-1].at
 	p("\n## G. Heap and goroutines\n")
 	p(
-		"Live heap after garbage collection, and goroutines (`/debug/pprof`), with everything exported everywhere: at minute %.0f of the random faults, "+
-			"and at minute %.0f, after their end. No fault ends these processes in between, and they must be the same. The bound of both ratios is %.2f.\n\n"+
-			"| process | heap | later | ratio | goroutines | later | ratio |\n| --- | --- | --- | --- | --- | --- | --- |",
+		"This is the live heap after garbage collection, and the goroutines (`/debug/pprof`), with everything "+
+			"exported "+
+			"everywhere: at minute %.0f of the random faults, and at minute %.0f, after their end. No fault ends "+
+			"these "+
+			"processes in between, and they must be the same. The bound of both ratios is %.2f.\n\n"+
+			"| process | heap | later | ratio | goroutines | later | ratio |\n"+
+			"| --- | --- | --- | --- | --- | --- | --- |",
 		first.Sub(t.began).Minutes(),
 		last.Sub(t.began).Minutes(),
 		most,

@@ -383,7 +383,8 @@ func twoLinksCut(ctx context.Context, s *stage) error {
 // twoLinksHeld is B: most others silent together are rather the hub's fault, unless the ClusterSet says otherwise;
 // nothing changes anywhere.
 func twoLinksHeld(ctx context.Context, s *stage) error {
-	const section = "B. The links between the hub and a, and the hub and b, are cut together; spec.lease.mostSilent is Hold, as by default"
+	const section = "B. The links between the hub and a, and the hub and b, are cut together; " +
+		"spec.lease.mostSilent is Hold, as by default"
 	since := time.Now()
 	cut := []string{
 		oracle.Link(s.a.ID),

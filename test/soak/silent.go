@@ -78,7 +78,8 @@ func silentWatch(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.took(section, "the hub is read again", relisted, s.within()+soon)
-	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < 5*time.Minute && ctx.Err() == nil {
+	for len(s.oracle.Behind(time.Now().Add(-time.Second))) > 0 && time.Since(began) < 5*time.Minute &&
+		ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 	}
 	followed := time.Since(began)

@@ -61,7 +61,8 @@ type world struct {
 	seed       uint64
 	chance     *rand.Rand // of faults; users have their own
 
-	hurried bool             // durations are no failures, and answers have more time: for a machine that is shared, and short Leases
+	// durations are no failures, and answers have more time: for a machine that is shared, and short Leases
+	hurried bool
 	audited map[string]int64 // how far the audit logs were read
 
 	mu        sync.Mutex // of what follows

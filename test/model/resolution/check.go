@@ -15,9 +15,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// Try calls merge with a copy of the exports in many orders: beginning with each of them, and backwards. It says all that is wrong with the
+// Try calls merge with a copy of the exports in many orders: beginning with each of them, and backwards. It says
+// all that is wrong with the
 // first wrong result or was done to the input (what an informer hands out is read-only).
-func Try(exports []clusterset.Export, merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict)) error {
+func Try(
+	exports []clusterset.Export,
+	merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict),
+) error {
 	backwards := slices.Clone(exports)
 	slices.Reverse(backwards)
 	if err := try(backwards, merge); err != nil {
@@ -31,7 +35,10 @@ func Try(exports []clusterset.Export, merge func([]clusterset.Export) (conflict.
 	return nil
 }
 
-func try(exports []clusterset.Export, merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict)) error {
+func try(
+	exports []clusterset.Export,
+	merge func([]clusterset.Export) (conflict.Merged, []conflict.Conflict),
+) error {
 	given := copyAll(exports)
 	before := copyAll(given)
 	m, conflicts := merge(given)
@@ -46,7 +53,8 @@ func copyAll(exports []clusterset.Export) []clusterset.Export {
 	return all
 }
 
-// unchanged says which exports are not what they were, the room behind the ends of their lists included: others may append there.
+// unchanged says which exports are not what they were, including the spare capacity of their lists: others may
+// append there.
 func unchanged(before, after []clusterset.Export) error {
 	if len(before) != len(after) {
 		return fmt.Errorf("input changed: %d exports became %d", len(before), len(after))
@@ -58,13 +66,22 @@ func unchanged(before, after []clusterset.Export) error {
 			slices.Equal(was.Ports[:cap(was.Ports)], is.Ports[:cap(is.Ports)]) &&
 			slices.Equal(was.Families[:cap(was.Families)], is.Families[:cap(is.Families)])
 		if !same {
-			problems = append(problems, fmt.Errorf("input changed at %d:\n  was %+v\n  is  %+v\n  (or the room behind the end of a list)", i, was, is))
+			problems = append(
+				problems,
+				fmt.Errorf(
+					"input changed at %d:\n  was %+v\n  is  %+v\n  (or the spare capacity of a list)",
+					i,
+					was,
+					is,
+				),
+			)
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Check compares a result with the model's and with what must hold of any, and says all that is wrong with it, and for which exports.
+// Check compares a result with the model's and with what must hold of any, and says all that is wrong with it, and
+// for which exports.
 // Nil and empty are the same.
 func Check(exports []clusterset.Export, m conflict.Merged, conflicts []conflict.Conflict) error {
 	want, disagree := resolve(exports)
@@ -104,7 +121,8 @@ func differ[T any](what string, want, got T) error {
 
 var disagreeing = regexp.MustCompile(`\b([0-9]+/[0-9]+) clusters disagree\b`)
 
-// checkConflicts demands every reason that holds, once and in the table's order, and of every message whose value won and how many
+// checkConflicts demands every reason that holds, once and in the table's order, and of every message whose value
+// won and how many
 // clusters disagree (K1645's example: … in "cluster-1". 2/5 clusters disagree).
 func checkConflicts(exports []clusterset.Export, disagree map[reason]int, conflicts []conflict.Conflict) error {
 	var want, got []reason
@@ -117,11 +135,17 @@ func checkConflicts(exports []clusterset.Export, disagree map[reason]int, confli
 	for _, c := range conflicts {
 		got = append(got, c.Reason)
 		if winner := strconv.Quote(precedence(exports)[0].Cluster); !strings.Contains(c.Message, winner) {
-			problems = append(problems, fmt.Errorf("%s: message does not name the winner %s: %q", c.Reason, winner, c.Message))
+			problems = append(
+				problems,
+				fmt.Errorf("%s: message does not name the winner %s: %q", c.Reason, winner, c.Message),
+			)
 		}
 		ratio := fmt.Sprintf("%d/%d", disagree[c.Reason], len(exports))
 		if found := disagreeing.FindStringSubmatch(c.Message); found == nil || found[1] != ratio {
-			problems = append(problems, fmt.Errorf("%s: message does not say that %s clusters disagree: %q", c.Reason, ratio, c.Message))
+			problems = append(
+				problems,
+				fmt.Errorf("%s: message does not say that %s clusters disagree: %q", c.Reason, ratio, c.Message),
+			)
 		}
 	}
 	return errors.Join(append([]error{differ("C1: reasons", want, got)}, problems...)...)

@@ -67,40 +67,88 @@ var faults = []struct {
 	{"C2: type: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Type = mcsv1beta1.Headless }},
 	{"C3: ports: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports[0].AppProtocol = "h2c" }},
 	{"C3: ports: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { slices.Reverse(m.Ports) }},
-	{`C3: two ports are called "grpc"`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("grpc", 91)) }},
-	{"C3: two ports are TCP/80", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("web", 80)) }},
+	{
+		`C3: two ports are called "grpc"`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("grpc", 91)) },
+	},
+	{
+		"C3: two ports are TCP/80",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("web", 80)) },
+	},
 	{"C3: TCP/70 has no name", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports[2].Name = "" }},
-	{`C4: no cluster serves port "x"`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("x", 1)) }},
-	{`C4: names do not tell of cluster "us"`, func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names, "us") }},
+	{
+		`C4: no cluster serves port "x"`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = append(m.Ports, tcp("x", 1)) },
+	},
+	{
+		`C4: names do not tell of cluster "us"`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names, "us") },
+	},
 	{"C4: names: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["sa"] = nil }},
-	{`C4: cluster "us" has no port "http"`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["http"] = "http" }},
-	{`C4: port "grpc" of cluster "us" serves "grpc", another port`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["grpc"] = "grpc" }},
-	{`C4: cluster "us" serves port "web", which the union does not have`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["web"] = "web" }},
-	{"C5: sessionAffinity: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinity = corev1.ServiceAffinityClientIP }},
-	{"C5: sessionAffinityConfig: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinityConfig = timeout(60) }},
-	{"C6: internalTrafficPolicy: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" }},
+	{
+		`C4: cluster "us" has no port "http"`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["http"] = "http" },
+	},
+	{
+		`C4: port "grpc" of cluster "us" serves "grpc", another port`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["grpc"] = "grpc" },
+	},
+	{
+		`C4: cluster "us" serves port "web", which the union does not have`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Names["us"]["web"] = "web" },
+	},
+	{
+		"C5: sessionAffinity: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinity = corev1.ServiceAffinityClientIP },
+	},
+	{
+		"C5: sessionAffinityConfig: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.SessionAffinityConfig = timeout(60) },
+	},
+	{
+		"C6: internalTrafficPolicy: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" },
+	},
 	{"F4: probe: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Probe = "grpc" }},
 	{"T2: preference: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Preference = "local-only" }},
-	{"C6: trafficDistribution: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.TrafficDistribution = "PreferClose" }},
-	{"C7: families: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = []corev1.IPFamily{v4, v6} }},
+	{
+		"C6: trafficDistribution: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.TrafficDistribution = "PreferClose" },
+	},
+	{
+		"C7: families: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = []corev1.IPFamily{v4, v6} },
+	},
 	{"C7: no families", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Families = nil }},
-	{"C8: labels: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Labels = names{"tier": "gold", "note": "x"} }},
+	{
+		"C8: labels: want",
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Labels = names{"tier": "gold", "note": "x"} },
+	},
 	{"C8: annotations: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Annotations = nil }},
 	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports[1] = tcp("grpc", 91) }},
 	{"C9: the oldest's port", func(m *conflict.Merged, _ *[]conflict.Conflict) { delete(m.Names["eu"], "http") }},
-	{`C9: the oldest's port "grpc" is gone`, func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = m.Ports[:1] }},
+	{
+		`C9: the oldest's port "grpc" is gone`,
+		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = m.Ports[:1] },
+	},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = (*c)[1:] }},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = append(*c, (*c)[9]) }},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { (*c)[0], (*c)[1] = (*c)[1], (*c)[0] }},
 	{`TypeConflict: message does not name the winner "eu"`, func(_ *conflict.Merged, c *[]conflict.Conflict) {
 		(*c)[0].Message = `Using "ClusterSetIP" from "eu-2". 1/4 clusters disagree.`
 	}},
-	{"PortConflict: message does not say that 3/4 clusters disagree", func(_ *conflict.Merged, c *[]conflict.Conflict) {
-		(*c)[1].Message = `Using the union, names from "eu" first. 13/4 clusters disagree.`
-	}},
-	{"IPFamilyConflict: message does not say that 1/4 clusters disagree", func(_ *conflict.Merged, c *[]conflict.Conflict) {
-		(*c)[8].Message = `Using "IPv4" from oldest service export in "eu".`
-	}},
+	{
+		"PortConflict: message does not say that 3/4 clusters disagree",
+		func(_ *conflict.Merged, c *[]conflict.Conflict) {
+			(*c)[1].Message = `Using the union, names from "eu" first. 13/4 clusters disagree.`
+		},
+	},
+	{
+		"IPFamilyConflict: message does not say that 1/4 clusters disagree",
+		func(_ *conflict.Merged, c *[]conflict.Conflict) {
+			(*c)[8].Message = `Using "IPv4" from oldest service export in "eu".`
+		},
+	},
 }
 
 func TestCheckFindsEachFaultOfAResult(t *testing.T) {
@@ -137,18 +185,22 @@ func TestCheckTakesNilForEmpty(t *testing.T) {
 // Each way to change what was given is found.
 func TestTryFindsAChangedInput(t *testing.T) {
 	for name, do := range map[string]func(given []clusterset.Export){
-		"order of exports":        slices.Reverse[[]clusterset.Export],
-		"port":                    func(given []clusterset.Export) { given[0].Ports[0].Name = "x" },
-		"family":                  func(given []clusterset.Export) { given[0].Families[0] = "x" },
-		"label":                   func(given []clusterset.Export) { given[0].Labels["x"] = "x" },
-		"affinity config":         func(given []clusterset.Export) { *given[0].SessionAffinityConfig.ClientIP.TimeoutSeconds++ },
+		"order of exports": slices.Reverse[[]clusterset.Export],
+		"port":             func(given []clusterset.Export) { given[0].Ports[0].Name = "x" },
+		"family":           func(given []clusterset.Export) { given[0].Families[0] = "x" },
+		"label":            func(given []clusterset.Export) { given[0].Labels["x"] = "x" },
+		"affinity config": func(given []clusterset.Export) {
+			*given[0].SessionAffinityConfig.ClientIP.TimeoutSeconds++
+		},
 		"append behind ports":     func(given []clusterset.Export) { _ = append(given[0].Ports, http80) },
 		"append behind families":  func(given []clusterset.Export) { _ = append(given[0].Families, v6) },
 		"empty in place of nil":   func(given []clusterset.Export) { given[0].Annotations = names{} },
 		"same instant, elsewhere": func(given []clusterset.Export) { given[0].Created = given[0].Created.Local() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			full := func(e *clusterset.Export) { e.Labels, e.SessionAffinityConfig = names{"tier": "gold"}, timeout(60) }
+			full := func(e *clusterset.Export) {
+				e.Labels, e.SessionAffinityConfig = names{"tier": "gold"}, timeout(60)
+			}
 			exports := []clusterset.Export{export("eu", 0, full), export("us", 1, full)}
 			err := Try(exports, func(given []clusterset.Export) (conflict.Merged, []conflict.Conflict) {
 				m, conflicts := byModel(copyAll(given))

@@ -33,7 +33,10 @@ func distinct(list []clusterset.Port) error {
 	var problems []error
 	for i, port := range list {
 		if port.Name == "" && len(list) > 1 {
-			problems = append(problems, fmt.Errorf("C3: %s/%d has no name beside other ports", port.Protocol, port.Number))
+			problems = append(
+				problems,
+				fmt.Errorf("C3: %s/%d has no name beside other ports", port.Protocol, port.Number),
+			)
 		}
 		for _, other := range list[:i] {
 			if other.Name == port.Name {
@@ -82,15 +85,22 @@ func exposed(export clusterset.Export, m conflict.Merged) error {
 		case i < 0:
 			problems = append(problems, fmt.Errorf("C4: cluster %q has no port %q", export.Cluster, own))
 		case j < 0:
-			problems = append(problems, fmt.Errorf("C4: cluster %q serves port %q, which the union does not have", export.Cluster, name))
+			problems = append(
+				problems,
+				fmt.Errorf("C4: cluster %q serves port %q, which the union does not have", export.Cluster, name),
+			)
 		case export.Ports[i].Protocol != m.Ports[j].Protocol || export.Ports[i].Number != m.Ports[j].Number:
-			problems = append(problems, fmt.Errorf("C4: port %q of cluster %q serves %q, another port", own, export.Cluster, name))
+			problems = append(
+				problems,
+				fmt.Errorf("C4: port %q of cluster %q serves %q, another port", own, export.Cluster, name),
+			)
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// undisturbed is C9 within one result: whatever younger clusters export, the oldest's ports stay as they are and serve. Only a port
+// undisturbed is C9 within one result: whatever younger clusters export, the oldest's ports stay as they are and
+// serve. Only a port
 // without a name gets one.
 func undisturbed(oldest clusterset.Export, m conflict.Merged) error {
 	var problems []error

@@ -26,11 +26,18 @@ const AnnotationDerived = "multicluster.kubernetes.io/derived-service"
 // Of is what a cluster exports by its user's objects, as an API server has them: with defaults filled in.
 func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) clusterset.Export {
 	e := clusterset.Export{
-		Cluster: cluster, Namespace: svc.Namespace, Name: svc.Name, Created: export.CreationTimestamp.Time, Type: mcsv1beta1.ClusterSetIP,
-		SessionAffinity: svc.Spec.SessionAffinity, SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
-		InternalTrafficPolicy: *svc.Spec.InternalTrafficPolicy, Families: svc.Spec.IPFamilies,
-		Labels: export.Spec.ExportedLabels, Annotations: export.Spec.ExportedAnnotations,
-		Preference: hubv1alpha1.Preference(export.Annotations[Annotation]),
+		Cluster:               cluster,
+		Namespace:             svc.Namespace,
+		Name:                  svc.Name,
+		Created:               export.CreationTimestamp.Time,
+		Type:                  mcsv1beta1.ClusterSetIP,
+		SessionAffinity:       svc.Spec.SessionAffinity,
+		SessionAffinityConfig: svc.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: *svc.Spec.InternalTrafficPolicy,
+		Families:              svc.Spec.IPFamilies,
+		Labels:                export.Spec.ExportedLabels,
+		Annotations:           export.Spec.ExportedAnnotations,
+		Preference:            hubv1alpha1.Preference(export.Annotations[Annotation]),
 	}
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		e.Type = mcsv1beta1.Headless
@@ -51,8 +58,12 @@ func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) c
 // Spec is that of the ServiceImport in a cluster that serves these families, but for its VIPs (I3).
 func Spec(m conflict.Merged, families []corev1.IPFamily) mcsv1beta1.ServiceImportSpec {
 	spec := mcsv1beta1.ServiceImportSpec{
-		Type: m.Type, IPFamilies: families, Ports: []mcsv1beta1.ServicePort{}, InternalTrafficPolicy: &m.InternalTrafficPolicy,
-		SessionAffinity: m.SessionAffinity, SessionAffinityConfig: m.SessionAffinityConfig,
+		Type:                  m.Type,
+		IPFamilies:            families,
+		Ports:                 []mcsv1beta1.ServicePort{},
+		InternalTrafficPolicy: &m.InternalTrafficPolicy,
+		SessionAffinity:       m.SessionAffinity,
+		SessionAffinityConfig: m.SessionAffinityConfig,
 	}
 	for _, p := range m.Ports {
 		port := mcsv1beta1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Number}
@@ -83,13 +94,19 @@ func DerivedSpec(m *conflict.Merged, svc *corev1.Service) corev1.ServiceSpec {
 	spec := *svc.Spec.DeepCopy()
 	spec.Type, spec.Selector, spec.Ports = corev1.ServiceTypeClusterIP, nil, nil
 	for _, p := range m.Ports {
-		port := corev1.ServicePort{Name: ProxyName(p), Protocol: p.Protocol, Port: p.Number, TargetPort: intstr.FromInt32(p.Number)}
+		port := corev1.ServicePort{
+			Name:       ProxyName(p),
+			Protocol:   p.Protocol,
+			Port:       p.Number,
+			TargetPort: intstr.FromInt32(p.Number),
+		}
 		if p.AppProtocol != "" {
 			port.AppProtocol = &p.AppProtocol
 		}
 		spec.Ports = append(spec.Ports, port)
 	}
-	spec.SessionAffinity, spec.InternalTrafficPolicy, spec.TrafficDistribution = m.SessionAffinity, &m.InternalTrafficPolicy, nil
+	spec.SessionAffinity, spec.InternalTrafficPolicy, spec.TrafficDistribution = m.SessionAffinity,
+		&m.InternalTrafficPolicy, nil
 	if m.SessionAffinity == corev1.ServiceAffinityNone {
 		spec.SessionAffinityConfig = nil
 	} else if m.SessionAffinityConfig != nil {
@@ -101,7 +118,8 @@ func DerivedSpec(m *conflict.Merged, svc *corev1.Service) corev1.ServiceSpec {
 	return spec
 }
 
-// SliceLabels are those of a slice that is imported of cluster. kube-proxy leaves out what is silent, and all of a headless import.
+// SliceLabels are those of a slice that is imported of cluster. kube-proxy leaves out what is silent, and all of a
+// headless import.
 func SliceLabels(m *conflict.Merged, namespace, name, cluster, manager string, silent bool) map[string]string {
 	labels := map[string]string{
 		mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: cluster,
@@ -115,5 +133,13 @@ func SliceLabels(m *conflict.Merged, namespace, name, cluster, manager string, s
 
 // Owners are those of an imported slice.
 func Owners(imp *mcsv1beta1.ServiceImport) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceImport", Name: imp.Name, UID: imp.UID, Controller: new(bool)}}
+	return []metav1.OwnerReference{
+		{
+			APIVersion: "multicluster.x-k8s.io/v1beta1",
+			Kind:       "ServiceImport",
+			Name:       imp.Name,
+			UID:        imp.UID,
+			Controller: new(bool),
+		},
+	}
 }

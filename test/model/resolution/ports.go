@@ -36,7 +36,8 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 	return count(byAge, func(e clusterset.Export) bool { return !maps.Equal(portSet(e), oldest) })
 }
 
-// place finds a cluster's port its place in the union, if it gets one. appProtocol comes with the port that is added, so it is that of
+// place finds a cluster's port its place in the union, if it gets one. appProtocol comes with the port that is
+// added, so it is that of
 // the oldest export behind it.
 func place(union []*unionPort, cluster string, port clusterset.Port) []*unionPort {
 	for _, u := range union {
@@ -53,7 +54,8 @@ func place(union []*unionPort, cluster string, port clusterset.Port) []*unionPor
 	return append(union, &unionPort{Port: port, ownName: map[string]string{cluster: port.Name}})
 }
 
-// nameTheUnnamed makes names from protocol and number, because only a Service's single port may go without (K1645, core/v1).
+// nameTheUnnamed makes names from protocol and number, because only a Service's single port may go without (K1645,
+// core/v1).
 func nameTheUnnamed(union []*unionPort) {
 	if len(union) == 1 {
 		return

@@ -45,8 +45,17 @@ var portCases = []struct {
 		list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"http": "http", "grpc": "grpc"}}, 0},
 	{"C3 order alone is no conflict", []list{{http80, grpc90}, {grpc90, http80}},
 		list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"http": "http", "grpc": "grpc"}}, 0},
-	{"C3 union in order of precedence; C4 each serves its own", []list{{grpc90}, {http80, tcp("web", 70)}, {grpc90}},
-		list{grpc90, http80, tcp("web", 70)}, []names{{"grpc": "grpc"}, {"http": "http", "web": "web"}, {"grpc": "grpc"}}, 1},
+	{
+		"C3 union in order of precedence; C4 each serves its own",
+		[]list{{grpc90}, {http80, tcp("web", 70)}, {grpc90}},
+		list{
+			grpc90,
+			http80,
+			tcp("web", 70),
+		},
+		[]names{{"grpc": "grpc"}, {"http": "http", "web": "web"}, {"grpc": "grpc"}},
+		1,
+	},
 	{"C3 who disagrees is counted against the oldest, not the most", []list{{http80}, {grpc90}, {grpc90}},
 		list{http80, grpc90}, []names{{"http": "http"}, {"grpc": "grpc"}, {"grpc": "grpc"}}, 2},
 	{"C3 name taken by another number: loses; C4 no traffic", []list{{http80}, {tcp("http", 81), grpc90}},
@@ -57,14 +66,24 @@ var portCases = []struct {
 		list{tcp("dns-tcp", 53), udp("dns", 53)}, []names{{"dns-tcp": "dns-tcp", "dns": "dns"}, {"dns": "dns"}}, 1},
 	{"C3 same number, other name: the same port under the winner's name", []list{{http80}, {tcp("web", 80)}},
 		list{http80}, []names{{"http": "http"}, {"web": "http"}}, 1},
-	{"C3 same number, own name taken by another port: still the same port", []list{{http80, grpc90}, {tcp("grpc", 80)}},
-		list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"grpc": "http"}}, 1},
+	{
+		"C3 same number, own name taken by another port: still the same port",
+		[]list{{http80, grpc90}, {tcp("grpc", 80)}},
+		list{http80, grpc90},
+		[]names{{"http": "http", "grpc": "grpc"}, {"grpc": "http"}},
+		1,
+	},
 	{"C3 names swapped", []list{{http80, grpc90}, {tcp("grpc", 80), tcp("http", 90)}},
 		list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"grpc": "http", "http": "grpc"}}, 1},
 	{"C3 a renamed port's own name stays free", []list{{http80}, {tcp("web", 80)}, {tcp("web", 81)}},
 		list{http80, tcp("web", 81)}, []names{{"http": "http"}, {"web": "http"}, {"web": "web"}}, 2},
-	{"C3 a lost port's number stays free; C4 who lost it stays without", []list{{http80}, {tcp("http", 81)}, {tcp("web", 81)}},
-		list{http80, tcp("web", 81)}, []names{{"http": "http"}, {}, {"web": "web"}}, 2},
+	{
+		"C3 a lost port's number stays free; C4 who lost it stays without",
+		[]list{{http80}, {tcp("http", 81)}, {tcp("web", 81)}},
+		list{http80, tcp("web", 81)},
+		[]names{{"http": "http"}, {}, {"web": "web"}},
+		2,
+	},
 	{"C3 the second oldest wins a name over the third", []list{{http80}, {grpc90}, {tcp("grpc", 91)}},
 		list{http80, grpc90}, []names{{"http": "http"}, {"grpc": "grpc"}, {}}, 2},
 	{"C3 unnamed alone stays unnamed", []list{{tcp("", 80)}, {tcp("", 80)}},
@@ -79,15 +98,33 @@ var portCases = []struct {
 		list{udp("udp-53", 53), http80}, []names{{"": "udp-53"}, {"": "udp-53", "http": "http"}}, 1},
 	{"C3 younger unnamed beside others gets a name", []list{{http80}, {tcp("", 81)}},
 		list{http80, tcp("tcp-81", 81)}, []names{{"http": "http"}, {"": "tcp-81"}}, 1},
-	{"C3 two unnamed are no name taken", []list{{tcp("", 80)}, {tcp("", 81)}, {udp("", 80)}},
-		list{tcp("tcp-80", 80), tcp("tcp-81", 81), udp("udp-80", 80)}, []names{{"": "tcp-80"}, {"": "tcp-81"}, {"": "udp-80"}}, 2},
+	{
+		"C3 two unnamed are no name taken",
+		[]list{{tcp("", 80)}, {tcp("", 81)}, {udp("", 80)}},
+		list{
+			tcp("tcp-80", 80),
+			tcp("tcp-81", 81),
+			udp("udp-80", 80),
+		},
+		[]names{{"": "tcp-80"}, {"": "tcp-81"}, {"": "udp-80"}},
+		2,
+	},
 	{"C3 made name taken", []list{{tcp("", 80)}, {tcp("tcp-80", 81)}},
 		list{tcp("tcp-80-2", 80), tcp("tcp-80", 81)}, []names{{"": "tcp-80-2"}, {"tcp-80": "tcp-80"}}, 1},
 	{"C3 made name taken twice", []list{{tcp("tcp-80", 81), tcp("tcp-80-2", 82)}, {tcp("", 80)}},
 		list{tcp("tcp-80", 81), tcp("tcp-80-2", 82), tcp("tcp-80-3", 80)},
 		[]names{{"tcp-80": "tcp-80", "tcp-80-2": "tcp-80-2"}, {"": "tcp-80-3"}}, 1},
-	{"C3 a made name takes none from a younger named port", []list{{tcp("", 80)}, {grpc90}, {tcp("tcp-80", 81)}},
-		list{tcp("tcp-80-2", 80), grpc90, tcp("tcp-80", 81)}, []names{{"": "tcp-80-2"}, {"grpc": "grpc"}, {"tcp-80": "tcp-80"}}, 2},
+	{
+		"C3 a made name takes none from a younger named port",
+		[]list{{tcp("", 80)}, {grpc90}, {tcp("tcp-80", 81)}},
+		list{
+			tcp("tcp-80-2", 80),
+			grpc90,
+			tcp("tcp-80", 81),
+		},
+		[]names{{"": "tcp-80-2"}, {"grpc": "grpc"}, {"tcp-80": "tcp-80"}},
+		2,
+	},
 	{"C3 appProtocol is the oldest's", []list{{app(http80, "h2c")}, {app(http80, "http")}},
 		list{app(http80, "h2c")}, []names{{"http": "http"}, {"http": "http"}}, 1},
 	{"C3 no appProtocol over a younger's", []list{{http80}, {app(tcp("web", 80), "http")}},
@@ -124,7 +161,11 @@ func TestC3C4Ports(t *testing.T) {
 func TestC9YoungerConflictLeavesTheRestAsItWas(t *testing.T) {
 	before := []clusterset.Export{
 		export("z", 0, func(e *clusterset.Export) { e.Ports, e.Families = list{http80}, []corev1.IPFamily{v4} }),
-		export("y", 1, func(e *clusterset.Export) { e.Ports, e.Families = list{tcp("web", 80), grpc90}, []corev1.IPFamily{v4} }),
+		export(
+			"y",
+			1,
+			func(e *clusterset.Export) { e.Ports, e.Families = list{tcp("web", 80), grpc90}, []corev1.IPFamily{v4} },
+		),
 	}
 	after := append(slices.Clone(before), export("x", 2, headless, func(e *clusterset.Export) {
 		e.Ports, e.Families = list{tcp("http", 90), udp("grpc", 90)}, []corev1.IPFamily{v6}
@@ -144,7 +185,8 @@ func TestC9YoungerConflictLeavesTheRestAsItWas(t *testing.T) {
 	}
 }
 
-// C9 for any exports: the youngest adds behind the union, takes nothing away, and moves no cluster to another port. The only names that
+// C9 for any exports: the youngest adds behind the union, takes nothing away, and moves no cluster to another port.
+// The only names that
 // may change are made ones (DESIGN §4 lets slices carry both in between).
 func TestC9YoungestOnlyAddsPorts(t *testing.T) {
 	each(func(seed uint64, exports []clusterset.Export) {
@@ -158,7 +200,11 @@ func TestC9YoungestOnlyAddsPorts(t *testing.T) {
 				t.Fatalf("seed %d: port %+v is gone: %+v", seed, port, exports)
 			}
 			renamed[port.Name] = is.Ports[i].Name
-			made := port.Name == "" || strings.HasPrefix(port.Name, fmt.Sprintf("%s-%d", strings.ToLower(string(port.Protocol)), port.Number))
+			made := port.Name == "" ||
+				strings.HasPrefix(
+					port.Name,
+					fmt.Sprintf("%s-%d", strings.ToLower(string(port.Protocol)), port.Number),
+				)
 			if made {
 				port.Name = is.Ports[i].Name
 			}
@@ -171,7 +217,14 @@ func TestC9YoungestOnlyAddsPorts(t *testing.T) {
 				was.Names[e.Cluster][own] = renamed[name]
 			}
 			if !maps.Equal(was.Names[e.Cluster], is.Names[e.Cluster]) {
-				t.Fatalf("seed %d: cluster %q serves %v, before %v: %+v", seed, e.Cluster, is.Names[e.Cluster], was.Names[e.Cluster], exports)
+				t.Fatalf(
+					"seed %d: cluster %q serves %v, before %v: %+v",
+					seed,
+					e.Cluster,
+					is.Names[e.Cluster],
+					was.Names[e.Cluster],
+					exports,
+				)
 			}
 		}
 	})

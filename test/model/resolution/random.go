@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// The pools are small, so that values meet. Ids differ where an order other than bytewise would sort them otherwise; port names are
+// The pools are small, so that values meet. Ids differ where an order other than bytewise would sort them
+// otherwise; port names are
 // called like those that unnamed ports get.
 var (
 	ids       = []string{"a", "a-b", "a.b", "a0", "ab", "b", "9", "10"}
@@ -23,10 +24,13 @@ var (
 	protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 	apps      = []string{"", "", "http", "kubernetes.io/h2c"}
 
-	types         = []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}
-	affinities    = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
-	timeouts      = []int32{0, 1, 10800} // 0: no config
-	policies      = []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
+	types      = []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}
+	affinities = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
+	timeouts   = []int32{0, 1, 10800} // 0: no config
+	policies   = []corev1.ServiceInternalTrafficPolicy{
+		corev1.ServiceInternalTrafficPolicyCluster,
+		corev1.ServiceInternalTrafficPolicyLocal,
+	}
 	probes        = []hubv1alpha1.Probe{"", hubv1alpha1.ProbeNone, hubv1alpha1.ProbeTCP, hubv1alpha1.ProbeGRPC}
 	preferences   = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
 	distributions = []string{"", corev1.ServiceTrafficDistributionPreferClose, "PreferSameNode"}
@@ -36,13 +40,20 @@ var (
 		{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		{corev1.IPv6Protocol, corev1.IPv4Protocol},
 	}
-	sets = []map[string]string{nil, {"tier": "gold"}, {"tier": "silver"}, {"tier": "gold", "team": "one"}, {"team": ""}}
+	sets = []map[string]string{
+		nil,
+		{"tier": "gold"},
+		{"tier": "silver"},
+		{"tier": "gold", "team": "one"},
+		{"team": ""},
+	}
 )
 
 func pick[T any](r *rand.Rand, pool []T) T { return pool[r.IntN(len(pool))] }
 
-// Random makes the exports of one name by one to six clusters, small and nasty, in any order. Two of them often agree in most, so that
-// every reason is met alone, too. They share no memory, and their lists have room behind the end.
+// Random makes the exports of one name by one to six clusters, small and nasty, in any order. Two of them often
+// agree in most, so that
+// every reason is met alone, too. They share no memory, and their lists have spare capacity.
 func Random(r *rand.Rand) []clusterset.Export {
 	clusters := slices.Clone(ids)
 	r.Shuffle(len(clusters), func(i, j int) { clusters[i], clusters[j] = clusters[j], clusters[i] })
@@ -82,7 +93,9 @@ var properties = []func(*rand.Rand, *clusterset.Export){
 	func(r *rand.Rand, e *clusterset.Export) {
 		e.SessionAffinityConfig = nil
 		if timeout := pick(r, timeouts); timeout != 0 {
-			e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+			e.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout},
+			}
 		}
 	},
 	func(r *rand.Rand, e *clusterset.Export) { e.InternalTrafficPolicy = pick(r, policies) },
@@ -97,7 +110,12 @@ var properties = []func(*rand.Rand, *clusterset.Export){
 func changeFamilies(r *rand.Rand, e *clusterset.Export) { e.Families = pick(r, familyLists) }
 
 func randomPort(r *rand.Rand) clusterset.Port {
-	return clusterset.Port{Name: pick(r, portNames), Protocol: pick(r, protocols), Number: pick(r, numbers), AppProtocol: pick(r, apps)}
+	return clusterset.Port{
+		Name:        pick(r, portNames),
+		Protocol:    pick(r, protocols),
+		Number:      pick(r, numbers),
+		AppProtocol: pick(r, apps),
+	}
 }
 
 func changePorts(r *rand.Rand, e *clusterset.Export) { e.Ports = randomPorts(r) }
@@ -151,22 +169,23 @@ func fits(list []clusterset.Port, port clusterset.Port) bool {
 	})
 }
 
-// clone copies an export with all that it points to. Its lists get room behind the end, where an append to them would show.
+// clone copies an export with all that it points to. Its lists get spare capacity, where an append to them
+// would show.
 func clone(e clusterset.Export) clusterset.Export {
-	e.Ports = roomy(e.Ports)
-	e.Families = roomy(e.Families)
+	e.Ports = spare(e.Ports)
+	e.Families = spare(e.Families)
 	e.SessionAffinityConfig = e.SessionAffinityConfig.DeepCopy()
 	e.Labels = maps.Clone(e.Labels)
 	e.Annotations = maps.Clone(e.Annotations)
 	return e
 }
 
-// roomy copies a list's elements, and the room behind its end as it is. Nil stays nil.
-func roomy[T any](list []T) []T {
+// spare copies a list and its spare capacity. Nil stays nil.
+func spare[T any](list []T) []T {
 	if list == nil {
 		return nil
 	}
-	room := make([]T, max(cap(list), len(list)+2))
-	copy(room, list[:cap(list)])
-	return room[:len(list)]
+	with := make([]T, max(cap(list), len(list)+2))
+	copy(with, list[:cap(list)])
+	return with[:len(list)]
 }

@@ -24,8 +24,10 @@ func TestRandomObeysTheInvariantsOfExport(t *testing.T) {
 	each(func(seed uint64, exports []clusterset.Export) {
 		seen := map[string]bool{}
 		for _, e := range exports {
-			whole := e.Created.Nanosecond() == 0 && e.Cluster != "" && e.Type != "" && e.SessionAffinity != "" && e.InternalTrafficPolicy != ""
-			normal := (e.Ports == nil || len(e.Ports) > 0) && (e.Labels == nil || len(e.Labels) > 0) && (e.Annotations == nil || len(e.Annotations) > 0)
+			whole := e.Created.Nanosecond() == 0 && e.Cluster != "" && e.Type != "" && e.SessionAffinity != "" &&
+				e.InternalTrafficPolicy != ""
+			normal := (e.Ports == nil || len(e.Ports) > 0) && (e.Labels == nil || len(e.Labels) > 0) &&
+				(e.Annotations == nil || len(e.Annotations) > 0)
 			families := len(e.Families) == 1 || len(e.Families) == 2 && e.Families[0] != e.Families[1]
 			if !whole || !normal || !families || seen[e.Cluster] {
 				t.Fatalf("seed %d: %+v", seed, exports)
@@ -56,28 +58,39 @@ type seenPort struct {
 }
 
 var portSituations = map[string]func(seenPort) bool{
-	"lost port":                        func(p seenPort) bool { return !p.serves },
-	"lost port that a younger adds":    func(p seenPort) bool { return !p.serves && p.inUnion },
-	"renamed port":                     func(p seenPort) bool { return p.serves && p.own.Name != "" && p.name != p.own.Name },
-	"renamed port with another's name": func(p seenPort) bool { return p.serves && p.name != p.own.Name && p.nameTaken },
-	"named port serves an unnamed":     func(p seenPort) bool { return p.serves && p.own.Name != "" && p.name == "" },
-	"unnamed port serves a named":      func(p seenPort) bool { return p.serves && p.own.Name == "" && p.name == "http" },
-	"made name":                        func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80" },
-	"made name was taken":              func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80-2" },
-	"made name was taken twice":        func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80-3" },
-	"other appProtocol":                func(p seenPort) bool { return p.serves && p.own.AppProtocol != p.union.AppProtocol },
+	"lost port":                     func(p seenPort) bool { return !p.serves },
+	"lost port that a younger adds": func(p seenPort) bool { return !p.serves && p.inUnion },
+	"renamed port": func(p seenPort) bool {
+		return p.serves && p.own.Name != "" && p.name != p.own.Name
+	},
+	"renamed port with another's name": func(p seenPort) bool {
+		return p.serves && p.name != p.own.Name && p.nameTaken
+	},
+	"named port serves an unnamed": func(p seenPort) bool { return p.serves && p.own.Name != "" && p.name == "" },
+	"unnamed port serves a named": func(p seenPort) bool {
+		return p.serves && p.own.Name == "" && p.name == "http"
+	},
+	"made name":                 func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80" },
+	"made name was taken":       func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80-2" },
+	"made name was taken twice": func(p seenPort) bool { return p.own.Name == "" && p.name == "tcp-80-3" },
+	"other appProtocol": func(p seenPort) bool {
+		return p.serves && p.own.AppProtocol != p.union.AppProtocol
+	},
 }
 
 // neighbours are two exports that follow each other in order of precedence.
 var neighbours = map[string]func(a, b clusterset.Export) bool{
-	"tie":                   func(a, b clusterset.Export) bool { return a.Created.Equal(b.Created) },
-	"tie in two time zones": func(a, b clusterset.Export) bool { return a.Created.Equal(b.Created) && a.Created != b.Created },
-	"no ports":              func(a, b clusterset.Export) bool { return len(a.Ports) == 0 && len(b.Ports) > 0 },
+	"tie": func(a, b clusterset.Export) bool { return a.Created.Equal(b.Created) },
+	"tie in two time zones": func(a, b clusterset.Export) bool {
+		return a.Created.Equal(b.Created) && a.Created != b.Created
+	},
+	"no ports": func(a, b clusterset.Export) bool { return len(a.Ports) == 0 && len(b.Ports) > 0 },
 	"other order of ports": func(a, b clusterset.Export) bool {
 		return maps.Equal(portSet(a), portSet(b)) && !slices.Equal(a.Ports, b.Ports)
 	},
 	"two unnamed ports": func(a, b clusterset.Export) bool {
-		return len(a.Ports) == 1 && len(b.Ports) == 1 && a.Ports[0].Name+b.Ports[0].Name == "" && a.Ports[0].Number != b.Ports[0].Number
+		return len(a.Ports) == 1 && len(b.Ports) == 1 && a.Ports[0].Name+b.Ports[0].Name == "" &&
+			a.Ports[0].Number != b.Ports[0].Number
 	},
 }
 
@@ -113,7 +126,8 @@ func meet(met map[string]int, exports []clusterset.Export) {
 	case len(reasons) == 0 && len(exports) >= 3:
 		met["agreement of three"]++
 	}
-	if len(m.Families) < len(byAge[0].Families) && !slices.Contains(reasons, mcsv1beta1.ServiceExportReasonIPFamilyConflict) {
+	if len(m.Families) < len(byAge[0].Families) &&
+		!slices.Contains(reasons, mcsv1beta1.ServiceExportReasonIPFamilyConflict) {
 		met["families narrowed in peace"]++
 	}
 	for i, e := range byAge {

@@ -15,7 +15,8 @@ import (
 
 type reason = mcsv1beta1.ServiceExportConditionReason
 
-// row is one row of DESIGN §4's table. Its rule gets at least one export, in order of precedence, sets its part of the result, and
+// row is one row of DESIGN §4's table. Its rule gets at least one export, in order of precedence, sets its part of
+// the result, and
 // returns how many clusters disagree with it.
 type row struct {
 	reason reason
@@ -37,7 +38,8 @@ var table = []row{
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, annotations},
 }
 
-// Resolve says what the clusterset exports and every reason of conflict that holds, in the table's order. Without exports there is
+// Resolve says what the clusterset exports and every reason of conflict that holds, in the table's order. Without
+// exports there is
 // nothing to say.
 func Resolve(exports []clusterset.Export) (conflict.Merged, []reason) {
 	m, disagree := resolve(exports)
@@ -115,7 +117,10 @@ func sessionAffinityConfig(byAge []clusterset.Export, m *conflict.Merged) int {
 // internalTrafficPolicy is C6, first half.
 func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 	m.InternalTrafficPolicy = byAge[0].InternalTrafficPolicy
-	return count(byAge, func(e clusterset.Export) bool { return e.InternalTrafficPolicy != m.InternalTrafficPolicy })
+	return count(
+		byAge,
+		func(e clusterset.Export) bool { return e.InternalTrafficPolicy != m.InternalTrafficPolicy },
+	)
 }
 
 // probe is F4: resolved like any other property.
@@ -136,7 +141,8 @@ func trafficDistribution(byAge []clusterset.Export, m *conflict.Merged) int {
 	return count(byAge, func(e clusterset.Export) bool { return e.TrafficDistribution != m.TrafficDistribution })
 }
 
-// families is C7. Two families that only stand in another order agree; so do two and one of them, because what remains reaches every
+// families is C7. Two families that only stand in another order agree; so do two and one of them, because what
+// remains reaches every
 // backend. Those who disagree are the ones that would have left nothing.
 func families(byAge []clusterset.Export, m *conflict.Merged) int {
 	m.Families = slices.Clone(byAge[0].Families)

@@ -71,10 +71,24 @@ func TestC1OldestFirstAndTiesByClusterIDBytewise(t *testing.T) {
 		"equal times by id": {
 			[]clusterset.Export{export("b", 0), export("a", 0)}, []string{"a", "b"}},
 		"ids bytewise: hyphen, dot, digit, letter; not as numbers": {
-			[]clusterset.Export{export("ab", 0), export("9", 0), export("a0", 0), export("a.b", 0), export("10", 0), export("a-b", 0), export("a", 0)},
-			[]string{"10", "9", "a", "a-b", "a.b", "a0", "ab"}},
+			[]clusterset.Export{
+				export("ab", 0),
+				export("9", 0),
+				export("a0", 0),
+				export("a.b", 0),
+				export("10", 0),
+				export("a-b", 0),
+				export("a", 0),
+			},
+			[]string{"10", "9", "a", "a-b", "a.b", "a0", "ab"},
+		},
 		"one instant in two time zones is a tie": {
-			[]clusterset.Export{export("b", 0), export("a", 0, func(e *clusterset.Export) { e.Created = west })}, []string{"a", "b"}},
+			[]clusterset.Export{
+				export("b", 0),
+				export("a", 0, func(e *clusterset.Export) { e.Created = west }),
+			},
+			[]string{"a", "b"},
+		},
 		"ties only among the equally old": {
 			[]clusterset.Export{export("a", 1), export("c", 0), export("b", 0)}, []string{"b", "c", "a"}},
 	}
@@ -124,8 +138,17 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 	})
 	m, got := Resolve([]clusterset.Export{other, export("eu", 0)})
 	want := []reason{
-		"TypeConflict", "PortConflict", "SessionAffinityConflict", "SessionAffinityConfigConflict", "InternalTrafficPolicyConflict",
-		"TrafficDistributionConflict", "PreferenceConflict", "ProbeConflict", "IPFamilyConflict", "LabelsConflict", "AnnotationsConflict",
+		"TypeConflict",
+		"PortConflict",
+		"SessionAffinityConflict",
+		"SessionAffinityConfigConflict",
+		"InternalTrafficPolicyConflict",
+		"TrafficDistributionConflict",
+		"PreferenceConflict",
+		"ProbeConflict",
+		"IPFamilyConflict",
+		"LabelsConflict",
+		"AnnotationsConflict",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -165,7 +188,8 @@ func note(v map[string]string) change {
 
 var gold, goldOne = names{"tier": "gold"}, names{"tier": "gold", "team": "one"}
 
-// The rows where the oldest wins as a whole: the values of three clusters by age, and how many disagree with the first.
+// The rows where the oldest wins as a whole: the values of three clusters by age, and how many disagree with the
+// first.
 var oldestWins = []struct {
 	name     string
 	values   [3]change
@@ -177,17 +201,52 @@ var oldestWins = []struct {
 	{"C2 agreed", [3]change{headless, headless, headless}, "", 0},
 	{"C5 None over ClientIP", [3]change{same, affinity("ClientIP"), same}, "SessionAffinityConflict", 1},
 	{"C5 ClientIP over None", [3]change{affinity("ClientIP"), same, same}, "SessionAffinityConflict", 2},
-	{"C5 config, shorter over longer", [3]change{config(timeout(1)), config(timeout(2)), config(timeout(1))}, "SessionAffinityConfigConflict", 1},
+	{
+		"C5 config, shorter over longer",
+		[3]change{config(timeout(1)), config(timeout(2)), config(timeout(1))},
+		"SessionAffinityConfigConflict",
+		1,
+	},
 	{"C5 config, absent over set", [3]change{same, config(timeout(2)), same}, "SessionAffinityConfigConflict", 1},
 	{"C5 config, set over absent", [3]change{config(timeout(2)), same, same}, "SessionAffinityConfigConflict", 2},
-	{"C5 config, equal at different addresses", [3]change{config(timeout(2)), config(timeout(2)), config(timeout(2))}, "", 0},
+	{
+		"C5 config, equal at different addresses",
+		[3]change{config(timeout(2)), config(timeout(2)), config(timeout(2))},
+		"",
+		0,
+	},
 	{"C6 Local over Cluster", [3]change{policy("Local"), same, same}, "InternalTrafficPolicyConflict", 2},
 	{"C6 Cluster over Local", [3]change{same, same, policy("Local")}, "InternalTrafficPolicyConflict", 1},
-	{"C6 distribution, one over another", [3]change{distribution("PreferClose"), distribution("PreferSameNode"), same}, "TrafficDistributionConflict", 2},
-	{"C6 distribution, absent over set", [3]change{same, same, distribution("PreferClose")}, "TrafficDistributionConflict", 1},
-	{"C8 labels, none are lent from a younger set", [3]change{label(gold), label(goldOne), label(gold)}, "LabelsConflict", 1},
-	{"C8 labels, none are kept from an older set", [3]change{label(nil), label(goldOne), label(gold)}, "LabelsConflict", 2},
-	{"C8 labels, an empty value is a value", [3]change{label(names{"a": ""}), label(names{"b": ""}), label(nil)}, "LabelsConflict", 2},
+	{
+		"C6 distribution, one over another",
+		[3]change{distribution("PreferClose"), distribution("PreferSameNode"), same},
+		"TrafficDistributionConflict",
+		2,
+	},
+	{
+		"C6 distribution, absent over set",
+		[3]change{same, same, distribution("PreferClose")},
+		"TrafficDistributionConflict",
+		1,
+	},
+	{
+		"C8 labels, none are lent from a younger set",
+		[3]change{label(gold), label(goldOne), label(gold)},
+		"LabelsConflict",
+		1,
+	},
+	{
+		"C8 labels, none are kept from an older set",
+		[3]change{label(nil), label(goldOne), label(gold)},
+		"LabelsConflict",
+		2,
+	},
+	{
+		"C8 labels, an empty value is a value",
+		[3]change{label(names{"a": ""}), label(names{"b": ""}), label(nil)},
+		"LabelsConflict",
+		2,
+	},
 	{"C8 labels, nil is empty", [3]change{label(nil), label(names{}), label(nil)}, "", 0},
 	{"C8 annotations", [3]change{note(goldOne), note(gold), note(goldOne)}, "AnnotationsConflict", 1},
 }
@@ -196,12 +255,20 @@ func TestC2C5C6C8OldestWins(t *testing.T) {
 	for _, test := range oldestWins {
 		t.Run(test.name, func(t *testing.T) {
 			// The ids sort against the ages, and the youngest stands first.
-			exports := []clusterset.Export{export("a", 2, test.values[2]), export("c", 0, test.values[0]), export("b", 1, test.values[1])}
+			exports := []clusterset.Export{
+				export("a", 2, test.values[2]),
+				export("c", 0, test.values[0]),
+				export("b", 1, test.values[1]),
+			}
 			got, want := wantDisagree(t, exports, test.reason, test.disagree), export("", 0, test.values[0])
 			if got.Type != want.Type || got.SessionAffinity != want.SessionAffinity ||
 				!reflect.DeepEqual(got.SessionAffinityConfig, want.SessionAffinityConfig) ||
-				got.InternalTrafficPolicy != want.InternalTrafficPolicy || got.TrafficDistribution != want.TrafficDistribution ||
-				!reflect.DeepEqual(got.Labels, want.Labels) || !reflect.DeepEqual(got.Annotations, want.Annotations) {
+				got.InternalTrafficPolicy != want.InternalTrafficPolicy ||
+				got.TrafficDistribution != want.TrafficDistribution ||
+				!reflect.DeepEqual(
+					got.Labels,
+					want.Labels,
+				) || !reflect.DeepEqual(got.Annotations, want.Annotations) {
 				t.Errorf("got %+v, want the properties of %+v", got, want)
 			}
 		})
@@ -220,9 +287,19 @@ func TestC7RunningIntersectionInTheOldestsOrder(t *testing.T) {
 		{"the oldest's only family reaches all", [][]corev1.IPFamily{{v4}, {v6, v4}}, []corev1.IPFamily{v4}, 0},
 		{"nothing in common", [][]corev1.IPFamily{{v4}, {v6}}, []corev1.IPFamily{v4}, 1},
 		{"who is left out narrows nothing", [][]corev1.IPFamily{{v4}, {v6}, {v4, v6}}, []corev1.IPFamily{v4}, 1},
-		{"the second decides against the third", [][]corev1.IPFamily{{v4, v6}, {v6}, {v4}}, []corev1.IPFamily{v6}, 1},
+		{
+			"the second decides against the third",
+			[][]corev1.IPFamily{{v4, v6}, {v6}, {v4}},
+			[]corev1.IPFamily{v6},
+			1,
+		},
 		{"each left out is counted", [][]corev1.IPFamily{{v4, v6}, {v4}, {v6}, {v6}}, []corev1.IPFamily{v4}, 2},
-		{"after a left out, others still narrow", [][]corev1.IPFamily{{v6, v4}, {v4, v6}, {v6}, {v4}}, []corev1.IPFamily{v6}, 1},
+		{
+			"after a left out, others still narrow",
+			[][]corev1.IPFamily{{v6, v4}, {v4, v6}, {v6}, {v4}},
+			[]corev1.IPFamily{v6},
+			1,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -231,7 +308,15 @@ func TestC7RunningIntersectionInTheOldestsOrder(t *testing.T) {
 				e := export(string(rune('z'-i)), i, func(e *clusterset.Export) { e.Families = list })
 				exports = slices.Insert(exports, 0, e)
 			}
-			if m := wantDisagree(t, exports, "IPFamilyConflict", test.leftOut); !slices.Equal(m.Families, test.want) {
+			if m := wantDisagree(
+				t,
+				exports,
+				"IPFamilyConflict",
+				test.leftOut,
+			); !slices.Equal(
+				m.Families,
+				test.want,
+			) {
 				t.Errorf("got %v, want %v", m.Families, test.want)
 			}
 		})

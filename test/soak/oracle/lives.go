@@ -138,7 +138,8 @@ func (o *Oracle) mustBeGone(p pair, now time.Time) bool {
 		return false
 	}
 	since := l.latest
-	for _, what := range []*trouble{o.trouble[p.member], o.trouble[Link(p.member)], o.trouble[Hub], o.servers[p.member]} {
+	for _, what := range []*trouble{o.trouble[p.member], o.trouble[Link(p.member)], o.trouble[Hub],
+		o.servers[p.member]} {
 		if t := what.clear(); t.After(since) {
 			since = t
 		}

@@ -59,10 +59,11 @@ type Oracle struct {
 
 // name is a Service under one name in all clusters.
 type name struct {
-	vips     map[string]string   // by member; nil: headless
-	values   map[string][]*value // by cluster that publishes
-	exports  map[pair]int        // index of the oldest value that a member may still go by, as to whether it is exported
-	seen     map[pair]int        // and as to its addresses: an export and its endpoints travel each by itself
+	vips   map[string]string   // by member; nil: headless
+	values map[string][]*value // by cluster that publishes
+	// index of the oldest value that a member may still go by, as to whether it is exported
+	exports  map[pair]int
+	seen     map[pair]int // and as to its addresses: an export and its endpoints travel each by itself
 	answered map[string]last
 	missing  map[pair]bool      // endpoints of a cluster by reason of its death
 	again    map[pair]time.Time // when they were back, as long as its Lease is not known to be renewed

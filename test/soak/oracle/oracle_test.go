@@ -142,7 +142,8 @@ func TestPlantedAnswersAreFound(t *testing.T) {
 			}
 		},
 		"no answer from a server that runs": func(s *story) {
-			if v, _ := s.Classify(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(7), Why: "timeout"}); v != Wrong {
+			if v, _ := s.Classify(Answer{Member: "c", Name: "web", Sent: at(2), Received: at(7),
+				Why: "timeout"}); v != Wrong {
 				s.Error(v)
 			}
 		},
