@@ -157,8 +157,6 @@ var unclean = []string{
 
 	"test/model/ipam",
 
-	"test/model/resolution",
-
 	"test/monitoring",
 
 	"test/packets",
@@ -168,10 +166,6 @@ var unclean = []string{
 	"test/sim",
 
 	"test/sim/api",
-
-	"test/soak",
-
-	"test/soak/oracle",
 
 	"test/vips",
 }
