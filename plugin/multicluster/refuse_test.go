@@ -10,7 +10,7 @@ import (
 )
 
 // What is no question for our records is never answered with them.
-func TestOtherClassesAndOperationsAreRefused(t *testing.T) {
+func TestM7OtherClassesAndOperationsAreRefused(t *testing.T) {
 	const name = "web.test.svc.clusterset.local."
 	for title, tc := range map[string]struct {
 		name          string
