@@ -34,7 +34,10 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 	env.Held = live.Held
 	return []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
-		serviceimport.Controller(env),
+		serviceimport.New(serviceimport.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
+			Deleted: env.Gone, Families: env.Families, VIPs: env.VIPs, Reserved: env.Reserved, Now: env.Now, Events: env.Events,
+		}),
 		vips.Controller(),
 		beat.Controller(),
 		beat.Verifier(),

@@ -86,7 +86,7 @@ func decide(shown, copied *hubv1alpha1.ServiceExportRecord, deleted bool) (a act
 	case shown == nil && (copied.Spec.Withdrawn || deleted):
 		return drop, "", ""
 	case shown == nil:
-		return hold, "Absent", "The hub does not show this record, and its owner has not deleted it. It stays in effect."
+		return hold, "Absent", "The hub does not show this record, but its owner has not deleted it. It stays."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
 	case copied != nil && shown.Spec.Revision < copied.Spec.Revision && !shown.CreationTimestamp.After(created(copied)):
@@ -197,7 +197,7 @@ func (r *reconciler) reportBackdated(ctx context.Context, copied *hubv1alpha1.Se
 		kube.Warning,
 		"BackdatedExport",
 		fmt.Sprintf("Cluster %s states that it has exported %s/%s since %s, but "+
-			"published it at %s. The older export wins conflicts. The cluster may have joined late, or its clock or backup may be wrong.",
+			"published it at %s. The older export wins conflicts. The cluster may have joined late, or its clock is wrong.",
 			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)),
 	)
 	reported := copied.DeepCopy()
@@ -215,10 +215,7 @@ func (r *reconciler) setHeld(
 	}
 	c := metav1.Condition{Type: hubv1alpha1.ConditionHeld, Status: status, Reason: reason, Message: message}
 	all, changed := conditions.Set(
-		copied.Status.Conditions,
-		[]metav1.Condition{c},
-		copied.Generation,
-		metav1.NewTime(r.Now()),
+		copied.Status.Conditions, []metav1.Condition{c}, copied.Generation, metav1.NewTime(r.Now()),
 	)
 	if !changed {
 		return nil

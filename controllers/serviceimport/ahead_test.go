@@ -16,19 +16,38 @@ import (
 
 // TestOnlyAPeersRecordThatHasChangedGoesAhead: among the records of a first list it is what somebody waits for.
 func TestOnlyAPeersRecordThatHasChangedGoesAhead(t *testing.T) {
-	imp := &endpoints.Import{Namespace: "shop", Name: "web", Derived: derived.Name("shop", "web"), Manager: kube.Manager, Merged: &conflict.Merged{}}
+	imp := &endpoints.Import{
+		Namespace: "shop",
+		Name:      "web",
+		Derived:   derived.Name("shop", "web"),
+		Manager:   kube.Manager,
+		Merged:    &conflict.Merged{},
+	}
 	record := func(cluster string, created, revision int64) *hubv1alpha1.EndpointRecord {
-		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "u." + cluster, CreationTimestamp: metav1.Unix(created, 0)}}
-		rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: revision}
+		rec := &hubv1alpha1.EndpointRecord{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:         "prod",
+				Name:              "u." + cluster,
+				CreationTimestamp: metav1.Unix(created, 0),
+			},
+		}
+		rec.Spec.Origin = hubv1alpha1.Origin{
+			ClusterID:        cluster,
+			ServiceNamespace: "shop",
+			ServiceName:      "web",
+			Revision:         revision,
+		}
 		rec.Spec.AddressType = discoveryv1.AddressTypeIPv4
 		return rec
 	}
 	local := fake.NewClientBuilder()
 	for _, cluster := range []string{"east", "west"} {
 		rec := record(cluster, 100, 7)
-		local.WithObjects(endpoints.Desired(&endpoints.Source{Record: rec.Name, Created: 100, EndpointRecordSpec: rec.Spec}, imp))
+		local.WithObjects(
+			endpoints.Desired(&endpoints.Source{Record: rec.Name, Created: 100, EndpointRecordSpec: rec.Spec}, imp),
+		)
 	}
-	r := &reconciler{&kube.Env{Cluster: "east", Local: local.Build()}}
+	r := &reconciler{Config: Config{Cluster: "east", Local: local.Build()}}
 	for name, c := range map[string]struct {
 		record *hubv1alpha1.EndpointRecord
 		ahead  bool

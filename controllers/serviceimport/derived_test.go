@@ -29,8 +29,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestI9WhoseADerivedServiceIs: its annotation says so, and costs a start with thousands of them no look at every import each; where a user
-// has edited that, its name does.
+// TestI9WhoseADerivedServiceIs: its annotation says so, and costs a start with thousands of them no look at every
+// import each; where a user has edited that, its name does.
 func TestI9WhoseADerivedServiceIs(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := mcsv1beta1.Install(scheme); err != nil {
@@ -44,7 +44,7 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	}).Build()
-	r := &reconciler{&kube.Env{Local: local}}
+	r := &reconciler{Config: Config{Local: local}}
 	for _, c := range []struct {
 		what, name, says, want string
 		lists                  int
@@ -63,7 +63,7 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 		}
 		lists = 0
 		got := ""
-		for _, req := range r.ofDerived(t.Context(), svc) {
+		for _, req := range r.requestsForDerived(t.Context(), svc) {
 			got += req.String()
 		}
 		if got != c.want || lists != c.lists {
@@ -72,8 +72,8 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 	}
 }
 
-// TestI6AnOlderAPIServerMakesTheServiceAllTheSame: one that does not know what the oldest exporter asks for in trafficDistribution refuses that
-// value, and is asked without it; for an hour, not again.
+// TestI6AnOlderAPIServerMakesTheServiceAllTheSame: one that does not know what the oldest exporter asks for in
+// trafficDistribution refuses that value, and is asked without it; for an hour, not again.
 func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 	asked := 0
 	refuse := func(o client.Object) error {
@@ -82,8 +82,13 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		if d == nil {
 			return nil
 		}
-		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), o.GetName(),
-			field.ErrorList{field.NotSupported(field.NewPath("spec", "trafficDistribution"), *d, []string{"PreferClose"})})
+		return apierrors.NewInvalid(
+			corev1.SchemeGroupVersion.WithKind("Service").GroupKind(),
+			o.GetName(),
+			field.ErrorList{
+				field.NotSupported(field.NewPath("spec", "trafficDistribution"), *d, []string{"PreferClose"}),
+			},
+		)
 	}
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -104,14 +109,20 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		},
 	}).Build()
 	now := time.Unix(1000, 0)
-	r := &importer{reconciler: &reconciler{&kube.Env{Local: local, Now: func() time.Time { return now }}}}
-	s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
-	m := &conflict.Merged{TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode, Type: mcsv1beta1.ClusterSetIP}
+	r := &reconciler{Config: Config{Local: local, Now: func() time.Time { return now }}}
+	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	m := &conflict.Merged{
+		TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode,
+		Type:                mcsv1beta1.ClusterSetIP,
+	}
 	for i, want := range []int{2, 1, 2} { // made, changed, and changed after an hour
 		if asked = 0; i == 2 {
 			now = now.Add(time.Hour)
 		}
-		m.Ports = append(m.Ports, clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))})
+		m.Ports = append(
+			m.Ports,
+			clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))},
+		)
 		svc, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
 		if err != nil || svc == nil || len(svc.Spec.Ports) != len(m.Ports) || svc.Spec.TrafficDistribution != nil {
 			t.Fatalf("%v: %+v", err, svc)
@@ -120,14 +131,16 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 			t.Errorf("the API server was asked %d times, want %d", asked, want)
 		}
 		asked = 0
-		if _, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil || asked > 0 {
+		if _, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil ||
+			asked > 0 {
 			t.Errorf("a settled pass asks it %d times: %v", asked, err)
 		}
 	}
 }
 
-// TestI6ARefusedFamilyFreezesNothing: while the API server has no address of a family that an import gained, or a policy refuses dual stack, the
-// derived Service follows the exports with the family that it holds. After a conflict, or while a VIP is waited for, the next pass does.
+// TestI6ARefusedFamilyFreezesNothing: while the API server has no address of a family that an import gained, or a
+// policy refuses dual stack, the derived Service follows the exports with the family that it holds. After a conflict,
+// or while a VIP is waited for, the next pass does.
 func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 	services := corev1.Resource("services")
 	for _, c := range []struct {
@@ -142,19 +155,31 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 	} {
 		m := newMember(t)
 		m.VIPs = &ranges{}
-		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
-				return c.refusal
-			}
-			return under.Update(ctx, o, opts...)
-		}})
+		m.Local = interceptor.NewClient(
+			m.local,
+			interceptor.Funcs{
+				Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+					if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
+						return c.refusal
+					}
+					return under.Update(ctx, o, opts...)
+				},
+			},
+		)
 		was := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: derived.Name("shop", "web")}}
-		was.Spec.IPFamilies, was.Spec.ClusterIP, was.Spec.ClusterIPs = []corev1.IPFamily{corev1.IPv6Protocol}, "fd00::9", []string{"fd00::9"}
+		was.Spec.IPFamilies, was.Spec.ClusterIP, was.Spec.ClusterIPs = []corev1.IPFamily{
+			corev1.IPv6Protocol,
+		}, "fd00::9", []string{
+			"fd00::9",
+		}
 		if err := m.local.Create(t.Context(), was); err != nil {
 			t.Fatal(err)
 		}
-		s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}, svc: was}
-		merged := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Name: "http", Protocol: "TCP", Number: 80}}}
+		s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}, svc: was}
+		merged := &conflict.Merged{
+			Type:  mcsv1beta1.ClusterSetIP,
+			Ports: []clusterset.Port{{Name: "http", Protocol: "TCP", Number: 80}},
+		}
 		svc, err := m.service(t.Context(), s, nil, merged, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})
 		if !errors.Is(err, c.refusal) || (len(svc.Spec.Ports) == 1) != c.follows || len(svc.Spec.IPFamilies) != 1 {
 			t.Errorf("%s: %v, %+v", c.name, err, svc.Spec)
@@ -162,8 +187,8 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 	}
 }
 
-// TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The import has the other's VIP
-// at once, says that the first is full, and gets it when there is room.
+// TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The
+// import has the other's VIP at once, says that the first is full, and gets it when there is room.
 func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	free := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.0.0.9", corev1.IPv6Protocol: "fd00::9"}
 	for _, c := range []struct {
@@ -208,7 +233,10 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 		}
 		m.export("c", "10.3.0.1")
 		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
-			rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+			rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{
+				corev1.IPv4Protocol,
+				corev1.IPv6Protocol,
+			}
 		})
 		shows := func(want string) {
 			t.Helper()
@@ -273,7 +301,10 @@ func TestV4AServiceGetsNoSecondAddressInItsFirstSecond(t *testing.T) {
 	}
 	m.export("c", "10.3.0.1")
 	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
-		rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+		rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{
+			corev1.IPv4Protocol,
+			corev1.IPv6Protocol,
+		}
 	})
 	shows := func(want string, asks int) {
 		t.Helper()
@@ -282,7 +313,9 @@ func TestV4AServiceGetsNoSecondAddressInItsFirstSecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fmt.Sprint(imp.Spec.IPs) != want || asked != asks {
-			t.Errorf("VIPs are %v, want %s; the API server was asked %d times, want %d", imp.Spec.IPs, want, asked, asks)
+			t.Errorf(
+				"VIPs are %v, want %s; the API server was asked %d times, want %d", imp.Spec.IPs, want, asked, asks,
+			)
 		}
 	}
 	if err := m.pass(); !errors.Is(err, ipam.ErrFull) {
@@ -333,17 +366,32 @@ func (e *ending) Settle(ctx context.Context, _ kube.VIPRequest, _ kube.VIPGrant,
 	return errors.Join(ctx.Err(), err)
 }
 
-// TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes: the API server would take its addresses back, and might keep the Service.
+// TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes: the API server would take its addresses back, and might keep
+// the Service.
 func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	m, vips := newMember(t), &ending{end: end}
 	m.VIPs = vips
-	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-		return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
-	}})
-	merged := &conflict.Merged{Type: mcsv1beta1.ClusterSetIP, Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}}}
+	m.Local = interceptor.NewClient(
+		m.local,
+		interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
+			},
+		},
+	)
+	merged := &conflict.Merged{
+		Type:  mcsv1beta1.ClusterSetIP,
+		Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}},
+	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
-	svc, _, err := m.ask(ctx, state{name: types.NamespacedName{Namespace: "shop", Name: "web"}}, merged, kube.VIPRequest{Families: families}, nil)
+	svc, _, err := m.ask(
+		ctx,
+		&snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}},
+		merged,
+		kube.VIPRequest{Families: families},
+		nil,
+	)
 	if err != nil || svc == nil || ctx.Err() == nil {
 		t.Errorf("%v, %v; it was told to end: %v", svc, err, ctx.Err())
 	}

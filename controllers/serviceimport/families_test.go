@@ -2,12 +2,15 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -18,17 +21,25 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestC7AFamilyThatTheClusterGainsIsImported: no event tells of the API server's flags. What waits for a family is looked at again, without a
-// write while nothing has changed.
+// TestC7AFamilyThatTheClusterGainsIsImported: no event tells of the API server's flags. What waits for a family is
+// looked at again, without a write while nothing has changed.
 func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
 	m, now, writes := newMember(t), time.Unix(1_700_000_000, 0), 0
 	supported := []corev1.IPFamily{corev1.IPv4Protocol}
 	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	m.Now = func() time.Time { return now }
-	m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-		o.(*corev1.Service).Spec.IPFamilies = supported
-		return nil
-	}}), m.Now)
+	m.Families = kube.Families(
+		interceptor.NewClient(
+			m.local,
+			interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					o.(*corev1.Service).Spec.IPFamilies = supported
+					return nil
+				},
+			},
+		),
+		m.Now,
+	)
 	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			writes++
@@ -41,6 +52,12 @@ func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			writes++
 			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			writes++
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	})
 	m.export("b", "10.1.0.1")
@@ -83,7 +100,40 @@ func TestC7ALostCopyIsLookedForAllTheSame(t *testing.T) {
 		_, slice := o.(*discoveryv1.EndpointSlice)
 		return slice
 	})
-	if _, imp, again := pass(t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub), false); imp == nil || again != recheck {
+	if _, imp, again := pass(
+		t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub), false,
+	); imp == nil ||
+		again != recheck {
 		t.Errorf("again after %s; import %+v", again, imp)
+	}
+}
+
+// TestC7ADeniedDryRunStopsNoImport: a policy or a quota may always deny the Service whose dry run shows the families.
+// The import uses those of the exporters, an Event says so, and the families are asked for again later. Any other
+// failure is retried.
+func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
+	services := corev1.Resource("services")
+	for _, c := range []struct {
+		failure error
+		imports bool
+	}{
+		{apierrors.NewForbidden(services, "families-x", errors.New("exceeded quota")), true},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "families-x", nil), true},
+		{apierrors.NewTimeoutError("the server did not answer", 1), false},
+	} {
+		m := newMember(t)
+		m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return c.failure },
+		}), m.Now)
+		m.export("b", "10.1.0.1")
+		name := types.NamespacedName{Namespace: "shop", Name: "web"}
+		res, err := m.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
+		if imported := err == nil && len(m.imported()) == 1 &&
+			res.RequeueAfter == kube.FamiliesKept; imported != c.imports {
+			t.Errorf("%v: error %v, slices %v, again after %s", c.failure, err, m.imported(), res.RequeueAfter)
+		}
+		if reported := slices.Contains(m.told, "FamiliesUnknown"); reported != c.imports {
+			t.Errorf("%v: Events %v", c.failure, m.told)
+		}
 	}
 }

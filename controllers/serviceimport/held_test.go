@@ -14,21 +14,42 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestS4HeldEndpointsToo: what the hub no longer shows is held, but not at addresses that no peer may claim by now. The slice is the cache's
-// and stays as it is.
+// TestS4HeldEndpointsToo: what the hub no longer shows is held, but not at addresses that no peer may claim by now.
+// The slice is the cache's and stays as it is.
 func TestS4HeldEndpointsToo(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "held",
-			Labels:      map[string]string{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: "a", discoveryv1.LabelManagedBy: kube.Manager},
-			Annotations: map[string]string{endpoints.AnnotationRecord: "u.a", endpoints.AnnotationRevision: "1 1", endpoints.AnnotationPorts: "[]"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "held",
+			Labels: map[string]string{
+				mcsv1beta1.LabelServiceName:   "web",
+				mcsv1beta1.LabelSourceCluster: "a",
+				discoveryv1.LabelManagedBy:    kube.Manager,
+			},
+			Annotations: map[string]string{
+				endpoints.AnnotationRecord:   "u.a",
+				endpoints.AnnotationRevision: "1 1",
+				endpoints.AnnotationPorts:    "[]",
+			},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"172.20.0.1"}}, {Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"100.100.100.200"}}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"172.20.0.1"}},
+			{Addresses: []string{"10.0.0.1"}},
+			{Addresses: []string{"100.100.100.200"}},
+		},
 	}
-	r := &reconciler{&kube.Env{Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}}
-	s := state{name: types.NamespacedName{Namespace: "shop", Name: "web"}, slices: []*discoveryv1.EndpointSlice{slice}} // no hub is seen
-	out, held := r.sources(s, nil, &conflict.Merged{Names: map[string]map[string]string{"a": {}}})
-	if !held || len(out) != 1 || len(out[0].Native) != 1 || out[0].Native[0].Addresses[0] != "10.0.0.1" {
-		t.Errorf("held %v: %+v", held, out)
+	r := &reconciler{Config: Config{Cluster: "me", Reserved: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}}
+	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}} // without a hub
+	found := r.sources(
+		s,
+		&exporters{managed: []*discoveryv1.EndpointSlice{slice}},
+		nil,
+		&conflict.Merged{Names: map[string]map[string]string{"a": {}}},
+	)
+	if out := found.sources; !found.held || len(out) != 1 || len(out[0].Native) != 1 ||
+		out[0].Native[0].Addresses[0] != "10.0.0.1" {
+		t.Errorf("held %v: %+v", found.held, out)
 	}
 	if len(slice.Endpoints) != 3 || slice.Endpoints[0].Addresses[0] != "172.20.0.1" {
 		t.Error("the cache's slice was changed")

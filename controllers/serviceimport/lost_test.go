@@ -37,7 +37,10 @@ func plane(t *testing.T, side kube.Side, objects ...client.Object) client.Client
 			t.Fatal(err)
 		}
 	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&mcsv1beta1.ServiceImport{})
+	b := fake.NewClientBuilder().
+		WithScheme(scheme).
+		WithObjects(objects...).
+		WithStatusSubresource(&mcsv1beta1.ServiceImport{})
 	for _, x := range kube.Indexes() {
 		if x.Side == side {
 			b = b.WithIndex(x.Object, x.Field, x.Values)
@@ -48,18 +51,38 @@ func plane(t *testing.T, side kube.Side, objects ...client.Object) client.Client
 
 // record is one of a cluster's export of shop/web, of the type that needs no VIP.
 func record(cluster, namespace string) *hubv1alpha1.ServiceExportRecord {
-	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterset.RecordName("web", "shop", cluster)}}
+	rec := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterset.RecordName("web", "shop", cluster)},
+	}
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
-	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &metav1.Time{Time: time.Unix(100, 0)}, []corev1.IPFamily{"IPv4"}
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &metav1.Time{
+		Time: time.Unix(100, 0),
+	}, []corev1.IPFamily{
+		"IPv4",
+	}
 	return rec
 }
 
 // imported is what b has imported of shop/web from these clusters, each with one endpoint.
 func imported(clusters ...string) (objects []client.Object) {
-	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "i", Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "web",
+			UID:       "i",
+			Labels:    map[string]string{derived.LabelManagedBy: kube.Manager},
+		},
+	}
 	imp.Spec.Type, imp.Spec.IPFamilies = mcsv1beta1.Headless, []corev1.IPFamily{"IPv4"}
 	merged := conflict.Merged{Type: mcsv1beta1.Headless, Names: map[string]map[string]string{}}
-	want := &endpoints.Import{Namespace: "shop", Name: "web", UID: "i", Derived: derived.Name("shop", "web"), Manager: kube.Manager, Merged: &merged}
+	want := &endpoints.Import{
+		Namespace: "shop",
+		Name:      "web",
+		UID:       "i",
+		Derived:   derived.Name("shop", "web"),
+		Manager:   kube.Manager,
+		Merged:    &merged,
+	}
 	for _, cluster := range clusters {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 		src := &endpoints.Source{Record: clusterset.EndpointRecordName("u", cluster), Created: 100}
@@ -71,13 +94,22 @@ func imported(clusters ...string) (objects []client.Object) {
 }
 
 // pass makes one in b, and tells what is imported then: the clusters of the slices, if the import is there.
-func pass(t *testing.T, local, hub client.Client, gone bool) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
+func pass(
+	t *testing.T, local, hub client.Client, gone bool,
+) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
-	env := &kube.Env{Events: &member{}, Cluster: "b", HubNamespace: "set", Local: local, LocalNow: local, Now: func() time.Time { return time.Unix(1000, 0) },
-		Hub:      func() client.Client { return hub },
-		Gone:     func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },
-		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil }}
-	r := Controller(env).Reconciler
+	env := Config{
+		Events:       &member{},
+		Cluster:      "b",
+		HubNamespace: "set",
+		Local:        local,
+		LocalNow:     local,
+		Now:          func() time.Time { return time.Unix(1000, 0) },
+		Hub:          func() client.Client { return hub },
+		Deleted:      func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },
+		Families:     func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil },
+	}
+	r := New(env).Reconciler
 	name := types.NamespacedName{Namespace: "shop", Name: "web"}
 	res, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name})
 	if err != nil {
@@ -98,8 +130,8 @@ func pass(t *testing.T, local, hub client.Client, gone bool) (sources string, im
 	return strings.Join(of, " "), imp, res.RequeueAfter
 }
 
-// TestALostCopyRetiresNothing: a copy of a peer's record that a user or a restore of this cluster has taken is no word of that peer's
-// (DESIGN §2). Only the peer's word, through a hub that is seen as it is, ends what was imported.
+// TestALostCopyRetiresNothing: a copy of a peer's record that a user or a restore of this cluster has taken is no
+// word of that peer's (DESIGN §2). Only the peer's word, through a hub that is seen as it is, ends what was imported.
 func TestALostCopyRetiresNothing(t *testing.T) {
 	withdrawn, nonsense := record("a", "set"), record("a", "set")
 	withdrawn.Spec.Withdrawn, nonsense.Spec.Type = true, "ExternalName"
@@ -129,8 +161,8 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 	}
 }
 
-// TestI2ALateWithdrawalIsNotTheLastWord: an API server that was away may write what the agent sent it long before, here that the export is over,
-// when its owner has exported it again since.
+// TestI2ALateWithdrawalIsNotTheLastWord: an API server that was away may write what the agent sent it long before,
+// here that the export is over, when its owner has exported it again since.
 func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 	over := record("a", kube.SystemNamespace)
 	over.Spec.Origin = clusterset.Withdrawn(over.Spec.Origin, time.Unix(900, 0))
@@ -154,7 +186,10 @@ func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 		{"no hub", nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, imp, _ := pass(t, plane(t, kube.Local, append(imported("a"), over.DeepCopy())...), c.hub, false); got != c.want || (imp != nil) != (c.want != "") {
+			if got, imp, _ := pass(
+				t, plane(t, kube.Local, append(imported("a"), over.DeepCopy())...), c.hub, false,
+			); got != c.want ||
+				(imp != nil) != (c.want != "") {
 				t.Errorf("endpoints of %q, want %q; import: %v", got, c.want, imp)
 			}
 		})
@@ -163,14 +198,16 @@ func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 
 // TestALostCopyOfWhatHasNoEndpoints keeps the import all the same.
 func TestALostCopyOfWhatHasNoEndpoints(t *testing.T) {
-	objects := slices.DeleteFunc(imported("a"), func(o client.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is })
+	objects := slices.DeleteFunc(
+		imported("a"), func(o client.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is },
+	)
 	if _, imp, _ := pass(t, plane(t, kube.Local, objects...), nil, false); imp == nil {
 		t.Error("the import is gone")
 	}
 }
 
-// TestALostCopyAmongOthers: nothing changes before it is written again; where it cannot be, the others' endpoints are followed, and those
-// of the lost one's cluster stay.
+// TestALostCopyAmongOthers: nothing changes before it is written again; where it cannot be, the others' endpoints are
+// followed, and those of the lost one's cluster stay.
 func TestALostCopyAmongOthers(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -195,8 +232,8 @@ func TestALostCopyAmongOthers(t *testing.T) {
 	}
 }
 
-// TestACopyThatCannotBeReadTakesNothingFromTheImport: what its cluster may have given stays, whatever it is; the others add to it and leave it
-// as ever. Who joins with such a record holds nothing.
+// TestACopyThatCannotBeReadTakesNothingFromTheImport: what its cluster may have given stays, whatever it is; the
+// others add to it and leave it as ever. Who joins with such a record holds nothing.
 func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 	m := newMember(t)
 	m.VIPs = &ranges{}
@@ -206,7 +243,11 @@ func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 	m.export("c", "10.3.0.1")
 	m.export("d", "10.4.0.1")
 	readable := func(rec *hubv1alpha1.ServiceExportRecord) { // the oldest
-		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.ExportedLabels = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(100, 0)}, map[string]string{"team": "shop"}
+		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.ExportedLabels = mcsv1beta1.ClusterSetIP, &metav1.Time{
+			Time: time.Unix(100, 0),
+		}, map[string]string{
+			"team": "shop",
+		}
 		rec.Spec.Ports = []hubv1alpha1.ServicePort{port("http", 80), port("admin", 8080)}
 	}
 	m.edit("d", readable)
@@ -216,8 +257,10 @@ func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 			t.Fatal(err)
 		}
 		imp, svc := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
-		if err := errors.Join(m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp),
-			m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}, svc)); err != nil {
+		if err := errors.Join(
+			m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp),
+			m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: derived.Name("shop", "web")}, svc),
+		); err != nil {
 			t.Fatal(err)
 		}
 		var in, vip []int32
@@ -231,7 +274,10 @@ func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 		for _, c := range imp.Status.Clusters {
 			of += c.Cluster
 		}
-		if of != clusters || imp.Spec.Type != mcsv1beta1.ClusterSetIP || len(imp.Spec.IPs) != 1 || imp.Labels["team"] != "shop" || !slices.Equal(in, ports) || !slices.Equal(vip, ports) {
+		if of != clusters || imp.Spec.Type != mcsv1beta1.ClusterSetIP || len(imp.Spec.IPs) != 1 ||
+			imp.Labels["team"] != "shop" ||
+			!slices.Equal(in, ports) ||
+			!slices.Equal(vip, ports) {
 			t.Errorf("%s: the Service has ports %v, and the import is %+v of %q", what, vip, imp.Spec, of)
 		}
 		if got := strings.Join(slices.Sorted(maps.Keys(m.imported())), ""); got != endpoints {
@@ -259,7 +305,8 @@ func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 	sees("it is read again", "d", "d", 80, 8080)
 }
 
-// TestALostCopyOfItsOwn stays until serviceexport has written it again, which it does where there is something to export.
+// TestALostCopyOfItsOwn stays until serviceexport has written it again, which it does where there is something to
+// export.
 func TestALostCopyOfItsOwn(t *testing.T) {
 	export := func(valid metav1.ConditionStatus) *mcsv1beta1.ServiceExport {
 		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
@@ -275,13 +322,17 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 		{"nothing to export", []client.Object{export(metav1.ConditionFalse)}, ""},
 		{"not exported", nil, ""},
 	} {
-		if got, imp, _ := pass(t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil, false); got != c.want || (imp != nil) != (c.want != "") {
+		if got, imp, _ := pass(
+			t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil, false,
+		); got != c.want ||
+			(imp != nil) != (c.want != "") {
 			t.Errorf("%s: endpoints of %q, want %q; import: %v", c.name, got, c.want, imp)
 		}
 	}
 }
 
-// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a user's, keeps nothing.
+// TestALabelIsNoShare (I9): a slice that a user has made, and called another cluster's, or an import that is a
+// user's, keeps nothing.
 func TestALabelIsNoShare(t *testing.T) {
 	objects := imported("a")
 	objects[0].GetLabels()[mcsv1beta1.LabelSourceCluster] = "nobody"

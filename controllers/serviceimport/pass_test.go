@@ -29,7 +29,7 @@ import (
 
 // member is cluster a, which imports shop/web, a headless Service. Its API server refuses what refuse does.
 type member struct {
-	*importer
+	*reconciler
 	t          *testing.T
 	local, hub client.WithWatch
 	refuse     error    // of creations of slices
@@ -48,20 +48,24 @@ func newMember(t *testing.T) *member {
 		}
 	}
 	m := &member{t: t, seesHub: true}
-	hub, local := fake.NewClientBuilder().WithScheme(s), fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&mcsv1beta1.ServiceImport{}).
-		WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
-		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.refuse != nil {
-				return m.refuse
-			}
-			o.SetUID(types.UID(o.GetName()))
-			return c.Create(ctx, o, opts...)
-		}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
-				return m.keep
-			}
-			return c.Delete(ctx, o, opts...)
-		}})
+	hub, local := fake.NewClientBuilder().
+		WithScheme(s),
+		fake.NewClientBuilder().
+			WithScheme(s).
+			WithStatusSubresource(&mcsv1beta1.ServiceImport{}).
+			WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
+			WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.refuse != nil {
+					return m.refuse
+				}
+				o.SetUID(types.UID(o.GetName()))
+				return c.Create(ctx, o, opts...)
+			}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
+					return m.keep
+				}
+				return c.Delete(ctx, o, opts...)
+			}})
 	for _, x := range kube.Indexes() {
 		if x.Side == kube.Hub {
 			hub = hub.WithIndex(x.Object, x.Field, x.Values)
@@ -70,17 +74,22 @@ func newMember(t *testing.T) *member {
 		}
 	}
 	m.hub, m.local = hub.Build(), local.Build()
-	m.importer = &importer{reconciler: &reconciler{&kube.Env{
-		Cluster: "a", HubNamespace: "set", Now: time.Now, Events: m, Local: m.local, LocalNow: m.local,
+	m.reconciler = &reconciler{Config: Config{
+		Cluster:      "a",
+		HubNamespace: "set",
+		Now:          time.Now,
+		Events:       m,
+		Local:        m.local,
+		LocalNow:     m.local,
 		Hub: func() client.Client {
 			if m.seesHub {
 				return m.hub
 			}
 			return nil
 		},
-		Gone:     func(string, string, time.Time) bool { return m.gone },
+		Deleted:  func(string, string, time.Time) bool { return m.gone },
 		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
-	}}}
+	}}
 	return m
 }
 
@@ -93,7 +102,9 @@ func (m *member) export(cluster, address string) {
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName("web", "shop", cluster)
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}
-	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &at, []corev1.IPFamily{corev1.IPv4Protocol}
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies = mcsv1beta1.Headless, &at, []corev1.IPFamily{
+		corev1.IPv4Protocol,
+	}
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 	eps := &hubv1alpha1.EndpointRecord{}
 	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName("u", cluster)
@@ -109,7 +120,11 @@ func (m *member) export(cluster, address string) {
 func (m *member) edit(cluster string, do func(*hubv1alpha1.ServiceExportRecord)) {
 	m.t.Helper()
 	rec := &hubv1alpha1.ServiceExportRecord{}
-	if err := m.local.Get(m.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)}, rec); err != nil {
+	if err := m.local.Get(
+		m.t.Context(),
+		types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster)},
+		rec,
+	); err != nil {
 		m.t.Fatal(err)
 	}
 	do(rec)
@@ -119,7 +134,9 @@ func (m *member) edit(cluster string, do func(*hubv1alpha1.ServiceExportRecord))
 }
 
 func (m *member) pass() error {
-	_, err := m.Reconcile(m.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+	_, err := m.Reconcile(
+		m.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+	)
 	return err
 }
 
@@ -137,8 +154,9 @@ func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
 	return out
 }
 
-// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has withdrawn goes all the same, the
-// import says what is exported, and the refusal is told; after a conflict, or where a user has just deleted it, the next pass sees what is there.
+// TestI2WhatCannotBeWrittenHoldsNobodysEndpoints: where a quota refuses one cluster's slice, another's that has
+// withdrawn goes all the same, the import says what is exported, and the refusal is told; after a conflict, or where
+// a user has just deleted it, the next pass sees what is there.
 func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 	resource := discoveryv1.Resource("endpointslices")
 	for _, c := range []struct {
@@ -153,7 +171,10 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 		}
 		m.export("c", "10.3.0.1")
 		m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) {
-			rec.Spec.Ports = []hubv1alpha1.ServicePort{{Name: "a", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "b", Protocol: corev1.ProtocolTCP, Port: 81}}
+			rec.Spec.Ports = []hubv1alpha1.ServicePort{
+				{Name: "a", Protocol: corev1.ProtocolTCP, Port: 80},
+				{Name: "b", Protocol: corev1.ProtocolTCP, Port: 81},
+			}
 		})
 		m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
 		m.refuse = c.refusal
@@ -165,7 +186,10 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 		if err := m.local.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp); err != nil {
 			t.Fatal(err)
 		}
-		if told := slices.Contains(m.told, "SliceRefused"); told == c.stays || (imp.Status.Clusters[0].Cluster == "d") != c.stays || (len(imp.Spec.Ports) == 1) != c.stays {
+		if told := slices.Contains(
+			m.told, "SliceRefused",
+		); told == c.stays || (imp.Status.Clusters[0].Cluster == "d") != c.stays ||
+			(len(imp.Spec.Ports) == 1) != c.stays {
 			t.Errorf("%v: a user is told %v, and sees %+v", c.refusal, m.told, imp)
 		}
 		m.refuse = nil
@@ -175,10 +199,15 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 	}
 }
 
-// TestC9EndpointsThatMoveStayUntilTheyAreWritten: a peer's endpoints move to another slice, which is refused here. The first goes once that is
-// there; one that nothing takes the place of goes at once, and all do where they may take the room of a quota.
+// TestC9EndpointsThatMoveStayUntilTheyAreWritten: a peer's endpoints move to another slice, which is refused here.
+// The first goes once that is there; one that nothing takes the place of goes at once, and all do where they may take
+// the room of a quota.
 func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
-	quota := apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "x", errors.New("exceeded quota: slices, requested: 1, used: 2, limited: 2"))
+	quota := apierrors.NewForbidden(
+		discoveryv1.Resource("endpointslices"),
+		"x",
+		errors.New("exceeded quota: slices, requested: 1, used: 2, limited: 2"),
+	)
 	for _, c := range []struct {
 		refuse error
 		stays  bool
@@ -191,7 +220,11 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 		}
 		for _, cluster := range []string{"c", "d"} {
 			eps := &hubv1alpha1.EndpointRecord{}
-			if err := m.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}, eps); err != nil {
+			if err := m.hub.Get(
+				t.Context(),
+				types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)},
+				eps,
+			); err != nil {
 				t.Fatal(err)
 			}
 			moved := eps.DeepCopy()
@@ -205,7 +238,8 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 			}
 		}
 		m.refuse = c.refuse
-		if err := m.pass(); !errors.Is(err, m.refuse) || (m.imported()["c"] != nil) != c.stays || m.imported()["d"] != nil {
+		if err := m.pass(); !errors.Is(err, m.refuse) || (m.imported()["c"] != nil) != c.stays ||
+			m.imported()["d"] != nil {
 			t.Errorf("told %v; imported: %v", err, m.imported())
 		}
 		m.refuse = nil
@@ -236,7 +270,8 @@ func (v *ranges) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _
 	return err
 }
 
-// TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has withdrawn goes at once (I2).
+// TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has
+// withdrawn goes at once (I2).
 func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	m, v := newMember(t), &ranges{}
 	m.VIPs = v
@@ -244,7 +279,9 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	m.export("d", "10.4.0.1")
 	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
 	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { // the oldest
-		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.Ports[0].Name = mcsv1beta1.ClusterSetIP, &metav1.Time{Time: time.Unix(100, 0)}, "http"
+		rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.Ports[0].Name = mcsv1beta1.ClusterSetIP, &metav1.Time{
+			Time: time.Unix(100, 0),
+		}, "http"
 	})
 	names := func() (out []string) {
 		for _, p := range m.imported()["c"].Ports {
@@ -261,7 +298,8 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	}
 	m.edit("d", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Withdrawn = true })
 	v.busy = true
-	if err := m.pass(); err != nil || m.imported()["d"] != nil || !slices.Equal(names(), []string{"", "http", "tcp-80"}) {
+	if err := m.pass(); err != nil || m.imported()["d"] != nil ||
+		!slices.Equal(names(), []string{"", "http", "tcp-80"}) {
 		t.Errorf("busy: %v, %q, %v", err, names(), m.imported()["d"])
 	}
 	v.busy = false
@@ -270,7 +308,8 @@ func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	}
 }
 
-// TestS2ASliceThatForgotItsRecordStays where no hub was seen that says whose it is; one that was gives it back what it says.
+// TestS2ASliceThatForgotItsRecordStays where no hub was seen that says whose it is; one that was gives it back what
+// it says.
 func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
 	m := newMember(t)
 	m.export("c", "10.3.0.1")
@@ -296,7 +335,8 @@ func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{"c", "d"} {
-		if slice := m.imported()[cluster]; slice == nil || slice.Annotations[endpoints.AnnotationRecord] != "u."+cluster {
+		if slice := m.imported()[cluster]; slice == nil ||
+			slice.Annotations[endpoints.AnnotationRecord] != "u."+cluster {
 			t.Errorf("with the hub: %v", slice)
 		}
 	}

@@ -20,17 +20,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// service makes the derived Service what the import needs, and returns it as it is then; nil where there is none. A Headless import has
-// no use for one, and leaves it, so that the VIP is there when the import becomes a ClusterSetIP again (I6).
-func (r *importer) service(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily) (*corev1.Service, error) {
+// service writes the derived Service and returns it; nil if there is none. A Headless import does not use it, but
+// leaves it, so that the VIP is the same when the import becomes a ClusterSetIP again (I6).
+func (r *reconciler) service(
+	ctx context.Context, s *snapshot, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, families []corev1.IPFamily,
+) (*corev1.Service, error) {
 	if m.Type == mcsv1beta1.Headless || len(families) == 0 || len(m.Ports) == 0 {
-		return s.svc, r.keep(ctx, s.svc)
+		return s.svc, r.endQuarantine(ctx, s.svc)
 	}
 	if s.svc != nil && s.svc.DeletionTimestamp != nil {
-		return s.svc, nil // its addresses are the import's; its end is an event, and the next pass makes it anew with them
+		return s.svc, nil // the pass after its deletion creates it again with the import's addresses
 	}
 	if s.svc != nil && s.svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return nil, kube.Gone(r.Local.Delete(ctx, s.svc)) // made by hand under our name; a VIP cannot be added to it
+		return nil, r.delete(ctx, s.svc) // a VIP cannot be added to a headless Service
 	}
 	held := derived.Held(s.svc, families)
 	if len(held) < len(families) {
@@ -39,13 +41,22 @@ func (r *importer) service(ctx context.Context, s state, imp *mcsv1beta1.Service
 	return r.write(ctx, r.Local, s, m, families, nil)
 }
 
-// address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for room take no other
-// down with them (V).
-func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.ServiceImport, m *conflict.Merged, held, families []corev1.IPFamily) (*corev1.Service, error) {
+// address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for
+// room take no other down with them (V).
+func (r *reconciler) address(
+	ctx context.Context,
+	s *snapshot,
+	imp *mcsv1beta1.ServiceImport,
+	m *conflict.Merged,
+	held, families []corev1.IPFamily,
+) (*corev1.Service, error) {
 	if s.svc != nil && derived.Young(s.svc, r.Now()) {
 		return s.svc, kube.ErrVIPBusy
 	}
-	request := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}}
+	request := kube.VIPRequest{
+		Import:  imp,
+		Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()},
+	}
 	for _, f := range families {
 		if !slices.Contains(held, f) {
 			request.Families = append(request.Families, f)
@@ -77,10 +88,13 @@ func (r *importer) address(ctx context.Context, s state, imp *mcsv1beta1.Service
 	return s.svc, err
 }
 
-// ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as it is then, and the
-// families that the API server was asked for. An agent that is told to end waits for the answer: an API server whose client
-// leaves releases the addresses of the Service, and may keep the Service until its repair loop has restored them (Kubernetes 1.36).
-func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily) (*corev1.Service, []corev1.IPFamily, error) {
+// ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as
+// it is then, and the families that the API server was asked for. An agent that is told to end waits for the answer:
+// an API server whose client leaves releases the addresses of the Service, and may keep the Service until its repair
+// loop has restored them (Kubernetes 1.36).
+func (r *reconciler) ask(
+	ctx context.Context, s *snapshot, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily,
+) (*corev1.Service, []corev1.IPFamily, error) {
 	ctx = context.WithoutCancel(ctx)
 	if s.svc == nil {
 		request.Try = func(ctx context.Context) error {
@@ -102,39 +116,52 @@ func (r *importer) ask(ctx context.Context, s state, m *conflict.Merged, request
 	return svc, grant.Families, grant.Refused
 }
 
-// without makes the derived Service what the import needs though the families that it does not hold were refused, unless the next pass is in
-// a moment.
-func (r *importer) without(ctx context.Context, s state, m *conflict.Merged, held []corev1.IPFamily, refused error) (*corev1.Service, error) {
-	if len(held) == 0 || errors.Is(refused, kube.ErrVIPBusy) || apierrors.IsConflict(refused) || apierrors.IsAlreadyExists(refused) {
+// without writes the derived Service with the families that it holds, although others were refused, unless the next
+// pass follows soon.
+func (r *reconciler) without(
+	ctx context.Context, s *snapshot, m *conflict.Merged, held []corev1.IPFamily, refused error,
+) (*corev1.Service, error) {
+	if len(held) == 0 || errors.Is(refused, kube.ErrVIPBusy) || apierrors.IsConflict(refused) ||
+		apierrors.IsAlreadyExists(refused) {
 		return s.svc, refused
 	}
 	svc, failed := r.write(ctx, r.Local, s, m, held, nil)
 	return svc, errors.Join(failed, refused)
 }
 
-// write makes the derived Service one of these families, with these addresses beside those that it has. A trafficDistribution that the API
-// server is too old to know is left out.
-func (r *importer) write(ctx context.Context, local client.Client, s state, m *conflict.Merged, families []corev1.IPFamily, asked []netip.Addr) (*corev1.Service, error) {
+// write writes the derived Service with these families, and requests vips beside the addresses that it has. It leaves
+// out a trafficDistribution that the API server is too old to know.
+func (r *reconciler) write(
+	ctx context.Context,
+	local client.Client,
+	s *snapshot,
+	m *conflict.Merged,
+	families []corev1.IPFamily,
+	vips []netip.Addr,
+) (*corev1.Service, error) {
 	var texts []string
-	for _, a := range asked {
+	for _, a := range vips {
 		texts = append(texts, a.String())
 	}
 	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
-	if r.unknown(m.TrafficDistribution, r.Now()) {
+	if r.isUnknown(m.TrafficDistribution, r.Now()) {
 		svc.Spec.TrafficDistribution = nil
 	}
 	done, err := r.put(ctx, local, s, svc)
-	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) && strings.Contains(err.Error(), "spec.trafficDistribution") {
-		log.FromContext(ctx).Info("this cluster's API server does not know the exporter's trafficDistribution", "service", svc.Name, "trafficDistribution", *d)
-		r.unknownTo(*d, r.Now())
+	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) &&
+		strings.Contains(err.Error(), "spec.trafficDistribution") {
+		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name, "value", *d)
+		r.setUnknown(*d, r.Now())
 		svc.Spec.TrafficDistribution = nil
 		return r.put(ctx, local, s, svc)
 	}
 	return done, err
 }
 
-// put writes the derived Service, if it differs, and returns the one that is there.
-func (r *importer) put(ctx context.Context, local client.Client, s state, svc *corev1.Service) (*corev1.Service, error) {
+// put writes the derived Service if it differs, and returns the current one.
+func (r *reconciler) put(
+	ctx context.Context, local client.Client, s *snapshot, svc *corev1.Service,
+) (*corev1.Service, error) {
 	if s.svc == nil {
 		return svc, local.Create(ctx, svc)
 	}
@@ -148,12 +175,12 @@ func (r *importer) put(ctx context.Context, local client.Client, s state, svc *c
 	return svc, nil
 }
 
-// keep ends the quarantine of a derived Service whose import is there again, though without use for it.
-func (r *reconciler) keep(ctx context.Context, svc *corev1.Service) error {
+// endQuarantine ends the quarantine of a derived Service whose import exists again.
+func (r *reconciler) endQuarantine(ctx context.Context, svc *corev1.Service) error {
 	if svc == nil || svc.Annotations[derived.AnnotationUnusedSince] == "" {
 		return nil
 	}
-	kept := svc.DeepCopy()
-	delete(kept.Annotations, derived.AnnotationUnusedSince)
-	return r.Local.Update(ctx, kept)
+	used := svc.DeepCopy()
+	delete(used.Annotations, derived.AnnotationUnusedSince)
+	return r.Local.Update(ctx, used)
 }

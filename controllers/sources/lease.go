@@ -57,13 +57,7 @@ func load(lease *coordinationv1.Lease) liveness.Observation {
 }
 
 // store writes the observation and the state of a source into its Lease.
-func store(
-	lease *coordinationv1.Lease,
-	cluster string,
-	o liveness.Observation,
-	s liveness.State,
-	l liveness.Limits,
-) {
+func store(lease *coordinationv1.Lease, cluster string, o liveness.Observation, s liveness.State, l liveness.Limits) {
 	lease.Namespace, lease.Name = kube.SystemNamespace, liveness.LeaseName(cluster)
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, liveness.LabelSource, cluster)
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, derived.LabelManagedBy, kube.Manager)

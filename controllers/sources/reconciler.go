@@ -113,9 +113,7 @@ func (r *Reconciler) stored(ctx context.Context) ([]coordinationv1.Lease, error)
 	err := r.Local.List(
 		ctx,
 		&leases,
-		client.InNamespace(
-			kube.SystemNamespace,
-		),
+		client.InNamespace(kube.SystemNamespace),
 		client.HasLabels{liveness.LabelSource},
 		client.UnsafeDisableDeepCopy,
 	)
@@ -130,9 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	cluster := req.Name
 	onHub, err := kube.Get[*coordinationv1.Lease](
-		ctx,
-		r.Hub(),
-		types.NamespacedName{Namespace: r.HubNamespace, Name: cluster},
+		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: cluster},
 	)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -167,15 +163,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		state.OnExpiry, state.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
 	return reconcile.Result{
-			RequeueAfter: again(o, load(stored), hub, limits),
-		}, r.save(
-			ctx,
-			cluster,
-			stored,
-			o,
-			state,
-			limits,
-		)
+		RequeueAfter: again(o, load(stored), hub, limits),
+	}, r.save(ctx, cluster, stored, o, state, limits)
 }
 
 // again returns when to observe a member without an event: a moment after its Lease expires, or after a missed

@@ -95,8 +95,7 @@ func (s *set) pass(d time.Duration, all []string, live ...string) {
 		}
 		for _, id := range all {
 			if _, err := s.Reconcile(
-				s.t.Context(),
-				reconcile.Request{NamespacedName: types.NamespacedName{Name: id}},
+				s.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: id}},
 			); err != nil {
 				s.t.Fatal(err)
 			}
@@ -167,10 +166,7 @@ func TestT1MostSilentTogether(t *testing.T) {
 			"SourcesHeld",
 			"SourcesHeld",
 			"SourceExpired",
-		}; !slices.Equal(
-			s.events,
-			want,
-		) { // one of each process
+		}; !slices.Equal(s.events, want) { // one of each process
 			t.Errorf("Events %v, want %v", s.events, want)
 		}
 	}
@@ -187,8 +183,7 @@ func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 	}
 	for _, id := range all {
 		if err := s.hub.Delete(
-			t.Context(),
-			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}},
+			t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}},
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -247,8 +242,7 @@ func TestT1ARestartAtAnyMomentOfASilence(t *testing.T) {
 				}
 				if renews || beats || !s.now.Before(due) {
 					again, err := s.Reconcile(
-						t.Context(),
-						reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}},
+						t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}},
 					)
 					if err != nil {
 						t.Fatal(err)

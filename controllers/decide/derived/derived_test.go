@@ -130,13 +130,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 	if again := Service(
-		"shop",
-		"web",
-		"m",
-		merged(),
-		[]corev1.IPFamily{v4},
-		svc,
-		nil,
+		"shop", "web", "m", merged(), []corev1.IPFamily{v4}, svc, nil,
 	); again.Annotations[AnnotationUnusedSince] != "" {
 		t.Error("in use, and still dated")
 	}
@@ -162,11 +156,7 @@ func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 		if !slices.Equal(svc.Spec.ClusterIPs, c.ips) || !slices.Equal(svc.Spec.IPFamilies, c.order) ||
 			len(c.ips) > 0 && svc.Spec.ClusterIP != c.ips[0] {
 			t.Errorf(
-				"previous %v, families %v: %v %v",
-				c.previous,
-				c.families,
-				svc.Spec.ClusterIPs,
-				svc.Spec.IPFamilies,
+				"previous %v, families %v: %v %v", c.previous, c.families, svc.Spec.ClusterIPs, svc.Spec.IPFamilies,
 			)
 		}
 	}

@@ -219,33 +219,17 @@ func Restore(slice *discoveryv1.EndpointSlice) (Source, error) {
 	}
 	if src.Record == "" {
 		return src, fmt.Errorf(
-			"imported EndpointSlice %s/%s has no annotation %s",
-			slice.Namespace,
-			slice.Name,
-			AnnotationRecord,
+			"imported EndpointSlice %s/%s has no annotation %s", slice.Namespace, slice.Name, AnnotationRecord,
 		)
 	}
-	if _, err := fmt.Sscanf(
-		slice.Annotations[AnnotationRevision],
-		"%d %d",
-		&src.Created,
-		&src.Revision,
-	); err != nil {
+	if _, err := fmt.Sscanf(slice.Annotations[AnnotationRevision], "%d %d", &src.Created, &src.Revision); err != nil {
 		return src, fmt.Errorf(
-			"imported EndpointSlice %s/%s: annotation %s: %w",
-			slice.Namespace,
-			slice.Name,
-			AnnotationRevision,
-			err,
+			"imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationRevision, err,
 		)
 	}
 	if err := json.Unmarshal([]byte(slice.Annotations[AnnotationPorts]), &src.Ports); err != nil {
 		return src, fmt.Errorf(
-			"imported EndpointSlice %s/%s: annotation %s: %w",
-			slice.Namespace,
-			slice.Name,
-			AnnotationPorts,
-			err,
+			"imported EndpointSlice %s/%s: annotation %s: %w", slice.Namespace, slice.Name, AnnotationPorts, err,
 		)
 	}
 	return src, nil

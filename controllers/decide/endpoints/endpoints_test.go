@@ -23,8 +23,7 @@ func source(cluster string, ports ...string) *Source {
 	src.AddressType = discoveryv1.AddressTypeIPv4
 	for i, name := range ports {
 		src.Ports = append(
-			src.Ports,
-			hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: to(int32(8080 + i))},
+			src.Ports, hubv1alpha1.EndpointPort{Name: name, Protocol: corev1.ProtocolTCP, Port: to(int32(8080 + i))},
 		)
 	}
 	src.Endpoints = []hubv1alpha1.Endpoint{
@@ -63,9 +62,7 @@ func TestC4OnlyExposedPorts(t *testing.T) {
 		clusterset.Port{Name: "dns", Protocol: "TCP", Number: 53},
 	)
 	got := Desired(source("a", "web", "lost"), imported(m))
-	if names := portNames(
-		got,
-	); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
+	if names := portNames(got); !slices.Equal(names, []string{"tcp-80", "http"}) || *got.Ports[0].Port != 8080 ||
 		*got.Ports[1].Port != 8080 {
 		t.Errorf("ports %v, want port 80 at 8080", names)
 	}
@@ -90,16 +87,12 @@ func TestC9KubeProxysNameStays(t *testing.T) {
 		clusterset.Port{Name: "y", Protocol: "TCP", Number: 80},
 	)
 	got := Desired(source("a", "x", "y"), imported(m))
-	if names := portNames(
-		got,
-	); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) ||
+	if names := portNames(got); !slices.Equal(names, []string{"tcp-81", "tcp-80", "y"}) ||
 		*got.Ports[1].Port != 8081 {
 		t.Errorf("ports %+v, want tcp-80 to be the port that has number 80", got.Ports)
 	}
 	m.Type = mcsv1beta1.Headless
-	if names := portNames(
-		Desired(source("a", "x", "y"), imported(m)),
-	); !slices.Equal(
+	if names := portNames(Desired(source("a", "x", "y"), imported(m))); !slices.Equal(
 		names,
 		[]string{"tcp-80", "y"},
 	) {
@@ -276,10 +269,7 @@ func TestC9WhatMovesStaysAlone(t *testing.T) {
 	}
 	desired := []*discoveryv1.EndpointSlice{slice("there", "10.0.0.1"), slice("new", "10.0.0.2", "10.0.0.3")}
 	c := Dispensable(desired, []*discoveryv1.EndpointSlice{
-		slice(
-			"there",
-			"10.0.0.1",
-		),
+		slice("there", "10.0.0.1"),
 		slice("whole", "10.0.0.3"),
 		slice("part", "10.0.0.2", "10.0.0.8", "10.0.0.9"),
 		slice("arrived", "10.0.0.1"),

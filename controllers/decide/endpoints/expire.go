@@ -18,8 +18,7 @@ func Expire(sources []*Source, states map[string]liveness.State, m *conflict.Mer
 		return sources
 	}
 	live := portsServed(
-		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return states[s.ClusterID].Expired }),
-		m,
+		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return states[s.ClusterID].Expired }), m,
 	)
 	var out []*Source
 	for _, s := range sources {
@@ -88,9 +87,6 @@ func (src *Source) withhold(others map[string]bool, m *conflict.Merged) *Source 
 }
 
 func (src *Source) anyReady() bool {
-	return slices.ContainsFunc(
-		src.Native,
-		func(e discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) },
-	) ||
+	return slices.ContainsFunc(src.Native, func(e discoveryv1.Endpoint) bool { return ready(e.Conditions.Ready) }) ||
 		slices.ContainsFunc(src.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ready(e.Ready) })
 }

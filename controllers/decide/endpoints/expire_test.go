@@ -18,8 +18,7 @@ func expiring(cluster string, ready ...bool) *Source {
 	s.ClusterID = cluster
 	for i := range ready {
 		s.Endpoints = append(
-			s.Endpoints,
-			hubv1alpha1.Endpoint{Address: "10.0.0.1", Ready: &ready[i], Serving: &ready[i]},
+			s.Endpoints, hubv1alpha1.Endpoint{Address: "10.0.0.1", Ready: &ready[i], Serving: &ready[i]},
 		)
 	}
 	return s

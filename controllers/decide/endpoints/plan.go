@@ -168,10 +168,7 @@ func contains(all, some map[string]string) bool {
 // sameEndpoint avoids reflection for the fields that are usually set: a pass compares every endpoint of a service.
 func sameEndpoint(a, b discoveryv1.Endpoint) bool {
 	return slices.Equal(a.Addresses, b.Addresses) &&
-		ptr.Equal(
-			a.Conditions.Ready,
-			b.Conditions.Ready,
-		) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
+		ptr.Equal(a.Conditions.Ready, b.Conditions.Ready) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
 		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
 		ptr.Equal(a.Hostname, b.Hostname) && ptr.Equal(a.Zone, b.Zone) && ptr.Equal(a.NodeName, b.NodeName) &&
 		(a.Hints == nil && b.Hints == nil || equality.Semantic.DeepEqual(a.Hints, b.Hints)) &&

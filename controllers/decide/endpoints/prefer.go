@@ -16,8 +16,7 @@ func Prefer(sources []*Source, own string, m *conflict.Merged) []*Source {
 		return sources
 	}
 	here := portsServed(
-		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return s.ClusterID != own }),
-		m,
+		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return s.ClusterID != own }), m,
 	)
 	out := slices.Clone(sources)
 	for i, s := range out {

@@ -16,13 +16,9 @@ type conditions [2]*bool
 // (DESIGN §7).
 func (src *Source) notReady(selected func(address string) bool) *Source {
 	out, no := *src, false
-	out.Native, out.Endpoints, out.Published = slices.Clone(
-		src.Native,
-	), slices.Clone(
+	out.Native, out.Endpoints, out.Published = slices.Clone(src.Native), slices.Clone(
 		src.Endpoints,
-	), maps.Clone(
-		src.Published,
-	)
+	), maps.Clone(src.Published)
 	for i := range out.Native {
 		if e := &out.Native[i]; selected(e.Addresses[0]) {
 			out.keepPublished(e.Addresses[0], conditions{e.Conditions.Ready, e.Conditions.Serving})

@@ -59,12 +59,7 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 		},
 	}
 	for what, judged := range against {
-		own, lost := serving(
-			"a",
-			discoveryv1.AddressTypeIPv4,
-			true,
-			"http",
-		), serving(
+		own, lost := serving("a", discoveryv1.AddressTypeIPv4, true, "http"), serving(
 			"a",
 			discoveryv1.AddressTypeIPv4,
 			false,
@@ -129,10 +124,7 @@ func TestI9WhatAUserWroteOverCounts(t *testing.T) {
 	slice := Desired(src, imp)
 	edited := slice.DeepCopy()
 	edited.Annotations[AnnotationReadiness] = "{}"
-	if c := Plan(
-		[]*discoveryv1.EndpointSlice{slice},
-		[]*discoveryv1.EndpointSlice{edited},
-	); len(c.Update) != 1 ||
+	if c := Plan([]*discoveryv1.EndpointSlice{slice}, []*discoveryv1.EndpointSlice{edited}); len(c.Update) != 1 ||
 		c.Update[0].Annotations[AnnotationReadiness] != "" {
 		t.Errorf("an annotation that a user has put there stays: %+v", c.Update)
 	}

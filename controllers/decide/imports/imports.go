@@ -212,9 +212,5 @@ func Ready(m *conflict.Merged, families []corev1.IPFamily, ips []string, failed 
 		return conditions.ImportReady(metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending,
 			"Waiting for the clusterset IP.")
 	}
-	return conditions.ImportReady(
-		metav1.ConditionTrue,
-		mcsv1beta1.ServiceImportReasonReady,
-		"The import is usable.",
-	)
+	return conditions.ImportReady(metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "The import is usable.")
 }

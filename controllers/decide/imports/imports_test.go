@@ -37,20 +37,14 @@ func TestC8ExportedMetadata(t *testing.T) {
 		"user":                         "s",
 		"team":                         "shop",
 		"app.kubernetes.io/managed-by": "m",
-	}; !maps.Equal(
-		imp.Labels,
-		want,
-	) {
+	}; !maps.Equal(imp.Labels, want) {
 		t.Errorf("labels %v, want %v", imp.Labels, want)
 	}
 	if want := map[string]string{
 		"doc":              "x",
 		AnnotationDerived:  "derived-x",
 		AnnotationExported: "team;doc",
-	}; !maps.Equal(
-		imp.Annotations,
-		want,
-	) {
+	}; !maps.Equal(imp.Annotations, want) {
 		t.Errorf("annotations %v, want %v", imp.Annotations, want)
 	}
 	Metadata(imp, &conflict.Merged{Labels: map[string]string{"other": "1"}}, "derived-x", "m")
@@ -58,19 +52,13 @@ func TestC8ExportedMetadata(t *testing.T) {
 		"user":                         "s",
 		"other":                        "1",
 		"app.kubernetes.io/managed-by": "m",
-	}; !maps.Equal(
-		imp.Labels,
-		want,
-	) {
+	}; !maps.Equal(imp.Labels, want) {
 		t.Errorf("labels %v, want %v", imp.Labels, want)
 	}
 	if want := map[string]string{
 		AnnotationDerived:  "derived-x",
 		AnnotationExported: "other;",
-	}; !maps.Equal(
-		imp.Annotations,
-		want,
-	) {
+	}; !maps.Equal(imp.Annotations, want) {
 		t.Errorf("annotations %v, want %v", imp.Annotations, want)
 	}
 }

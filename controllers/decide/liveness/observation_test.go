@@ -132,12 +132,7 @@ func TestNeedsWrite(t *testing.T) {
 		kept := w.observation
 		for end := w.now.Add(d); w.now.Before(end); {
 			for range 4 { // looks between the renewals change nothing
-				if now := w.observation.Observe(
-					at(w.now),
-					w.now,
-					written(w.n),
-					limits,
-				); kept.NeedsWrite(
+				if now := w.observation.Observe(at(w.now), w.now, written(w.n), limits); kept.NeedsWrite(
 					now,
 					limits,
 				) {
@@ -240,10 +235,7 @@ func TestT2APausedAgentExpiresNobody(t *testing.T) {
 			w.n++ // this long ago, and never again
 			last := w.now.Add(-ago)
 			w.observation = w.observation.Observe(
-				limits.View(own, w.now),
-				limits.View(own, w.now).SeenUntil,
-				written(w.n),
-				limits,
+				limits.View(own, w.now), limits.View(own, w.now).SeenUntil, written(w.n), limits,
 			)
 			w.now = w.now.Add(100 * time.Millisecond)
 			w.observation = w.observation.Observe(at(w.now), w.now, written(w.n), limits)

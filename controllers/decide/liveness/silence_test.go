@@ -39,9 +39,7 @@ func TestCommonSilence(t *testing.T) {
 				ObservedUntil: now,
 			}
 		}
-		if got := now.Sub(
-			silence.ObservedUntil(at(now), observations, nil, limits),
-		); got != time.Duration(
+		if got := now.Sub(silence.ObservedUntil(at(now), observations, nil, limits)); got != time.Duration(
 			c.want,
 		)*time.Second {
 			t.Errorf("%s: %v do not count, want %d s", c.name, got, c.want)
@@ -92,10 +90,7 @@ func (o *others) look(until time.Time) {
 	for id, s := range o.observations {
 		hub := HubView{until, until, o.now}
 		o.observations[id] = s.Observe(
-			hub,
-			o.silence.ObservedUntil(hub, o.observations, renewals, limits),
-			renewals[id],
-			limits,
+			hub, o.silence.ObservedUntil(hub, o.observations, renewals, limits), renewals[id], limits,
 		)
 	}
 }
@@ -148,10 +143,7 @@ func TestT3DampingEndsDuringACommonSilence(t *testing.T) {
 			t.Fatal("it is not damped")
 		}
 		o.see(10*time.Second, "a")
-		if o.see(
-			MaxDamping+time.Minute,
-			map[bool]string{true: "a"}[renews],
-		); o.observations["a"].Expired == renews {
+		if o.see(MaxDamping+time.Minute, map[bool]string{true: "a"}[renews]); o.observations["a"].Expired == renews {
 			t.Errorf("renews %v, expired %v", renews, o.observations["a"].Expired)
 		}
 		for _, id := range []string{"b", "c", "d"} {

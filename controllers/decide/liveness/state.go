@@ -42,9 +42,7 @@ func (s State) Write(annotations map[string]string) {
 	delete(annotations, annotationKeepLast)
 	if s.Expired {
 		annotations[annotationState] = stateExpired
-		annotations[annotationOnExpiry], annotations[annotationKeepLast] = string(
-			s.OnExpiry,
-		), strconv.FormatBool(
+		annotations[annotationOnExpiry], annotations[annotationKeepLast] = string(s.OnExpiry), strconv.FormatBool(
 			s.KeepLast,
 		)
 	}

@@ -21,12 +21,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestI9SlicesThatAreNoImportsGo: a selector that a derived Service had for a moment leaves slices behind, to which its VIP would lead.
+// TestI9SlicesThatAreNoImportsGo: a selector that a derived Service had for a moment leaves slices behind, to which
+// its VIP would lead.
 func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 	web := types.NamespacedName{Namespace: "shop", Name: "web"}
 	service := derived.Name(web.Namespace, web.Name)
 	slice := func(name, of, by string) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{discoveryv1.LabelServiceName: of}}}
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      name,
+				UID:       types.UID(name),
+				Labels:    map[string]string{discoveryv1.LabelServiceName: of},
+			},
+		}
 		if by != "" {
 			s.Labels[discoveryv1.LabelManagedBy] = by
 		}
@@ -34,8 +42,13 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 	}
 	ours := slice("ours", service, kube.Manager)
 	ours.Labels[mcsv1beta1.LabelServiceName] = web.Name
-	all := []*discoveryv1.EndpointSlice{ours, slice("left", service, endpointSliceController), slice("by-hand", service, ""),
-		slice("mirrored", service, "endpointslicemirroring-controller.k8s.io"), slice("at-home", "web", endpointSliceController)}
+	all := []*discoveryv1.EndpointSlice{
+		ours,
+		slice("left", service, endpointSliceController),
+		slice("by-hand", service, ""),
+		slice("mirrored", service, "endpointslicemirroring-controller.k8s.io"),
+		slice("at-home", "web", endpointSliceController),
+	}
 	for _, c := range []struct {
 		selector map[string]string
 		want     []string
@@ -47,7 +60,13 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 		if err := clientgoscheme.AddToScheme(scheme); err != nil {
 			t.Fatal(err)
 		}
-		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: service, Annotations: map[string]string{derived.AnnotationImport: web.String()}}}
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   "shop",
+				Name:        service,
+				Annotations: map[string]string{derived.AnnotationImport: web.String()},
+			},
+		}
 		svc.Spec.Selector = c.selector
 		b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(svc)
 		for _, s := range all {
@@ -58,12 +77,15 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 				b = b.WithIndex(x.Object, x.Field, x.Values)
 			}
 		}
-		r := &reconciler{&kube.Env{Local: b.Build()}}
-		if asked := fmt.Sprint(r.ofSource(t.Context(), all[1])); asked != fmt.Sprintf("[shop/%s shop/web]", service) {
+		r := &reconciler{Config: Config{Local: b.Build()}}
+		if asked := fmt.Sprint(r.requestsForSlice(t.Context(), all[1])); asked != fmt.Sprintf(
+			"[shop/%s shop/web]",
+			service,
+		) {
 			t.Errorf("a stray asks for %s", asked)
 		}
-		s := state{name: web, svc: svc}
-		if err := errors.Join(r.gatherSlices(t.Context(), &s), r.expel(t.Context(), &s)); err != nil {
+		s := &snapshot{name: web, svc: svc}
+		if err := errors.Join(r.gatherSlices(t.Context(), s), r.repairSlices(t.Context(), s)); err != nil {
 			t.Fatal(err)
 		}
 		var there discoveryv1.EndpointSliceList
@@ -80,10 +102,15 @@ func TestI9SlicesThatAreNoImportsGo(t *testing.T) {
 	}
 }
 
-// TestI9AnImportedSliceThatLostLabels keeps its endpoints, also where no hub tells of them any more, and gets its labels back: it is known by
-// its name.
+// TestI9AnImportedSliceThatLostLabels keeps its endpoints, also where no hub tells of them any more, and gets its
+// labels back: it is known by its name.
 func TestI9AnImportedSliceThatLostLabels(t *testing.T) {
-	all := []string{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy}
+	all := []string{
+		mcsv1beta1.LabelServiceName,
+		mcsv1beta1.LabelSourceCluster,
+		discoveryv1.LabelServiceName,
+		discoveryv1.LabelManagedBy,
+	}
 	for lost := 1; lost < 1<<len(all); lost++ {
 		m := newMember(t)
 		m.export("c", "10.3.0.1")
@@ -112,11 +139,17 @@ func TestI9AnImportedSliceThatLostLabels(t *testing.T) {
 	}
 }
 
-// TestI9AStrayThatStaysStopsNothing: what an API server does not delete is told, and the name is imported all the same.
+// TestI9AStrayThatStaysStopsNothing: what an API server does not delete is told, and the name is imported all the
+// same.
 func TestI9AStrayThatStaysStopsNothing(t *testing.T) {
 	m := newMember(t)
-	stray := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray",
-		Labels: map[string]string{discoveryv1.LabelServiceName: derived.Name("shop", "web")}}, AddressType: discoveryv1.AddressTypeIPv4}
+	stray := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop",
+		Name:      "stray",
+		Labels: map[string]string{
+			discoveryv1.LabelServiceName: derived.Name("shop", "web"),
+		},
+	}, AddressType: discoveryv1.AddressTypeIPv4}
 	if err := m.local.Create(t.Context(), stray); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,159 @@
+package serviceimport
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Config is what the controller needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
+
+	Local    client.Client
+	LocalNow client.Reader        // reads past the cache
+	Hub      func() client.Client // the hub's caches; nil before they have synced
+	// Deleted reports whether the owner of a record that the hub does not show has deleted it. created is the
+	// record's creation time by the hub's clock.
+	Deleted func(cluster, record string, created time.Time) bool
+
+	Families func(context.Context) ([]corev1.IPFamily, error) // IP families that this cluster's Services can have
+	VIPs     kube.VIPs
+	Reserved []netip.Prefix // addresses that no other cluster may claim (S4)
+
+	Now    func() time.Time
+	Events kube.Events
+}
+
+// New returns the controller. Its requests are namespace/name of a Service.
+func New(c Config) kube.Controller {
+	r := &reconciler{Config: c}
+	return kube.Controller{
+		Name: "serviceimport",
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.requestsForDerived},
+			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.requestsForNamespace},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
+			{
+				Side:     kube.Hub,
+				Object:   &hubv1alpha1.EndpointRecord{},
+				Requests: kube.Named(kube.Exported),
+				Ahead:    r.changed,
+			},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: sameState},
+		},
+		Reconciler: r,
+	}
+}
+
+// changed reports whether an imported slice is older than its record. Only such records of the initial list are
+// urgent.
+func (r *reconciler) changed(ctx context.Context, record client.Object) bool {
+	rec, service := record.(*hubv1alpha1.EndpointRecord), kube.Exported(record)
+	if rec.Spec.ClusterID == r.Cluster {
+		return false
+	}
+	name := types.NamespacedName{
+		Namespace: service.Namespace,
+		Name:      endpoints.SliceName(derived.Name(service.Namespace, service.Name), rec.Name, rec.Spec.AddressType),
+	}
+	slice, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, name)
+	return err == nil && slice != nil &&
+		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(
+			rec.CreationTimestamp.Unix(), rec.Spec.Revision,
+		)
+}
+
+// requestsForDerived returns the import of a derived Service. If a user edited the annotation that names it, the name
+// of the Service does.
+func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) []reconcile.Request {
+	if !strings.HasPrefix(svc.GetName(), "derived-") {
+		return nil
+	}
+	annotated := derived.Import(svc.GetAnnotations())
+	if annotated.Namespace == svc.GetNamespace() && derived.Name(annotated.Namespace, annotated.Name) == svc.GetName() {
+		return requestFor(annotated)
+	}
+	var imports mcsv1beta1.ServiceImportList
+	if err := r.Local.List(
+		ctx, &imports, client.InNamespace(svc.GetNamespace()), client.UnsafeDisableDeepCopy,
+	); err != nil {
+		return nil // a cache fails only when the agent stops
+	}
+	for i := range imports.Items {
+		if derived.Name(svc.GetNamespace(), imports.Items[i].Name) == svc.GetName() {
+			return requestFor(client.ObjectKeyFromObject(&imports.Items[i]))
+		}
+	}
+	return requestFor(annotated)
+}
+
+// requestsForSlice returns the Service of a slice that is not imported, and the import if that is a derived Service.
+func (r *reconciler) requestsForSlice(ctx context.Context, slice client.Object) []reconcile.Request {
+	name := kube.SourceOf(slice)
+	out := requestFor(name)
+	if !strings.HasPrefix(name.Name, "derived-") {
+		return out
+	}
+	svc, err := kube.Get[*corev1.Service](ctx, r.Local, name)
+	if err != nil || svc == nil {
+		return out
+	}
+	return append(out, r.requestsForDerived(ctx, svc)...)
+}
+
+// requestsForSource returns every name that a source cluster exports.
+func (r *reconciler) requestsForSource(ctx context.Context, lease client.Object) []reconcile.Request {
+	cluster := lease.GetLabels()[liveness.LabelSource]
+	if cluster == "" {
+		return nil // a Lease of leader election
+	}
+	return r.requestsForRecords(ctx, client.MatchingFields{kube.ByCluster: cluster})
+}
+
+func sameState(before, after client.Object) bool {
+	return liveness.StateOf(before.(*coordinationv1.Lease)) == liveness.StateOf(after.(*coordinationv1.Lease))
+}
+
+// requestsForNamespace returns every name that is exported in the namespace (I1).
+func (r *reconciler) requestsForNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
+	return r.requestsForRecords(ctx, client.MatchingFields{kube.ByNamespace: namespace.GetName()})
+}
+
+func (r *reconciler) requestsForRecords(ctx context.Context, selected client.ListOption) (out []reconcile.Request) {
+	var records hubv1alpha1.ServiceExportRecordList
+	err := r.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), selected, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil
+	}
+	for i := range records.Items {
+		out = append(out, requestFor(kube.Exported(&records.Items[i]))...)
+	}
+	return out
+}
+
+func requestFor(name types.NamespacedName) []reconcile.Request {
+	if name.Name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}

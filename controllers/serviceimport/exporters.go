@@ -1,0 +1,208 @@
+package serviceimport
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	messageLost = "This cluster lost its copy of the record of cluster %s, and the hub shows no valid one. What was imported from " +
+		"that cluster stays as it is until it publishes again or is evicted."
+	messageUnreadable = "The record is not used: %v. What was imported from cluster %s stays as it is. If a newer agent wrote the " +
+		"record, run that version again. If the record was edited, delete this copy: the agent copies it again."
+)
+
+// exporters is the decision about which clusters export a name. A cluster is in one of four states:
+//   - exporting: its copy is valid;
+//   - frozen: its copy is unreadable, or missing although its owner did not end the export. Its share stays as it is;
+//   - pending: another controller is about to write its copy. The whole name waits;
+//   - ended: its owner withdrew or deleted the record.
+type exporters struct {
+	exports   []clusterset.Export
+	frozen    map[string]bool
+	standIns  []clusterset.Export // the import's content, for frozen clusters that contributed to it
+	pending   bool
+	lost      bool // a cluster is frozen because its copy is missing
+	unreached map[string]endpoints.Unreached
+
+	managed    []*discoveryv1.EndpointSlice // imported slices that this pass may change
+	unreadable bool                         // an imported slice was edited and is left alone
+	findings   []finding
+}
+
+// exporters decides. own is the ID of this cluster, deleted is Config.Deleted.
+func (s *snapshot) exporters(own string, deleted func(cluster, record string, created time.Time) bool) exporters {
+	e := exporters{frozen: map[string]bool{}, unreached: map[string]endpoints.Unreached{}}
+	for i := range s.copies {
+		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], own)
+	}
+	withoutCopy := s.importedWithoutCopy()
+	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
+		switch s.missingCopy(cluster, own, withoutCopy[cluster], deleted) {
+		case pending:
+			e.pending = true
+		case frozen:
+			e.lost, e.frozen[cluster] = true, true
+			if s.imp != nil && s.hub {
+				e.findings = append(e.findings, finding{s.imp, "RecordLost", fmt.Sprintf(messageLost, cluster)})
+			}
+		}
+	}
+	e.addStandIns(s)
+	for _, slice := range s.imported {
+		cluster := sourceCluster(slice)
+		switch {
+		case e.frozen[cluster]:
+		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice, deleted):
+			e.unreadable = true
+		default:
+			e.managed = append(e.managed, slice)
+		}
+	}
+	return e
+}
+
+type copyState int
+
+const (
+	ended copyState = iota
+	pending
+	frozen
+)
+
+// addCopy adds one copy. onHub is the record on the hub; nil if unknown.
+func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own string) {
+	cluster := rec.Spec.ClusterID
+	if rec.Spec.Withdrawn {
+		// The local API server may have written the withdrawal long after it was sent, when the owner exports again.
+		exportsAgain := cluster != own && onHub != nil && onHub.Spec.Revision > rec.Spec.Revision && isValid(onHub)
+		e.pending = e.pending || exportsAgain
+		return
+	}
+	export, err := clusterset.ParseExport(rec)
+	if err != nil {
+		e.frozen[cluster] = true
+		e.findings = append(e.findings, finding{rec, "RecordUnreadable", fmt.Sprintf(messageUnreadable, err, cluster)})
+		return
+	}
+	e.exports = append(e.exports, export)
+	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached)
+	if c != nil && c.Status == metav1.ConditionFalse {
+		e.unreached[cluster] = endpoints.Unreached{Addresses: rec.Status.Withheld, Reason: c.Reason}
+	}
+}
+
+func isValid(rec *hubv1alpha1.ServiceExportRecord) bool {
+	_, err := clusterset.ParseExport(rec)
+	return err == nil && !rec.Spec.Withdrawn
+}
+
+// importedWithoutCopy returns the clusters that the import or its slices say export, but that have no copy here, each
+// with the creation time of its latest imported record by the hub's clock. Users edit labels, so a slice counts only
+// for the cluster that its record names, and the import only if it is the agent's.
+func (s *snapshot) importedWithoutCopy() map[string]time.Time {
+	out := map[string]time.Time{}
+	if s.imp != nil && imports.Ours(s.imp, kube.Manager, s.svc, s.imported) {
+		for _, c := range s.imp.Status.Clusters {
+			out[c.Cluster] = time.Unix(0, 0)
+		}
+	}
+	for _, slice := range s.imported {
+		src, err := endpoints.Restore(slice)
+		if err != nil || clusterset.RecordOwner("EndpointRecord", src.Record) != src.ClusterID {
+			continue
+		}
+		if at := time.Unix(src.Created, 0); !at.Before(out[src.ClusterID]) {
+			out[src.ClusterID] = at
+		}
+	}
+	for i := range s.copies {
+		delete(out, s.copies[i].Spec.ClusterID)
+	}
+	return out
+}
+
+// missingCopy returns the state of a cluster without a copy. Absence is not deletion (DESIGN §2): a user may have
+// deleted the copy, or this cluster was restored. serviceexport writes own copies again, record those of other
+// clusters.
+func (s *snapshot) missingCopy(
+	cluster, own string, created time.Time, deleted func(cluster, record string, created time.Time) bool,
+) copyState {
+	if cluster == own {
+		if s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
+			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse) {
+			return ended
+		}
+		return pending
+	}
+	onHub := s.exported[cluster]
+	switch {
+	case onHub != nil && onHub.Spec.Withdrawn:
+		return ended
+	case onHub != nil && isValid(onHub):
+		return pending
+	case onHub == nil && s.hub && deleted(cluster, s.recordName(cluster), created):
+		return ended
+	}
+	return frozen
+}
+
+func (s *snapshot) recordName(cluster string) string {
+	return clusterset.RecordName(s.name.Name, s.name.Namespace, cluster)
+}
+
+// addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it
+// yet has no share.
+func (e *exporters) addStandIns(s *snapshot) {
+	if s.imp == nil || !imports.Ours(s.imp, kube.Manager, s.svc, s.imported) {
+		return
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(e.frozen)) {
+		inStatus := slices.ContainsFunc(
+			s.imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == cluster },
+		)
+		inSlices := slices.ContainsFunc(
+			s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster },
+		)
+		if standIn, ok := imports.StandIn(s.imp, cluster); ok && (inStatus || inSlices) {
+			e.standIns = append(e.standIns, standIn)
+		}
+	}
+}
+
+func (e *exporters) isExporting(cluster string) bool {
+	return slices.ContainsFunc(e.exports, func(x clusterset.Export) bool { return x.Cluster == cluster })
+}
+
+// isUnreadable reports whether a slice was edited so that its source is unknown. It may be all that is known of these
+// endpoints, so it stays until the hub shows its record, or its owner deleted the record.
+func (s *snapshot) isUnreadable(
+	slice *discoveryv1.EndpointSlice, deleted func(cluster, record string, created time.Time) bool,
+) bool {
+	_, err := endpoints.Restore(slice)
+	return err != nil &&
+		!(s.hub && deleted(sourceCluster(slice), slice.Annotations[endpoints.AnnotationRecord], createdAt(slice)))
+}
+
+// createdAt returns the creation time of the record of an imported slice by the hub's clock, or the far future if it
+// is unknown.
+func createdAt(slice *discoveryv1.EndpointSlice) time.Time {
+	src, err := endpoints.Restore(slice)
+	if err != nil {
+		return time.Unix(1<<40, 0)
+	}
+	return time.Unix(src.Created, 0)
+}
