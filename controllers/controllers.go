@@ -17,9 +17,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent are the controllers of one agent, which share env; holder names this instance. It sets env.Fresh, env.HubSeen, env.Gone, env.Shown,
-// env.Rival, env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held.
-func Agent(env *kube.Env, holder string) []kube.Controller {
+// Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh, env.HubSeen, env.Gone,
+// env.Shown, env.Rival, env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants faults in
+// env with adjust, before the controllers that use these are made.
+func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
 	beat := heartbeat.New(env, holder)
 	env.Fresh, env.HubSeen, env.Gone, env.Shown = beat.Fresh, beat.HubSeen, beat.Gone, beat.Shown()
 	env.Rival, env.Still, env.Lapsed, env.Contested = beat.Rival, beat.Still, beat.Lapsed, beat.Contested
@@ -27,6 +28,9 @@ func Agent(env *kube.Env, holder string) []kube.Controller {
 	env.VIPs = vips
 	observer := observe.New(env)
 	env.Votes, env.Probes = observer.Votes, observer.Probes
+	for _, change := range adjust {
+		change(env)
+	}
 	live := sources.New(sources.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen,
 		Now: env.Now, Events: env.Events,

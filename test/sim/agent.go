@@ -105,11 +105,15 @@ func (w *World) startAgent(m *member) {
 			}
 		},
 	}
-	for _, c := range controllers.Agent(env, a.name) {
-		a.loops = append(a.loops, &loop{Controller: c, queue: newQueue()})
-	}
 	if w.BreakAgent != nil {
 		w.BreakAgent(env)
+	}
+	var adjust []func(*kube.Env)
+	if w.BreakShared != nil {
+		adjust = append(adjust, w.BreakShared)
+	}
+	for _, c := range controllers.Agent(env, a.name, adjust...) {
+		a.loops = append(a.loops, &loop{Controller: c, queue: newQueue()})
 	}
 	m.agents = append(m.agents, a)
 }

@@ -25,13 +25,14 @@ const enough = 120
 // planted are faults that the simulation must find, and the words that it must find for one of them.
 var planted = []struct {
 	name, says string
-	agent      func(*kube.Env)
+	agent      func(*kube.Env) // before the controllers are made
+	shared     func(*kube.Env) // once controllers have set their part of it
 	hub        func(*api.Server)
 }{
-	{name: "absence is taken as deletion", says: "nobody touches", agent: func(env *kube.Env) {
+	{name: "absence is taken as deletion", says: "nobody touches", shared: func(env *kube.Env) {
 		env.Gone = func(string, string, time.Time) bool { return true }
 	}},
-	{name: "the owner's word is never believed", says: "which no cluster exports", agent: func(env *kube.Env) {
+	{name: "the owner's word is never believed", says: "which no cluster exports", shared: func(env *kube.Env) {
 		env.Gone = func(string, string, time.Time) bool { return false }
 	}},
 	{name: "a hub that was restored is not read again", says: "the settled state", agent: func(env *kube.Env) {
@@ -92,7 +93,7 @@ var planted = []struct {
 			return errors.Join(c.Client.Delete(ctx, ip), err)
 		}
 	})},
-	{name: "the addresses that an import had are forgotten", says: "I6", agent: func(env *kube.Env) {
+	{name: "the addresses that an import had are forgotten", says: "I6", shared: func(env *kube.Env) {
 		env.VIPs = forgetful{env.VIPs}
 	}},
 	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
@@ -184,7 +185,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			others := map[string]uint64{}
 			for seed, o := range play(1, enough, func(seed uint64) Options {
 				o := options(seed)
-				o.BreakAgent, o.BreakHub = p.agent, p.hub
+				o.BreakAgent, o.BreakShared, o.BreakHub = p.agent, p.shared, p.hub
 				return o
 			}) {
 				var v *Violation

@@ -49,7 +49,9 @@ type Options struct {
 
 	// The self-test's: they break what every agent stands on, and the hub.
 	BreakAgent func(*kube.Env)
-	BreakHub   func(*api.Server)
+	// BreakShared changes what controllers have set in an agent's Env for others.
+	BreakShared func(*kube.Env)
+	BreakHub    func(*api.Server)
 }
 
 // World is everything there is.
