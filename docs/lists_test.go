@@ -224,6 +224,10 @@ func (s *source) reasons(t *testing.T) (events, conditions, types set) {
 						s.reason(conditions, n.Results[at], f)
 					}
 				}
+			case *ast.CompositeLit:
+				for _, reason := range findingReasons(n) {
+					s.event(t, reason, f, around, events)
+				}
 			case *ast.CallExpr:
 				if at, ok := eventArgument(n); ok {
 					s.event(t, n.Args[at], f, around, events)
@@ -249,6 +253,27 @@ func eventArgument(c *ast.CallExpr) (at int, ok bool) {
 	return 0, false
 }
 
+// findingReasons returns the reasons of a literal finding{about, reason, message}, or of a literal list of findings. Somebody
+// else raises their Events.
+func findingReasons(c *ast.CompositeLit) (reasons []ast.Expr) {
+	isFinding := func(e ast.Expr) bool {
+		i, ok := e.(*ast.Ident)
+		return ok && i.Name == "finding"
+	}
+	all := []ast.Expr{c}
+	if list, ok := c.Type.(*ast.ArrayType); ok && isFinding(list.Elt) {
+		all = c.Elts
+	} else if !isFinding(c.Type) {
+		return nil
+	}
+	for _, e := range all {
+		if one, ok := e.(*ast.CompositeLit); ok && len(one.Elts) == 3 {
+			reasons = append(reasons, one.Elts[1])
+		}
+	}
+	return reasons
+}
+
 // event takes a reason, or follows none where a function hands on its own parameter or a condition's.
 func (s *source) event(t *testing.T, e ast.Expr, f *file, around []ast.Node, events set) {
 	if v, ok := s.value(e, f, nil); ok {
@@ -258,7 +283,7 @@ func (s *source) event(t *testing.T, e ast.Expr, f *file, around []ast.Node, eve
 	if c, ok := e.(*ast.CallExpr); ok && method(c) == "EventReason" {
 		return
 	}
-	if sel, ok := e.(*ast.SelectorExpr); ok && sel.Sel.Name == "Reason" {
+	if sel, ok := e.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Reason" || sel.Sel.Name == "reason") {
 		return
 	}
 	if i, ok := e.(*ast.Ident); ok {

@@ -75,11 +75,11 @@ func (r *reconciler) updateImport(
 	}
 	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending)
 	if flipped && ready.Status == metav1.ConditionFalse && !waits {
-		reason := "NotReady"
 		if ready.Reason == imports.ReasonFull {
-			reason = imports.ReasonFull
+			r.Events.Event(imp, kube.Warning, imports.ReasonFull, ready.Message)
+		} else {
+			r.Events.Event(imp, kube.Warning, "NotReady", ready.Message)
 		}
-		r.Events.Event(imp, kube.Warning, reason, ready.Message)
 	}
 	return nil
 }

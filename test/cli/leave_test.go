@@ -83,7 +83,7 @@ func (e *environment) asBefore(t *testing.T, cluster, namespace string, before m
 }
 
 // TestAnEvictedMemberIsCleanedUpOnTheHub is issue 4, C: its agent never comes back. The others drop what it exported, also one that was away
-// when it was evicted (decision 0010). What it leaves in its own cluster goes with leave.
+// when it was evicted. What it leaves in its own cluster goes with leave.
 func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub")

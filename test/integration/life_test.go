@@ -381,7 +381,7 @@ func TestL6Transfer(t *testing.T) {
 	}
 }
 
-// M4: two replicas that see the same objects have the same serial, also where one has followed what altered no answer (decision 0016) and
+// M4: two replicas that see the same objects have the same serial, also where one has followed what altered no answer and
 // the other started later.
 func TestM4SerialAgreesAndSurvives(t *testing.T) {
 	c := fixtureCluster(t)

@@ -79,7 +79,7 @@ func (s *server) stuck(t *testing.T, clients, questions int) (leave func()) {
 }
 
 // TestOverloadByClientsThatDoNotRead: with shed, they hold no more than that many replies; who comes by TCP then is refused at once, who
-// comes by UDP answered, and when they leave all is as before (docs/decisions/0011).
+// comes by UDP answered, and when they leave all is as before (docs/design.md, overload).
 func TestOverloadByClientsThatDoNotRead(t *testing.T) {
 	s := crowded(t, strings.Replace(stanza, "kubeconfig KUBECONFIG", "kubeconfig KUBECONFIG\n\t\tshed 8", 1))
 	before := s.metric(t, "go_memstats_heap_inuse_bytes")

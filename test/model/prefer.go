@@ -104,7 +104,7 @@ func firstOnly(tiers [][]record) [][]record {
 	return tiers
 }
 
-// addZonal makes the names exist that stand above those of zones (decision 0008). Those of zones have no end, so they are no part of Names
+// addZonal makes the names exist that stand above those of zones (N12). Those of zones have no end, so they are no part of Names
 // and Zone.
 func (m *Model) addZonal(service string) {
 	if m.cfg.Zonal {
@@ -113,7 +113,7 @@ func (m *Model) addZonal(service string) {
 	}
 }
 
-// zonal answers "<zone>.pin._zone.svc.ns" and "<zone>.prefer._zone.svc.ns" (decision 0008): as the service would if it had the endpoints of
+// zonal answers "<zone>.pin._zone.svc.ns" and "<zone>.prefer._zone.svc.ns" (N12): as the service would if it had the endpoints of
 // that zone only; without any, pin is NODATA and prefer is the service.
 func (m *Model) zonal(name string, qtype uint16) (Reply, bool) {
 	if !m.cfg.Zonal || strings.Contains(name, `\`) {

@@ -1,4 +1,4 @@
-// Package ipam decides who gets which VIP, and which member gets which block (DESIGN §5, SPEC V, docs/decisions/0007). Pure: ranges, what
+// Package ipam decides who gets which VIP, and which member gets which block (DESIGN §5, SPEC V, docs/design.md). Pure: ranges, what
 // is held and what is wanted, in; what to reserve, mend and grant, out. The lock on an address is the API server's IPAddress
 // object, not anything here: what is decided from a cache that lags is refused there, and decided again.
 //

@@ -19,7 +19,7 @@ type headless struct {
 	shortest  []int               // of each list: length of the shortest "<label>.<clusterid>." of a host that has it
 	portIndex portIndex           // nil if there is only one list
 	parents   map[string]int      // last label of each cluster ID of two: as shortest
-	zones     map[string]*Service // what each zone's endpoints are alone (decision 0008); nil without the option
+	zones     map[string]*Service // what each zone's endpoints are alone (N12); nil without the option
 }
 
 // place is that of a host.

@@ -47,7 +47,7 @@ func (x *Index) HasNamespace(ns string) bool {
 func (x *Index) Serial() uint32 { return max(uint32(x.serial.Load()), 1) }
 
 // Set replaces the Service of a key, nil for none, and reports whether that altered an answer. version is the resourceVersion
-// of the change, and moves the serial if it did (decision 0016).
+// of the change, and moves the serial if it did (M4).
 func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()

@@ -119,7 +119,7 @@ func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
 
 // Proto answers a question for _proto of the Service, an empty non-terminal if it has a named port of it (N4).
 func (s *Service) Proto(proto string, w Window) Result {
-	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // decision 0008
+	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // N12
 		return Result{Outcome: NoData}
 	}
 	if s.hasProto(proto, w) {
@@ -162,7 +162,7 @@ func (s *Service) hasProto(proto string, w Window) bool {
 	})
 }
 
-// Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (decision 0008); the zone is in
+// Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (N12); the zone is in
 // lower case. It is that of the zone's endpoints; without any it is all of them with prefer, and nil with pin. ok reports
 // whether the name exists: with the option all zones of a Headless Service do, so that one without endpoints is answered as
 // one that is not known is.

@@ -63,7 +63,7 @@ func (g *group) same(o *group) bool {
 	return g.rank == o.rank && slices.Equal(g.ports, o.ports) && slices.Equal(g.hosts, o.hosts)
 }
 
-// maxZones is how many zones of one source cluster have names (decision 0008): those with the most endpoints. Clouds have
+// maxZones is how many zones of one source cluster have names (N12): those with the most endpoints. Clouds have
 // fewer; the bound is for an exporter that gives each endpoint a zone of its own.
 const maxZones = 16
 

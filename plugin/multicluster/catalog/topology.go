@@ -7,7 +7,7 @@ import "strings"
 type Topology struct {
 	Cluster, Zone         string // preferred: a source cluster, and a zone of endpoints
 	ClusterOnly, ZoneOnly bool   // others are left out while a preferred one is ready
-	Zonal                 bool   // <zone>.pin._zone and <zone>.prefer._zone exist (decision 0008)
+	Zonal                 bool   // <zone>.pin._zone and <zone>.prefer._zone exist (N12)
 }
 
 // Keep is what an endpoint's zone is kept as: no more of it than answers depend on.
