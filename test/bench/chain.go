@@ -51,7 +51,8 @@ func stanza(plugin, api string) string {
 	return plugin
 }
 
-// kubeadm is what kubeadm's Corefile puts around the plugin that answers. Its health, ready, reload, loop and forward take no
+// kubeadm is what kubeadm's Corefile puts around the plugin that answers. Its health, ready, reload, loop and
+// forward take no
 // part in a query that is answered.
 func kubeadm(answering, metrics string) string {
 	return strings.Join([]string{"errors", "prometheus " + metrics,
@@ -59,7 +60,8 @@ func kubeadm(answering, metrics string) string {
 		"loadbalance", answering}, "\n\t")
 }
 
-// chains are the plugin chains of this process, by the name that the directive capture gave them. The directive is this
+// chains are the plugin chains of this process, by the name that the directive capture gave them. The directive is
+// this
 // program's own: it stands where a server's first plugin stands and keeps the chain behind it.
 var chains = map[string]plugin.Handler{}
 
@@ -94,7 +96,9 @@ func load(blocks map[string]string) (*caddy.Instance, error) {
 		}
 		fmt.Fprintf(&b, ".:%d {\n\tbind 127.0.0.1\n\tcapture %s\n\t%s\n}\n", port, name, blocks[name])
 	}
-	return caddy.Start(caddy.CaddyfileInput{Contents: []byte(b.String()), Filepath: "Corefile", ServerTypeName: "dns"})
+	return caddy.Start(
+		caddy.CaddyfileInput{Contents: []byte(b.String()), Filepath: "Corefile", ServerTypeName: "dns"},
+	)
 }
 
 // freePort is free for UDP and TCP now.
@@ -128,7 +132,11 @@ func newAsker(name string) (*asker, error) {
 		return nil, fmt.Errorf("no chain %q was loaded", name)
 	}
 	ctx := context.WithValue(context.Background(), dnsserver.Key{}, &dnsserver.Server{Addr: "dns://:53"})
-	return &asker{chain: chain, ctx: context.WithValue(ctx, dnsserver.LoopKey{}, 0), w: packer{remote: udpClient}}, nil
+	return &asker{
+		chain: chain,
+		ctx:   context.WithValue(ctx, dnsserver.LoopKey{}, 0),
+		w:     packer{remote: udpClient},
+	}, nil
 }
 
 // ask serves r once; the reply is packed as the server packs it.

@@ -1,8 +1,9 @@
-// Command bench compares the multicluster plugin with the multicluster mode of CoreDNS's own kubernetes plugin, on the same
-// data, in the same run, on the same machine: as ratios, of medians of interleaved pairs, so that what else the machine does
+// Command bench compares the multicluster plugin with the multicluster mode of CoreDNS's own kubernetes plugin, on
+// the same data, in the same run, on the same machine: as ratios, of medians of interleaved pairs, so that what
+// else the machine does
 // touches both alike. whoami, which answers from nothing, is the ceiling of what a CoreDNS plugin can reach.
 //
-//	go run ./test/bench [-quick] [-only PARTS] [-out FILE]
+//	go run ./test/bench [-quick] [-only PARTS] [-rows REGEXP] [-limit TIME] [-out FILE]
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,8 +26,10 @@ import (
 type bench struct {
 	ctx   context.Context
 	quick bool
-	dir   string // for Corefiles and the like; removed at the end
-	bin   string // the coredns binary
+	rows  *regexp.Regexp // nil: all; of the parts that have a selector
+	limit time.Duration  // after which a part begins no more rounds; 0: none
+	dir   string         // for Corefiles and the like; removed at the end
+	bin   string         // the coredns binary
 }
 
 // part is one group of measurements.
@@ -35,6 +39,8 @@ type part struct {
 }
 
 var parts = []part{
+	{"shipped", "As shipped", aboutShipped, (*bench).shipped},
+	{"throughput", "Queries a second on this machine", aboutThroughput, (*bench).throughput},
 	{"servedns", "ServeDNS", aboutServeDNS, (*bench).serveDNS},
 	{"sockets", "Through sockets", aboutSockets, (*bench).sockets},
 	{"memory", "Memory", aboutMemory, (*bench).memory},
@@ -47,6 +53,8 @@ func main() {
 	out := flag.String("out", "", "write the results to this `file` as well")
 	only := flag.String("only", "", "comma-separated `parts` to run: "+strings.Join(partNames(), ", "))
 	quick := flag.Bool("quick", false, "one or two minutes: few rounds, small data sets")
+	rows := flag.String("rows", "", "a `regexp`: measure only these rows of the part shipped")
+	limit := flag.Duration("limit", 0, "begin no more rounds of the part shipped after this `time`")
 	bin := flag.String("coredns", "bin/coredns", "the server `binary` to measure")
 	role := flag.String("role", "", "for the program's own use: what a child process does")
 	flag.Parse()
@@ -54,7 +62,7 @@ func main() {
 	if *role != "" {
 		err = runRole(*role, flag.Args())
 	} else {
-		err = run(*out, *only, *bin, *quick)
+		err = run(options{*out, *only, *rows, *bin, *limit, *quick})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -62,18 +70,29 @@ func main() {
 	}
 }
 
-func run(out, only, bin string, quick bool) error {
-	if _, err := os.Stat(bin); err != nil {
+// options are what the command line says.
+type options struct {
+	out, only, rows, bin string
+	limit                time.Duration
+	quick                bool
+}
+
+func run(o options) error {
+	if _, err := os.Stat(o.bin); err != nil {
 		return fmt.Errorf("%w: run make build first", err)
 	}
 	wanted := partNames()
-	if only != "" {
-		wanted = strings.Split(only, ",")
+	if o.only != "" {
+		wanted = strings.Split(o.only, ",")
 	}
 	for _, name := range wanted {
 		if !slices.Contains(partNames(), name) {
 			return fmt.Errorf("there is no part %q: the parts are %s", name, strings.Join(partNames(), ", "))
 		}
+	}
+	rows, err := regexp.Compile(o.rows)
+	if err != nil {
+		return fmt.Errorf("-rows: %w", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,7 +101,7 @@ func run(out, only, bin string, quick bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{ctx: ctx, quick: quick, dir: dir, bin: bin}
+	b := &bench{ctx: ctx, quick: o.quick, rows: rows, limit: o.limit, dir: dir, bin: o.bin}
 	began := time.Now()
 	var results []result
 	for _, p := range parts {
@@ -97,8 +116,8 @@ func run(out, only, bin string, quick bool) error {
 		printRows(os.Stderr, rows)
 		results = append(results, result{p, rows})
 	}
-	if out != "" {
-		if err := writeReport(out, results, time.Since(began)); err != nil {
+	if o.out != "" {
+		if err := writeReport(o.out, results, time.Since(began)); err != nil {
 			return err
 		}
 	}

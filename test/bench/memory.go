@@ -10,15 +10,20 @@ import (
 	"github.com/miekg/dns"
 )
 
-const aboutMemory = "Heap: what is live after a garbage collection once every name and type was asked, above a process with an empty API " +
-	"server. Resident: the coredns binary, peak above the peak of an empty one; and the peak while all watches expire and everything " +
-	"is listed again, through what was resident before. ratio: ours through in-tree's."
+const aboutMemory = "" +
+	"Heap: what is live after a garbage collection once every name and type was asked, above a process with " +
+	"an empty API server. Resident: the coredns binary, peak above the peak of an empty one; and the peak " +
+	"while all watches expire and everything is listed again, through what was resident before. ratio: ours " +
+	"through in-tree's."
 
 // many are headless Services of 1,000 endpoints.
 func many(endpoints int) stub.Shape {
 	var s stub.Shape
 	for i := range endpoints / 1000 {
-		s.Headless = append(s.Headless, stub.Headless{Name: fmt.Sprintf("db-%d", i), Endpoints: 1000, First: i * 1000})
+		s.Headless = append(
+			s.Headless,
+			stub.Headless{Name: fmt.Sprintf("db-%d", i), Endpoints: 1000, First: i * 1000},
+		)
 	}
 	return s
 }
@@ -35,7 +40,8 @@ func (b *bench) memory() ([]row, error) {
 		shape stub.Shape
 		bar   float64
 	}{
-		{"live heap per ClusterSetIP import at " + number(float64(imports)), imports, stub.Shape{Imports: imports}, 400},
+		{"live heap per ClusterSetIP import at " + number(float64(imports)), imports,
+			stub.Shape{Imports: imports}, 400},
 		{"live heap per endpoint at " + number(float64(endpoints)), endpoints, many(endpoints), 300},
 	} {
 		per := map[string]float64{}
@@ -111,7 +117,12 @@ func (a *asker) askAll(imports, endpoints int) error {
 				return err
 			}
 			if t != dns.TypeAAAA && len(m.Answer) == 0 && !m.Truncated {
-				return fmt.Errorf("%s %s: %s without an answer", name, dns.TypeToString[t], dns.RcodeToString[m.Rcode])
+				return fmt.Errorf(
+					"%s %s: %s without an answer",
+					name,
+					dns.TypeToString[t],
+					dns.RcodeToString[m.Rcode],
+				)
 			}
 		}
 		return nil
@@ -181,11 +192,21 @@ func (b *bench) resident(imports int) ([]row, error) {
 	return []row{
 		row{What: "peak resident memory above an empty process, " + number(float64(imports)) + " imports",
 			Ours: mib(x), Theirs: mib(y), Ratio: number(x / y)}.atMost(x/y, 0.5, ""),
-		row{What: "peak during a full relist, through steady", Ours: times(r), Theirs: times(s), Ratio: number(r / s)}.atMost(r, 1.5, " ×"),
+		row{
+			What:   "peak during a full relist, through steady",
+			Ours:   times(r),
+			Theirs: times(s),
+			Ratio:  number(r / s),
+		}.atMost(
+			r,
+			1.5,
+			" ×",
+		),
 	}, nil
 }
 
-// peaks are the peak of resident memory of a start, in bytes, and that of a full relist through what was resident before.
+// peaks are the peak of resident memory of a start, in bytes, and that of a full relist through what was resident
+// before.
 func (b *bench) peaks(plugin string, api *stub.Server, imports int) (peak, relist float64, err error) {
 	s, err := b.serve(stanza(plugin, api.URL), anyCore)
 	if err != nil {

@@ -32,6 +32,13 @@ const anyCore = -1
 
 // serve starts the binary with the plugins as its only server block, on one core or any.
 func (b *bench) serve(plugins string, core int) (*server, error) {
+	return b.serveCorefile(func(port, ready int) string {
+		return fmt.Sprintf(".:%d {\n\tbind 127.0.0.1\n\tready 127.0.0.1:%d\n\t%s\n}\n", port, ready, plugins)
+	}, core)
+}
+
+// serveCorefile starts the binary with a Corefile, at a port for DNS and one for ready, on one core or any.
+func (b *bench) serveCorefile(text func(port, ready int) string, core int) (*server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -43,8 +50,7 @@ func (b *bench) serve(plugins string, core int) (*server, error) {
 	s := &server{port: port, readyURL: fmt.Sprintf("http://127.0.0.1:%d/ready", ready), exited: make(chan struct{})}
 	corefile := filepath.Join(b.dir, fmt.Sprintf("Corefile.%d", port))
 	s.log = corefile + ".log"
-	text := fmt.Sprintf(".:%d {\n\tbind 127.0.0.1\n\tready 127.0.0.1:%d\n\t%s\n}\n", port, ready, plugins)
-	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(corefile, []byte(text(port, ready)), 0o600); err != nil {
 		return nil, err
 	}
 	log, err := os.Create(s.log)
@@ -106,7 +112,8 @@ func (s *server) ready(every time.Duration) error {
 // addr of its DNS port.
 func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// query asks over UDP, and again where the datagram was lost. A server may say that it is ready a little before it listens:
+// query asks over UDP, and again where the datagram was lost. A server may say that it is ready a little before it
+// listens:
 // in-tree's does.
 func (s *server) query(r *dns.Msg) (*dns.Msg, error) {
 	client := dns.Client{Timeout: 500 * time.Millisecond, UDPSize: dns.MaxMsgSize}

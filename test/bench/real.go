@@ -17,8 +17,10 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned/typed/apis/v1beta1"
 )
 
-const aboutReal = "The same on a real etcd and kube-apiserver beside them. Endpoint write: from the moment that the request to change an EndpointSlice " +
-	"is sent until the server's answer to the endpoint's host name changes, by rounds of 200 in turn; ratio: ours through in-tree's."
+const aboutReal = "" +
+	"The same on a real etcd and kube-apiserver beside them. Endpoint write: from the moment that the request " +
+	"to change an EndpointSlice is sent until the server's answer to the endpoint's host name changes, by " +
+	"rounds of 200 in turn; ratio: ours through in-tree's."
 
 // cluster is the laboratory's control plane with what it takes to write to it.
 type cluster struct {
@@ -152,14 +154,28 @@ func (b *bench) writes(c *cluster, n int) ([]row, error) {
 		for _, p := range []float64{0.5, 0.99} {
 			x, y := inRounds(took[ours], p), inRounds(took[inTree], p)
 			ratio := pairs(x, y)
-			rows = append(rows, row{What: fmt.Sprintf("endpoint write to changed answer, %s endpoints, p%.0f", number(float64(h.Endpoints)), p*100),
-				Ours: microseconds(median(x)), Theirs: microseconds(median(y)), Ratio: number(ratio)}.atMost(ratio, noise, ""))
+			rows = append(
+				rows,
+				row{
+					What: fmt.Sprintf(
+						"endpoint write to changed answer, %s endpoints, p%.0f",
+						number(float64(h.Endpoints)),
+						p*100,
+					),
+					Ours: microseconds(
+						median(x),
+					),
+					Theirs: microseconds(median(y)),
+					Ratio:  number(ratio),
+				}.atMost(ratio, noise, ""),
+			)
 		}
 	}
 	return rows, nil
 }
 
-// inRounds is a percentile of each two hundred: where the machine stands still for a moment, the worst of all are its own.
+// inRounds is a percentile of each two hundred: where the machine stands still for a moment, the worst of all are
+// its own.
 func inRounds(values []float64, p float64) (each []float64) {
 	for round := range slices.Chunk(values, 200) {
 		each = append(each, percentile(slices.Clone(round), p))

@@ -49,10 +49,10 @@ func (r row) and(other row) row {
 	return r
 }
 
-func (r row) verdict() string { return r.judge(new(bar.Missed)) }
+func (r row) holds() string { return r.check(new(bar.Missed)) }
 
-// judge is the cell of the column holds.
-func (r row) judge(m *bar.Missed) string {
+// check is the cell of the column holds.
+func (r row) check(m *bar.Missed) string {
 	if r.Bar == "" {
 		return ""
 	}
@@ -63,7 +63,7 @@ func (r row) judge(m *bar.Missed) string {
 func missed(results []result) (m bar.Missed) {
 	for _, r := range results {
 		for _, row := range r.rows {
-			row.judge(&m)
+			row.check(&m)
 		}
 	}
 	return m
@@ -95,7 +95,7 @@ func times(f float64) string { return number(f) + " ×" }
 func printRows(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.What, r.Ours, r.Theirs, r.Ratio, r.Bar, r.verdict())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.What, r.Ours, r.Theirs, r.Ratio, r.Bar, r.holds())
 	}
 	t.Flush()
 }
@@ -115,13 +115,43 @@ numbers are medians. A bar that does not hold is marked.
 Machine: %s.
 `, max(1, int(took.Round(time.Minute).Minutes())), coremain.CoreVersion, machine)
 	for _, r := range results {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.title, r.about)
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.title, wrap(r.about))
 		b.WriteString("| what | ours | in-tree | ratio | bar | holds |\n| --- | --- | --- | --- | --- | --- |\n")
 		for _, row := range r.rows {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", row.What, row.Ours, row.Theirs, row.Ratio, row.Bar, row.verdict())
+			fmt.Fprintf(
+				&b,
+				"| %s | %s | %s | %s | %s | %s |\n",
+				row.What,
+				row.Ours,
+				row.Theirs,
+				row.Ratio,
+				row.Bar,
+				row.holds(),
+			)
 		}
 	}
 	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// wrap breaks text into lines.
+func wrap(text string) string {
+	const width = 118
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
 }
 
 func describeMachine() (string, error) {

@@ -3,9 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -15,10 +12,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-const aboutSockets = "The coredns binary on one core, dnsperf on another, UDP on loopback, as many queries as the server can take (four " +
-	"clients, 64 queries in flight); EDNS with 4,096 octets for headless Services, none else. Each number is the server's CPU time " +
-	"(user and system) per query through that of the same binary with whoami alone, measured right beside it; ratio: ours through " +
-	"in-tree's. Latency is that of one query at a time on an idle server."
+const aboutSockets = "" +
+	"The coredns binary on one core, dnsperf on another, UDP on loopback, as many queries as the server can " +
+	"take (four clients, 64 queries in flight); EDNS with 4,096 octets for headless Services, none else. Each " +
+	"number is the server's CPU time (user and system) per query through that of the same binary with whoami " +
+	"alone, measured right beside it; ratio: ours through in-tree's. Latency is that of one query at a time " +
+	"on an idle server."
 
 // load is one kind of query for dnsperf.
 type socketCase struct {
@@ -74,7 +73,9 @@ func (b *bench) sockets() ([]row, error) {
 	defer api.Close()
 	servers := map[string]*server{}
 	for _, p := range []string{ours, inTree, ceiling} {
-		for name, plugins := range map[string]string{p: stanza(p, api.URL), p + "+kubeadm": kubeadm(stanza(p, api.URL), "127.0.0.1:0")} {
+		for name, plugins := range map[string]string{
+			p: stanza(p, api.URL), p + "+kubeadm": kubeadm(stanza(p, api.URL), "127.0.0.1:0"),
+		} {
 			s, err := b.serve(plugins, 0)
 			if err != nil {
 				return nil, err
@@ -144,7 +145,15 @@ func (b *bench) cpuRows(servers map[string]*server) ([]row, error) {
 		x, m := show(ours + "+kubeadm" + c.what)
 		y, n := show(inTree + "+kubeadm" + c.what)
 		w, _ := show(ceiling + "+kubeadm" + c.what)
-		rows = append(rows, row{What: c.what + ", in kubeadm's chain (whoami in it: " + w + ")", Ours: x, Theirs: y, Ratio: number(m / n)})
+		rows = append(
+			rows,
+			row{
+				What:   c.what + ", in kubeadm's chain (whoami in it: " + w + ")",
+				Ours:   x,
+				Theirs: y,
+				Ratio:  number(m / n),
+			},
+		)
 	}
 	return rows, nil
 }
@@ -197,8 +206,20 @@ func (b *bench) latencyRows(servers map[string]*server) ([]row, error) {
 		}
 		for _, p := range []float64{0.5, 0.99} {
 			x, y := percentile(all[ours], p), percentile(all[inTree], p)
-			rows = append(rows, row{What: fmt.Sprintf("latency p%.0f, %s (whoami: %s)", p*100, c.what, microseconds(percentile(all[ceiling], p))),
-				Ours: microseconds(x), Theirs: microseconds(y), Ratio: number(x / y)})
+			rows = append(
+				rows,
+				row{
+					What: fmt.Sprintf(
+						"latency p%.0f, %s (whoami: %s)",
+						p*100,
+						c.what,
+						microseconds(percentile(all[ceiling], p)),
+					),
+					Ours:   microseconds(x),
+					Theirs: microseconds(y),
+					Ratio:  number(x / y),
+				},
+			)
 		}
 	}
 	return rows, nil
@@ -208,7 +229,12 @@ var answered = regexp.MustCompile(`(?m)^> \w+ .* (\d+\.\d+)$`)
 
 // latencies of single queries, in nanoseconds.
 func (b *bench) latencies(s *server, c socketCase) ([]float64, error) {
-	out, err := b.dnsperf(s, c, "-l", "1", "-c", "1", "-q", "1", "-v")
+	return b.latenciesAt(s, c, "-l", "1", "-c", "1", "-q", "1")
+}
+
+// latenciesAt returns the latencies of a run of dnsperf, in nanoseconds.
+func (b *bench) latenciesAt(s *server, c socketCase, args ...string) ([]float64, error) {
+	out, err := b.dnsperf(s, c, append(args, "-v")...)
 	if err != nil {
 		return nil, err
 	}
@@ -221,29 +247,7 @@ func (b *bench) latencies(s *server, c socketCase) ([]float64, error) {
 		all = append(all, seconds*1e9)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("dnsperf told no latencies: %.500s", out)
+		return nil, fmt.Errorf("dnsperf reported no latencies: %.500s", out)
 	}
 	return all, nil
-}
-
-// dnsperf runs on every core but the servers'.
-func (b *bench) dnsperf(s *server, c socketCase, args ...string) (string, error) {
-	file := filepath.Join(b.dir, "queries")
-	if err := os.WriteFile(file, []byte(strings.Join(c.lines, "\n")+"\n"), 0o600); err != nil {
-		return "", err
-	}
-	cores := "1"
-	if n := runtime.NumCPU(); n > 2 {
-		cores += "-" + strconv.Itoa(n-1)
-	}
-	args = append([]string{"-c", cores, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(s.port), "-d", file}, args...)
-	if c.edns {
-		args = append(args, "-e")
-	}
-	cmd := exec.CommandContext(b.ctx, "taskset", args...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("dnsperf: %w: %s", err, out)
-	}
-	return string(out), nil
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-const aboutStart = "From the start of the process until /ready says yes and the last import is answered, on the stub API server; ratio: ours " +
-	"through in-tree's. And how long after the last event that it needs, the end of the initial imports, /ready says yes: the stub " +
-	"holds that event back until all else is done."
+const aboutStart = "" +
+	"From the start of the process until /ready says yes and the last import is answered, on the stub API " +
+	"server; ratio: ours through in-tree's. And how long after the last event that it needs, the end of the " +
+	"initial imports, /ready says yes: the stub holds that event back until all else is done."
 
 func (b *bench) start() ([]row, error) {
 	imports, rounds := 50_000, 5
@@ -55,9 +56,22 @@ func (b *bench) starts(api string, imports, rounds int) ([]row, error) {
 	u, v := median(spent[ours]), median(spent[inTree])
 	ratio := pairs(wall[ours], wall[inTree])
 	return []row{
-		row{What: "start to ready and answering, " + number(float64(imports)) + " imports", Ours: seconds(x), Theirs: seconds(y),
-			Ratio: number(ratio)}.atMost(ratio, 0.5, ""),
-		{What: "CPU time until then", Ours: seconds(u), Theirs: seconds(v), Ratio: number(pairs(spent[ours], spent[inTree]))},
+		row{
+			What:   "start to ready and answering, " + number(float64(imports)) + " imports",
+			Ours:   seconds(x),
+			Theirs: seconds(y),
+			Ratio:  number(ratio),
+		}.atMost(
+			ratio,
+			0.5,
+			"",
+		),
+		{
+			What:   "CPU time until then",
+			Ours:   seconds(u),
+			Theirs: seconds(v),
+			Ratio:  number(pairs(spent[ours], spent[inTree])),
+		},
 	}, nil
 }
 
@@ -101,8 +115,16 @@ func (b *bench) lastEvent(imports, rounds int) (row, error) {
 		}
 	}
 	x, y := median(took[ours]), median(took[inTree])
-	return row{What: "last needed event to ready, " + number(float64(imports)) + " imports", Ours: number(x) + " ms", Theirs: number(y) + " ms",
-		Ratio: number(x / y)}.atMost(x, 10, " ms"), nil
+	return row{
+		What:   "last needed event to ready, " + number(float64(imports)) + " imports",
+		Ours:   number(x) + " ms",
+		Theirs: number(y) + " ms",
+		Ratio:  number(x / y),
+	}.atMost(
+		x,
+		10,
+		" ms",
+	), nil
 }
 
 func (b *bench) lastEventOnce(plugin string, api *stub.Server) (float64, error) {

@@ -138,7 +138,7 @@ func onLoopback(corefile string) string {
 			skip = strings.HasSuffix(trimmed, "{")
 			continue
 		case strings.HasSuffix(trimmed, ":53 {"):
-			line = strings.ReplaceAll(line, ":53", ":0") + "\n bind 127.0.0.1"
+			line = strings.ReplaceAll(line, ":53", ":DNS_PORT") + "\n bind 127.0.0.1"
 		case (word == "multicluster" || word == "kubernetes") && strings.HasSuffix(trimmed, "{"):
 			line += "\n kubeconfig KUBECONFIG"
 		case word == "multicluster" || word == "kubernetes":

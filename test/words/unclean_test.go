@@ -107,21 +107,11 @@ var unclean = []string{
 
 	"plugin/multicluster/kube",
 
-	"plugin/multicluster/query",
-
-	"plugin/multicluster/reply",
-
 	"test/arch",
-
-	"test/bench",
-
-	"test/bench/bar",
 
 	"test/bench/ipam",
 
 	"test/bench/members",
-
-	"test/bench/stub",
 
 	"test/bench/vips",
 

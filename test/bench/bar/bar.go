@@ -1,4 +1,5 @@
-// Package bar keeps what the pages of figures promise: a bar that does not hold is marked on its page, and ends its program with an error.
+// Package bar keeps what the pages of figures promise: a bar that does not hold is marked on its page, and ends its
+// program with an error.
 package bar
 
 import (

@@ -13,7 +13,8 @@ func TestABarThatDoesNotHoldIsAnError(t *testing.T) {
 	if got := m.Holds("slow: 3 s", false); got != "**no**" {
 		t.Errorf("a bar that does not hold: %q", got)
 	}
-	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "slow: 3 s") || strings.Contains(err.Error(), "quick") {
+	if err := m.Err(); err == nil || !strings.Contains(err.Error(), "slow: 3 s") ||
+		strings.Contains(err.Error(), "quick") {
 		t.Errorf("the error: %v", err)
 	}
 }

@@ -42,7 +42,12 @@ func ClusterSetIP(i int) (name, namespace string) {
 
 func clusterSetIP(i int) *mcsv1beta1.ServiceImport {
 	name, namespace := ClusterSetIP(i)
-	s := serviceImport(name, namespace, mcsv1beta1.ClusterSetIP, mcsv1beta1.ServicePort{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443})
+	s := serviceImport(
+		name,
+		namespace,
+		mcsv1beta1.ClusterSetIP,
+		mcsv1beta1.ServicePort{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443},
+	)
 	s.Spec.IPs = []string{v4(10<<24 | 64<<16 | uint32(i))}
 	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	return s
@@ -100,18 +105,27 @@ func (h Headless) slice(family discoveryv1.AddressType, cluster string, n int) *
 	name := fmt.Sprintf("%s-%s-%03d", h.Name, cluster, n)
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: HeadlessNamespace, UID: uid(name), CreationTimestamp: created, Generation: 1,
+			Name:              name,
+			Namespace:         HeadlessNamespace,
+			UID:               uid(name),
+			CreationTimestamp: created,
+			Generation:        1,
 			Labels: map[string]string{
 				discoveryv1.LabelManagedBy:    "clusterset-controller.clusterset-dns.io",
 				mcsv1beta1.LabelServiceName:   h.Name,
 				mcsv1beta1.LabelSourceCluster: cluster,
 			},
-			ManagedFields: managed("discovery.k8s.io/v1", `{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:labels":{".":{},`+
-				`"f:endpointslice.kubernetes.io/managed-by":{},"f:multicluster.kubernetes.io/service-name":{},`+
-				`"f:multicluster.kubernetes.io/source-cluster":{}}},"f:ports":{}}`),
+			ManagedFields: managed(
+				"discovery.k8s.io/v1",
+				`{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:labels":{".":{},`+
+					`"f:endpointslice.kubernetes.io/managed-by":{},"f:multicluster.kubernetes.io/service-name":{},`+
+					`"f:multicluster.kubernetes.io/source-cluster":{}}},"f:ports":{}}`,
+			),
 		},
 		AddressType: family,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))},
+		},
 	}
 }
 
@@ -129,15 +143,30 @@ func (h Headless) endpoint(family discoveryv1.AddressType, i int) discoveryv1.En
 	}
 }
 
-func serviceImport(name, namespace string, t mcsv1beta1.ServiceImportType, port mcsv1beta1.ServicePort) *mcsv1beta1.ServiceImport {
+func serviceImport(
+	name, namespace string,
+	t mcsv1beta1.ServiceImportType,
+	port mcsv1beta1.ServicePort,
+) *mcsv1beta1.ServiceImport {
 	s := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: namespace, UID: uid(namespace + "/" + name), CreationTimestamp: created, Generation: 1,
-			Annotations: map[string]string{"multicluster.kubernetes.io/derived-service": "derived-" + string(uid(name))[:8]},
+			Name:              name,
+			Namespace:         namespace,
+			UID:               uid(namespace + "/" + name),
+			CreationTimestamp: created,
+			Generation:        1,
+			Annotations: map[string]string{
+				"multicluster.kubernetes.io/derived-service": "derived-" + string(uid(name))[:8],
+			},
 			ManagedFields: managed("multicluster.x-k8s.io/v1beta1", `{"f:metadata":{"f:annotations":{".":{},`+
-				`"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{".":{},"f:ips":{},"f:ipFamilies":{},"f:ports":{},"f:type":{}}}`),
+				`"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{".":{},`+
+				`"f:ips":{},"f:ipFamilies":{},"f:ports":{},"f:type":{}}}`),
 		},
-		Spec: mcsv1beta1.ServiceImportSpec{Type: t, Ports: []mcsv1beta1.ServicePort{port}, SessionAffinity: corev1.ServiceAffinityNone},
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Type:            t,
+			Ports:           []mcsv1beta1.ServicePort{port},
+			SessionAffinity: corev1.ServiceAffinityNone,
+		},
 	}
 	for i := range 2 {
 		s.Status.Clusters = append(s.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster(i)})
@@ -161,7 +190,9 @@ func uid(name string) types.UID {
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
-	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", h>>32, h>>16&0xffff, h>>4&0xfff, h&0xfff, h&0xffffffffffff))
+	return types.UID(
+		fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", h>>32, h>>16&0xffff, h>>4&0xfff, h&0xfff, h&0xffffffffffff),
+	)
 }
 
 func v4(n uint32) string {

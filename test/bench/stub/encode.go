@@ -78,8 +78,14 @@ func (jsonFormat) status(b []byte, s *metav1.Status) []byte {
 }
 
 func (jsonFormat) list(k kind, items []*item, version uint64, next string) []byte {
-	b := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d","continue":%q},"items":[`,
-		k.apiVersion, k.kind, version, next)
+	b := fmt.Appendf(
+		nil,
+		`{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d","continue":%q},"items":[`,
+		k.apiVersion,
+		k.kind,
+		version,
+		next,
+	)
 	for i, it := range items {
 		if i > 0 {
 			b = append(b, ',')

@@ -78,9 +78,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, rt route) {
 	me.follow(w, flusher, r, rt, v)
 }
 
-// join registers a watcher, and tells what it is to be sent first and up to which resourceVersion that is. It is nil if
+// join registers a watcher, and tells what it is to be sent first and up to which resourceVersion that is. It is
+// nil if
 // the client's version is too old.
-func (s *Server) join(rt route, v view, streaming bool, from uint64) (me *watcher, first []byte, gate chan struct{}, version uint64) {
+func (s *Server) join(
+	rt route,
+	v view,
+	streaming bool,
+	from uint64,
+) (me *watcher, first []byte, gate chan struct{}, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := rt.table
@@ -127,7 +133,13 @@ func (s *Server) leave(rt route, me *watcher) {
 }
 
 // follow sends what happens until the client goes, its time is over or the watch expires.
-func (me *watcher) follow(w http.ResponseWriter, flusher *http.ResponseController, r *http.Request, rt route, v view) {
+func (me *watcher) follow(
+	w http.ResponseWriter,
+	flusher *http.ResponseController,
+	r *http.Request,
+	rt route,
+	v view,
+) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		seconds = 3600
@@ -200,8 +212,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, rt route) {
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	writeJSON(w, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason, Message: message})
+	writeJSON(
+		w,
+		metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+			Code: int32(code), Reason: reason, Message: message},
+	)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -1,6 +1,7 @@
-// Package stub is an API server that serves list and watch of a deterministic data set from memory, so that what is measured
-// is the client and not the API server: every object is encoded once, and what every client reads first is kept as it goes
-// over the wire. It speaks watch-list streaming and paged lists, JSON and protobuf. It knows no writes, authentication,
+// Package stub is an API server that serves list and watch of a deterministic data set from memory, so that what is
+// measured is the client and not the API server: every object is encoded once, and what every client reads first is
+// kept as it goes over the wire. It speaks watch-list streaming and paged lists, JSON and protobuf. It knows no
+// writes, authentication,
 // selectors other than the one for imported EndpointSlices, or namespaced requests.
 package stub
 
@@ -73,9 +74,12 @@ func Start(shape Shape) (*Server, error) {
 	}
 	imports := s.tables[ServiceImports]
 	s.routes = map[string]route{
-		"/api/v1/services":                               {s.tables[Services], kind{"v1", "Service"}},
-		"/api/v1/namespaces":                             {s.tables[Namespaces], kind{"v1", "Namespace"}},
-		"/apis/discovery.k8s.io/v1/endpointslices":       {s.tables[EndpointSlices], kind{"discovery.k8s.io/v1", "EndpointSlice"}},
+		"/api/v1/services":   {s.tables[Services], kind{"v1", "Service"}},
+		"/api/v1/namespaces": {s.tables[Namespaces], kind{"v1", "Namespace"}},
+		"/apis/discovery.k8s.io/v1/endpointslices": {
+			s.tables[EndpointSlices],
+			kind{"discovery.k8s.io/v1", "EndpointSlice"},
+		},
 		"/apis/" + mcsGroup + "/v1beta1/serviceimports":  {imports, kind{mcsGroup + "/v1beta1", "ServiceImport"}},
 		"/apis/" + mcsGroup + "/v1alpha1/serviceimports": {imports, kind{mcsGroup + "/v1alpha1", "ServiceImport"}},
 	}
@@ -145,7 +149,11 @@ func (s *Server) PutSlice(slice *discoveryv1.EndpointSlice) error {
 	}
 	s.latest++
 	e := event{"MODIFIED", it}
-	at, found := slices.BinarySearchFunc(t.items, it.key, func(i *item, key string) int { return strings.Compare(i.key, key) })
+	at, found := slices.BinarySearchFunc(
+		t.items,
+		it.key,
+		func(i *item, key string) int { return strings.Compare(i.key, key) },
+	)
 	if found {
 		t.items[at] = it
 	} else {
@@ -163,7 +171,8 @@ func (s *Server) PutSlice(slice *discoveryv1.EndpointSlice) error {
 	return nil
 }
 
-// Hold keeps the end of the initial events of a resource, or of its list, from the requests that begin from now on, until the
+// Hold keeps the end of the initial events of a resource, or of its list, from the requests that begin from now on,
+// until the
 // returned function is called.
 func (s *Server) Hold(resource string) (release func()) {
 	s.mu.Lock()
@@ -187,7 +196,7 @@ func (s *Server) Expire() {
 	}
 }
 
-// Settled tells whether the resource has a watch that was given everything.
+// Settled reports whether the resource has a watch that was given everything.
 func (s *Server) Settled(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

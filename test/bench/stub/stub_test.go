@@ -38,7 +38,8 @@ func start(t *testing.T) *stub.Server {
 	return s
 }
 
-// A headless Service is spread over all clusters, in slices of at most 100, and no two endpoints share an address or a name.
+// A headless Service is spread over all clusters, in slices of at most 100, and no two endpoints share an address
+// or a name.
 func TestHeadlessData(t *testing.T) {
 	for _, h := range []stub.Headless{{Name: "a", Endpoints: 10}, db, {Name: "c", Endpoints: 100, DualStack: true}} {
 		addresses, names, clusters := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -63,7 +64,8 @@ func TestHeadlessData(t *testing.T) {
 	}
 }
 
-// client-go's own informer sees the same through watch-list streaming and through paged lists, in JSON and in protobuf,
+// client-go's own informer sees the same through watch-list streaming and through paged lists, in JSON and in
+// protobuf,
 // follows changes, and lists again when its watch expires.
 func TestInformersFollow(t *testing.T) {
 	for _, contentType := range []string{"application/json", runtime.ContentTypeProtobuf} {
@@ -81,7 +83,12 @@ type plain struct{ *cache.ListWatch }
 
 func (plain) IsWatchListSemanticsUnSupported() bool { return true }
 
-func follow(t *testing.T, s *stub.Server, contentType string, wrap func(*cache.ListWatch, any) cache.ListerWatcher) {
+func follow(
+	t *testing.T,
+	s *stub.Server,
+	contentType string,
+	wrap func(*cache.ListWatch, any) cache.ListerWatcher,
+) {
 	config := &rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: contentType}}
 	client := kubernetes.NewForConfigOrDie(config)
 	mcsClient := mcs.NewForConfigOrDie(config)
@@ -118,8 +125,16 @@ func follow(t *testing.T, s *stub.Server, contentType string, wrap func(*cache.L
 	}
 	await(t, "a change", change)
 	s.Expire()
-	await(t, "the slices after expiry", func() bool { return s.Settled(stub.EndpointSlices) && len(slices.List()) == 10 })
-	await(t, "the imports after expiry", func() bool { return s.Settled(stub.ServiceImports) && len(imports.List()) == 251 })
+	await(
+		t,
+		"the slices after expiry",
+		func() bool { return s.Settled(stub.EndpointSlices) && len(slices.List()) == 10 },
+	)
+	await(
+		t,
+		"the imports after expiry",
+		func() bool { return s.Settled(stub.ServiceImports) && len(imports.List()) == 251 },
+	)
 	slice := db.Slices()[0]
 	slice.Name = "added-later"
 	if err := s.PutSlice(slice); err != nil {
@@ -129,7 +144,9 @@ func follow(t *testing.T, s *stub.Server, contentType string, wrap func(*cache.L
 }
 
 func inform(t *testing.T, lw cache.ListerWatcher, o runtime.Object) cache.Store {
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{ListerWatcher: lw, ObjectType: o, Handler: cache.ResourceEventHandlerFuncs{}})
+	store, controller := cache.NewInformerWithOptions(
+		cache.InformerOptions{ListerWatcher: lw, ObjectType: o, Handler: cache.ResourceEventHandlerFuncs{}},
+	)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { controller.RunWithContext(ctx); close(done) }()
@@ -172,7 +189,8 @@ func TestHold(t *testing.T) {
 	}
 	release()
 	e := <-w.ResultChan()
-	if e.Type != watch.Bookmark || e.Object.(*mcsv1alpha1.ServiceImport).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+	if e.Type != watch.Bookmark ||
+		e.Object.(*mcsv1alpha1.ServiceImport).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
 		t.Fatalf("got %s %v", e.Type, e.Object)
 	}
 }
@@ -203,7 +221,8 @@ func TestHoldList(t *testing.T) {
 
 func TestUnknownPathsAreNotFound(t *testing.T) {
 	s := start(t)
-	for path, want := range map[string]int{"/apis/multicluster.x-k8s.io/v1beta1": 200, "/apis": 200, "/api/v1/pods": 404,
+	for path, want := range map[string]int{
+		"/apis/multicluster.x-k8s.io/v1beta1": 200, "/apis": 200, "/api/v1/pods": 404,
 		"/apis/discovery.k8s.io/v1/endpointslices?labelSelector=x": 400} {
 		r, err := http.Get(s.URL + path)
 		if err != nil {
