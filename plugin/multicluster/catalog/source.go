@@ -69,29 +69,42 @@ const maxZones = 16
 
 // newSource makes the source of the slices of one cluster, in the order of their names.
 func newSource(from []*Slice, t Topology) *source {
-	s := build(from, t, func(string) bool { return true })
+	n := 0
+	for _, slice := range from {
+		n += slice.Len()
+	}
+	s := build(from, t, n, func(string) bool { return true })
 	if !t.Zonal {
 		return s
 	}
 	endpoints := make(map[string]int)
 	for _, slice := range from {
 		for _, zone := range slice.zones {
-			endpoints[zone]++
+			if _, known := endpoints[zone]; known || len(endpoints) < 64*maxZones {
+				endpoints[zone]++
+			}
 		}
 	}
 	delete(endpoints, "")
-	zones := make([]string, 0, len(endpoints))
-	for zone := range endpoints {
-		zones = append(zones, zone)
-	}
-	slices.SortFunc(zones, func(a, b string) int { return cmp.Or(endpoints[b]-endpoints[a], cmp.Compare(a, b)) })
 	s.zones = make(map[string]*source)
-	for _, zone := range zones[:min(len(zones), maxZones)] {
-		in := build(from, t, func(of string) bool { return of == zone })
+	for _, zone := range largest(endpoints) {
+		in := build(from, t, endpoints[zone], func(of string) bool { return of == zone })
 		in.byName = nil // nothing below the name of a zone has a name
 		s.zones[zone] = in
 	}
 	return s
+}
+
+// largest are the zones with the most endpoints, up to maxZones.
+func largest(endpoints map[string]int) (zones []string) {
+	before := func(a, b string) int { return cmp.Or(endpoints[b]-endpoints[a], cmp.Compare(a, b)) }
+	for zone := range endpoints {
+		if i, _ := slices.BinarySearchFunc(zones, zone, before); i < maxZones {
+			zones = slices.Insert(zones, i, zone)
+			zones = zones[:min(len(zones), maxZones)]
+		}
+	}
+	return zones
 }
 
 // builder makes the hosts of a source. Each host first gets a place in the order of slices; groups are made at the end, when
@@ -124,12 +137,8 @@ type extended struct {
 	ports       Ports
 }
 
-// build makes the source of the endpoints in the wanted zones.
-func build(from []*Slice, t Topology, wanted func(zone string) bool) *source {
-	n := 0
-	for _, slice := range from {
-		n += slice.Len()
-	}
+// build makes the source of the endpoints in the wanted zones, n of them.
+func build(from []*Slice, t Topology, n int, wanted func(zone string) bool) *source {
 	b := builder{
 		topology: t, byName: make(map[string]int32, n), combinations: [][]Ports{nil},
 		hosts: make([]host, 0, n), ranks: make([]uint8, 0, n), lists: make([]uint32, 0, n),

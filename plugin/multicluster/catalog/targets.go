@@ -21,6 +21,7 @@ type Walk struct {
 	hosts  []place // in the order of answers
 	tiers  []tier  // of hosts
 	offers []offer // the lists that have the port, if there are several lists
+	has    []bool  // which groups have it, if there are several lists
 	one    string  // the packed numbers of the port, if there is one list
 
 	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
@@ -47,6 +48,10 @@ func (t Targets) Walk() Walk {
 	w.hosts, w.tiers = h.order, h.tiers
 	if h.listsOf != nil {
 		w.offers = h.portIndex[t.name]
+		w.has = make([]bool, len(h.groups))
+		for i, lists := range h.listsOf {
+			w.has[i] = slices.ContainsFunc(lists, func(list uint32) bool { return w.numbersOf(list) != "" })
+		}
 	} else if len(h.lists) > 0 {
 		w.one = h.lists[0].numbersOf(t.name)
 	}
@@ -107,12 +112,17 @@ func (w *Walk) nextHost() bool {
 		if w.tier > 0 {
 			begin = w.tiers[w.tier-1].end
 		}
-		for n := t.end - begin; w.visited < n; {
-			p := w.hosts[begin+turn(w.visited, n, w.window.Turn)]
-			w.visited++
-			if w.matches(p) {
-				w.visit(p)
-				return true
+		if n := t.end - begin; n > 0 {
+			at := begin + turn(w.visited, n, w.window.Turn)
+			for ; w.visited < n; at++ {
+				if at == t.end {
+					at = begin
+				}
+				w.visited++
+				if w.matches(w.hosts[at]) {
+					w.visit(w.hosts[at])
+					return true
+				}
 			}
 		}
 		if t.alone && w.found && !w.window.Everyone {
@@ -125,14 +135,10 @@ func (w *Walk) nextHost() bool {
 
 // matches reports whether a host has the port.
 func (w *Walk) matches(p place) bool {
-	h := w.svc.headless
-	if h.listsOf == nil {
-		return w.one != "" && len(h.groups[p.group].ports) > 0
+	if w.has != nil {
+		return w.has[p.group]
 	}
-	if w.name == (portName{}) {
-		return len(h.listsOf[p.group]) > 0
-	}
-	return slices.ContainsFunc(h.listsOf[p.group], func(list uint32) bool { return w.numbersOf(list) != "" })
+	return w.one != "" && len(w.svc.headless.groups[p.group].ports) > 0
 }
 
 func (w *Walk) visit(p place) {
