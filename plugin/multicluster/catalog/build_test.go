@@ -37,8 +37,18 @@ func srv(t Targets) (out []string) {
 
 func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("2", "b", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}),
-		NewSlice("1", "a", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.1"), Host: "x"}}),
+		NewSlice(
+			"2",
+			"b",
+			pg,
+			[]Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}},
+		),
+		NewSlice(
+			"1",
+			"a",
+			pg,
+			[]Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.1"), Host: "x"}},
+		),
 		NewSlice("3", "a", pg, []Endpoint{{Addr: addr("2001:db8::1"), Host: "x"}}),
 	})
 	if got, want := ips(s.Self(V4, Window{}).Addrs, 4), []string{"10.0.0.1", "10.0.0.2"}; !slices.Equal(got, want) {
@@ -50,7 +60,16 @@ func TestN6EveryReadyEndpointOnce(t *testing.T) {
 	if got, want := ips(s.Host("x.b", V4, Window{}).Addrs, 4), []string{"10.0.0.1"}; !slices.Equal(got, want) {
 		t.Errorf("x.b: %v, want %v", got, want)
 	}
-	if got, want := srv(s.Targets("", "", Window{})), []string{"5432 x.b", "5432 x.a", "5432 y.b"}; !slices.Equal(got, want) {
+	if got, want := srv(
+		s.Targets("", "", Window{}),
+	), []string{
+		"5432 x.b",
+		"5432 x.a",
+		"5432 y.b",
+	}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
 }
@@ -63,7 +82,12 @@ func TestN6NoReadyEndpointIsNoService(t *testing.T) {
 
 func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
 	s := Build(headlessImport(), []*Slice{
-		NewSlice("1", "eu", pg, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "h"}}),
+		NewSlice(
+			"1",
+			"eu",
+			pg,
+			[]Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "h"}},
+		),
 		NewSlice("2", "x.eu", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "h"}}),
 	})
 	for name, want := range map[string]Outcome{
@@ -86,8 +110,25 @@ func TestN15DashedAddresses(t *testing.T) {
 }
 
 func TestN8DistinctNumbersOfNamedPorts(t *testing.T) {
-	ports := []Port{{"tcp", "TCP", 42}, {"udp", "UDP", 42}, {"", "TCP", 43}, {"web", "", 80}, {"web", "tcp", 80}, {"a.b", "TCP", 44}, {"zero", "TCP", 0}}
-	s := Build(&Import{Name: "web", Namespace: "test", Type: ClusterSetIP, Ports: ports, IPs: []netip.Addr{addr("10.0.0.1")}}, nil)
+	ports := []Port{
+		{"tcp", "TCP", 42},
+		{"udp", "UDP", 42},
+		{"", "TCP", 43},
+		{"web", "", 80},
+		{"web", "tcp", 80},
+		{"a.b", "TCP", 44},
+		{"zero", "TCP", 0},
+	}
+	s := Build(
+		&Import{
+			Name:      "web",
+			Namespace: "test",
+			Type:      ClusterSetIP,
+			Ports:     ports,
+			IPs:       []netip.Addr{addr("10.0.0.1")},
+		},
+		nil,
+	)
 	if got, want := srv(s.Targets("", "", Window{})), []string{"42 .", "80 .", "44 ."}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
@@ -161,7 +202,14 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 		for i := range 1 + r.IntN(6) {
 			var eps []Endpoint
 			for range r.IntN(8) {
-				eps = append(eps, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}), Host: fmt.Sprintf("h%d", r.IntN(5)), Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
+				eps = append(
+					eps,
+					Endpoint{
+						Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(6))}),
+						Host: fmt.Sprintf("h%d", r.IntN(5)),
+						Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3))),
+					},
+				)
 			}
 			in = append(in, NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", r.IntN(3)), pg, eps))
 		}
@@ -186,7 +234,14 @@ func TestRebuildIsBuild(t *testing.T) {
 			if six {
 				a = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(r.IntN(6))})
 			}
-			eps = append(eps, Endpoint{Addr: a, Host: []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)], Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))})
+			eps = append(
+				eps,
+				Endpoint{
+					Addr: a,
+					Host: []string{"", "h1", "h2", "h3", "no.label"}[r.IntN(5)],
+					Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3))),
+				},
+			)
 		}
 		ports := []Port{{Name: []string{"pg", "web"}[r.IntN(2)], Number: uint16(1 + r.IntN(2))}}
 		return NewSlice(fmt.Sprint(i), fmt.Sprintf("c%d", i%3), ports, eps)
@@ -238,14 +293,18 @@ func sameAnswers(t *testing.T, s, anew *Service, epoch uint64) {
 	}
 }
 
-// TestBuildMergesPortsOnce: hosts that stand in the same slices, each with ports of its own, share the unions of them.
+// TestBuildMergesPortsOnce: hosts that stand in the same slices, each with ports of its own, share
+// the unions of them.
 func TestBuildMergesPortsOnce(t *testing.T) {
 	allocations := func(hosts int) float64 {
 		var from []*Slice
 		for s := range 8 {
 			eps := make([]Endpoint, hosts)
 			for i := range eps {
-				eps[i] = Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Host: fmt.Sprintf("h%d", i)}
+				eps[i] = Endpoint{
+					Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+					Host: fmt.Sprintf("h%d", i),
+				}
 			}
 			var ports []Port
 			for p := range 30 {
@@ -263,8 +322,9 @@ func TestBuildMergesPortsOnce(t *testing.T) {
 	}
 }
 
-// TestN8PortsAreNotCopiedPerSlice: a host in many slices, each with ports of its own, has all of their numbers, and a build takes
-// as much per endpoint as with few slices: neither one host nor hosts that all stand in other slices copy the lists each time.
+// TestN8PortsAreNotCopiedPerSlice: a host in many slices, each with ports of its own, has all of
+// their numbers, and a build takes as much per endpoint as with few slices: neither one host nor
+// hosts that all stand in other slices copy the lists each time.
 func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
 	const ports = 30
 	topology := Topology{Zone: "z1"}
@@ -291,7 +351,10 @@ func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
 				endpoints += len(eps)
 				var list []Port
 				for p := range ports {
-					list = append(list, Port{Name: strings.Repeat("x", 58) + fmt.Sprint(p), Number: uint16(1 + s*ports + p)})
+					list = append(
+						list,
+						Port{Name: strings.Repeat("x", 58) + fmt.Sprint(p), Number: uint16(1 + s*ports + p)},
+					)
 				}
 				from = append(from, NewSlice(fmt.Sprintf("%03d", s), "a", list, eps))
 			}

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// hostileSlices are what an exporter within the hub's limits can publish for one Service: slices of 1,000 endpoints and 256
-// ports, names of 63 octets, a zone for each endpoint. Each slice has ports of its own. Only the last one has the port "rare".
+// hostileSlices are what an exporter within the hub's limits can publish for one Service: slices of
+// 1,000 endpoints and 256 ports, names of 63 octets, a zone for each endpoint. Each slice has ports
+// of its own. Only the last one has the port "rare".
 func hostileSlices(slices int) []*Slice {
 	long := strings.Repeat("x", 55)
 	all := make([]*Slice, slices)
@@ -89,8 +90,8 @@ func TestNoQuestionOfAHostileExportIsExpensive(t *testing.T) {
 	}
 }
 
-// TestRarePortCostsNoMore than twice what a port costs that all endpoints have: of a port that only the last of many slices
-// has, the answer is as long as with one slice.
+// TestRarePortCostsNoMore than twice what a port costs that all endpoints have: of a port that only
+// the last of many slices has, the answer is as long as with one slice.
 func TestRarePortCostsNoMore(t *testing.T) {
 	s := Build(headlessImport(), hostileSlices(50))
 	if n := cut(s, "rare", "tcp", 1<<20); n != 1000 {
@@ -127,7 +128,12 @@ func TestChangesAreLinearInClusters(t *testing.T) {
 	change := func(clusters int) time.Duration {
 		from := make([]*Slice, clusters)
 		one := func(i int, host string) *Slice {
-			return NewSlice("s", fmt.Sprintf("c%d", i), pg, []Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Host: host}})
+			return NewSlice(
+				"s",
+				fmt.Sprintf("c%d", i),
+				pg,
+				[]Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Host: host}},
+			)
 		}
 		for i := range from {
 			from[i] = one(i, "h")
@@ -145,13 +151,17 @@ func TestChangesAreLinearInClusters(t *testing.T) {
 	}
 }
 
-// TestTurnsInterleaveClusters: wherever an answer begins, clusters alternate, and every endpoint is first in its turn.
+// TestTurnsInterleaveClusters: wherever an answer begins, clusters alternate, and every endpoint is
+// first in its turn.
 func TestTurnsInterleaveClusters(t *testing.T) {
 	var from []*Slice
 	for c := range 3 {
 		var endpoints []Endpoint
 		for i := range 100 {
-			endpoints = append(endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), 0, byte(i)}), Host: fmt.Sprintf("h%d", i)})
+			endpoints = append(
+				endpoints,
+				Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), 0, byte(i)}), Host: fmt.Sprintf("h%d", i)},
+			)
 		}
 		from = append(from, NewSlice("s", fmt.Sprintf("c%d", c), pg, endpoints))
 	}

@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Index finds the Service of a name. Reading takes no lock: a reader loads one pointer to a map that is never changed, and
-// sees each Service whole, before a change or after it (L3). Writers take turns, and replace the map of one shard.
+// Index finds the Service of a name. Reading takes no lock: a reader loads one pointer to a map
+// that is never changed, and sees each Service whole, before a change or after it (L3). Writers
+// take turns, and replace the map of one shard.
 type Index struct {
 	seed    maphash.Seed
 	shards  [shards]atomic.Pointer[map[string]*Service]
@@ -71,8 +72,8 @@ func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	return true
 }
 
-// count keeps the number of a namespace's Services. A new one is counted before it is seen and an old one afterwards, so
-// that a namespace is never absent while a Service of it answers.
+// count keeps the number of a namespace's Services. A new one is counted before it is seen and an
+// old one afterwards, so that a namespace is never absent while a Service of it answers.
 func (x *Index) count(s *Service, by int64) {
 	ns := s.Namespace()
 	n, ok := x.spaces.Load(ns)

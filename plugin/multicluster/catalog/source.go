@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// source is what one source cluster adds to a headless Service. It is immutable, and goes from one Service to the next until
-// a slice of its cluster changes.
+// source is what one source cluster adds to a headless Service. It is immutable, and goes from one
+// Service to the next until a slice of its cluster changes.
 type source struct {
 	cluster string
 	from    []*Slice
@@ -17,7 +17,8 @@ type source struct {
 	zones   map[string]*source
 }
 
-// group is the hosts of a source that have the same rank and the same ports, in the order of (slice, place in the slice).
+// group is the hosts of a source that have the same rank and the same ports, in the order of
+// (slice, place in the slice).
 type group struct {
 	cluster string
 	rank    uint8   // Topology.rank of the best endpoint of each host
@@ -28,8 +29,8 @@ type group struct {
 	hasFar  bool
 }
 
-// host is one name with its distinct addresses, packed. Those of the best rank are first, those of the other rank take the
-// last far octets.
+// host is one name with its distinct addresses, packed. Those of the best rank are first, those of
+// the other rank take the last far octets.
 type host struct {
 	label      string // "" for a host without a name
 	v4, v6     string
@@ -107,8 +108,8 @@ func largest(endpoints map[string]int) (zones []string) {
 	return zones
 }
 
-// builder makes the hosts of a source. Each host first gets a place in the order of slices; groups are made at the end, when
-// the ports of all are known.
+// builder makes the hosts of a source. Each host first gets a place in the order of slices; groups
+// are made at the end, when the ports of all are known.
 type builder struct {
 	topology Topology
 	hosts    []host
@@ -163,7 +164,8 @@ func build(from []*Slice, t Topology, n int, wanted func(zone string) bool) *sou
 	return s
 }
 
-// add takes the endpoints of a slice that are in the preferred zone, or those that are not. Without a preferred zone all are.
+// add takes the endpoints of a slice that are in the preferred zone, or those that are not. Without
+// a preferred zone all are.
 func (b *builder) add(s *Slice, near bool, wanted func(zone string) bool) {
 	labels := s.labels
 	for i := range s.Len() {
@@ -215,14 +217,14 @@ func (b *builder) addPorts(id int32, ports Ports) {
 // addAddr adds an address to a host, unless the host has it. The first of a family stays where the slice has it.
 func (b *builder) addAddr(id int32, addr string, far bool) {
 	h := &b.hosts[id]
-	of, behind := &h.v4, &h.far4
+	of, octets := &h.v4, &h.far4
 	if len(addr) == 16 {
-		of, behind = &h.v6, &h.far6
+		of, octets = &h.v6, &h.far6
 	}
 	if *of == "" {
 		*of = addr
 		if far {
-			*behind = uint32(len(addr))
+			*octets = uint32(len(addr))
 		}
 		return
 	}
@@ -243,7 +245,7 @@ func (b *builder) addAddr(id int32, addr string, far bool) {
 	p.seen[addr] = true
 	p.packed = append(p.packed, addr...)
 	if far {
-		*behind += uint32(len(addr))
+		*octets += uint32(len(addr))
 	}
 }
 
@@ -263,7 +265,10 @@ func (b *builder) group(s *source) {
 		if !ok {
 			g = len(s.groups)
 			at[k] = g
-			s.groups = append(s.groups, &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far})
+			s.groups = append(
+				s.groups,
+				&group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far},
+			)
 			sizes = append(sizes, 0)
 		}
 		of[i] = g

@@ -14,8 +14,9 @@ func (s *Service) Targets(name, proto string, w Window) Targets {
 	return Targets{svc: s, name: portName{name, proto}, window: w}
 }
 
-// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step takes
-// constant time, and none but the first allocates. The zero value has no target.
+// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's
+// turn. Each step takes constant time, and none but the first allocates. The zero value has no
+// target.
 type Walk struct {
 	Targets
 	hosts  []place // in the order of answers
@@ -164,7 +165,11 @@ func (w *Walk) numbersOf(list uint32) string {
 	if w.name == (portName{}) {
 		return w.svc.headless.lists[list].numbers()
 	}
-	i, ok := slices.BinarySearchFunc(w.offers, list, func(o offer, list uint32) int { return int(o.list) - int(list) })
+	i, ok := slices.BinarySearchFunc(
+		w.offers,
+		list,
+		func(o offer, list uint32) int { return int(o.list) - int(list) },
+	)
 	if !ok {
 		return ""
 	}

@@ -8,19 +8,26 @@ import (
 	"testing"
 )
 
-// twoByTwo is a Service of two clusters, in two zones each: 10.0.0.1 is a's in z1, .2 a's in z2, .3 b's in z1, .4 b's in z2. In v6, a
-// has none.
+// twoByTwo is a Service of two clusters, in two zones each: 10.0.0.1 is a's in z1, .2 a's in z2, .3
+// b's in z1, .4 b's in z2. In v6, a has none.
 func twoByTwo(t Topology) *Service { return Rebuild(nil, headlessImport(), places(t), t) }
 
 func places(t Topology) []*Slice {
 	from := func(cluster string, addrs ...string) *Slice {
 		var eps []Endpoint
 		for i, text := range addrs {
-			eps = append(eps, Endpoint{Addr: addr(text), Host: fmt.Sprintf("h%d", i+1), Zone: t.Keep(fmt.Sprintf("Z%d", i+1))})
+			eps = append(
+				eps,
+				Endpoint{Addr: addr(text), Host: fmt.Sprintf("h%d", i+1), Zone: t.Keep(fmt.Sprintf("Z%d", i+1))},
+			)
 		}
 		return NewSlice(text(addrs), cluster, pg, eps)
 	}
-	return []*Slice{from("a", "10.0.0.1", "10.0.0.2"), from("b", "10.0.0.3", "10.0.0.4"), from("b", "2001:db8::3", "2001:db8::4")}
+	return []*Slice{
+		from("a", "10.0.0.1", "10.0.0.2"),
+		from("b", "10.0.0.3", "10.0.0.4"),
+		from("b", "2001:db8::3", "2001:db8::4"),
+	}
 }
 
 func text(addrs []string) string { return strings.Join(addrs, " ") }
@@ -65,7 +72,13 @@ func TestT2OrderAndSubset(t *testing.T) {
 				t.Errorf("SRV: %v, want %v", got, targets)
 			}
 			all := Window{Everyone: true}
-			if a, targets := ips(s.Self(V4, all).Addrs, 4), srv(s.Targets("", "", all)); len(a) != 4 || len(targets) != 4 {
+			if a, targets := ips(
+				s.Self(V4, all).Addrs,
+				4,
+			), srv(
+				s.Targets("", "", all),
+			); len(a) != 4 ||
+				len(targets) != 4 {
 				t.Errorf("everyone is %v and %v", a, targets)
 			}
 			if got := s.Host("h1.a", V4, Window{}); got.Outcome != Success {
@@ -101,16 +114,38 @@ func TestT2SubsetIsOfThoseWhoHaveThePort(t *testing.T) {
 	}
 }
 
-// A host with endpoints in and out of the zone is one name: one target of SRV, with all ports and addresses, where its best one stands;
-// its addresses stand apart.
+// A host with endpoints in and out of the zone is one name: one target of SRV, with all ports and
+// addresses, where its best one stands; its addresses stand apart.
 func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 	topology := Topology{Zone: "z1"}
 	web := []Port{{Name: "web", Number: 80}}
 	s := Rebuild(nil, headlessImport(), []*Slice{
-		NewSlice("1", "a", web, []Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}}),
-		NewSlice("2", "a", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "x", Zone: "z1"}, {Addr: addr("10.0.0.1"), Host: "x", Zone: "z1"}}),
+		NewSlice(
+			"1",
+			"a",
+			web,
+			[]Endpoint{{Addr: addr("10.0.0.1"), Host: "x"}, {Addr: addr("10.0.0.2"), Host: "y"}},
+		),
+		NewSlice(
+			"2",
+			"a",
+			pg,
+			[]Endpoint{
+				{Addr: addr("10.0.0.3"), Host: "x", Zone: "z1"},
+				{Addr: addr("10.0.0.1"), Host: "x", Zone: "z1"},
+			},
+		),
 	}, topology)
-	if got, want := srv(s.Targets("", "", Window{})), []string{"5432 x.a", "80 x.a", "80 y.a"}; !slices.Equal(got, want) {
+	if got, want := srv(
+		s.Targets("", "", Window{}),
+	), []string{
+		"5432 x.a",
+		"80 x.a",
+		"80 y.a",
+	}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
 	if got := last(ips(s.Self(V4, Window{}).Addrs, 4)); got != "3 1 2" {
@@ -208,7 +243,8 @@ func randomTopology(r *rand.Rand) Topology {
 	}
 }
 
-// T2: whatever the objects, what is answered is what everyone's answer begins with, by rank, and is nobody only where everyone is.
+// T2: whatever the objects, what is answered is what everyone's answer begins with, by rank, and is
+// nobody only where everyone is.
 func TestT2AnswersBeginWithThePreferred(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
@@ -219,7 +255,11 @@ func TestT2AnswersBeginWithThePreferred(t *testing.T) {
 			cluster := fmt.Sprintf("c%d", r.IntN(3))
 			var eps []Endpoint
 			for range 1 + r.IntN(6) {
-				e := Endpoint{Addr: addr(fmt.Sprintf("10.0.0.%d", r.IntN(12))), Host: fmt.Sprintf("h%d", r.IntN(8)), Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3)))}
+				e := Endpoint{
+					Addr: addr(fmt.Sprintf("10.0.0.%d", r.IntN(12))),
+					Host: fmt.Sprintf("h%d", r.IntN(8)),
+					Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3))),
+				}
 				eps = append(eps, e)
 				rank := topology.rank(cluster, e.Zone)
 				if old, known := ranks[e.Addr.String()]; !known || rank < old {

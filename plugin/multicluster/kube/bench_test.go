@@ -15,15 +15,24 @@ import (
 
 // managed is what server-side apply adds to an object, about half of what is sent.
 func managed(o object) {
-	o.SetManagedFields([]metav1.ManagedFieldsEntry{{
-		Manager: "clusterset-controller", Operation: "Apply", FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`),
-	}})
+	o.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{
+			Manager:    "clusterset-controller",
+			Operation:  "Apply",
+			FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1(
+				`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`,
+			),
+		},
+	})
 	o.SetUID("8a1f8f9e-1e5d-4b0e-9d4f-6f0c1f3a7c11")
 }
 
 func importJSON(i int) []byte {
-	o := in(clusterSetIP(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), fmt.Sprintf("team-%03d", i%500))
+	o := in(
+		clusterSetIP(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)),
+		fmt.Sprintf("team-%03d", i%500),
+	)
 	o.ResourceVersion = fmt.Sprint(1000 + i)
 	managed(o)
 	o.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "eu-west"}, {Cluster: "us-east"}}
@@ -36,7 +45,11 @@ func importJSON(i int) []byte {
 
 // largeSlice has n endpoints with host names, as of a StatefulSet.
 func largeSlice(i, n int) *discoveryv1.EndpointSlice {
-	s := slice(fmt.Sprintf("imported-db-%03d-%05d", i/10, i), fmt.Sprintf("db-%03d", i/10), fmt.Sprintf("cluster-%d", i%10))
+	s := slice(
+		fmt.Sprintf("imported-db-%03d-%05d", i/10, i),
+		fmt.Sprintf("db-%03d", i/10),
+		fmt.Sprintf("cluster-%d", i%10),
+	)
 	s.ResourceVersion = fmt.Sprint(1000 + i)
 	managed(s)
 	yes, no := true, false
@@ -204,8 +217,8 @@ func BenchmarkChange10k(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate1k is one update of a Service of 1,000 endpoints in ten slices, from what the API server sends to the changed
-// answer.
+// BenchmarkUpdate1k is one update of a Service of 1,000 endpoints in ten slices, from what the API
+// server sends to the changed answer.
 func BenchmarkUpdate1k(b *testing.B) {
 	var raw [2][10][]byte
 	for i := range 10 {

@@ -15,7 +15,8 @@ var topologies = map[string]catalog.Topology{
 	"zonal":                   {Zone: "eu-west-1a", ZoneOnly: true, Zonal: true},
 }
 
-// TestMemoryIsWithinBudget: at most 400 octets of heap per import and 200 per endpoint with a host name, 300 with zones.
+// TestMemoryIsWithinBudget: at most 400 octets of heap per import and 200 per endpoint with a host
+// name, 300 with zones.
 func TestMemoryIsWithinBudget(t *testing.T) {
 	const n = 10_000
 	var raw [][]byte

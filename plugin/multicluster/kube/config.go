@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config names one source of objects. Two that are equal, down to the content of the files that they name, share one Watch
-// (L4).
+// Config names one source of objects. Two that are equal, down to the content of the files that
+// they name, share one Watch (L4).
 type Config struct {
 	Kubeconfig, Context           string // no Kubeconfig and no Endpoint: in-cluster
 	Endpoint                      string // URL of the API server
@@ -83,7 +83,12 @@ func selector(expression string) (string, error) {
 func checkTLS(cfg *rest.Config) error {
 	if cfg.CertFile != "" || cfg.KeyFile != "" {
 		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
-			return fmt.Errorf("cannot use client certificate '%s' with key '%s': %w", cfg.CertFile, cfg.KeyFile, err)
+			return fmt.Errorf(
+				"cannot use client certificate '%s' with key '%s': %w",
+				cfg.CertFile,
+				cfg.KeyFile,
+				err,
+			)
 		}
 	}
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
@@ -116,9 +121,15 @@ func (c Config) credentials() (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, nil).
+			ClientConfig()
 		if err != nil {
-			return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
+			return nil, fmt.Errorf(
+				"cannot use context '%s' of kubeconfig %s: %w",
+				raw.CurrentContext,
+				c.Kubeconfig,
+				err,
+			)
 		}
 		return cfg, nil
 	case c.Endpoint != "":
@@ -133,7 +144,10 @@ func (c Config) credentials() (*rest.Config, error) {
 		return nil, errors.New("not in a cluster: set kubeconfig or endpoint, or run in a pod")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the pod's ServiceAccount; is its token mounted (automountServiceAccountToken)? %w", err)
+		return nil, fmt.Errorf(
+			"cannot use the pod's ServiceAccount; is its token mounted (automountServiceAccountToken)? %w",
+			err,
+		)
 	}
 	return cfg, nil
 }
@@ -151,13 +165,19 @@ func (c Config) kubeconfig() (*clientcmdapi.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s has no current-context: name a context", c.Kubeconfig)
 	}
 	if err := clientcmdapi.MinifyConfig(raw); err != nil {
-		return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
+		return nil, fmt.Errorf(
+			"cannot use context '%s' of kubeconfig %s: %w",
+			raw.CurrentContext,
+			c.Kubeconfig,
+			err,
+		)
 	}
 	return raw, nil
 }
 
-// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of all that selects. A file of a
-// token counts by its path, since tokens are replaced every hour and that makes no other source.
+// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of
+// all that selects. A file of a token counts by its path, since tokens are replaced every hour and
+// that makes no other source.
 func (c Config) fingerprint() (string, error) {
 	contents, err := c.contents()
 	if err != nil {
@@ -198,7 +218,10 @@ func (c Config) contents() ([][]byte, error) {
 		return [][]byte{content}, nil
 	}
 	if c.Endpoint == "" {
-		return [][]byte{[]byte(os.Getenv("KUBERNETES_SERVICE_HOST")), []byte(os.Getenv("KUBERNETES_SERVICE_PORT"))}, nil
+		return [][]byte{
+			[]byte(os.Getenv("KUBERNETES_SERVICE_HOST")),
+			[]byte(os.Getenv("KUBERNETES_SERVICE_PORT")),
+		}, nil
 	}
 	contents := make([][]byte, 3)
 	for i, file := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {

@@ -84,7 +84,12 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 	write(t, relative, named)
 	write(t, filepath.Join(dir, "ca"), "certificate")
 	first := Config{Kubeconfig: file(t, "a", kubeconfigText), Namespaces: []string{"a", "b"}, Labels: "x=y"}
-	same := Config{Kubeconfig: file(t, "b", kubeconfigText), Namespaces: []string{"b", "a", "b"}, Labels: "x = y", Context: "one"}
+	same := Config{
+		Kubeconfig: file(t, "b", kubeconfigText),
+		Namespaces: []string{"b", "a", "b"},
+		Labels:     "x = y",
+		Context:    "one",
+	}
 	if print(t, first) != print(t, same) {
 		t.Error("the same content in another file, and the same selection in other words, is another source")
 	}
@@ -113,7 +118,13 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 		}
 		seen[p] = name
 	}
-	if print(t, Config{Endpoint: "https://127.0.0.1:1", TLSCA: sameCA}) != print(t, Config{Endpoint: "https://127.0.0.1:1", TLSCA: ca}) {
+	if print(
+		t,
+		Config{Endpoint: "https://127.0.0.1:1", TLSCA: sameCA},
+	) != print(
+		t,
+		Config{Endpoint: "https://127.0.0.1:1", TLSCA: ca},
+	) {
 		t.Error("the same CA in another file is another source")
 	}
 	before := print(t, Config{Kubeconfig: relative})

@@ -25,8 +25,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// api is an API server as far as lists and watches go: with resourceVersions, selectors, bookmarks, streamed lists, expired
-// versions, and both encodings.
+// api is an API server as far as lists and watches go: with resourceVersions, selectors, bookmarks,
+// streamed lists, expired versions, and both encodings.
 type api struct {
 	addr string
 
@@ -63,8 +63,12 @@ type change struct {
 func startAPI(t testing.TB) *api {
 	t.Helper()
 	a := &api{
-		objects:   make(map[string]object),
-		served:    map[string]bool{"/apis/multicluster.x-k8s.io/v1beta1": true, "/apis/discovery.k8s.io/v1": true, "/api/v1": true},
+		objects: make(map[string]object),
+		served: map[string]bool{
+			"/apis/multicluster.x-k8s.io/v1beta1": true,
+			"/apis/discovery.k8s.io/v1":           true,
+			"/api/v1":                             true,
+		},
 		forbidden: make(map[string]bool),
 		noWatches: make(map[string]bool),
 		cut:       make(map[string]bool),
@@ -197,7 +201,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a.mu.Lock()
 	a.requests = append(a.requests, r.URL.Path+"?"+r.URL.RawQuery)
-	served, forbidden, noStreams, compacted, newest := a.served[prefix], a.forbidden[plural] || a.noWatches[plural] && q.Get("watch") == "true", a.noStreams, a.compacted, a.version
+	served, forbidden, noStreams, compacted, newest := a.served[prefix], a.forbidden[plural] ||
+		a.noWatches[plural] && q.Get("watch") == "true", a.noStreams, a.compacted, a.version
 	a.mu.Unlock()
 	resource := schema.GroupResource{Resource: plural}
 	version, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
@@ -243,7 +248,8 @@ type conversation struct {
 }
 
 func (c *conversation) selects(o object) bool {
-	return o != nil && (c.namespace == "" || o.GetNamespace() == c.namespace) && c.selector.Matches(labels.Set(o.GetLabels()))
+	return o != nil && (c.namespace == "" || o.GetNamespace() == c.namespace) &&
+		c.selector.Matches(labels.Set(o.GetLabels()))
 }
 
 func (c *conversation) encode(o runtime.Object) []byte {
@@ -299,7 +305,9 @@ func (c *conversation) current() []object {
 
 func (c *conversation) list() {
 	c.mu.Lock()
-	meta, all, cut := metav1.ListMeta{ResourceVersion: strconv.FormatUint(c.version, 10)}, c.current(), c.cut[c.plural]
+	meta, all, cut := metav1.ListMeta{
+		ResourceVersion: strconv.FormatUint(c.version, 10),
+	}, c.current(), c.cut[c.plural]
 	c.mu.Unlock()
 	c.header()
 	if cut {
@@ -311,7 +319,8 @@ func (c *conversation) list() {
 		for _, o := range all {
 			items = append(items, c.encode(o))
 		}
-		json.NewEncoder(c.w).Encode(map[string]any{"kind": "ServiceImportList", "apiVersion": "v1", "metadata": meta, "items": items})
+		json.NewEncoder(c.w).
+			Encode(map[string]any{"kind": "ServiceImportList", "apiVersion": "v1", "metadata": meta, "items": items})
 		return
 	}
 	var list runtime.Object = &discoveryv1.EndpointSliceList{
@@ -324,7 +333,10 @@ func (c *conversation) list() {
 		}
 	}
 	if c.plural == "namespaces" {
-		namespaces := &corev1.NamespaceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}, ListMeta: meta}
+		namespaces := &corev1.NamespaceList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"},
+			ListMeta: meta,
+		}
 		for _, o := range all {
 			namespaces.Items = append(namespaces.Items, *o.(*corev1.Namespace))
 		}
@@ -403,7 +415,9 @@ func (c *conversation) send(ch change) bool {
 func (c *conversation) bookmark(version uint64, initial bool) {
 	var o object = &mcsv1beta1.ServiceImport{}
 	if !c.json {
-		o = &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
+		o = &discoveryv1.EndpointSlice{
+			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		}
 	}
 	o.SetResourceVersion(strconv.FormatUint(version, 10))
 	if initial {

@@ -31,10 +31,15 @@ type health struct {
 }
 
 func newHealth(resources int, synced func() bool) *health {
-	return &health{synced: synced, wanted: resources, answered: make(map[string]trouble), refusals: make(map[string]error)}
+	return &health{
+		synced:   synced,
+		wanted:   resources,
+		answered: make(map[string]trouble),
+		refusals: make(map[string]error),
+	}
 }
 
-// up tells whether the last request of every resource was answered.
+// up reports whether the last request of every resource was answered.
 func (h *health) up() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,16 +89,25 @@ func (h *health) asked(r *source, what request, err error) {
 		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
 	case unauthorized:
 		if !said {
-			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)", consequence, cause(err))
+			log.Errorf(
+				"The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)",
+				consequence,
+				cause(err),
+			)
 		}
 	case unreachable:
 		if !said {
-			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)", r.kind, consequence, cause(err))
+			log.Errorf(
+				"Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)",
+				r.kind,
+				consequence,
+				cause(err),
+			)
 		}
 	}
 }
 
-// troubled tells whether some resource has that trouble, or with none, any.
+// troubled reports whether some resource has that trouble, or with none, any.
 func (h *health) troubled(t trouble) bool {
 	for _, o := range h.answered {
 		if o == t && t != none || t == none && o != none {
@@ -114,7 +128,10 @@ func refusal(r *source, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}
-	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside where that is in use", r.kind)
+	return fmt.Errorf(
+		"not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside where that is in use",
+		r.kind,
+	)
 }
 
 // cause leaves out the URL, which is long.
@@ -126,10 +143,13 @@ func cause(err error) error {
 	return err
 }
 
-// expected tells whether an error is part of the protocol, so that the reflector asks in another way at once: no streamed lists,
-// or no right to watch, or a resourceVersion that is too old, or too new for a server that lags behind.
+// expected reports whether an error is part of the protocol, so that the reflector asks in another
+// way at once: no streamed lists, or no right to watch, or a resourceVersion that is too old, or
+// too new for a server that lags behind.
 func expected(err error, what request) bool {
-	return what == streamedList && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+	return what == streamedList && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) ||
+		apierrors.IsResourceExpired(err) ||
+		apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 

@@ -14,7 +14,12 @@ import (
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
 func TestTroubleIsSaidOnce(t *testing.T) {
-	imports, endpoints := &source{kind: "ServiceImports", missing: "apply deploy/crds"}, &source{kind: "EndpointSlices"}
+	imports, endpoints := &source{
+		kind:    "ServiceImports",
+		missing: "apply deploy/crds",
+	}, &source{
+		kind: "EndpointSlices",
+	}
 	gr := schema.GroupResource{Resource: "serviceimports"}
 	h := newHealth(2, func() bool { return false })
 	for i, step := range []struct {
@@ -38,7 +43,8 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 	} {
 		out := capture(t)
 		h.asked(step.r, listing, step.err)
-		if got := out.String(); strings.Count(got, "\n") != min(1, len(step.says)) || !strings.Contains(got, step.says) {
+		if got := out.String(); strings.Count(got, "\n") != min(1, len(step.says)) ||
+			!strings.Contains(got, step.says) {
 			t.Errorf("step %d says %q, want %q", i, got, step.says)
 		}
 		if h.up() != step.up {
@@ -50,8 +56,8 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestL2WatchIsForbidden: lists alone make a zone that is answered and follows changes; api_up is 0, and one line for each resource says how
-// it is.
+// TestL2WatchIsForbidden: lists alone make a zone that is answered and follows changes; api_up is
+// 0, and one line for each resource says how it is.
 func TestL2WatchIsForbidden(t *testing.T) {
 	out := capture(t)
 	a := startAPI(t)
@@ -73,7 +79,8 @@ func TestL2WatchIsForbidden(t *testing.T) {
 	eventually(t, "api_up", w.health.up)
 }
 
-// TestListsThatBreakAreTrouble: a request that opens and a list that never ends are no answer (L1): api_up is 0, and one line says why.
+// TestListsThatBreakAreTrouble: a request that opens and a list that never ends are no answer (L1):
+// api_up is 0, and one line says why.
 func TestListsThatBreakAreTrouble(t *testing.T) {
 	for _, plural := range []string{"serviceimports", "endpointslices"} { // whole; streamed, and then whole
 		t.Run(plural, func(t *testing.T) {
@@ -97,16 +104,23 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 			a.edit(func() { a.cut[plural] = false })
 			synced(t, w)
 			eventually(t, "api_up", w.health.up)
-			if n := strings.Count(out.String(), "Cannot list and watch"); n != 1 || strings.Count(out.String(), "\n") != 2 {
+			if n := strings.Count(
+				out.String(),
+				"Cannot list and watch",
+			); n != 1 ||
+				strings.Count(out.String(), "\n") != 2 {
 				t.Errorf("want one line about the lists and one when they come:\n%s", out)
 			}
 		})
 	}
 }
 
-// TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector too.
+// TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector
+// too.
 func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
-	end := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+	end := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}},
+	}
 	for name, c := range map[string]struct {
 		last *watch.Event
 		want trouble
@@ -135,7 +149,8 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		if c.want == none {
 			want = watch.Bookmark
 		}
-		if got, ok := s.health.answered["EndpointSlices"]; !ok || got != c.want || !slices.Equal(kinds, []watch.EventType{want}) {
+		if got, ok := s.health.answered["EndpointSlices"]; !ok || got != c.want ||
+			!slices.Equal(kinds, []watch.EventType{want}) {
 			t.Errorf("%s: %v, events %v", name, got, kinds)
 		}
 	}

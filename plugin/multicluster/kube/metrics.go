@@ -15,14 +15,19 @@ const subsystem = "multicluster"
 
 var (
 	// programmingDuration is the SLI of
-	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md: it begins with the
-	// annotation that the slice's controller wrote, on the clock of another machine.
+	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md:
+	// it begins with the annotation that the slice's controller wrote, on the clock of another
+	// machine.
 	programmingDuration = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace:                   plugin.Namespace,
-		Subsystem:                   subsystem,
-		Name:                        "dns_programming_duration_seconds",
-		Help:                        "Time from the change of an endpoint to the answer that shows it.",
-		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20), // 1 ms to 9 min, as the kubernetes plugin
+		Namespace: plugin.Namespace,
+		Subsystem: subsystem,
+		Name:      "dns_programming_duration_seconds",
+		Help:      "Time from the change of an endpoint to the answer that shows it.",
+		Buckets: prometheus.ExponentialBuckets(
+			0.001,
+			2,
+			20,
+		), // 1 ms to 9 min, as the kubernetes plugin
 		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
 	})
 	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
@@ -47,7 +52,10 @@ var (
 	servicesDesc  = desc("services", "Services that answer.", "type")
 	endpointsDesc = desc("endpoints", "Ready endpoints of Headless Services by source cluster.", "cluster")
 	upDesc        = desc("api_up", "0 while an API server cannot be reached or refuses a watch.")
-	heardDesc     = desc("last_event_timestamp_seconds", "When the API server was last heard, on the watch that was silent longest: the age of answers.")
+	heardDesc     = desc(
+		"last_event_timestamp_seconds",
+		"When the API server was last heard, on the watch that was silent longest: the age of answers.",
+	)
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -156,7 +164,9 @@ func (s *store) skip(o, old *sliceObject) {
 		return
 	}
 	if s.warnings++; s.warnings > maxWarnings {
-		log.Warningf("More EndpointSlices are skipped; from here on they are only counted in coredns_multicluster_skipped_slices_total")
+		log.Warningf(
+			"More EndpointSlices are skipped; from here on they are only counted in coredns_multicluster_skipped_slices_total",
+		)
 		return
 	}
 	log.Warningf("EndpointSlice %s is skipped: %s", o.namespace+"/"+o.name, advice[o.content.skipped])

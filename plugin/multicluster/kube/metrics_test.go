@@ -63,7 +63,12 @@ func gauges(t *testing.T) map[string]float64 {
 
 func TestO3Metrics(t *testing.T) {
 	a := startAPI(t)
-	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"), slice("t", "db", "us", "10.2.0.1", "10.2.0.2"))
+	a.put(
+		clusterSetIP("web", "10.42.0.1"),
+		headless("db"),
+		slice("s", "db", "eu", "10.1.0.1"),
+		slice("t", "db", "us", "10.2.0.1", "10.2.0.2"),
+	)
 	before := float64(time.Now().Unix())
 	w := synced(t, open(t, a.config()))
 	eventually(t, "api_up", w.health.up)
@@ -78,7 +83,12 @@ func TestO3Metrics(t *testing.T) {
 	}
 	delete(got, "last_event_timestamp_seconds")
 	want := map[string]float64{
-		"api_up": 1, "synced": 1, "services/ClusterSetIP": 1, "services/Headless": 1, "endpoints/eu": 1, "endpoints/us": 2,
+		"api_up":                1,
+		"synced":                1,
+		"services/ClusterSetIP": 1,
+		"services/Headless":     1,
+		"endpoints/eu":          1,
+		"endpoints/us":          2,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("gauges %v, want %v", got, want)
@@ -102,7 +112,9 @@ func TestProgrammingDurationFollowsTheTrigger(t *testing.T) {
 	s := slice("s", "db", "eu", "10.1.0.1")
 	b.put(s)
 	s = slice("s", "db", "eu", "10.1.0.2")
-	s.Annotations = map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": time.Now().Add(-time.Second).Format(time.RFC3339Nano)}
+	s.Annotations = map[string]string{
+		"endpoints.kubernetes.io/last-change-trigger-time": time.Now().Add(-time.Second).Format(time.RFC3339Nano),
+	}
 	b.put(s)
 	b.put(s) // alters no answer
 	if n := samples(t, programmingDuration) - before; n != 1 {

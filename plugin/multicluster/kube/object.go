@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stripped is a Kubernetes object, stripped to what answers need. Reflector and store share it. All but round is immutable.
+// stripped is a Kubernetes object, stripped to what answers need. Reflector and store share it. All
+// but round is immutable.
 type stripped[T any] struct {
 	namespace, name string
 	version         uint64
@@ -57,7 +58,11 @@ func (o *stripped[T]) key() string { return o.name + "." + o.namespace }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
 func (o *stripped[T]) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Namespace: o.namespace, Name: o.name, ResourceVersion: strconv.FormatUint(o.version, 10)}
+	return &metav1.ObjectMeta{
+		Namespace:       o.namespace,
+		Name:            o.name,
+		ResourceVersion: strconv.FormatUint(o.version, 10),
+	}
 }
 
 // GetObjectKind implements runtime.Object.

@@ -24,7 +24,10 @@ func hosts(t *testing.T, s *discoveryv1.EndpointSlice, podNames bool) string {
 	if o == nil || o.content.slice == nil {
 		t.Fatalf("skipped: %+v", o)
 	}
-	svc := catalog.Build(&catalog.Import{Namespace: "test", Name: "db", Type: catalog.Headless}, []*catalog.Slice{o.content.slice})
+	svc := catalog.Build(
+		&catalog.Import{Namespace: "test", Name: "db", Type: catalog.Headless},
+		[]*catalog.Slice{o.content.slice},
+	)
 	if svc == nil {
 		return ""
 	}
@@ -75,7 +78,9 @@ func strip(o *serviceImport) runtime.Object {
 
 func TestWatchesAreCutIntoEvents(t *testing.T) {
 	bookmark := `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}`
-	all := `{"type":"ADDED","object":{}}` + "\n" + `{"type":"MODIFIED","object":` + string(importJSON(1)) + `} ` + bookmark
+	all := `{"type":"ADDED","object":{}}` + "\n" + `{"type":"MODIFIED","object":` + string(
+		importJSON(1),
+	) + `} ` + bookmark
 	for name, r := range map[string]io.Reader{"whole": strings.NewReader(all), "in octets": iotest.OneByteReader(strings.NewReader(all))} {
 		d := &importDecoder{json.NewDecoder(r), nil, strip}
 		kind, o, err := d.Decode() // an object without a name is passed over
@@ -113,7 +118,11 @@ func TestListsThatAreNone(t *testing.T) {
 func FuzzImports(f *testing.F) {
 	f.Add([]byte(`{"kind":"L","metadata":{"resourceVersion":"1"},"items":[` + string(importJSON(1)) + `,{}]}`))
 	f.Add([]byte(`{"type":"ADDED","object":` + string(importJSON(1)) + `}{"type":"ERROR","object":{"code":410}}`))
-	f.Add([]byte(`{"items":[{"spec":{"type":"ClusterSetIP","ips":["10.0.0.1",{},[]],"ports":[{"port":8e1},{"port":65536,"name":"x"}]}}]}`))
+	f.Add(
+		[]byte(
+			`{"items":[{"spec":{"type":"ClusterSetIP","ips":["10.0.0.1",{},[]],"ports":[{"port":8e1},{"port":65536,"name":"x"}]}}]}`,
+		),
+	)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		_, _ = decodeImports(strings.NewReader(string(raw)), strip)
 		d := &importDecoder{json.NewDecoder(strings.NewReader(string(raw))), nil, strip}

@@ -85,7 +85,8 @@ func (s *store) setImport(o *importObject, round uint32) {
 		key = o.content.service.Key() // one copy of it
 	}
 	g := s.service(key)
-	if old := g.imp; old != nil && old.content.kind == o.content.kind && old.content.service.Same(o.content.service) {
+	if old := g.imp; old != nil && old.content.kind == o.content.kind &&
+		old.content.service.Same(o.content.service) {
 		old.version, old.round = o.version, round
 		return
 	}
@@ -187,7 +188,8 @@ func (s *store) publishSlices(key string, g *service, version uint64, trigger in
 	}
 }
 
-// publish makes what is known of a Service the answer. Before the first build nothing is answered, and listed does it.
+// publish makes what is known of a Service the answer. Before the first build nothing is answered,
+// and listed does it.
 func (s *store) publish(key string, g *service, version uint64, trigger int64) {
 	if !s.synced.Load() {
 		return

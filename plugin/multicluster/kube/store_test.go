@@ -108,12 +108,19 @@ func TestTypeFlipChangesAllNamesAtOnce(t *testing.T) {
 	b.want("db.test", "10.42.0.1")
 	b.put(headless("db"))
 	s := b.store.index.Service("db.test")
-	if s.Type() != catalog.Headless || s.Host("10-1-0-1.eu", catalog.V4, catalog.Window{}).Outcome != catalog.Success {
+	if s.Type() != catalog.Headless ||
+		s.Host("10-1-0-1.eu", catalog.V4, catalog.Window{}).Outcome != catalog.Success {
 		t.Error("the Service is not Headless with its host names")
 	}
 	b.want("db.test", "10.1.0.1")
 	b.put(clusterSetIP("db", "10.42.0.1"))
-	if s := b.store.index.Service("db.test"); s.Host("10-1-0-1.eu", catalog.V4, catalog.Window{}).Outcome != catalog.NameError {
+	if s := b.store.index.Service(
+		"db.test",
+	); s.Host(
+		"10-1-0-1.eu",
+		catalog.V4,
+		catalog.Window{},
+	).Outcome != catalog.NameError {
 		t.Error("a ClusterSetIP Service has host names (N11)")
 	}
 	b.want("db.test", "10.42.0.1")
@@ -202,7 +209,11 @@ func TestSyncedAfterAllLists(t *testing.T) {
 		b := newWorkbench(t, true)
 		lists := []func(){
 			func() {
-				replace(b.imports, []any{b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(headless("db"))}, "20")
+				replace(
+					b.imports,
+					[]any{b.decode(clusterSetIP("web", "10.42.0.1")), b.decode(headless("db"))},
+					"20",
+				)
 			},
 			func() { replace(b.slices, []any{b.decode(slice("s", "db", "eu", "10.1.0.1"))}, "20") },
 			func() { replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "20") },
@@ -233,8 +244,8 @@ func TestSerialOfTheFirstBuildCountsSlices(t *testing.T) {
 	}
 }
 
-// TestM4SerialMovesOnlyWithAnAnswer: neither with a status nor with a label. Whoever starts later is not behind, with the
-// objects as they are and in another order.
+// TestM4SerialMovesOnlyWithAnAnswer: neither with a status nor with a label. Whoever starts later
+// is not behind, with the objects as they are and in another order.
 func TestM4SerialMovesOnlyWithAnAnswer(t *testing.T) {
 	for _, selective := range []bool{false, true} {
 		b := newWorkbench(t, selective)
@@ -247,24 +258,36 @@ func TestM4SerialMovesOnlyWithAnAnswer(t *testing.T) {
 			alters bool   // if its namespace is selected
 		}
 		steps := []step{
-			{"an import", clusterSetIP("web", "10.42.0.1"), 0, true}, {"its status", clusterSetIP("web", "10.42.0.1"), 0, false},
+			{
+				"an import",
+				clusterSetIP("web", "10.42.0.1"),
+				0,
+				true,
+			},
+			{"its status", clusterSetIP("web", "10.42.0.1"), 0, false},
 			{"its slice, which answers nothing", slice("w", "web", "eu", "10.1.0.7"), 0, false},
 			{"a slice before its import, which is older", slice("s", "db", "eu", "10.1.0.1"), 3, false},
 			{"its import", headless("db"), 0, true},
-			{"a label of the slice", labelled, 3, false}, {"the import's status", headless("db"), 0, false},
+			{"a label of the slice", labelled, 3, false},
+			{"the import's status", headless("db"), 0, false},
 			{"a slice without a ready endpoint", slice("t", "db", "us"), 0, false},
 			{"one of no import", slice("u", "absent", "us", "10.2.0.1"), 0, false},
 			{"an import without slices", headless("empty"), 0, false},
 			{"of another namespace", in(clusterSetIP("web", "10.42.0.2"), "prod"), 0, true},
-			{"now Headless", headless("web"), 0, true}, {"and back", clusterSetIP("web", "10.42.0.1"), 0, true},
+			{"now Headless", headless("web"), 0, true},
+			{"and back", clusterSetIP("web", "10.42.0.1"), 0, true},
 		}
 		if selective {
 			for i := range steps {
 				steps[i].alters = false
 			}
-			steps = append(steps, step{"a namespace", namespace("test", nil), 0, true}, step{"its status", namespace("test", nil), 0, false},
+			steps = append(
+				steps,
+				step{"a namespace", namespace("test", nil), 0, true},
+				step{"its status", namespace("test", nil), 0, false},
 				step{"one without imports", namespace("none", nil), 0, false},
-				step{"an import that no namespace selects", in(headless("x"), "dev"), 0, false})
+				step{"an import that no namespace selects", in(headless("x"), "dev"), 0, false},
+			)
 			replace(b.namespaces, nil, "1")
 		}
 		replace(b.imports, nil, "1")
@@ -282,7 +305,10 @@ func TestM4SerialMovesOnlyWithAnAnswer(t *testing.T) {
 			if moved := b.store.index.Serial() != before; moved != step.alters {
 				t.Errorf("%s: the serial moves: %v, want %v", step.name, moved, step.alters)
 			}
-			last[pluralOf(step.o)+"/"+step.o.GetNamespace()+"/"+step.o.GetName()] = known{step.o, b.version + step.ahead}
+			last[pluralOf(step.o)+"/"+step.o.GetNamespace()+"/"+step.o.GetName()] = known{
+				step.o,
+				b.version + step.ahead,
+			}
 			later := newWorkbench(t, selective)
 			lists := map[*feed][]any{later.imports: nil, later.slices: nil}
 			if selective {
@@ -307,7 +333,12 @@ func TestNamespacesSelect(t *testing.T) {
 	replace(b.imports, nil, "1")
 	replace(b.slices, nil, "1")
 	replace(b.namespaces, []any{b.decode(namespace("test", nil))}, "1")
-	b.put(clusterSetIP("web", "10.42.0.1"), in(clusterSetIP("web", "10.42.0.2"), "prod"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	b.put(
+		clusterSetIP("web", "10.42.0.1"),
+		in(clusterSetIP("web", "10.42.0.2"), "prod"),
+		headless("db"),
+		slice("s", "db", "eu", "10.1.0.1"),
+	)
 	b.want("web.test", "10.42.0.1")
 	b.want("web.prod", "absent")
 	b.put(namespace("prod", nil))

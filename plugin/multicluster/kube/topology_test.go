@@ -22,7 +22,11 @@ func TestT2PreferenceFollowsTheWatch(t *testing.T) {
 	} {
 		b := listed(t)
 		b.store.topology = c.topology
-		b.put(headless("db"), inZones(slice("eu", "db", "EU", "10.1.0.1", "10.1.0.2", "10.1.0.3"), "z1", "Z2"), inZones(slice("us", "db", "us", "10.2.0.1"), "z3"))
+		b.put(
+			headless("db"),
+			inZones(slice("eu", "db", "EU", "10.1.0.1", "10.1.0.2", "10.1.0.3"), "z1", "Z2"),
+			inZones(slice("us", "db", "us", "10.2.0.1"), "z3"),
+		)
 		b.want("db.test", c.want)
 		if n := countedEndpoints(b.store)["eu"]; n != 3 {
 			t.Errorf("%+v: %d endpoints of eu are counted, want 3", c.topology, n)
@@ -40,7 +44,8 @@ func inZones(s *discoveryv1.EndpointSlice, zones ...string) *discoveryv1.Endpoin
 	return s
 }
 
-// TestZonesAreKeptAsFarAsAnswersDependOnThem: another zone that nobody asks for is no change, and costs no part of its own.
+// TestZonesAreKeptAsFarAsAnswersDependOnThem: another zone that nobody asks for is no change, and
+// costs no part of its own.
 func TestZonesAreKeptAsFarAsAnswersDependOnThem(t *testing.T) {
 	for _, c := range []struct {
 		topology catalog.Topology
@@ -65,10 +70,15 @@ func TestZonesAreKeptAsFarAsAnswersDependOnThem(t *testing.T) {
 	}
 }
 
-// TestT2StanzasOfAnotherPreferenceHaveTheirOwn: of one source, each stanza has its order, and those of the same share.
+// TestT2StanzasOfAnotherPreferenceHaveTheirOwn: of one source, each stanza has its order, and those
+// of the same share.
 func TestT2StanzasOfAnotherPreferenceHaveTheirOwn(t *testing.T) {
 	a := startAPI(t)
-	a.put(headless("db"), inZones(slice("db-1", "db", "eu", "10.1.0.1"), "z1"), inZones(slice("db-2", "db", "us", "10.2.0.1"), "z2"))
+	a.put(
+		headless("db"),
+		inZones(slice("db-1", "db", "eu", "10.1.0.1"), "z1"),
+		inZones(slice("db-2", "db", "us", "10.2.0.1"), "z2"),
+	)
 	none, local := a.config(), a.config()
 	local.Topology = catalog.Topology{Cluster: "us", ClusterOnly: true}
 	first, second, third := synced(t, open(t, none)), synced(t, open(t, local)), open(t, local)

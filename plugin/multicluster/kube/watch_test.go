@@ -15,7 +15,11 @@ func TestFollowsTheAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := startAPI(t)
 			a.noStreams = !streams
-			a.put(clusterSetIP("web", "10.42.42.42"), headless("db"), slice("db-1", "db", "eu", "10.1.0.1", "10.1.0.2"))
+			a.put(
+				clusterSetIP("web", "10.42.42.42"),
+				headless("db"),
+				slice("db-1", "db", "eu", "10.1.0.1", "10.1.0.2"),
+			)
 			w := synced(t, open(t, a.config()))
 			for key, want := range map[string]string{"web.test": "10.42.42.42", "db.test": "10.1.0.1 10.1.0.2"} {
 				if got := addrs(w.Index(), key); got != want {
@@ -40,7 +44,8 @@ func TestFollowsTheAPI(t *testing.T) {
 	}
 }
 
-// TestHowEachIsListed: ServiceImports whole, EndpointSlices as a stream (decision 0014), after an expired version too.
+// TestHowEachIsListed: ServiceImports whole, EndpointSlices as a stream (decision 0014), after an
+// expired version too.
 func TestHowEachIsListed(t *testing.T) {
 	a := startAPI(t)
 	a.put(clusterSetIP("web", "10.42.0.1"), slice("db-1", "db", "eu", "10.1.0.1"))
@@ -60,8 +65,14 @@ func TestHowEachIsListed(t *testing.T) {
 	check := func(n int) {
 		t.Helper()
 		whole, streamed := lists()
-		if !slices.Equal(whole, slices.Repeat([]string{"serviceimports"}, n)) || !slices.Equal(streamed, slices.Repeat([]string{"endpointslices"}, n)) {
-			t.Errorf("listed whole: %v, streamed: %v; want ServiceImports and EndpointSlices %d times", whole, streamed, n)
+		if !slices.Equal(whole, slices.Repeat([]string{"serviceimports"}, n)) ||
+			!slices.Equal(streamed, slices.Repeat([]string{"endpointslices"}, n)) {
+			t.Errorf(
+				"listed whole: %v, streamed: %v; want ServiceImports and EndpointSlices %d times",
+				whole,
+				streamed,
+				n,
+			)
 		}
 	}
 	check(1)
@@ -89,7 +100,8 @@ func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
 	if w.Synced() {
 		t.Fatal("synced without EndpointSlices (L1)")
 	}
-	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns, or deploy/coredns/beside where that is in use" {
+	if got := w.Refused().
+		Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns, or deploy/coredns/beside where that is in use" {
 		t.Error(got)
 	}
 	a.edit(func() { a.forbidden["endpointslices"] = false })
@@ -178,7 +190,12 @@ func TestOutageKeepsAnswersAndReloads(t *testing.T) {
 
 func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
 	a := startAPI(t)
-	a.put(clusterSetIP("web", "10.42.0.1"), clusterSetIP("gone", "10.42.0.2"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
+	a.put(
+		clusterSetIP("web", "10.42.0.1"),
+		clusterSetIP("gone", "10.42.0.2"),
+		headless("db"),
+		slice("s", "db", "eu", "10.1.0.1"),
+	)
 	w := synced(t, open(t, a.config()))
 	eventually(t, "api_up", w.health.up)
 	web, db := w.Index().Service("web.test"), w.Index().Service("db.test")
@@ -201,18 +218,29 @@ func TestExpiredVersionListsAgainWithoutBuilding(t *testing.T) {
 	}
 }
 
-// TestL1RestoredStateIsFollowed: an API server that comes back from a backup has what was rolled back, not what was new, and all that is
-// written since, whether or not it has passed the version that was seen, or has given that version to something else. Until the lists are
-// in, every answer stays.
+// TestL1RestoredStateIsFollowed: an API server that comes back from a backup has what was rolled
+// back, not what was new, and all that is written since, whether or not it has passed the version
+// that was seen, or has given that version to something else. Until the lists are in, every answer
+// stays.
 func TestL1RestoredStateIsFollowed(t *testing.T) {
 	for name, written := range map[string]int{"behind what was seen": 0, "at the same versions": 7, "ahead of it": 30} {
 		t.Run(name, func(t *testing.T) {
 			a := startAPI(t)
-			a.put(clusterSetIP("back", "10.42.0.1"), clusterSetIP("gone", "10.42.0.2"), headless("db"), slice("db-1", "db", "eu", "10.1.0.1"))
+			a.put(
+				clusterSetIP("back", "10.42.0.1"),
+				clusterSetIP("gone", "10.42.0.2"),
+				headless("db"),
+				slice("db-1", "db", "eu", "10.1.0.1"),
+			)
 			restore := a.backup()
 			a.delete(clusterSetIP("gone"))
 			a.put(clusterSetIP("back", "10.42.0.9"), slice("db-1", "db", "eu", "10.1.0.9"))
-			seen := a.put(clusterSetIP("lost", "10.42.0.3"), clusterSetIP("same", "10.42.0.4"), slice("db-2", "db", "us", "10.2.0.9"), headless("late"))
+			seen := a.put(
+				clusterSetIP("lost", "10.42.0.3"),
+				clusterSetIP("same", "10.42.0.4"),
+				slice("db-2", "db", "us", "10.2.0.9"),
+				headless("late"),
+			)
 			w := synced(t, open(t, a.config()))
 			before := map[string]string{
 				"back.test": "10.42.0.9", "gone.test": "absent", "lost.test": "10.42.0.3", "same.test": "10.42.0.4",
@@ -227,8 +255,14 @@ func TestL1RestoredStateIsFollowed(t *testing.T) {
 			eventually(t, "api_up 0", func() bool { return !w.health.up() })
 			restore()
 			if written > 0 {
-				a.put(namespace("x", nil), clusterSetIP("new", "10.42.0.5"), namespace("y", nil), namespace("z", nil),
-					clusterSetIP("same", "10.42.0.44"), slice("db-2", "db", "us", "10.2.0.44"))
+				a.put(
+					namespace("x", nil),
+					clusterSetIP("new", "10.42.0.5"),
+					namespace("y", nil),
+					namespace("z", nil),
+					clusterSetIP("same", "10.42.0.44"),
+					slice("db-2", "db", "us", "10.2.0.44"),
+				)
 			}
 			for range written - 6 {
 				a.put(namespace("x", nil))
@@ -247,7 +281,13 @@ func TestL1RestoredStateIsFollowed(t *testing.T) {
 				return strings.Count(strings.Join(a.asked()[asked:], "\n"), "serviceimports?") > 1
 			})
 			a.edit(func() { clear(a.cut) })
-			after := map[string]string{"back.test": "10.42.0.1", "gone.test": "10.42.0.2", "lost.test": "absent", "same.test": "absent", "db.test": "10.1.0.1"}
+			after := map[string]string{
+				"back.test": "10.42.0.1",
+				"gone.test": "10.42.0.2",
+				"lost.test": "absent",
+				"same.test": "absent",
+				"db.test":   "10.1.0.1",
+			}
 			if written > 0 {
 				after["new.test"], after["same.test"], after["db.test"] = "10.42.0.5", "10.42.0.44", "10.1.0.1 10.2.0.44"
 			}
@@ -257,7 +297,8 @@ func TestL1RestoredStateIsFollowed(t *testing.T) {
 			a.put(clusterSetIP("after", "10.42.0.6"))
 			answers(t, w, "after.test", "10.42.0.6")
 			for _, r := range a.asked()[asked:] {
-				if strings.Contains(r, "resourceVersion=") && (!strings.Contains(r, "watch=true") || strings.Contains(r, "sendInitialEvents")) {
+				if strings.Contains(r, "resourceVersion=") &&
+					(!strings.Contains(r, "watch=true") || strings.Contains(r, "sendInitialEvents")) {
 					t.Errorf("a list that asks for less than the newest: %s", r)
 				}
 			}
@@ -265,8 +306,8 @@ func TestL1RestoredStateIsFollowed(t *testing.T) {
 	}
 }
 
-// TestL1OnlyWatchesThatEndInOrderGoOn: one that the network broke off, or that is refused, may stand before an API server that was restored.
-// Where all is as it was, the list builds nothing.
+// TestL1OnlyWatchesThatEndInOrderGoOn: one that the network broke off, or that is refused, may
+// stand before an API server that was restored. Where all is as it was, the list builds nothing.
 func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
 	a := startAPI(t)
 	a.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
@@ -303,7 +344,11 @@ func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
 		before, built, asked := lists(), builds(t), len(a.asked())
 		c.end()
 		if c.lists > 0 {
-			eventually(t, c.name+": listed again", func() bool { return lists() >= before+c.lists && w.health.up() })
+			eventually(
+				t,
+				c.name+": listed again",
+				func() bool { return lists() >= before+c.lists && w.health.up() },
+			)
 		} else {
 			eventually(t, c.name+": watched again", func() bool { return len(a.asked()) >= asked+2 })
 		}
@@ -348,10 +393,27 @@ func TestNamespacesAndLabelsAreSelected(t *testing.T) {
 	a := startAPI(t)
 	labelled := clusterSetIP("labelled", "10.42.0.1")
 	labelled.Labels = map[string]string{"tier": "front"}
-	a.put(labelled, clusterSetIP("plain", "10.42.0.2"), headless("db"), slice("s", "db", "eu", "10.1.0.1"),
-		in(clusterSetIP("web", "10.42.0.3"), "prod"), in(clusterSetIP("web", "10.42.0.4"), "dev"), in(slice("s", "web", "eu", "10.1.0.9"), "dev"),
-		namespace("test", map[string]string{"dns": "yes"}), namespace("prod", nil))
-	all := map[string]string{"labelled.test": "10.42.0.1", "plain.test": "10.42.0.2", "db.test": "10.1.0.1", "web.prod": "10.42.0.3", "web.dev": "10.42.0.4"}
+	a.put(
+		labelled,
+		clusterSetIP("plain", "10.42.0.2"),
+		headless("db"),
+		slice("s", "db", "eu", "10.1.0.1"),
+		in(
+			clusterSetIP("web", "10.42.0.3"),
+			"prod",
+		),
+		in(clusterSetIP("web", "10.42.0.4"), "dev"),
+		in(slice("s", "web", "eu", "10.1.0.9"), "dev"),
+		namespace("test", map[string]string{"dns": "yes"}),
+		namespace("prod", nil),
+	)
+	all := map[string]string{
+		"labelled.test": "10.42.0.1",
+		"plain.test":    "10.42.0.2",
+		"db.test":       "10.1.0.1",
+		"web.prod":      "10.42.0.3",
+		"web.dev":       "10.42.0.4",
+	}
 	for name, c := range map[string]struct {
 		change func(*Config)
 		keys   []string
@@ -474,7 +536,8 @@ func TestAttemptsAreAtMost4SecondsApart(t *testing.T) {
 func goroutines() (n int) {
 	stacks := make([]byte, 4<<20)
 	for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if strings.Contains(g, "multicluster/kube.(*forwarded)") || strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
+		if strings.Contains(g, "multicluster/kube.(*forwarded)") ||
+			strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
 			strings.Contains(g, "multicluster/kube.(*source)") {
 			n++
 		}
