@@ -1,6 +1,5 @@
-// Command generate writes the CRDs of the multi-cluster Services API as the module sigs.k8s.io/mcs-api ships them.
-// go.mod says
-// which version; make generate runs this here.
+// Command generate writes the CRDs of the multi-cluster Services API from the module sigs.k8s.io/mcs-api, in the version
+// that go.mod names. make generate runs it.
 package main
 
 import (

@@ -211,9 +211,9 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"namespaces [get list watch]",
 			"servicecidrs.networking.k8s.io [list watch create update delete]",
 			"serviceexports.multicluster.x-k8s.io [list watch]",
-			"serviceexports.multicluster.x-k8s.io/status [update]",
+			"serviceexports.multicluster.x-k8s.io/status [patch]",
 			"serviceimports.multicluster.x-k8s.io [list watch create update delete]",
-			"serviceimports.multicluster.x-k8s.io/status [update]",
+			"serviceimports.multicluster.x-k8s.io/status [update patch]",
 			"services [list watch create update delete]",
 		},
 		system: {

@@ -1,4 +1,4 @@
-// Package v1alpha1 is there for the CRD, which serves this version too (ID1). Nothing here uses it.
+// Package v1alpha1 exists for the CRD, which also serves this version. No program uses it.
 //
 // +groupName=about.k8s.io
 package v1alpha1
@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 )
 
-// ClusterProperty is v1beta1's.
+// ClusterProperty is one property of a cluster.
 //
 // +kubebuilder:printcolumn:name="Value",type=string,JSONPath=`.spec.value`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -1,4 +1,4 @@
-// Package v1beta1 holds ClusterProperty, JSON-compatible with the module sigs.k8s.io/about-api (K2149).
+// Package v1beta1 has the kind ClusterProperty, compatible with the module sigs.k8s.io/about-api (K2149).
 //
 // +kubebuilder:object:generate=true
 // +groupName=about.k8s.io
@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "about.k8s.io", Version: "v1beta1"}
 
-// AddToScheme registers the kinds.
+// AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ClusterProperty{}, &ClusterPropertyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// ClusterProperty is one fact about the cluster that holds it, by name: cluster.clusterset.k8s.io is its id, clusterset.k8s.io its
-// membership, any other is its users'.
+// ClusterProperty is one property of its cluster. cluster.clusterset.k8s.io is the cluster ID, clusterset.k8s.io the
+// name of the clusterset; users may add others.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -33,19 +33,22 @@ type ClusterProperty struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec has the value.
 	// +required
 	Spec ClusterPropertySpec `json:"spec"`
 }
 
-// ClusterPropertySpec holds the value.
+// ClusterPropertySpec has the value.
 type ClusterPropertySpec struct {
-	// value means what the property's name says.
+	// value of the property. Its meaning depends on the name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128000
 	Value string `json:"value"`
 }
 
+// ClusterPropertyList is a list of ClusterProperties.
+//
 // +kubebuilder:object:root=true
 type ClusterPropertyList struct {
 	metav1.TypeMeta `json:",inline"`

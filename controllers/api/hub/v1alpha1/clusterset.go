@@ -2,7 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ClusterSet is the one object in a clusterset's namespace on the hub that its admin writes; it bears the clusterset's name.
+// ClusterSet has the settings of a clusterset. There is exactly one in the clusterset's namespace on the hub. It
+// has the clusterset's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=multicluster
@@ -21,89 +22,95 @@ type ClusterSet struct {
 	Status ClusterSetStatus `json:"status,omitzero"`
 }
 
-// ClusterSetSpec holds what is the same in every member.
+// ClusterSetSpec has the settings that are the same in every member.
 type ClusterSetSpec struct {
+	// vips says which addresses the imports get.
 	// +optional
 	// +kubebuilder:default={mode: shared, blocks: {ipv4Bits: 22, ipv6Bits: 112}}
 	VIPs VIPs `json:"vips,omitzero"`
 
+	// lease says how members find out that another one is down, and what they do then.
 	// +optional
 	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}
 	Lease LeaseSpec `json:"lease,omitzero"`
 
-	// probe lets members look at each other's endpoints, and leave out those that a majority of the live members does not reach (F4). Where
-	// it is absent nobody probes anything.
+	// probe makes members probe each other's endpoints, and withhold those that a majority of the live members does not
+	// reach. Without it, nobody probes anything.
 	// +optional
 	Probe *ProbeSpec `json:"probe,omitempty"`
 }
 
-// ProbeSpec is how members look at each other's endpoints.
+// ProbeSpec says how members probe each other's endpoints.
 //
 // +kubebuilder:validation:XValidation:rule="self.timeoutSeconds <= self.intervalSeconds",message="timeoutSeconds must be at most intervalSeconds"
 type ProbeSpec struct {
-	// default is for Services whose ServiceExports do not say by the annotation clusterset-dns.io/probe.
+	// default is the probe of Services whose ServiceExport does not have the annotation clusterset-dns.io/probe.
 	// +optional
 	// +kubebuilder:validation:Enum=none;tcp;grpc
 	// +kubebuilder:default=none
 	Default Probe `json:"default,omitempty"`
-	// intervalSeconds is from one look of a member at an endpoint to its next. It is stretched so that no endpoint is looked at more than
-	// once a second by all members together.
+	// intervalSeconds is the time from one probe of an endpoint to the next by the same member. Members extend it, so
+	// that all of them together probe an endpoint at most once a second.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
+	// timeoutSeconds is how long a probe may take.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-	// ownView leaves out in each member, beside what the majority does not reach, what that member itself does not.
+	// ownView makes each member withhold, in addition, the endpoints that it does not reach itself.
 	// +optional
 	OwnView bool `json:"ownView,omitempty"`
-	// keepLast keeps endpoints that are not reached where a port of a Service has no others: votes alone take none to zero.
+	// keepLast keeps unreached endpoints if a port of a Service has no others.
 	// +optional
 	// +kubebuilder:default=true
 	KeepLast *bool `json:"keepLast,omitempty"`
 }
 
-// VIPMode says where the addresses of ClusterSetIP imports come from (DESIGN §5).
+// VIPMode says where the addresses of ClusterSetIP imports come from.
 type VIPMode string
 
-// The cluster's own service ranges; or the member's own block while it has free addresses, which ordinary Services may use too.
 const (
-	VIPModeShared    VIPMode = "shared"
-	VIPModePreferred VIPMode = "preferred"
+	VIPModeShared    VIPMode = "shared"    // from the cluster's own Service ranges
+	VIPModePreferred VIPMode = "preferred" // from the member's own block while it has free addresses
 )
 
-// VIPs is how members give out addresses.
+// VIPs says which addresses the imports get.
 type VIPs struct {
+	// mode says where the addresses come from. shared: the cluster's own Service ranges. preferred: the member's own
+	// block while it has free addresses; ordinary Services may use the block too.
 	// +optional
 	// +kubebuilder:validation:Enum=shared;preferred
 	// +kubebuilder:default=shared
 	Mode VIPMode `json:"mode,omitempty"`
-	// pools are the ranges (CIDRs, of either family) that the hub cuts members' blocks from, in the order in which they are used up. They
-	// must not overlap each other or anything that a cluster uses. A block stays where it is when its pool is taken off this list.
+	// pools are the CIDRs, of either family, from which the hub grants blocks to members, in this order. They must not
+	// overlap each other or any range that a cluster uses. A granted block stays if its pool is removed from the list.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a CIDR, such as 10.200.0.0/13 or fd00:c5::/48"
-	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has bits set behind its prefix: write the first address of the range"
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has bits set after its prefix: write the first address of the range"
 	Pools []string `json:"pools,omitempty"`
-	// blocks says how large a member's block is. It applies to those that are granted from now on.
+	// blocks says how large a new block is. Granted blocks keep their size.
 	// +optional
 	// +kubebuilder:default={ipv4Bits: 22, ipv6Bits: 112}
 	Blocks BlockSize `json:"blocks,omitzero"`
 }
 
-// BlockSize is the length of the prefix of a block of each family.
+// BlockSize is the prefix length of a block, by family.
 type BlockSize struct {
+	// ipv4Bits is the prefix length of an IPv4 block: 22 gives 1024 addresses.
 	// +optional
 	// +kubebuilder:default=22
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=29
 	IPv4Bits int32 `json:"ipv4Bits,omitempty"`
+	// ipv6Bits is the prefix length of an IPv6 block.
 	// +optional
 	// +kubebuilder:default=112
 	// +kubebuilder:validation:Minimum=32
@@ -111,71 +118,74 @@ type BlockSize struct {
 	IPv6Bits int32 `json:"ipv6Bits,omitempty"`
 }
 
-// LeaseSpec is the members' heartbeat (T1), in seconds.
+// LeaseSpec has the times of the members' heartbeat, and what happens when it stops.
 //
-// +kubebuilder:validation:XValidation:rule="self.renewSeconds * 2 <= self.durationSeconds",message="durationSeconds must be at least twice renewSeconds: one lost renewal is no death"
+// +kubebuilder:validation:XValidation:rule="self.renewSeconds * 2 <= self.durationSeconds",message="durationSeconds must be at least twice renewSeconds, so that one lost renewal does not expire a member"
 type LeaseSpec struct {
+	// renewSeconds is how often a member renews its Lease on the hub.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	RenewSeconds int32 `json:"renewSeconds,omitempty"`
+	// durationSeconds is how long a Lease lasts after a renewal.
 	// +optional
 	// +kubebuilder:default=40
 	// +kubebuilder:validation:Minimum=2
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
-	// graceSeconds after the duration, a member that is not seen to renew counts as dead.
+	// graceSeconds after the end of its Lease, a member is expired.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
 	GraceSeconds int32 `json:"graceSeconds,omitempty"`
-	// onExpiry is what becomes of a dead member's endpoints in the others. Its ServiceImports and their VIPs stay in any case.
+	// onExpiry says what the other members do with an expired member's endpoints. ServiceImports and VIPs always stay.
 	// +optional
 	// +kubebuilder:validation:Enum=Remove;NotReady;Keep
 	// +kubebuilder:default=Remove
 	OnExpiry ExpiryPolicy `json:"onExpiry,omitempty"`
-	// keepLast keeps the endpoints of dead members for ports that no living one serves: expiry alone takes none to zero.
+	// keepLast keeps the endpoints of expired members for ports that no live member serves.
 	// +optional
 	KeepLast bool `json:"keepLast,omitempty"`
-	// mostSilent is what becomes of other members while more than half of them, and two at least, are silent together. Hold takes that for
-	// the hub's fault, or its network's: nobody counts as dead by it. Expire takes it for so many deaths.
+	// mostSilent says what happens while more than half of the other members, and at least two, do not renew their
+	// Leases. Hold assumes a fault of the hub or its network, and expires none of them. Expire expires each of
+	// them.
 	// +optional
 	// +kubebuilder:validation:Enum=Hold;Expire
 	// +kubebuilder:default=Hold
 	MostSilent MostSilent `json:"mostSilent,omitempty"`
 }
 
-// MostSilent says what becomes of members most of which are silent together.
+// MostSilent says what happens while most members do not renew their Leases.
 type MostSilent string
 
-// They are held, which an empty value means, too; they expire, each by itself.
+// The values of MostSilent; an empty value means Hold.
 const (
 	MostSilentHold   MostSilent = "Hold"
 	MostSilentExpire MostSilent = "Expire"
 )
 
-// ExpiryPolicy says what becomes of a dead member's endpoints.
+// ExpiryPolicy says what other members do with an expired member's endpoints.
 type ExpiryPolicy string
 
-// They are removed; they stay, as not ready; they stay as they are.
+// The endpoints are removed, or stay and are not ready, or stay as they are.
 const (
 	ExpiryRemove   ExpiryPolicy = "Remove"
 	ExpiryNotReady ExpiryPolicy = "NotReady"
 	ExpiryKeep     ExpiryPolicy = "Keep"
 )
 
-// MaxDeparted is how many departures are kept, the newest.
+// MaxDeparted is how many departures are kept: the newest ones.
 const MaxDeparted = 200
 
-// MaxBlocks is how many blocks there can be: the status of a ClusterSet is one object.
+// MaxBlocks is how many blocks the status of a ClusterSet can have.
 const MaxBlocks = 4096
 
-// The types of conditions of a ClusterSet. Where there is nothing to tell there is none: no pools, or mode shared.
+// The conditions of a ClusterSet. It has none in mode shared, or without pools.
 const (
-	ConditionBlocksGranted = "BlocksGranted" // every member has the blocks that it asks for
-	ConditionPoolsValid    = "PoolsValid"    // pools and blocks meet nothing that a member is known to use
+	ConditionBlocksGranted = "BlocksGranted" // every member has the blocks that it wants
+	ConditionPoolsValid    = "PoolsValid"    // pools and blocks overlap no range that a member is known to use
 )
 
-// ClusterSetStatus is the hub controller's.
+// ClusterSetStatus is what the hub controller reports.
 type ClusterSetStatus struct {
 	// conditions are BlocksGranted and PoolsValid.
 	// +optional
@@ -183,16 +193,16 @@ type ClusterSetStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// departed are the members that left or were evicted. Absence alone is never deletion: by this, members that were away at the time
-	// drop what they hold of them from before. It stays when one joins again.
+	// departed lists the members that left or were evicted. A member that was offline at the time drops their older
+	// records because of this list. An entry stays when its member joins again.
 	// +optional
 	// +listType=map
 	// +listMapKey=clusterID
 	// +kubebuilder:validation:MaxItems=200
 	Departed []Departure `json:"departed,omitempty"`
 
-	// blocks are the ranges that members own, of which they make their VIPs. A block is never taken from a member, made smaller, or
-	// given to another while its member's ClusterProfile or records are there (V2).
+	// blocks lists the ranges that members own, and allocate VIPs from. A block is never resized, and goes to another
+	// member only after the ClusterProfile and the records of its owner are gone.
 	// +optional
 	// +listType=map
 	// +listMapKey=cidr
@@ -202,26 +212,32 @@ type ClusterSetStatus struct {
 
 // Block is a range that one member owns.
 type Block struct {
+	// clusterID is the member that owns the block.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ClusterID string `json:"clusterID"`
+	// cidr is the range.
 	// +required
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be a CIDR"
 	CIDR string `json:"cidr"`
 }
 
-// Departure is the end of one membership.
+// Departure is the end of a membership.
 type Departure struct {
+	// clusterID is the member that departed.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	ClusterID string `json:"clusterID"`
+	// at ends the membership: records that the member created before are dropped.
 	// +required
 	At metav1.Time `json:"at"`
 }
 
+// ClusterSetList is a list of ClusterSets.
+//
 // +kubebuilder:object:root=true
 type ClusterSetList struct {
 	metav1.TypeMeta `json:",inline"`

@@ -7,8 +7,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// ServiceExportRecord says that one member exports one Service. Its name is <service>.<namespace>.<cluster id>, which is
-// unambiguous since neither a Service's nor a namespace's name holds a dot. Only that member writes it; the API server sees to it.
+// ServiceExportRecord says that one member exports one Service. Its name is <service>.<namespace>.<cluster ID>. Only
+// that member may write it. A member that imports the Service keeps a copy in its namespace clusterset-system.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=multicluster,shortName=ser
@@ -31,9 +31,9 @@ type ServiceExportRecord struct {
 	Status ServiceExportRecordStatus `json:"status,omitzero"`
 }
 
-// Origin says whose record it is and how it stands in that member's sequence of changes.
+// Origin says which member wrote a record, for which Service, and when in the order of its changes.
 type Origin struct {
-	// clusterID of the member that speaks: one DNS label, or two joined by a dot.
+	// clusterID is the member that wrote the record: one DNS label, or two joined by a dot.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -41,7 +41,7 @@ type Origin struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable"
 	ClusterID string `json:"clusterID"`
 
-	// serviceNamespace of the exported Service.
+	// serviceNamespace is the namespace of the exported Service.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -49,7 +49,7 @@ type Origin struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="serviceNamespace is immutable"
 	ServiceNamespace string `json:"serviceNamespace"`
 
-	// serviceName of the exported Service.
+	// serviceName is the name of the exported Service.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -57,66 +57,73 @@ type Origin struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="serviceName is immutable"
 	ServiceName string `json:"serviceName"`
 
-	// revision grows with every change that the member makes to this record, and never falls: a reader that has seen a higher one
-	// looks at a restored backup and waits until the member has published again.
+	// revision grows with every change that the member makes to this record. A reader that has seen a higher one knows
+	// that the hub was restored, and waits until the member has published again.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740992
 	Revision int64 `json:"revision"`
 
-	// withdrawn says that this is over. A record that is merely gone is held instead: absence is not deletion.
+	// withdrawn ends the export, or the endpoints. If a record is only missing, other members keep using their copy.
 	// +optional
 	Withdrawn bool `json:"withdrawn,omitempty"`
 
-	// withdrawnAt is when; the member removes the record a day later.
+	// withdrawnAt is when the record was withdrawn. The member deletes it a day later.
 	// +optional
 	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
 }
 
-// ServiceExportRecordSpec is the part of a Service and its ServiceExport that other clusters need.
+// ServiceExportRecordSpec has the parts of a Service and its ServiceExport that other clusters need.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.withdrawn) && self.withdrawn) || (has(self.type) && has(self.exportedAt) && has(self.ipFamilies))",message="type, exportedAt and ipFamilies are required unless the record is withdrawn"
 type ServiceExportRecordSpec struct {
 	Origin `json:",inline"`
 
-	// exportedAt is the ServiceExport's creationTimestamp: the oldest export wins a conflict.
+	// exportedAt is the creationTimestamp of the ServiceExport. In a conflict, the oldest export wins.
 	// +optional
 	ExportedAt *metav1.Time `json:"exportedAt,omitempty"`
 
+	// type is the type of the ServiceImports: ClusterSetIP, or Headless for a headless Service.
 	// +optional
 	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
 	Type mcsv1beta1.ServiceImportType `json:"type,omitempty"`
 
+	// ports are the ports of the Service.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Ports []ServicePort `json:"ports,omitempty"`
 
+	// sessionAffinity of the Service.
 	// +optional
 	// +kubebuilder:validation:Enum=None;ClientIP
 	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
 
+	// sessionAffinityConfig of the Service.
 	// +optional
 	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
 
+	// internalTrafficPolicy of the Service.
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
 
+	// trafficDistribution of the Service.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
-	// preference says whose endpoints carry the traffic of a cluster that has some of its own; "" and none: all.
+	// preference says whether a cluster prefers its own endpoints. An empty value means none.
 	// +optional
 	// +kubebuilder:validation:Enum="";none;prefer-local;local-only
 	Preference Preference `json:"preference,omitempty"`
 
-	// probe says how other members may look at the endpoints, where the ClusterSet lets them; "": as the ClusterSet says.
+	// probe says how other members probe the endpoints, if the ClusterSet has probes. An empty value means its default.
 	// +optional
 	// +kubebuilder:validation:Enum="";none;tcp;grpc
 	Probe Probe `json:"probe,omitempty"`
 
+	// ipFamilies of the Service.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -135,66 +142,76 @@ type ServiceExportRecordSpec struct {
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
 }
 
-// Preference is what the annotation clusterset-dns.io/preference of a ServiceExport asks for (T2).
+// Preference is a value of the annotation clusterset-dns.io/preference of a ServiceExport.
 type Preference string
 
 // The preferences.
 const (
-	PreferNone  Preference = "none"         // every cluster's endpoints
-	PreferLocal Preference = "prefer-local" // the own cluster's while any of them is ready, else every other's
-	LocalOnly   Preference = "local-only"   // the own cluster's
+	PreferNone  Preference = "none"         // use the endpoints of every cluster
+	PreferLocal Preference = "prefer-local" // use the local endpoints while one is ready, else all others
+	LocalOnly   Preference = "local-only"   // use the local endpoints
 )
 
-// Probe is what the annotation clusterset-dns.io/probe of a ServiceExport asks for (F4).
+// Probe is a value of the annotation clusterset-dns.io/probe of a ServiceExport.
 type Probe string
 
 // The probes.
 const (
 	ProbeNone Probe = "none"
-	ProbeTCP  Probe = "tcp"  // a connection to the first TCP port
-	ProbeGRPC Probe = "grpc" // grpc.health.v1.Health/Check, without TLS, of the first port whose appProtocol is gRPC, else of the first TCP port
+	// ProbeTCP connects to the first TCP port.
+	ProbeTCP Probe = "tcp"
+	// ProbeGRPC calls grpc.health.v1.Health/Check, without TLS, at the first port whose appProtocol is gRPC, or else at
+	// the first TCP port.
+	ProbeGRPC Probe = "grpc"
 )
 
 // ServicePort is one port of the exported Service.
 type ServicePort struct {
+	// name of the port; empty only if the Service has no other port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 
+	// protocol of the port.
 	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol"`
 
+	// port is the number that clients use.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 
+	// appProtocol of the port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	AppProtocol *string `json:"appProtocol,omitempty"`
 }
 
-// ServiceExportRecordStatus is written on a member's own copies only, never on the hub.
+// ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
+	// conditions are Published (of the member's own record), Held and Reached (of another member's record).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// withheld are the addresses of a peer's endpoints that are not ready here because too few members reach them (F4); * for all.
+	// withheld lists the addresses of endpoints that are not ready here because too few members reach them; * means
+	// all.
 	// +optional
 	// +listType=atomic
 	Withheld []string `json:"withheld,omitempty"`
 }
 
-// The conditions of a member's copies.
+// The conditions of a member's copies of records.
 const (
-	// ConditionPublished on the copy of an own record: whether the hub has this revision.
+	// ConditionPublished of the member's own record says whether the hub has this revision.
 	ConditionPublished = "Published"
-	// ConditionHeld on the copy of a peer's record: the hub no longer shows it as it is held here, and its owner did not say so.
+	// ConditionHeld of another member's record says that the hub no longer has it as it is here, though its owner has
+	// not withdrawn it.
 	ConditionHeld = "Held"
-	// ConditionReached on the copy of a peer's record: False while endpoints of it are withheld (status.withheld).
+	// ConditionReached of another member's record is False while some of its endpoints are withheld.
 	ConditionReached = "Reached"
 )
 
@@ -205,6 +222,8 @@ const (
 	ReasonFailed    = "Failed"    // the hub refused it, or did not answer
 )
 
+// ServiceExportRecordList is a list of ServiceExportRecords.
+//
 // +kubebuilder:object:root=true
 type ServiceExportRecordList struct {
 	metav1.TypeMeta `json:",inline"`
@@ -212,7 +231,8 @@ type ServiceExportRecordList struct {
 	Items           []ServiceExportRecord `json:"items"`
 }
 
-// EndpointRecord is one EndpointSlice of an exported Service, slim. Its name is <slice UID>.<cluster id>.
+// EndpointRecord has the endpoints of one EndpointSlice of an exported Service. Its name is <slice UID>.<cluster
+// ID>. Only that member may write it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=multicluster,shortName=epr
@@ -231,44 +251,50 @@ type EndpointRecord struct {
 	Spec EndpointRecordSpec `json:"spec"`
 }
 
-// EndpointRecordSpec holds what a peer needs of an EndpointSlice: nodeName, targetRef and uid stay at home.
+// EndpointRecordSpec has the parts of an EndpointSlice that other clusters need.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.withdrawn) && self.withdrawn) || has(self.addressType)",message="addressType is required unless the record is withdrawn"
 type EndpointRecordSpec struct {
 	Origin `json:",inline"`
 
+	// addressType is the family of all addresses.
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="addressType is immutable"
 	AddressType discoveryv1.AddressType `json:"addressType,omitempty"`
 
+	// ports are the ports of the slice.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Ports []EndpointPort `json:"ports,omitempty"`
 
+	// endpoints are the backends.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 }
 
-// EndpointPort is one port of the slice: name is the Service port's, port is where the endpoints listen.
+// EndpointPort is one port of the slice.
 type EndpointPort struct {
+	// name of the port of the Service.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 
+	// protocol of the port.
 	// +required
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol"`
 
-	// port is absent where the slice's is: then any port is meant.
+	// port is the number at which the endpoints listen. If it is absent, any port is meant.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
 
+	// appProtocol of the port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	AppProtocol *string `json:"appProtocol,omitempty"`
@@ -276,33 +302,40 @@ type EndpointPort struct {
 
 // Endpoint is one backend.
 type Endpoint struct {
-	// address is the first of the slice's endpoint; the API defines no meaning for further ones.
+	// address is the first address of the endpoint. The API gives no meaning to others.
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
 
+	// ready of the endpoint; absent means true.
 	// +optional
 	Ready *bool `json:"ready,omitempty"`
+	// serving of the endpoint; absent means as ready.
 	// +optional
 	Serving *bool `json:"serving,omitempty"`
+	// terminating of the endpoint; absent means false.
 	// +optional
 	Terminating *bool `json:"terminating,omitempty"`
 
+	// hostname of the endpoint.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Hostname string `json:"hostname,omitempty"`
 
-	// podName is the targetRef's name where that is a Pod.
+	// podName is the name of the Pod, if the endpoint is one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName,omitempty"`
 
+	// zone of the endpoint.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 }
 
+// EndpointRecordList is a list of EndpointRecords.
+//
 // +kubebuilder:object:root=true
 type EndpointRecordList struct {
 	metav1.TypeMeta `json:",inline"`

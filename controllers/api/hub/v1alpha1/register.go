@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of every kind in this package (DESIGN §11).
+// GroupVersion is the group and version of every kind in this package.
 var GroupVersion = schema.GroupVersion{Group: "hub.clusterset-dns.io", Version: "v1alpha1"}
 
-// AddToScheme registers the kinds.
+// AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&ClusterSet{}, &ClusterSetList{},

@@ -1,5 +1,5 @@
-// Package v1alpha1 holds ClusterProfile, JSON-compatible with the module sigs.k8s.io/cluster-inventory-api (K4322). Every field of
-// upstream's is here, used or not, since what is read and written again must not lose one.
+// Package v1alpha1 has the kind ClusterProfile, compatible with the module sigs.k8s.io/cluster-inventory-api
+// (K4322). It has every field of that module, so that an object that is read and written keeps all of them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=multicluster.x-k8s.io
@@ -12,33 +12,33 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// GroupVersion of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "multicluster.x-k8s.io", Version: "v1alpha1"}
 
-// AddToScheme registers the kinds.
+// AddToScheme adds the kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ClusterProfile{}, &ClusterProfileList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// LabelClusterManager bears spec.clusterManager.name (P2).
+// LabelClusterManager is a label whose value is spec.clusterManager.name.
 const LabelClusterManager = "x-k8s.io/cluster-manager"
 
-// The conditions (P3).
+// The conditions of a ClusterProfile.
 const (
 	ConditionControlPlaneHealthy = "ControlPlaneHealthy"
 	ConditionJoined              = "Joined"
 )
 
-// MaxPropertyValue is how many characters a property's value may have here; a ClusterProperty's may have more (ID5).
+// MaxPropertyValue is how many characters the value of a property may have; that of a ClusterProperty may have more.
 const MaxPropertyValue = 1024
 
-// MaxProperties is how many properties a member may have here; a policy of the hub's sees to it. A ClusterProfile that is full could not be
-// written any more, not even to evict its member.
+// MaxProperties is how many properties a member may have; a policy on the hub enforces it. A ClusterProfile at the size
+// limit of the API server could not be updated any more, not even to evict its member.
 const MaxProperties = 128
 
-// ClusterProfile is one member in the inventory; its namespace is the clusterset (P1).
+// ClusterProfile describes one member. Its namespace belongs to the clusterset, and its name is the cluster ID.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -57,29 +57,33 @@ type ClusterProfile struct {
 	Status ClusterProfileStatus `json:"status,omitzero"`
 }
 
-// ClusterProfileSpec says who manages the cluster, and how people call it.
+// ClusterProfileSpec says who manages the cluster, and has its display name.
 type ClusterProfileSpec struct {
-	// displayName is the consumers' own (P2).
+	// displayName is a name for people; any consumer of the inventory may set it.
 	// +optional
 	DisplayName string `json:"displayName,omitempty"`
 
+	// clusterManager says who created this object.
 	// +required
 	ClusterManager ClusterManager `json:"clusterManager"`
 }
 
-// ClusterManager is who made the ClusterProfile and keeps its status.
+// ClusterManager is the program that created the ClusterProfile and updates its status.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ClusterManager is immutable"
 type ClusterManager struct {
+	// name of the program.
 	// +required
 	Name string `json:"name"`
 }
 
-// ClusterProfileStatus is what is known of the cluster.
+// ClusterProfileStatus is what is known about the cluster.
 type ClusterProfileStatus struct {
+	// conditions are Joined and ControlPlaneHealthy.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
+	// version has the versions of the cluster.
 	// +optional
 	Version ClusterVersion `json:"version,omitzero"`
 
@@ -87,45 +91,53 @@ type ClusterProfileStatus struct {
 	// +optional
 	Properties []Property `json:"properties,omitempty"`
 
-	// credentialProviders is accessProviders' deprecated name.
+	// credentialProviders is the deprecated name of accessProviders.
 	// +optional
 	CredentialProviders []AccessProvider `json:"credentialProviders,omitempty"`
 
-	// accessProviders say how to reach the cluster. They are its admin's (P4).
+	// accessProviders say how to reach the cluster. An admin may set them.
 	// +optional
 	AccessProviders []AccessProvider `json:"accessProviders,omitempty"`
 }
 
-// ClusterVersion is the version of the cluster.
+// ClusterVersion has the versions of the cluster.
 type ClusterVersion struct {
+	// kubernetes is the version of the API server.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
 // Property is one ClusterProperty of the cluster.
 type Property struct {
+	// name of the ClusterProperty.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
+	// value of the ClusterProperty.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Value string `json:"value"`
 
+	// lastObservedTime is when the value was last observed.
 	// +optional
 	LastObservedTime metav1.Time `json:"lastObservedTime,omitzero"`
 }
 
-// AccessProvider is one way to reach the cluster: where it is, and by name who gives out credentials for it.
+// AccessProvider is one way to reach the cluster.
 type AccessProvider struct {
+	// name of the provider of credentials.
 	// +required
 	Name string `json:"name"`
+	// cluster has the address of the API server.
 	// +optional
 	Cluster clientcmdv1.Cluster `json:"cluster,omitzero"`
 }
 
+// ClusterProfileList is a list of ClusterProfiles.
+//
 // +kubebuilder:object:root=true
 type ClusterProfileList struct {
 	metav1.TypeMeta `json:",inline"`
