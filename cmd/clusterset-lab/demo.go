@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// question is one that a reader would ask, with the only right answer.
+// question is a DNS question with the only right answer.
 type question struct {
 	why, name, qtype string
 	want             []string // data of the answer section, sorted
@@ -25,13 +25,14 @@ const (
 	db  = "db.shop.svc.clusterset.local."
 )
 
-// demo shows the product, and fails at the first wrong answer. What it returns is to be stopped, error or not.
+// demo runs all steps, and fails at the first wrong answer. The caller must stop the stage, also after an error.
 func demo(ctx context.Context, root string) (*stage, error) {
 	s, err := setUp(ctx, root)
 	if err != nil {
 		return s, err
 	}
-	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing, s.leaving, s.unexporting} {
+	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing,
+		s.leaving, s.unexporting} {
 		if err := act(ctx); err != nil {
 			return s, err
 		}
@@ -40,10 +41,11 @@ func demo(ctx context.Context, root string) (*stage, error) {
 	return s, nil
 }
 
-// exporting: east exports, and both clusters have the names.
+// exporting: east exports, and both clusters resolve the names.
 func (s *stage) exporting(ctx context.Context) error {
-	title("East exports both; each cluster gives web an address of its own")
-	if err := s.ask(ctx, s.west, question{"before: the name does not exist", web, "A", nil, no}); err != nil {
+	title("Export web and db from east; each cluster allocates its own VIP for web")
+	if err := s.ask(ctx, s.west, question{"before the export, the name does not exist", web, "A", nil,
+		no}); err != nil {
 		return err
 	}
 	if err := s.export(ctx, s.east, "web", "db"); err != nil {
@@ -55,22 +57,24 @@ func (s *stage) exporting(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := s.ask(ctx, m, question{"the clusterset IP in " + m.id, web, family, []string{vip}, ok}); err != nil {
+			if err := s.ask(ctx, m, question{"the VIP in " + m.id, web, family, []string{vip},
+				ok}); err != nil {
 				return err
 			}
 		}
 	}
 	return s.askAll(ctx, s.west, []question{
 		{"the port by its name", "_https._tcp." + web, "SRV", []string{"0 100 443 " + web}, ok},
-		{"db is headless: every ready pod, east's, asked for in west", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok},
-		{"what nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, no},
-		{"and cluster.local is answered as ever", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"}, ok},
+		{"db is headless: west resolves it to the ready pods of east", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok},
+		{"a name that nobody exports does not exist", "mail.shop.svc.clusterset.local.", "A", nil, no},
+		{"cluster.local is answered as before", "kubernetes.default.svc.cluster.local.", "A", []string{"10.96.0.1"},
+			ok},
 	})
 }
 
-// together: west exports, too.
+// together: west exports as well.
 func (s *stage) together(ctx context.Context) error {
-	title("West exports the same; both together are the Service")
+	title("Export both from west; the clusters serve them together")
 	if err := s.export(ctx, s.west, "web", "db"); err != nil {
 		return err
 	}
@@ -80,21 +84,22 @@ func (s *stage) together(ctx context.Context) error {
 	}
 	return s.askAll(ctx, s.east, []question{
 		{"db-0 is in both clusters; this one is west's", "db-0.west." + db, "A", []string{"10.2.0.10"}, ok},
-		{"the same with port and name of each, the name of its cluster in it", "_postgres._tcp." + db, "SRV", []string{
-			"0 100 5432 db-0.east." + db, "0 100 5432 db-0.west." + db, "0 100 5432 db-1.east." + db, "0 100 5432 db-1.west." + db}, ok},
+		{"SRV has the port and host name of each pod, with its cluster ID", "_postgres._tcp." + db, "SRV", []string{
+			"0 100 5432 db-0.east." + db, "0 100 5432 db-0.west." + db, "0 100 5432 db-1.east." + db,
+			"0 100 5432 db-1.west." + db}, ok},
 	})
 }
 
-// following: a pod of east goes unready, and comes back.
+// following: a pod of east becomes unready, and ready again.
 func (s *stage) following(ctx context.Context) error {
-	title("A pod in east goes unready, and is ready again: west follows")
+	title("A pod in east becomes unready, and ready again: west follows")
 	if err := s.ready(ctx, false, []string{"10.1.0.11", "10.2.0.10", "10.2.0.11"}); err != nil {
 		return err
 	}
 	return s.ready(ctx, true, []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"})
 }
 
-// ready makes db-0 of east ready or not, and measures until west's answer follows.
+// ready makes db-0 of east ready or unready, and measures how long west's answer takes to follow.
 func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/endpoints/0/conditions/ready","value":%v}]`, ready)
 	if _, err := s.kubectl(ctx, s.east, "patch", "endpointslice", "db-1", "--type=json", "-p", patch); err != nil {
@@ -108,9 +113,9 @@ func (s *stage) ready(ctx context.Context, ready bool, want []string) error {
 	return nil
 }
 
-// disagreeing: a conflict, its explanation, and its end.
+// disagreeing: a conflict, its explanation, and its resolution.
 func (s *stage) disagreeing(ctx context.Context) error {
-	title("West changes a port: the clusters disagree, east's older export wins, and both users are told")
+	title("West changes a port: the older export of east wins, and both clusters report the conflict")
 	vip, err := s.vip(ctx, s.east, "A")
 	if err != nil {
 		return err
@@ -123,16 +128,17 @@ func (s *stage) disagreeing(ctx context.Context) error {
 		return err
 	}
 	for _, m := range s.members() {
-		out, err := s.kubectl(ctx, m, "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].message}`)
+		out, err := s.kubectl(ctx, m, "get", "serviceexport", "web", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Conflict")].message}`)
 		if err != nil {
 			return err
 		}
 		text("%s", out)
 	}
-	if err := s.plugins(ctx, []plugin{{"what the name is made of, and who won what", explainWeb}}); err != nil {
+	if err := s.plugins(ctx, []plugin{{"explain the name", explainWeb}}); err != nil {
 		return err
 	}
-	if err := s.ask(ctx, s.east, question{"nothing that worked stopped", web, "A", []string{vip}, ok}); err != nil {
+	if err := s.ask(ctx, s.east, question{"the name still resolves", web, "A", []string{vip}, ok}); err != nil {
 		return err
 	}
 	patch = `[{"op":"replace","path":"/spec/ports/0/port","value":443}]`
@@ -142,16 +148,17 @@ func (s *stage) disagreeing(ctx context.Context) error {
 	if err := s.conflict(ctx, "False"); err != nil {
 		return err
 	}
-	text("and they agree again")
+	text("the conflict is resolved")
 	return nil
 }
 
-// conflict waits until both ServiceExports say so.
+// conflict waits until both ServiceExports have the condition.
 func (s *stage) conflict(ctx context.Context, status string) error {
 	deadline := time.Now().Add(limit)
 	for _, m := range s.members() {
 		for {
-			out, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
+			out, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o",
+				`jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
 			if err != nil {
 				return err
 			}
@@ -168,7 +175,7 @@ func (s *stage) conflict(ctx context.Context, status string) error {
 
 // failing: the API servers of west and of the hub are killed.
 func (s *stage) failing(ctx context.Context) error {
-	title("The API servers of the hub and of west are killed, and every answer in west stays")
+	title("Kill the API servers of the hub and of west: answers in west stay")
 	vip, err := s.vip(ctx, s.west, "A")
 	if err != nil {
 		return err
@@ -177,7 +184,8 @@ func (s *stage) failing(ctx context.Context) error {
 	s.west.cluster.KillAPIServer()
 	err = s.askAll(ctx, s.west, []question{
 		{"CoreDNS answers from memory", web, "A", []string{vip}, ok},
-		{"and knows every pod of both clusters", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok},
+		{"including the pods of both clusters", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"},
+			ok},
 	})
 	if err != nil {
 		return err
@@ -186,49 +194,54 @@ func (s *stage) failing(ctx context.Context) error {
 	if err := errors.Join(s.hub.StartAPIServer(ctx), s.west.cluster.StartAPIServer(ctx)); err != nil {
 		return err
 	}
-	text("they are back after %.1f s", time.Since(began).Seconds())
+	text("restarted after %.1f s", time.Since(began).Seconds())
 	return nil
 }
 
-// leaving: west is taken out, and put back.
+// leaving: west leaves, and joins again.
 func (s *stage) leaving(ctx context.Context) error {
-	title("West leaves, its Services and exports untouched; and joins again")
-	if err := s.plugins(ctx, []plugin{{"its agent withdraws what it published; then all that join brought is deleted", leaveWest}}); err != nil {
+	title("West leaves, and joins again; its Services and ServiceExports stay")
+	if err := s.plugins(ctx,
+		[]plugin{{"the agent withdraws its exports; then everything that join installed is deleted",
+			leaveWest}}); err != nil {
 		return err
 	}
-	if err := s.ask(ctx, s.east, question{"east's pods are left", db, "A", []string{"10.1.0.10", "10.1.0.11"}, ok}); err != nil {
+	if err := s.ask(ctx, s.east, question{"the pods of east remain", db, "A", []string{"10.1.0.10", "10.1.0.11"},
+		ok}); err != nil {
 		return err
 	}
-	if err := s.ask(ctx, s.west, question{"and west is on its own", db, "A", nil, no}); err != nil {
+	if err := s.ask(ctx, s.west, question{"west no longer resolves the name", db, "A", nil, no}); err != nil {
 		return err
 	}
-	if err := s.plugins(ctx, []plugin{{"the same id is free again", joinWest}}); err != nil {
+	if err := s.plugins(ctx, []plugin{{"the cluster ID is free again", joinWest}}); err != nil {
 		return err
 	}
-	return s.ask(ctx, s.west, question{"as if it had never left", db, "A", []string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok})
+	return s.ask(ctx, s.west, question{"all pods are back", db, "A",
+		[]string{"10.1.0.10", "10.1.0.11", "10.2.0.10", "10.2.0.11"}, ok})
 }
 
-// unexporting: one share goes, then the name.
+// unexporting: east withdraws, then west.
 func (s *stage) unexporting(ctx context.Context) error {
-	title("East takes its exports back, then west: the names are gone")
+	title("Delete the ServiceExports of east, then of west: the names no longer exist")
 	if _, err := s.kubectl(ctx, s.east, "delete", "serviceexport", "web", "db"); err != nil {
 		return err
 	}
-	if err := s.ask(ctx, s.east, question{"west's pods are left", db, "A", []string{"10.2.0.10", "10.2.0.11"}, ok}); err != nil {
+	if err := s.ask(ctx, s.east, question{"the pods of west remain", db, "A", []string{"10.2.0.10", "10.2.0.11"},
+		ok}); err != nil {
 		return err
 	}
 	if _, err := s.kubectl(ctx, s.west, "delete", "serviceexport", "web", "db"); err != nil {
 		return err
 	}
 	for _, m := range s.members() {
-		if err := s.ask(ctx, m, question{"nobody exports it any more", web, "A", nil, no}); err != nil {
+		if err := s.ask(ctx, m, question{"no cluster exports it any more", web, "A", nil, no}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// until asks until the answer is right.
+// until repeats a question until the answer is right.
 func (s *stage) until(ctx context.Context, m *member, q question) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -236,7 +249,7 @@ func (s *stage) until(ctx context.Context, m *member, q question) error {
 		if err != nil {
 			return err
 		}
-		wrong := q.judge(got)
+		wrong := q.verify(got)
 		if wrong == nil {
 			return nil
 		}
@@ -246,7 +259,7 @@ func (s *stage) until(ctx context.Context, m *member, q question) error {
 	}
 }
 
-// ask waits for the right answer to a question after a change, and shows it.
+// ask waits for the right answer to a question, and prints it.
 func (s *stage) ask(ctx context.Context, m *member, q question) error {
 	if err := s.until(ctx, m, q); err != nil {
 		return err
@@ -263,7 +276,7 @@ func (s *stage) askAll(ctx context.Context, m *member, questions []question) err
 	return nil
 }
 
-// check asks and shows a question. Its error is what is wrong with the answer.
+// check asks a question and prints it with its answer. It fails for a wrong answer.
 func (s *stage) check(ctx context.Context, m *member, q question) error {
 	remark(q.why)
 	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.id)
@@ -277,24 +290,25 @@ func (s *stage) check(ctx context.Context, m *member, q question) error {
 	for _, d := range got.data {
 		text("%s", d)
 	}
-	if err := q.judge(got); err != nil {
+	if err := q.verify(got); err != nil {
 		return s.wrong(err)
 	}
 	return nil
 }
 
-// judge says what is wrong with an answer.
-func (q question) judge(got answer) error {
+// verify fails for a wrong answer.
+func (q question) verify(got answer) error {
 	if got.status == q.status && slices.Equal(got.data, q.want) {
 		return nil
 	}
-	return fmt.Errorf("wrong answer to %s %s: %s %q, want %s %q", q.name, q.qtype, got.status, got.data, q.status, q.want)
+	return fmt.Errorf("wrong answer to %s %s: %s %q, want %s %q", q.name, q.qtype, got.status, got.data, q.status,
+		q.want)
 }
 
-// answer is what dig shows of a reply.
+// answer is a reply in dig's output.
 type answer struct {
 	status string
-	data   []string // of the answer section, sorted, since loadbalance shuffles
+	data   []string // of the answer section, sorted because loadbalance shuffles
 }
 
 func digArgs(m *member) string {
@@ -311,7 +325,7 @@ func dig(ctx context.Context, m *member, name, qtype string) (answer, error) {
 	return read(string(out), qtype), nil
 }
 
-// read takes the answer from dig's output.
+// read parses dig's output.
 func read(out, qtype string) answer {
 	var a answer
 	for line := range strings.Lines(out) {

@@ -28,11 +28,12 @@ func TestOnlyTheRightAnswerPasses(t *testing.T) {
 		{"in any order", fmt.Sprintf(reply, "NOERROR", "10.2.0.10"), true},
 		{"another address", fmt.Sprintf(reply, "NOERROR", "10.2.0.11"), false},
 		{"another status", fmt.Sprintf(reply, "SERVFAIL", "10.2.0.10"), false},
-		{"one too many", fmt.Sprintf(reply, "NOERROR", "10.2.0.10") + "db.shop.svc.clusterset.local. 5 IN A 10.2.0.11\n", false},
+		{"one too many", fmt.Sprintf(reply, "NOERROR", "10.2.0.10") +
+			"db.shop.svc.clusterset.local. 5 IN A 10.2.0.11\n", false},
 		{"nothing", fmt.Sprintf(reply[:strings.Index(reply, ";; ANSWER")], "NOERROR"), false},
 		{"no reply", ";; no servers could be reached\n", false},
 	} {
-		if err := q.judge(read(c.reply, "A")); (err == nil) != c.right {
+		if err := q.verify(read(c.reply, "A")); (err == nil) != c.right {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// keeper is a process that holds a laboratory after the command that asked for it has ended. It has a session of its own, and as
-// long as it lives it holds a lock on the file with its process id.
+// keeper is a process that keeps a laboratory running after its command has ended. It has its own session, and holds a
+// lock on the file with its process ID while it runs.
 type keeper struct {
-	env string // path of the file to be sourced
-	pid string // path of the file that is locked
+	env string // path of the file for shells to source
+	pid string // path of the locked file
 }
 
-// laboratory is what a keeper holds.
+// laboratory is what a keeper keeps running.
 type laboratory interface {
-	env() string // what the file to be sourced says
+	env() string // content of the file for shells
 	stop()
 }
 
-// keeping marks the process that is the keeper.
+// keeping marks the keeper process.
 const keeping = "CLUSTERSET_LAB_KEEPER"
 
-// keep runs this command again, as the keeper, and returns once the laboratory is set up. In the keeper, it sets it up and holds it
-// until down.
+// keep runs this command again, as the keeper, and returns when the laboratory is set up. In the keeper, it sets up the
+// laboratory and keeps it until down.
 func (k keeper) keep(ctx context.Context, args []string, setUp func() (laboratory, error)) error {
 	if os.Getenv(keeping) != "" {
 		return k.hold(ctx, setUp)
@@ -58,11 +58,11 @@ func (k keeper) keep(ctx context.Context, args []string, setUp func() (laborator
 	if n, _ := ready.Read(make([]byte, 1)); n == 1 { // nothing, if it ended
 		return nil
 	}
-	_ = cmd.Wait() // it has told why it failed
-	return errTold
+	_ = cmd.Wait() // it has printed why it failed
+	return errPrinted
 }
 
-// hold is the keeper's part.
+// hold runs in the keeper.
 func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) error {
 	tell := os.NewFile(3, "ready")
 	defer tell.Close()
@@ -71,9 +71,9 @@ func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) erro
 		return err
 	}
 	if lock == nil {
-		return errors.New("a laboratory is running already: make lab-down ends it")
+		return errors.New("a laboratory is already running; to stop it: make lab-down")
 	}
-	defer lock.Close() // the file stays: a lock on one that was deleted would be seen by nobody
+	defer lock.Close() // the file stays: nobody sees a lock on a deleted file
 	if _, err := lock.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) erro
 		return err
 	}
 	defer os.Remove(k.env)
-	fmt.Printf("\nIt stays: source bin/lab.env for where it is; make lab-down ends it.\n\n")
-	if err := letGo(); err != nil {
+	fmt.Printf("\nThe clusters keep running. To use them: source bin/lab.env. To stop them: make lab-down.\n\n")
+	if err := closeOutput(); err != nil {
 		return err
 	}
 	if _, err := tell.Write([]byte{1}); err != nil {
@@ -97,8 +97,8 @@ func (k keeper) hold(ctx context.Context, setUp func() (laboratory, error)) erro
 	return nil
 }
 
-// letGo gives the terminal back: nobody waits for the end of its output any more.
-func letGo() error {
+// closeOutput redirects output to /dev/null, so that nobody waits for its end.
+func closeOutput() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func letGo() error {
 	return nil
 }
 
-// lock takes the keeper's lock; nil if a keeper holds it.
+// lock takes the keeper's lock. It returns nil if a keeper holds it.
 func (k keeper) lock() (*os.File, error) {
 	f, err := os.OpenFile(k.pid, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -128,7 +128,7 @@ func (k keeper) lock() (*os.File, error) {
 	return f, f.Truncate(0)
 }
 
-// down ends the keeper and with it the laboratory.
+// down stops the keeper, and with it the laboratory.
 func (k keeper) down(ctx context.Context) error {
 	for asked := false; ; asked = true {
 		free, err := k.lock()
@@ -139,7 +139,7 @@ func (k keeper) down(ctx context.Context) error {
 			if !asked {
 				fmt.Println("no laboratory is running")
 			}
-			_ = os.Remove(k.env) // of a keeper that was killed
+			_ = os.Remove(k.env) // a killed keeper leaves it
 			return free.Close()
 		}
 		if !asked {
@@ -155,7 +155,7 @@ func (k keeper) down(ctx context.Context) error {
 	}
 }
 
-// ask tells the keeper to end. It holds the lock, so the process id is its own.
+// ask tells the keeper to stop. It holds the lock, so the process ID is its own.
 func (k keeper) ask() error {
 	b, err := os.ReadFile(k.pid)
 	if err != nil {
@@ -163,7 +163,7 @@ func (k keeper) ask() error {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return fmt.Errorf("%s has no process id: %w", k.pid, err)
+		return fmt.Errorf("%s has no process ID: %w", k.pid, err)
 	}
 	return syscall.Kill(pid, syscall.SIGTERM)
 }
@@ -171,7 +171,7 @@ func (k keeper) ask() error {
 func (k keeper) printEnv() error {
 	b, err := os.ReadFile(k.env)
 	if err != nil {
-		return fmt.Errorf("no laboratory is running (KEEP=1 make demo): %w", err)
+		return fmt.Errorf("no laboratory is running; to start one: KEEP=1 make demo: %w", err)
 	}
 	_, err = os.Stdout.Write(b)
 	return err

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	defer stop()
 	if err := keeperIn(os.Getenv(where)).keep(ctx, nil, func() (laboratory, error) {
 		if os.Args[1] == "fails" {
-			return empty{}, errors.New("no room")
+			return empty{}, errors.New("no space")
 		}
 		go func() {
 			for range time.Tick(time.Millisecond) {
@@ -63,7 +63,7 @@ func TestKeptUntilDownAndOnlyOnce(t *testing.T) {
 	if env, err := os.ReadFile(k.env); string(env) != "export A=b\n" {
 		t.Errorf("lab.env is %q, %v", env, err)
 	}
-	if err := k.keep(t.Context(), []string{"works"}, never); !errors.Is(err, errTold) {
+	if err := k.keep(t.Context(), []string{"works"}, never); !errors.Is(err, errPrinted) {
 		t.Errorf("the second one: %v", err)
 	}
 	if again := keeperPID(t, k); again != pid {
@@ -101,7 +101,7 @@ func TestKeeperThatWasKilledLeavesNothingInTheWay(t *testing.T) {
 func TestWhatFailsIsNotKept(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(where, dir)
-	if err := keeperIn(dir).keep(t.Context(), []string{"fails"}, never); !errors.Is(err, errTold) {
+	if err := keeperIn(dir).keep(t.Context(), []string{"fails"}, never); !errors.Is(err, errPrinted) {
 		t.Errorf("the error is %v", err)
 	}
 	down(t, keeperIn(dir))
@@ -168,7 +168,7 @@ func keeperPID(t *testing.T, k keeper) int {
 	return pid
 }
 
-// ended waits for the end of a process, of which a zombie may be left.
+// ended waits until a process has ended, or is a zombie.
 func ended(pid int) {
 	for {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

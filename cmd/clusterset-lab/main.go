@@ -1,5 +1,5 @@
-// Command clusterset-lab shows the product on real control planes of the laboratory (test/lab), and keeps one running for those who
-// want to try things. make demo and make lab-down call it.
+// Command clusterset-lab demonstrates ClusterSets on real control planes of the laboratory (test/lab), and keeps them
+// running on request. make demo and make lab-down call it.
 package main
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-const usage = `usage: clusterset-lab demo    a hub and two clusters made a clusterset, and questions with checked answers; then all of it goes
-                              KEEP=1: it stays, and bin/lab.env, to be sourced, tells where it is
-       clusterset-lab up      the same without questions; it stays
+const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, and remove everything
+                              KEEP=1: keep it running, and write its addresses to bin/lab.env
+       clusterset-lab up      create the same without checks, and keep it running
        clusterset-lab env     print bin/lab.env
-       clusterset-lab down    end what was left running
+       clusterset-lab down    stop what is running
 `
 
 func main() {
@@ -27,10 +27,10 @@ func main() {
 	err := run(ctx, os.Args[1:])
 	switch {
 	case err == nil:
-	case errors.Is(err, errTold):
+	case errors.Is(err, errPrinted):
 		os.Exit(1)
 	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "\ninterrupted; nothing is left running")
+		fmt.Fprintln(os.Stderr, "\ninterrupted; everything is stopped")
 		os.Exit(130)
 	default:
 		fmt.Fprintln(os.Stderr, "\nclusterset-lab:", err)
@@ -38,13 +38,13 @@ func main() {
 	}
 }
 
-// errTold is a failure that the user has been told already.
-var errTold = errors.New("told")
+// errPrinted is an error that was already printed.
+var errPrinted = errors.New("printed")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		fmt.Fprint(os.Stderr, usage)
-		return errTold
+		return errPrinted
 	}
 	root, err := lab.Root()
 	if err != nil {
@@ -67,5 +67,5 @@ func run(ctx context.Context, args []string) error {
 		return k.down(ctx)
 	}
 	fmt.Fprint(os.Stderr, usage)
-	return errTold
+	return errPrinted
 }

@@ -10,7 +10,7 @@ import (
 
 var bold, plain = style()
 
-// style is how a terminal shows titles.
+// style returns how a terminal shows titles.
 func style() (on, off string) {
 	if info, err := os.Stdout.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("NO_COLOR") != "" {
 		return "", ""
@@ -23,13 +23,13 @@ func title(format string, args ...any) {
 	fmt.Printf("\n%s%s%s\n", bold, fmt.Sprintf(format, args...), plain)
 }
 
-// remark says why a question is asked.
+// remark prints why a command follows.
 func remark(s string) { fmt.Printf("    # %s\n", s) }
 
-// command is what a user would type.
+// command prints what a user would type.
 func command(format string, args ...any) { fmt.Printf("    $ "+format+"\n", args...) }
 
-// quoted is what a shell takes for args, none of which has a single quote.
+// quoted returns args as a shell reads them. They must not have single quotes.
 func quoted(args []string) string {
 	out := slices.Clone(args)
 	for i, a := range out {
@@ -40,14 +40,14 @@ func quoted(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// text is what comes of it.
+// text prints output.
 func text(format string, args ...any) {
 	for _, line := range strings.Split(strings.TrimRight(fmt.Sprintf(format, args...), "\n"), "\n") {
 		fmt.Println("      " + strings.TrimRight(line, " "))
 	}
 }
 
-// indented shows what a program says while it says it.
+// indented prints the output of a program while it runs.
 type indented struct{ line []byte }
 
 func (w *indented) Write(b []byte) (int, error) {
@@ -59,7 +59,7 @@ func (w *indented) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end shows what is left without a line's end.
+// end prints an incomplete last line.
 func (w *indented) end() {
 	if len(w.line) > 0 {
 		text("%s", w.line)

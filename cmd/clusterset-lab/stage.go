@@ -16,18 +16,18 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// services are what a team has deployed in each cluster before it hears of clustersets.
+// services are deployed in each cluster beforehand.
 //
 //go:embed services.yaml
 var services string
 
-// nets are the members, by cluster id, and their pod networks.
+// nets are the members' pod networks, by cluster ID.
 var nets = map[string]string{"east": "10.1.0", "west": "10.2.0"}
 
-// image is where a user's own build would be. Here are no nodes that would pull it: a process of bin/clusterset-controller stands for a pod.
+// image is where a user's build would be. The laboratory has no nodes: a process of bin/clusterset-controller is a pod.
 const image = "registry.example/clusterset-controller:dev"
 
-// What an admin types after kubectl clusterset; docs/start.md has the same.
+// Commands of an admin, as in docs/start.md.
 const (
 	initHub    = "init --context=hub --image=" + image
 	joinEast   = "join --context=east --hub-context=hub --cluster-id=east --image=" + image
@@ -56,7 +56,7 @@ type member struct {
 
 func (s *stage) members() []*member { return []*member{s.east, s.west} }
 
-// setUp makes the stage and tells the user each step. What it returns is to be stopped, error or not.
+// setUp creates the stage and prints each step. The caller must stop it, also after an error.
 func setUp(ctx context.Context, root string) (*stage, error) {
 	s := &stage{root: root}
 	if err := lab.Require("dig"); err != nil {
@@ -64,7 +64,7 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 	}
 	for _, program := range []string{"coredns", "clusterset-controller", "kubectl-clusterset"} {
 		if _, err := os.Stat(filepath.Join(root, "bin", program)); err != nil {
-			return s, fmt.Errorf("build bin/%s first (make build): %w", program, err)
+			return s, fmt.Errorf("bin/%s does not exist; to build it: make build: %w", program, err)
 		}
 	}
 	for _, step := range []func(context.Context) error{s.clusters, s.clusterset, s.serve, s.services} {
@@ -75,17 +75,20 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 	return s, nil
 }
 
-// clusters are there before anything else.
+// clusters starts three clusters.
 func (s *stage) clusters(ctx context.Context) (err error) {
-	title("Three clusters, as an admin has them: hub, east and west")
+	title("Start three clusters: hub, east and west")
 	if _, err := lab.Find(ctx); err != nil {
-		return err // it was told what is built
+		return err // its output names what is built
 	}
 	began := time.Now()
-	if s.planes, err = lab.StartPlanes(ctx, func(string) lab.Options { return lab.Options{ServiceCIDR: "10.96.0.0/16,fd00:10:96::/112"} }, "hub", "east", "west"); err != nil {
+	if s.planes, err = lab.StartPlanes(ctx,
+		func(string) lab.Options { return lab.Options{ServiceCIDR: "10.96.0.0/16,fd00:10:96::/112"} }, "hub", "east",
+		"west"); err != nil {
 		return err
 	}
-	s.hub, s.east, s.west = s.planes["hub"], &member{id: "east", cluster: s.planes["east"]}, &member{id: "west", cluster: s.planes["west"]}
+	s.hub, s.east, s.west = s.planes["hub"], &member{id: "east", cluster: s.planes["east"]},
+		&member{id: "west", cluster: s.planes["west"]}
 	for _, c := range s.planes {
 		node, err := lab.StartKubelet(c)
 		if err != nil {
@@ -93,26 +96,26 @@ func (s *stage) clusters(ctx context.Context) (err error) {
 		}
 		s.nodes = append(s.nodes, node)
 	}
-	text("up after %.1f s: each with its own etcd %s, kube-apiserver and kube-controller-manager %s; processes stand for pods",
+	text("ready after %.1f s: each has etcd %s, and kube-apiserver and kube-controller-manager %s; pods are processes",
 		time.Since(began).Seconds(), lab.EtcdVersion, lab.KubernetesVersion)
 	s.kubeconfig = filepath.Join(s.hub.Dir(), "all.kubeconfig")
 	return s.planes.WriteKubeconfig(s.kubeconfig)
 }
 
-// clusterset is made of them, as docs/start.md tells.
+// clusterset makes them a ClusterSet, as docs/start.md describes.
 func (s *stage) clusterset(ctx context.Context) error {
-	title("They become a clusterset")
+	title("Create a ClusterSet")
 	return s.plugins(ctx, []plugin{
-		{"the hub gets the kinds, the policies that keep members apart, and its controller; then init tries a forged write", initHub},
-		{"east claims its id, and gets the agent, and credentials for the hub", joinEast},
-		{"so does west", joinWest},
-		{"who is in it, and is all well?", showStatus},
+		{"install kinds, policies and the controller on the hub, and check that it refuses forged writes", initHub},
+		{"claim a cluster ID for east, install the agent, and give it credentials for the hub", joinEast},
+		{"the same for west", joinWest},
+		{"show members and findings", showStatus},
 	})
 }
 
-// serve has our CoreDNS answer in each member.
+// serve starts our CoreDNS in each member.
 func (s *stage) serve(ctx context.Context) error {
-	title("In both, our CoreDNS takes the place of theirs")
+	title("Replace CoreDNS in both members")
 	example, err := os.ReadFile(filepath.Join(s.root, "corefile.example"))
 	if err != nil {
 		return err
@@ -136,14 +139,14 @@ func (s *stage) serve(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	text("with corefile.example but for")
+	text("with corefile.example, except for")
 	text("%s", s.west.dns.Fill(shown))
 	return nil
 }
 
-// services are a team's.
+// services creates Services in both members.
 func (s *stage) services(ctx context.Context) error {
-	title("A team's Services, in both clusters; nothing is exported yet")
+	title("Create Services in both clusters; nothing is exported yet")
 	for _, m := range s.members() {
 		command("kubectl --context=%s apply -f cmd/clusterset-lab/services.yaml   # pods in %s.0/24", m.id, nets[m.id])
 		if err := m.cluster.Apply(ctx, strings.ReplaceAll(services, "NET", nets[m.id])); err != nil {
@@ -153,8 +156,8 @@ func (s *stage) services(ctx context.Context) error {
 	return nil
 }
 
-// changes are lines of corefile.example and what the demo writes instead: it needs free ports, is not in a pod, and asks
-// nobody outside.
+// changes returns lines of corefile.example and their replacements: the demo uses free ports, runs outside a pod, and
+// forwards no question.
 func changes(kubeconfig string) [][2]string {
 	return [][2]string{
 		{".:53 {", ".:DNS_PORT {\n    bind 127.0.0.1"},
@@ -169,11 +172,11 @@ func changes(kubeconfig string) [][2]string {
 	}
 }
 
-// adapt makes these changes to a Corefile, and shows them.
+// adapt makes these changes to a Corefile, and returns them as a diff.
 func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	for _, c := range changes(kubeconfig) {
 		if !strings.Contains(corefile, c[0]+"\n") {
-			return "", "", fmt.Errorf("corefile.example has no line %q, which the demo changes: update changes in cmd/clusterset-lab", c[0])
+			return "", "", fmt.Errorf("corefile.example has no line %q; update changes in cmd/clusterset-lab", c[0])
 		}
 		corefile = strings.ReplaceAll(corefile, c[0]+"\n", c[1]+"\n")
 		shown += "- " + c[0] + "\n+ " + strings.ReplaceAll(c[1], "\n", "\n+ ") + "\n"
@@ -181,24 +184,27 @@ func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	return corefile, shown, nil
 }
 
-// limit of everything that the demo waits for: far more than it takes.
+// limit is how long the demo waits for a change.
 const limit = time.Minute
 
-// plugin is a command of kubectl clusterset, and why one gives it.
+// plugin is a kubectl clusterset command with its purpose.
 type plugin struct{ why, line string }
 
-// plugins runs them as a user would, who sees what they say.
+// plugins runs commands and prints their output. Exit status 1 of status means warnings.
 func (s *stage) plugins(ctx context.Context, all []plugin) error {
 	for _, p := range all {
 		remark(p.why)
 		command("kubectl clusterset %s", p.line)
 		cmd := exec.CommandContext(ctx, filepath.Join(s.root, "bin", "kubectl-clusterset"), strings.Fields(p.line)...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // a Ctrl-C is ours
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for this process
 		out := &indented{}
 		cmd.Stdout, cmd.Stderr = out, out
 		err := cmd.Run()
 		out.end()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 && p.line == showStatus {
+			err = nil
+		}
 		if err != nil {
 			return s.wrong(fmt.Errorf("kubectl clusterset %s: %w", p.line, err))
 		}
@@ -206,11 +212,13 @@ func (s *stage) plugins(ctx context.Context, all []plugin) error {
 	return nil
 }
 
-// export applies a ServiceExport, as a user does.
+// export applies ServiceExports.
 func (s *stage) export(ctx context.Context, m *member, names ...string) error {
 	for _, name := range names {
 		command("kubectl --context=%s apply -f -   # ServiceExport shop/%s", m.id, name)
-		err := m.cluster.Apply(ctx, fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1beta1\nkind: ServiceExport\nmetadata: {name: %s, namespace: shop}\n", name))
+		err := m.cluster.Apply(ctx,
+			fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1beta1\nkind: ServiceExport\nmetadata: {name: %s, "+
+				"namespace: shop}\n", name))
 		if err != nil {
 			return err
 		}
@@ -223,12 +231,13 @@ func (s *stage) kubectl(ctx context.Context, m *member, args ...string) (string,
 	return m.cluster.Kubectl(ctx, "", append([]string{"-n", "shop"}, args...)...)
 }
 
-// vip waits for the address of shop/web in a member that answers A or AAAA.
+// vip waits for the VIP of shop/web in a member, for A or AAAA.
 func (s *stage) vip(ctx context.Context, m *member, family string) (string, error) {
 	of := map[string]int{"A": 0, "AAAA": 1}[family] // in the order of ipFamilies
 	deadline := time.Now().Add(limit)
 	for {
-		ip, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o", fmt.Sprintf("jsonpath={.spec.ips[%d]}", of), "--ignore-not-found")
+		ip, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o",
+			fmt.Sprintf("jsonpath={.spec.ips[%d]}", of), "--ignore-not-found")
 		if err != nil || ip != "" {
 			return ip, err
 		}
@@ -238,11 +247,12 @@ func (s *stage) vip(ctx context.Context, m *member, family string) (string, erro
 	}
 }
 
-// env is what bin/lab.env says.
+// env returns bin/lab.env.
 func (s *stage) env() string {
 	out := fmt.Sprintf("export HUB_KUBECONFIG=%s\n", s.hub.Kubeconfig())
 	for i, m := range s.members() {
-		out += fmt.Sprintf("export MEMBER_%[1]d_KUBECONFIG=%[2]s\nexport MEMBER_%[1]d_DNS=%[3]s\n", i+1, m.cluster.Kubeconfig(), m.dns.Addr())
+		out += fmt.Sprintf("export MEMBER_%[1]d_KUBECONFIG=%[2]s\nexport MEMBER_%[1]d_DNS=%[3]s\n", i+1,
+			m.cluster.Kubeconfig(), m.dns.Addr())
 	}
 	return out
 }
@@ -260,16 +270,16 @@ func (s *stage) stop() {
 	s.planes.Stop()
 }
 
-// wrong adds what programs have said to an error.
+// wrong adds logs to an error.
 func (s *stage) wrong(err error) error {
 	errs := []error{err}
 	for _, m := range s.members() {
 		if m.dns != nil {
-			errs = append(errs, fmt.Errorf("CoreDNS of %s said:\n%s", m.id, m.dns.Log()))
+			errs = append(errs, fmt.Errorf("log of CoreDNS in %s:\n%s", m.id, m.dns.Log()))
 		}
 	}
 	for _, n := range s.nodes {
-		errs = append(errs, fmt.Errorf("a node's programs said:\n%s", n.Log()))
+		errs = append(errs, fmt.Errorf("log of a node:\n%s", n.Log()))
 	}
 	return errors.Join(errs...)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestID4ACloneCannotTakeItsOriginalOut: a cluster that is another's data, UID and credentials, and an admin who tries every way out that
-// the program names. What the original has on the hub is not touched once.
+// TestID4ACloneCannotTakeItsOriginalOut: a cluster that is another's data, UID and credentials, and an admin who
+// tries every way out that the program names. What the original has on the hub is not touched once.
 func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	e := setUp(t)
 	e.eastExports(t, "cloned")
@@ -30,7 +30,8 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 		return append(command, "--context", "clone", "--hub-context", "hub")
 	}
 	const patience = "--timeout=60s" // in it an agent starts, comes to lead, and sees its rival renew
-	e.refused(t, []string{"is this cluster a clone? If it is, run: kubectl clusterset leave --force"}, in("leave", patience)...)
+	e.refused(t, []string{"is this cluster a clone? If it is, run: kubectl clusterset leave --force"},
+		in("leave", patience)...)
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little
 	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", patience)...)
 	r := e.ok(t, in("leave", "--force")...)
@@ -49,7 +50,8 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 		t.Errorf("in west: %v", err)
 	}
 	copied := &inventoryv1alpha1.ClusterProfile{}
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "copy"}, copied); !apierrors.IsNotFound(err) {
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "copy"},
+		copied); !apierrors.IsNotFound(err) {
 		t.Errorf("the clone's own claim: %v", err)
 	}
 	for _, c := range []string{"east", "west"} {
@@ -94,7 +96,7 @@ func (e *environment) clone(t *testing.T, original string) {
 	e.nodes(t, "clone")
 }
 
-// standing is what the hub has of a member: what is withdrawn, or published anew, has another revision.
+// standing is what the hub has of a member: what is withdrawn or published again has another revision.
 type standing struct {
 	profile, account, record types.UID
 	left                     string
@@ -103,11 +105,15 @@ type standing struct {
 
 func (e *environment) standing(t *testing.T, cluster string) (s standing) {
 	t.Helper()
-	profile, account, record := &inventoryv1alpha1.ClusterProfile{}, &corev1.ServiceAccount{}, &hubv1alpha1.ServiceExportRecord{}
-	for name, o := range map[string]client.Object{cluster: profile, clusterset.AccountPrefix + cluster: account, clusterset.RecordName("web", "cloned", cluster): record} {
-		if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: name}, o); err != nil {
+	profile, account, record := &inventoryv1alpha1.ClusterProfile{}, &corev1.ServiceAccount{},
+		&hubv1alpha1.ServiceExportRecord{}
+	for name, o := range map[string]client.Object{cluster: profile, clusterset.AccountPrefix + cluster: account,
+		clusterset.RecordName("web", "cloned", cluster): record} {
+		if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: name},
+			o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return standing{profile.UID, account.UID, record.UID, profile.Annotations[clusterset.AnnotationLeft], record.Spec.Revision}
+	return standing{profile.UID, account.UID, record.UID, profile.Annotations[clusterset.AnnotationLeft],
+		record.Spec.Revision}
 }

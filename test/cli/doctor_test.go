@@ -49,7 +49,8 @@ func (e *environment) outcomes(t *testing.T, args ...string) map[string]string {
 	return out
 }
 
-// finds runs doctor until what it finds is right. The API server's authorizer, which it asks, and policies follow what is written by watches.
+// finds runs doctor until what it finds is right. The API server's authorizer, which it asks, and policies follow
+// what is written by watches.
 func (e *environment) finds(t *testing.T, what string, right func(found map[string]string) bool, args ...string) {
 	t.Helper()
 	eventually(t, what, func(context.Context) error {
@@ -60,13 +61,14 @@ func (e *environment) finds(t *testing.T, what string, right func(found map[stri
 	})
 }
 
-// addressOnly is what doctor finds in a sound member: the laboratory's hub has an address of its own machine, which is right there and
-// nowhere else.
+// addressOnly is what doctor finds in a sound member: the laboratory's hub has an address of its own machine, which
+// is right there and nowhere else.
 func addressOnly(found map[string]string) bool {
 	return len(found) == 1 && strings.Contains(found["hub-address"], "no pod reaches")
 }
 
-// TestDoctorFindsWhatIsWrongInRealClusters plants mistakes in clusters as the table of internal/doctor plants them in facts.
+// TestDoctorFindsWhatIsWrongInRealClusters plants mistakes in clusters as the table of internal/doctor plants them in
+// facts.
 func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "east")
@@ -76,25 +78,29 @@ func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 	all := []string{"--context", "east", "--hub-context", "hub"}
 	e.finds(t, "a sound member", addressOnly, all...)
 	e.finds(t, "without the hub admin's credentials", func(found map[string]string) bool {
-		return len(found) == 4 && strings.HasPrefix(found["hub-leader"], "skipped") && strings.HasPrefix(found["hub-kinds"], "skipped") && strings.HasPrefix(found["hub-policies"], "skipped")
+		return len(found) == 4 && strings.HasPrefix(found["hub-leader"], "skipped") &&
+			strings.HasPrefix(found["hub-kinds"], "skipped") && strings.HasPrefix(found["hub-policies"], "skipped")
 	}, "--context", "east")
 
 	for _, p := range e.mistakes() {
 		t.Run(p.check+"_"+strings.Fields(p.what)[0], func(t *testing.T) {
 			undo := p.plant(t, e)
 			defer undo()
-			e.finds(t, fmt.Sprintf("%s: %q", p.check, p.what), func(found map[string]string) bool { return strings.Contains(found[p.check], p.what) }, all...)
+			e.finds(t, fmt.Sprintf("%s: %q", p.check, p.what),
+				func(found map[string]string) bool { return strings.Contains(found[p.check], p.what) }, all...)
 		})
 	}
-	e.finds(t, "all was taken back", addressOnly, all...)
+	e.finds(t, "all mistakes are undone", addressOnly, all...)
 	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
 	e.noCoreDNS(t, "east")
 }
 
 func (e *environment) noCoreDNS(t *testing.T, cluster string) {
 	t.Helper()
-	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/coredns")}, {"delete", "-f", filepath.Join(e.root, "deploy/coredns/bare.yaml")},
-		{"-n", "kube-system", "delete", "configmap", "coredns"}, {"delete", "crd", "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"}} {
+	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/coredns")},
+		{"delete", "-f", filepath.Join(e.root, "deploy/coredns/bare.yaml")},
+		{"-n", "kube-system", "delete", "configmap", "coredns"}, {"delete", "crd",
+			"serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"}} {
 		if _, err := e.planes[cluster].Kubectl(t.Context(), "", args...); err != nil {
 			t.Error(err)
 		}
@@ -118,7 +124,8 @@ func (e *environment) coredns(t *testing.T, cluster string) {
 	if err := e.planes[cluster].ApplyFolder(t.Context(), filepath.Join(e.root, "deploy/coredns")); err != nil {
 		t.Fatal(err)
 	}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": string(corefile)}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"},
+		Data: map[string]string{"Corefile": string(corefile)}}
 	if err := e.admin[cluster].Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -133,23 +140,66 @@ type mistake struct {
 
 func (e *environment) mistakes() []mistake {
 	return []mistake{
-		{"policies", "clusterset-id.clusterset-dns.io", "east", []string{"validatingadmissionpolicybinding", "clusterset-id.clusterset-dns.io"}, []string{"delete"}},
-		{"kinds", "no kind serviceimports.multicluster.x-k8s.io", "east", nil, []string{"delete", "crd", "serviceimports.multicluster.x-k8s.io"}},
-		{"agent-rights", "may not list/watch serviceexports.multicluster.x-k8s.io", "east", []string{"clusterrolebinding", "clusterset-dns:agent"}, []string{"delete"}},
-		{"credentials", "no JSON Web Token", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"patch", "-p", `{"stringData": {"token": "nonsense"}}`}},
-		{"credentials", "the agent has no credentials", "east", []string{"-n", "clusterset-system", "secret", "hub-kubeconfig"}, []string{"delete"}},
-		{"coredns-rights", "list/watch serviceimports", "east", []string{"clusterrolebinding", "clusterset-dns:coredns"}, []string{"delete"}},
-		{"corefile-stanza", "answers clusterset.local", "east", []string{"-n", "kube-system", "configmap", "coredns"}, []string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n"}}`}},
-		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"}, []string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n cache 30\n multicluster\n reload\n}\n"}}`}},
-		{"nodelocal-forward", "__PILLAR__UPSTREAM__SERVERS__", "east", nil, []string{"-n", "kube-system", "create", "configmap", "node-local-dns",
-			"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n.:53 {\n forward . __PILLAR__UPSTREAM__SERVERS__\n}\n"}},
-		{"hub-rights", "list/watch/create/update/delete serviceexportrecords.hub.clusterset-dns.io in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
-		{"hub-rights", "create serviceaccounts/token mcs-east in clusterset", "hub", []string{"-n", "clusterset", "rolebinding", "mcs-east:token"}, []string{"delete"}},
-		{"hub-policies", "clusterset-records.clusterset-dns.io", "hub", []string{"validatingadmissionpolicy", "clusterset-records.clusterset-dns.io"}, []string{"delete"}},
-		{"hub-policies", "lacks the label", "hub", []string{"namespace", "clusterset"}, []string{"label", "multicluster.x-k8s.io/clusterset-"}},
-		{"hub-clusterset", "holds no ClusterSet", "hub", []string{"-n", "clusterset", "clusterset", "clusterset"}, []string{"delete"}},
+		{"policies", "clusterset-id.clusterset-dns.io", "east", []string{"validatingadmissionpolicybinding",
+			"clusterset-id.clusterset-dns.io"}, []string{"delete"}},
+		{"kinds", "no kind serviceimports.multicluster.x-k8s.io", "east", nil,
+			[]string{"delete", "crd", "serviceimports.multicluster.x-k8s.io"}},
+		{"agent-rights", "may not list/watch serviceexports.multicluster.x-k8s.io", "east",
+			[]string{"clusterrolebinding", "clusterset-dns:agent"}, []string{"delete"}},
+		{
+			"credentials",
+			"no JSON Web Token",
+			"east",
+			[]string{"-n", "clusterset-system", "secret", "hub-kubeconfig"},
+			[]string{"patch", "-p", `{"stringData": {"token": "nonsense"}}`},
+		},
+		{"credentials", "the agent has no credentials", "east", []string{"-n", "clusterset-system", "secret",
+			"hub-kubeconfig"}, []string{"delete"}},
+		{"coredns-rights", "list/watch serviceimports", "east", []string{"clusterrolebinding",
+			"clusterset-dns:coredns"}, []string{"delete"}},
+		{
+			"corefile-stanza",
+			"answers clusterset.local",
+			"east",
+			[]string{"-n", "kube-system", "configmap", "coredns"},
+			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n kubernetes cluster.local\n reload\n}\n"}}`},
+		},
+		{"corefile-cache", "success and denial", "east", []string{"-n", "kube-system", "configmap", "coredns"},
+			[]string{"patch", "-p", `{"data": {"Corefile": ".:53 {\n cache 30\n multicluster\n reload\n}\n"}}`}},
+		{
+			"nodelocal-forward",
+			"__PILLAR__UPSTREAM__SERVERS__",
+			"east",
+			nil,
+			[]string{
+				"-n",
+				"kube-system",
+				"create",
+				"configmap",
+				"node-local-dns",
+				"--from-literal=Corefile=cluster.local:53 {\n forward . __PILLAR__CLUSTER__DNS__\n}\n" +
+					".:53 {\n forward . " +
+					"__PILLAR__UPSTREAM__SERVERS__\n}\n",
+			},
+		},
+		{"hub-rights", "list/watch/create/update/delete serviceexportrecords.hub.clusterset-dns.io in clusterset",
+			"hub", []string{"-n", "clusterset", "rolebinding", "mcs-east"}, []string{"delete"}},
+		{"hub-rights", "create serviceaccounts/token mcs-east in clusterset", "hub",
+			[]string{"-n", "clusterset", "rolebinding", "mcs-east:token"}, []string{"delete"}},
+		{"hub-policies", "clusterset-records.clusterset-dns.io", "hub", []string{"validatingadmissionpolicy",
+			"clusterset-records.clusterset-dns.io"}, []string{"delete"}},
+		{"hub-policies", "lacks the label", "hub", []string{"namespace", "clusterset"},
+			[]string{"label", "multicluster.x-k8s.io/clusterset-"}},
+		{"hub-clusterset", "holds no ClusterSet", "hub", []string{"-n", "clusterset", "clusterset", "clusterset"},
+			[]string{"delete"}},
 		{"imports-others", "default/stray", "east", nil, []string{"create", "-f", "-"}},
-		{"ranges-here", "pod range 10.96.4.0/24 and service range 10.96.0.0/16 of this cluster overlap", "east", nil, []string{"create", "-f", "-"}},
+		{
+			"ranges-here",
+			"pod range 10.96.4.0/24 and service range 10.96.0.0/16 of this cluster overlap",
+			"east",
+			nil,
+			[]string{"create", "-f", "-"},
+		},
 	}
 }
 
@@ -170,10 +220,16 @@ func (m *mistake) plant(t *testing.T, e *environment) (undo func()) {
 		kubectl("", m.do...)
 		return func() { kubectl("", "apply", "--server-side", "--force-conflicts", "-f", crd) }
 	case m.check == "imports-others":
-		kubectl(`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray}, spec: {type: Headless, ports: []}}`, m.do...)
+		kubectl(
+			`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray},
+				spec: {type: Headless, ports: []}}`,
+			m.do...)
 		return func() { kubectl("", "-n", "default", "delete", "serviceimport", "stray", "--ignore-not-found") }
 	case m.check == "ranges-here":
-		kubectl(`{apiVersion: v1, kind: Node, metadata: {name: stray}, spec: {podCIDR: 10.96.4.0/24, podCIDRs: [10.96.4.0/24]}}`, m.do...)
+		kubectl(
+			`{apiVersion: v1, kind: Node, metadata: {name: stray},
+				spec: {podCIDR: 10.96.4.0/24, podCIDRs: [10.96.4.0/24]}}`,
+			m.do...)
 		return func() { kubectl("", "delete", "node", "stray") }
 	case m.object == nil:
 		kubectl("", m.do...)

@@ -1,6 +1,5 @@
-// Package cli proves kubectl-clusterset on real control planes, as a new admin would use it (issue 4, A): a hub and three clusters, the
-// program bin/kubectl-clusterset that make builds, and the laboratory's kubelet. What the commands print is kept in testdata;
-// go test ./test/cli -update writes it anew, to be read.
+// Package cli runs kubectl-clusterset on real control planes, as a new admin would: a hub and three clusters. It
+// compares what the commands print with testdata. go test ./test/cli -update writes testdata; read the difference.
 package cli
 
 import (
@@ -30,7 +29,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "write testdata")
 
 // limit is far more than anything takes: machines are shared.
 const limit = 90 * time.Second

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAHubThatStopsIsTold: members, names and traffic do not need the hub's controller, so that nobody would notice; status and doctor say
-// what stands still, and what to do, for as long as it does not run.
+// TestAHubThatStopsIsTold: members, names and traffic do not need the hub's controller, so that nobody would notice;
+// status and doctor say what stands still, and what to do, for as long as it does not run.
 func TestAHubThatStopsIsTold(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "east")
@@ -17,7 +17,8 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 	e.ok(t, "join", "--context", "east", "--hub-context", "hub", "--cluster-id", "east")
 	scale := func(replicas int) {
 		t.Helper()
-		if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset-system", "scale", "deployment", "clusterset", fmt.Sprintf("--replicas=%d", replicas)); err != nil {
+		if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset-system", "scale", "deployment",
+			"clusterset", fmt.Sprintf("--replicas=%d", replicas)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,12 +33,14 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 	hub.Stop()
 	eventually(t, "status says so", func(context.Context) error {
 		out := e.run(t, "status", "--context", "hub", "--hub-only").stdout
-		if !strings.Contains(out, "! hub: clusterset-controller hub does not run: nobody has renewed its Lease clusterset-hub-clusterset") {
+		if !strings.Contains(out,
+			"! hub: clusterset-controller hub does not run: nobody has renewed its Lease clusterset-hub-clusterset") {
 			return fmt.Errorf("it says\n%s", out)
 		}
 		return nil
 	})
-	if r := e.run(t, append([]string{"doctor"}, all...)...); !strings.Contains(r.stdout, "! hub-leader: clusterset-controller hub does not run") ||
+	if r := e.run(t, append([]string{"doctor"}, all...)...); !strings.Contains(r.stdout,
+		"! hub-leader: clusterset-controller hub does not run") ||
 		!strings.Contains(r.stdout, "scale deployment clusterset --replicas=2") {
 		t.Errorf("doctor says\n%s%s", r.stdout, r.stderr)
 	}

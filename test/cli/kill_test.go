@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// TestAJoinKilledAfterAnyWriteIsFinishedOrUndone is ID3's "nothing is half-joined": the program is killed after its first, second, … last
-// write. The same command then makes a member of what was begun, which leaves; or leave undoes it at once, beside an agent that goes on
-// joining once it has its credentials. Neither cluster has an object more or less than before.
+// TestAJoinKilledAfterAnyWriteIsFinishedOrUndone is ID3's "nothing is half-joined": the program is killed after its
+// first, second, … last write. The same command then makes a member of what was begun, which leaves; or leave undoes
+// it at once, beside an agent that goes on joining once it has its credentials. Neither cluster has an object more or
+// less than before.
 func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "west")
@@ -36,20 +37,21 @@ func TestAJoinKilledAfterAnyWriteIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
-// TestALeaveKilledAfterAnyWriteGoesOn: the same command again ends it, or finds after the last write that nothing is left to do. What is left
-// is a member, and a join that was not finished, whose agent is just starting.
+// TestALeaveKilledAfterAnyWriteGoesOn: the same command again ends it, or finds after the last write that nothing is
+// left to do. What is left is a member, and a join that was not finished, whose agent is just starting.
 func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "west")
 	e.ok(t, "init", "--context", "hub")
 	before := e.clusters(t)
 	w := e.through(t, "hub", "west")
-	for what, join := range map[string][]string{"a member": joining, "an unfinished join": slices.Concat(joining, []string{"--wait=false"})} {
+	for what, join := range map[string][]string{"a member": joining, "an unfinished join": slices.Concat(joining,
+		[]string{"--wait=false"})} {
 		killed := true
 		for n := 1; killed; n += stride(16) {
 			e.ok(t, join...)
 			if killed = e.killAfter(t, w, n, leaving...); killed {
-				if r := e.run(t, leaving...); r.err != nil && !strings.Contains(r.stderr, "has nothing left of one") {
+				if r := e.run(t, leaving...); r.err != nil && !strings.Contains(r.stderr, "nothing is left to delete") {
 					t.Fatalf("%s, killed after write %d: %v\n%s%s", what, n, r.err, r.stdout, r.stderr)
 				}
 			}
@@ -80,7 +82,8 @@ func (e *environment) same(t *testing.T, what string, before map[string]map[stri
 	}
 }
 
-// TestAnInitKilledAfterAnyWriteGoesOn: each run gets further, and the last one makes the same hub as one that was not interrupted.
+// TestAnInitKilledAfterAnyWriteGoesOn: each run gets further, and the last one makes the same hub as one that was not
+// interrupted.
 func TestAnInitKilledAfterAnyWriteGoesOn(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "south")

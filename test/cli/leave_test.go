@@ -17,8 +17,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
-// TestAClusterThatLeavesIsAsBeforeItJoined is issue 4, C: the users' objects are untouched, and what the agent and join had made is gone,
-// here and on the hub.
+// TestAClusterThatLeavesIsAsBeforeItJoined is issue 4, C: the users' objects are untouched, and what the agent and
+// join had made is gone, here and on the hub.
 func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub", "east", "south")
@@ -31,13 +31,17 @@ func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 	e.declare(t, "east", "leaving", "web")
 	e.export(t, "south", "leaving", "web")
 	for _, c := range []string{"east", "south"} {
-		eventually(t, "web.leaving in "+c, func(ctx context.Context) error { return e.imported(ctx, c, "leaving", "web", 2) })
+		eventually(t, "web.leaving in "+c, func(ctx context.Context) error {
+			return e.imported(ctx, c, "leaving",
+				"web", 2)
+		})
 	}
 
 	r := e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
 	t.Logf("leave took %v", r.took)
 	e.asBefore(t, "east", "leaving", before)
-	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more, func(n string) bool { return strings.Contains(n, "east") }) {
+	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more,
+		func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
 	}
 	e.ok(t, "leave", "--context", "south", "--hub-context", "hub")
@@ -51,15 +55,16 @@ func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 func (e *environment) users(t *testing.T, cluster, namespace string) {
 	t.Helper()
 	e.service(t, cluster, namespace, "web")
-	for name, o := range map[string]client.Object{"default": &corev1.ServiceAccount{}, "kube-root-ca.crt": &corev1.ConfigMap{}} {
+	for name, o := range map[string]client.Object{"default": &corev1.ServiceAccount{},
+		"kube-root-ca.crt": &corev1.ConfigMap{}} {
 		eventually(t, name+" in "+namespace, func(ctx context.Context) error {
 			return e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
 		})
 	}
 }
 
-// asBefore checks that a cluster that has left is as it was, but for the ServiceExport web, of which nothing is said any more, and its kind;
-// and that nobody has written what is in the users' namespace.
+// asBefore checks that a cluster that has left is as before it joined, except for the ServiceExport web, which has no
+// condition any more.
 func (e *environment) asBefore(t *testing.T, cluster, namespace string, before map[string]string) {
 	t.Helper()
 	after := e.snapshot(t, cluster)
@@ -77,13 +82,14 @@ func (e *environment) asBefore(t *testing.T, cluster, namespace string, before m
 		t.Errorf("it wrote the users' %v", differ)
 	}
 	said := &mcsv1beta1.ServiceExport{}
-	if err := e.admin[cluster].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, said); err != nil || len(said.Status.Conditions) > 0 {
+	if err := e.admin[cluster].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"},
+		said); err != nil || len(said.Status.Conditions) > 0 {
 		t.Errorf("the ServiceExport: %v, conditions %+v", err, said.Status.Conditions)
 	}
 }
 
-// TestAnEvictedMemberIsCleanedUpOnTheHub is issue 4, C: its agent never comes back. The others drop what it exported, also one that was away
-// when it was evicted. What it leaves in its own cluster goes with leave.
+// TestAnEvictedMemberIsCleanedUpOnTheHub, though its agent never comes back. The others drop its exports, also one that
+// was away when it was evicted. leave deletes what is left in its own cluster.
 func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub")
@@ -95,19 +101,26 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
 	}
 	e.declare(t, "east", "evicted", "web")
-	eventually(t, "web.evicted in west", func(ctx context.Context) error { return e.imported(ctx, "west", "evicted", "web", 1) })
+	eventually(t, "web.evicted in west", func(ctx context.Context) error {
+		return e.imported(ctx, "west", "evicted",
+			"web", 1)
+	})
 	dead.Stop()
 	away.Stop()
 	e.refused(t, []string{"members are: east"}, "leave", "nobody", "--evict", "--context", "hub")
 	e.ok(t, "leave", "east", "--evict", "--context", "hub")
-	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more, func(n string) bool { return strings.Contains(n, "east") }) {
+	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more,
+		func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
 	}
 	if err := e.imported(t.Context(), "west", "evicted", "web", 1); err != nil {
 		t.Errorf("before west is back: %v", err)
 	}
 	e.nodes(t, "west")
-	eventually(t, "west has dropped it", func(ctx context.Context) error { return e.dropped(ctx, "west", "evicted", "web") })
+	eventually(t, "west has dropped it", func(ctx context.Context) error {
+		return e.dropped(ctx, "west", "evicted",
+			"web")
+	})
 	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
 	if missing, more := gone(hub, e.snapshot(t, "hub")), gone(e.snapshot(t, "hub"), hub); len(missing)+len(more) > 0 {
 		t.Errorf("the hub lacks %v and has in addition %v", missing, more)
@@ -127,8 +140,8 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	e.forget(t, "evicted")
 }
 
-// TestID3AnEvictedMemberIsTakenInAgain by a plain join, while its agent runs, as it is after a hub that was restored to before it joined: id,
-// import and VIP are as before, and join --renew says the way.
+// TestID3AnEvictedMemberIsTakenInAgain by a plain join, while its agent runs, as it is after a hub that was restored
+// to before it joined: id, import and VIP are as before, and join --renew says the way.
 func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	e := setUp(t)
 	e.eastExports(t, "again")
@@ -138,15 +151,25 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.ok(t, "leave", "west", "--evict", "--context", "hub")
-	e.refused(t, []string{"join, without --renew, admits it again"}, "join", "--renew", "--context", "west", "--hub-context", "hub")
-	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout, "the hub has no ClusterProfile west") {
+	e.refused(t, []string{"join, without --renew, admits it again"}, "join", "--renew", "--context", "west",
+		"--hub-context", "hub")
+	if r := e.run(t, "status", "--context", "west", "--hub-context", "hub"); !strings.Contains(r.stdout,
+		"the hub has no ClusterProfile west") {
 		t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)
 	}
 	e.ok(t, "join", "--context", "west", "--hub-context", "hub")
-	eventually(t, "west is a member, and its claim is used", func(ctx context.Context) error { return e.healthy(ctx, "west") })
-	eventually(t, "web.again in west again", func(ctx context.Context) error { return e.imported(ctx, "west", "again", "web", 1) })
-	if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID || !slices.Equal(after.Spec.IPs, before.Spec.IPs) {
-		t.Errorf("the import was %s with %v, and is %s with %v: %v", before.UID, before.Spec.IPs, after.UID, after.Spec.IPs, err)
+	eventually(t, "west is a member, and its claim is used", func(ctx context.Context) error {
+		return e.healthy(ctx,
+			"west")
+	})
+	eventually(t, "web.again in west again", func(ctx context.Context) error {
+		return e.imported(ctx, "west", "again",
+			"web", 1)
+	})
+	if err := e.admin["west"].Get(t.Context(), web, after); err != nil || after.UID != before.UID ||
+		!slices.Equal(after.Spec.IPs, before.Spec.IPs) {
+		t.Errorf("the import was %s with %v, and is %s with %v: %v", before.UID, before.Spec.IPs, after.UID,
+			after.Spec.IPs, err)
 	}
 	for _, c := range []string{"east", "west"} {
 		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
@@ -154,7 +177,8 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 	e.forget(t, "again")
 }
 
-// dropped tells whether nothing is left of an import but its VIP, which is kept for a while for whoever has it in a cache (I6).
+// dropped reports whether nothing is left of an import but its VIP, which is kept for a while for whoever has it in a
+// cache (I6).
 func (e *environment) dropped(ctx context.Context, cluster, ns, name string) error {
 	imp := &mcsv1beta1.ServiceImport{}
 	if err := e.admin[cluster].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, imp); !apierrors.IsNotFound(err) {
@@ -179,10 +203,12 @@ func (e *environment) dropped(ctx context.Context, cluster, ns, name string) err
 func (e *environment) forget(t *testing.T, namespace string) {
 	t.Helper()
 	for _, c := range []string{"east", "west", "south"} {
-		if _, err := e.planes[c].Kubectl(t.Context(), "", "delete", "namespace", namespace, "--ignore-not-found"); err != nil {
+		if _, err := e.planes[c].Kubectl(t.Context(), "", "delete", "namespace", namespace,
+			"--ignore-not-found"); err != nil {
 			t.Error(err)
 		}
-		if _, err := e.planes[c].Kubectl(t.Context(), "", "delete", "crd", "serviceexports.multicluster.x-k8s.io", "--ignore-not-found"); err != nil {
+		if _, err := e.planes[c].Kubectl(t.Context(), "", "delete", "crd", "serviceexports.multicluster.x-k8s.io",
+			"--ignore-not-found"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -39,7 +39,8 @@ func TestDryRunsPrintWhatWouldBeWrittenAndWriteNothing(t *testing.T) {
 	}
 	e.untouched(t, "hub", func() {
 		got := kinds("init", "--context", "hub", "--dry-run")
-		if got["ClusterSet"] != 1 || got["Deployment"] != 1 || got["ValidatingAdmissionPolicy"] == 0 || got["ValidatingAdmissionPolicy"] != got["ValidatingAdmissionPolicyBinding"] {
+		if got["ClusterSet"] != 1 || got["Deployment"] != 1 || got["ValidatingAdmissionPolicy"] == 0 ||
+			got["ValidatingAdmissionPolicy"] != got["ValidatingAdmissionPolicyBinding"] {
 			t.Errorf("init --dry-run: %v", got)
 		}
 	})
@@ -52,7 +53,8 @@ func TestDryRunsPrintWhatWouldBeWrittenAndWriteNothing(t *testing.T) {
 	for _, c := range []string{"hub", "east"} {
 		e.untouched(t, c, func() {
 			got := kinds("join", "--context", "east", "--hub-context", "hub", "--cluster-id", "007", "--dry-run")
-			if got["ClusterProfile"] != 1 || got["Secret"] != 1 || got["ClusterProperty"] != 1 || got["Deployment"] != 1 {
+			if got["ClusterProfile"] != 1 || got["Secret"] != 1 || got["ClusterProperty"] != 1 ||
+				got["Deployment"] != 1 {
 				t.Errorf("join --dry-run: %v", got)
 			}
 		})
@@ -71,13 +73,15 @@ func TestItIsAPluginOfKubectl(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "kubectl_complete-clusterset"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if help := e.ok(t, "--help").stdout; !strings.Contains(help, "kubectl_complete-clusterset") || !strings.Contains(help, strings.Split(script, "\n")[1]) {
+	if help := e.ok(t, "--help").stdout; !strings.Contains(help, "kubectl_complete-clusterset") ||
+		!strings.Contains(help, strings.Split(script, "\n")[1]) {
 		t.Errorf("--help does not say how kubectl completes:\n%s", help)
 	}
 	kubectl := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), bin.Kubectl, args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "PATH="+filepath.Join(e.root, "bin")+":"+dir+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "PATH="+filepath.Join(e.root, "bin")+":"+dir+":"+
+			os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if code := exitCode(err); code != 0 && (code < 0 || !slices.Contains(args, "status")) {
 			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -88,10 +92,12 @@ func TestItIsAPluginOfKubectl(t *testing.T) {
 		t.Errorf("--version: %s", out)
 	}
 	out := kubectl("clusterset", "status", "--context", "east")
-	if !strings.HasPrefix(out, "No ClusterSet: 0 names, ") || !strings.Contains(out, "x this cluster: it is a member of no ClusterSet") {
+	if !strings.HasPrefix(out, "No ClusterSet: 0 names, ") || !strings.Contains(out,
+		"x this cluster: it is a member of no ClusterSet") {
 		t.Errorf("status of no member:\n%s", out)
 	}
-	for words, want := range map[string][]string{"": {"init\t", "join\t", "leave\t", "status\t", "explain\t", "doctor\t"}, "status -o ": {"json", "yaml", "wide"}} {
+	for words, want := range map[string][]string{"": {"init\t", "join\t", "leave\t", "status\t", "explain\t",
+		"doctor\t"}, "status -o ": {"json", "yaml", "wide"}} {
 		out := kubectl(append([]string{"__complete", "clusterset"}, strings.Split(words, " ")...)...)
 		for _, w := range want {
 			if !strings.Contains(out, w) {
@@ -112,7 +118,8 @@ func TestReportsAreForProgramsToo(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(e.run(t, append(args, "yaml")...).stdout), &fromYAML); err != nil {
 			t.Errorf("%v: %v", command, err)
 		}
-		if len(fromJSON) == 0 || len(fromJSON) != len(fromYAML) || fromJSON["findings"] == nil || fromJSON["apiVersion"] != "cli.clusterset-dns.io/v1alpha1" || fromJSON["kind"] == nil {
+		if len(fromJSON) == 0 || len(fromJSON) != len(fromYAML) || fromJSON["findings"] == nil ||
+			fromJSON["apiVersion"] != "cli.clusterset-dns.io/v1alpha1" || fromJSON["kind"] == nil {
 			t.Errorf("%v: %v and %v", command, fromJSON, fromYAML)
 		}
 	}
@@ -120,8 +127,8 @@ func TestReportsAreForProgramsToo(t *testing.T) {
 	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web")
 }
 
-// TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer; or older, and then join brings them up to date,
-// and leave does not take them away. Whoever brought one may have left no word of it.
+// TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer; or older, and then join
+// brings them up to date, and leave does not take them away. Whoever brought one may have left no word of it.
 func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 	e := setUp(t)
 	e.nodes(t, "hub")
@@ -151,7 +158,8 @@ func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 		t.Errorf("it does not say so:\n%s", r.stderr)
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := e.admin["east"].Get(t.Context(), client.ObjectKey{Name: older}, crd); err != nil || crd.Labels["multicluster.x-k8s.io/release-version"] == "" {
+	if err := e.admin["east"].Get(t.Context(), client.ObjectKey{Name: older}, crd); err != nil ||
+		crd.Labels["multicluster.x-k8s.io/release-version"] == "" {
 		t.Errorf("%s was not brought up to date: %v, labels %v", older, err, crd.Labels)
 	}
 	r = e.ok(t, "leave", "--context", "east", "--hub-context", "hub")

@@ -10,7 +10,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
 
-// healthy tells whether the hub says so of every one of these, and knows its version.
+// healthy checks that the hub shows all these members as healthy, with a version.
 func (e *environment) healthy(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		p := &inventoryv1alpha1.ClusterProfile{}

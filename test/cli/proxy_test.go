@@ -50,7 +50,8 @@ func (e *environment) through(t *testing.T, names ...string) *way {
 		}
 		proxy := httputil.NewSingleHostReverseProxy(target)
 		// The API server's certificate is its own authority; the test knows whom it speaks to.
-		proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			ForceAttemptHTTP2: true}
 		proxy.ModifyResponse = func(r *http.Response) error {
 			w.mu.Lock()
 			change := w.change
@@ -78,7 +79,8 @@ func (e *environment) through(t *testing.T, names ...string) *way {
 
 // count counts what changes something: no questions about rights, and no dry runs.
 func (w *way) count(r *http.Request) {
-	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/authorization.k8s.io/") || r.URL.Query().Get("dryRun") != "" {
+	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/authorization.k8s.io/") ||
+		r.URL.Query().Get("dryRun") != "" {
 		return
 	}
 	w.mu.Lock()

@@ -21,11 +21,12 @@ import (
 )
 
 // TestV2WhoLeavesTakesItsRangesAlong: the hub grants a member a block, and another when its agent asks, which makes
-// ranges of both beside one of the user's, and VIPs come from all three. Once the cluster has left, the user's range is as it was, and of the
-// others nothing is left.
+// ranges of both beside one of the user's, and VIPs come from all three. Once the cluster has left, the user's range
+// is as it was, and of the others nothing is left.
 func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 	e := setUp(t)
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, &hubv1alpha1.ClusterSet{}); err == nil {
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"},
+		&hubv1alpha1.ClusterSet{}); err == nil {
 		e.unmake(t, "hub") // another test's
 	}
 	e.nodes(t, "hub", "east")
@@ -66,7 +67,8 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		})
 	}
 	set := &hubv1alpha1.ClusterSet{}
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, set); err != nil {
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"},
+		set); err != nil {
 		t.Fatal(err)
 	}
 	gave := func(cidr string) bool { return slices.ContainsFunc(vips, netip.MustParsePrefix(cidr).Contains) }
@@ -77,15 +79,16 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		}
 	}
 	if !gave(users.Spec.CIDRs[0]) || blocks < 2 {
-		t.Errorf("VIPs %v, of %d blocks of %+v; want them of the user's range and of two blocks", vips, blocks, set.Status.Blocks)
+		t.Errorf("VIPs %v, of %d blocks of %+v; want them of the user's range and of two blocks", vips, blocks,
+			set.Status.Blocks)
 	}
 	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
 	// Kubernetes keeps a ServiceCIDR for ten seconds, and for as long as there is an address of a Service in it.
 	eventually(t, "nothing is left of the agent's ranges", func(ctx context.Context) error {
 		var cidrs networkingv1.ServiceCIDRList
 		var addresses networkingv1.IPAddressList
-		err := errors.Join(e.admin["east"].List(ctx, &cidrs, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}),
-			e.admin["east"].List(ctx, &addresses))
+		err := errors.Join(e.admin["east"].List(ctx, &cidrs,
+			client.MatchingLabels{derived.LabelManagedBy: kube.Manager}), e.admin["east"].List(ctx, &addresses))
 		var left []string
 		for _, r := range cidrs.Items {
 			left = append(left, fmt.Sprint(r.Name, r.Finalizers, r.Status.Conditions))
@@ -102,8 +105,10 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		return err
 	})
 	left := &networkingv1.ServiceCIDR{}
-	if err := e.admin["east"].Get(t.Context(), client.ObjectKeyFromObject(users), left); err != nil || left.DeletionTimestamp != nil || left.UID != users.UID ||
-		left.Labels[ipam.LabelVIPs] != string(ipam.Shared) || slices.Contains(left.Finalizers, clusterset.FinalizerVIPs) {
+	if err := e.admin["east"].Get(t.Context(), client.ObjectKeyFromObject(users), left); err != nil ||
+		left.DeletionTimestamp != nil || left.UID != users.UID ||
+		left.Labels[ipam.LabelVIPs] != string(ipam.Shared) || slices.Contains(left.Finalizers,
+		clusterset.FinalizerVIPs) {
 		t.Errorf("the user's range is not as it was: %v %+v", err, left)
 	}
 	e.ok(t, "init", "--context", "hub", "--vip-mode=shared", "--vip-pools=")

@@ -44,7 +44,8 @@ func TestAJoinThatCannotBeIsRefusedBeforeTheClusterIsTouched(t *testing.T) {
 		e.refused(t, []string{`"kube-system"`, "a namespace of its own"}, join("--hub-namespace", "kube-system")...)
 		e.refused(t, []string{"between 10m and 24h"}, join("--token-lifetime", "48h")...)
 		e.refused(t, []string{"nothing to renew", "without --renew"}, join("--renew")...)
-		e.refused(t, []string{"you lack rights on this cluster, and nothing was written", "create/patch customresourcedefinitions"},
+		e.refused(t, []string{"you lack rights on this cluster, and nothing was written",
+			"create/patch customresourcedefinitions"},
 			join("--as", "reader", "--as-group", "system:authenticated", "--as-group", "readers")...)
 		e.takenIDs(t, join)
 		e.oddServers(t)
@@ -65,8 +66,10 @@ func (e *environment) takenIDs(t *testing.T, join func(...string) []string) {
 		want        []string
 	}{
 		{nil, []string{"cluster ID taken is taken", "clusterset-dns.io/joining-uid="}},
-		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other, which is joining", "--evict"}},
-		{map[string]string{"clusterset-dns.io/cluster-uid": "other"}, []string{"by the cluster whose kube-system has the UID other", "choose another with --cluster-id"}},
+		{map[string]string{"clusterset-dns.io/joining-uid": "other"}, []string{"the UID other, which is joining",
+			"--evict"}},
+		{map[string]string{"clusterset-dns.io/cluster-uid": "other"},
+			[]string{"by the cluster whose kube-system has the UID other", "choose another with --cluster-id"}},
 	} {
 		p := claim(c.annotations)
 		if err := e.admin["hub"].Create(t.Context(), p); err != nil {
@@ -99,11 +102,13 @@ func (e *environment) oddServers(t *testing.T) {
 	w := e.through(t, "hub", "west")
 	join := func(want ...string) {
 		t.Helper()
-		e.refused(t, want, "join", "--kubeconfig", w.kubeconfig, "--context", "west", "--hub-context", "hub", "--wait=false")
+		e.refused(t, want, "join", "--kubeconfig", w.kubeconfig, "--context", "west", "--hub-context", "hub",
+			"--wait=false")
 	}
 	w.changing(func(cluster string, r *http.Response) error {
 		if cluster == "west" {
-			r.Header.Set("Date", time.Now().Add(-time.Hour-30*time.Second).UTC().Format(http.TimeFormat)) // in whole seconds
+			// in whole seconds
+			r.Header.Set("Date", time.Now().Add(-time.Hour-30*time.Second).UTC().Format(http.TimeFormat))
 		}
 		return nil
 	})
@@ -127,12 +132,14 @@ func (e *environment) oddServers(t *testing.T) {
 	if err := clientcmd.WriteToFile(*all, insecure); err != nil {
 		t.Fatal(err)
 	}
-	e.refused(t, []string{"insecure-skip-tls-verify", "certificate authority"}, "join", "--kubeconfig", insecure, "--context", "west", "--hub-context", "hub")
+	e.refused(t, []string{"insecure-skip-tls-verify", "certificate authority"}, "join", "--kubeconfig", insecure,
+		"--context", "west", "--hub-context", "hub")
 	all.Clusters["hub"].Server, all.Clusters["hub"].InsecureSkipTLSVerify = "https://127.0.0.1:1", false
 	if err := clientcmd.WriteToFile(*all, insecure); err != nil {
 		t.Fatal(err)
 	}
-	e.refused(t, []string{"the hub: connecting failed"}, "join", "--kubeconfig", insecure, "--context", "west", "--hub-context", "hub")
+	e.refused(t, []string{"the hub: connecting failed"}, "join", "--kubeconfig", insecure, "--context", "west",
+		"--hub-context", "hub")
 }
 
 // TestAMemberStaysWhatItIs: another id, another clusterset, twice on one hub.
@@ -146,7 +153,8 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	}
 	e.ok(t, join("--cluster-id", "west")...)
 	e.refused(t, []string{`is a member as "west"`, "kubectl clusterset leave"}, join("--cluster-id", "other")...)
-	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two", "leave, then join blue"}, join("--hub-namespace", "blue")...)
+	e.refused(t, []string{"is a member of ClusterSet clusterset, and cannot be one of two", "leave, then join blue"},
+		join("--hub-namespace", "blue")...)
 	e.refused(t, []string{"cluster ID west is taken", "by the cluster whose kube-system has the UID"},
 		"join", "--context", "east", "--hub-context", "hub", "--cluster-id", "west", "--wait=false")
 	e.refused(t, []string{"has no member west", "name the hub of ClusterSet clusterset"},
@@ -160,7 +168,8 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 		t.Errorf("status:\n%s", r.stdout)
 	}
 	e.ok(t, "leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
-	for _, args := range [][]string{{"delete", "namespace", "blue"}, {"-n", "clusterset-system", "delete", "deployment", "blue"}} {
+	for _, args := range [][]string{{"delete", "namespace", "blue"}, {"-n", "clusterset-system", "delete",
+		"deployment", "blue"}} {
 		if _, err := e.planes["hub"].Kubectl(t.Context(), "", args...); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +186,8 @@ func (e *environment) readers(t *testing.T, cluster string) {
 	}
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"},
+			Verbs: []string{"get", "list", "watch"}}},
 	}
 	for _, o := range []client.Object{role, binding} {
 		if err := e.admin[cluster].Create(t.Context(), o); err != nil {

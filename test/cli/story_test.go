@@ -15,9 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// TestANewAdminMakesAClusterset is issue 4, A: init, three joins, status, explain, leave, join again; everything that is printed is read
-// for sense and kept.
-func TestANewAdminMakesAClusterset(t *testing.T) {
+// TestAnAdminCreatesAClusterSet compares what is printed by init, three joins, status, explain, doctor, leave and join.
+func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	e := setUp(t)
 	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Name: "clusterset"}, &corev1.Namespace{}); err == nil {
 		e.unmake(t, "hub") // another test's
@@ -37,7 +36,8 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 			e.golden(t, "join", r, args...)
 		}
 	}
-	// One minute is issue 4's bar, on a machine that has nothing else to do: of make demo, which gives the same commands, .ci/run takes the time.
+	// One minute is issue 4's bar, on a machine that has nothing else to do: of make demo, which gives the same
+	// commands, .ci/run takes the time.
 	t.Logf("init and three joins took %v", time.Since(began).Round(100*time.Millisecond))
 	golden("join-again", "join", "--context", "east", "--hub-context", "hub")
 
@@ -47,7 +47,10 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 	eventually(t, "web.shop in south has two exporters", func(ctx context.Context) error {
 		return e.imported(ctx, "south", "shop", "web", 2)
 	})
-	eventually(t, "every member is healthy", func(ctx context.Context) error { return e.healthy(ctx, "east", "west", "south") })
+	eventually(t, "every member is healthy", func(ctx context.Context) error {
+		return e.healthy(ctx, "east", "west",
+			"south")
+	})
 	golden("status", "status", "--context", "south")
 	golden("status-wide", "status", "--hub-context", "hub", "--context", "east", "-o", "wide")
 	golden("status-hub", "status", "--context", "hub", "--hub-only")
@@ -83,7 +86,8 @@ func TestANewAdminMakesAClusterset(t *testing.T) {
 // unmake takes a hub away.
 func (e *environment) unmake(t *testing.T, cluster string) {
 	t.Helper()
-	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/hub/controller")}, {"delete", "namespace", "clusterset"}, {"delete", "-k", filepath.Join(e.root, "deploy/hub")}} {
+	for _, args := range [][]string{{"delete", "-k", filepath.Join(e.root, "deploy/hub/controller")},
+		{"delete", "namespace", "clusterset"}, {"delete", "-k", filepath.Join(e.root, "deploy/hub")}} {
 		if _, err := e.planes[cluster].Kubectl(t.Context(), "", append(args, "--ignore-not-found")...); err != nil {
 			t.Error(err)
 		}
@@ -99,7 +103,10 @@ func (e *environment) eastExports(t *testing.T, ns string) {
 		e.ok(t, "join", "--context", c, "--hub-context", "hub", "--cluster-id", c)
 	}
 	e.export(t, "east", ns, "web")
-	eventually(t, "web."+ns+" in west", func(ctx context.Context) error { return e.imported(ctx, "west", ns, "web", 1) })
+	eventually(t, "web."+ns+" in west", func(ctx context.Context) error {
+		return e.imported(ctx, "west", ns, "web",
+			1)
+	})
 }
 
 // export makes a Service with one endpoint, and its export.
@@ -112,7 +119,8 @@ func (e *environment) export(t *testing.T, cluster, ns, name string) {
 // declare exports a Service that is there.
 func (e *environment) declare(t *testing.T, cluster, ns, name string) {
 	t.Helper()
-	if err := e.admin[cluster].Create(t.Context(), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}); err != nil {
+	if err := e.admin[cluster].Create(t.Context(),
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}); err != nil {
 		t.Fatalf("%s: %v", cluster, err)
 	}
 }
@@ -134,10 +142,12 @@ func (e *environment) service(t *testing.T, cluster, ns, name string) {
 	for _, o := range []client.Object{
 		svc,
 		&discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: ns, Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name + "-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &protocol, Port: &port}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		},
 	} {
 		if err := e.admin[cluster].Create(t.Context(), o); err != nil {
@@ -152,7 +162,8 @@ func (e *environment) imported(ctx context.Context, cluster, ns, name string, ex
 		return err
 	}
 	var slices discoveryv1.EndpointSliceList
-	if err := e.admin[cluster].List(ctx, &slices, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: name}); err != nil {
+	if err := e.admin[cluster].List(ctx, &slices, client.InNamespace(ns),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: name}); err != nil {
 		return err
 	}
 	if len(imp.Status.Clusters) != exporters || len(slices.Items) != exporters || len(imp.Spec.IPs) == 0 {

@@ -13,10 +13,12 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
 
-// TestV2AnAdminGivesVIPsRangesOfTheirOwn: init with pools, dry or not, on a new hub and on one that is there; then status and doctor.
+// TestV2AnAdminGivesVIPsRangesOfTheirOwn: init with pools, dry or not, on a new hub and on one that is there; then
+// status and doctor.
 func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 	e := setUp(t)
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, &hubv1alpha1.ClusterSet{}); err == nil {
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"},
+		&hubv1alpha1.ClusterSet{}); err == nil {
 		e.unmake(t, "hub") // another test's
 	}
 	e.nodes(t, "hub")
@@ -31,18 +33,22 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 	} {
 		e.refused(t, []string{c.want}, init(c.arg)...)
 	}
-	dry := e.ok(t, init("--dry-run", "--vip-mode=preferred", "--vip-pools=10.200.0.0/23,fd00:c5::/48", "--vip-block-bits=ipv4=24")...)
+	dry := e.ok(t, init("--dry-run", "--vip-mode=preferred", "--vip-pools=10.200.0.0/23,fd00:c5::/48",
+		"--vip-block-bits=ipv4=24")...)
 	for _, want := range []string{"mode: preferred", "- 10.200.0.0/23\n", "- fd00:c5::/48\n", "ipv4Bits: 24"} {
 		if !strings.Contains(dry.stdout, want) {
 			t.Errorf("a dry run does not show %q", want)
 		}
 	}
 	e.ok(t, init("--vip-mode=preferred", "--vip-pools=10.200.0.0/23,fd00:c5::/48", "--vip-block-bits=ipv4=24")...)
-	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/23", "fd00:c5::/48"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
+	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/23", "fd00:c5::/48"},
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
 	e.ok(t, init()...) // leaves it
-	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/23", "fd00:c5::/48"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
+	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/23", "fd00:c5::/48"},
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
 	e.ok(t, init("--vip-pools=10.200.0.0/24")...) // for blocks of the size that is there
-	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/24"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
+	e.vips(t, hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/24"},
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}})
 
 	for _, id := range []string{"first", "second"} {
 		p := &inventoryv1alpha1.ClusterProfile{}
@@ -63,8 +69,8 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 		}
 	}
 	shown := e.run(t, "status", "--context", "hub", "--hub-only")
-	for _, want := range []string{"POOLS (mode preferred)", "10.200.0.0/24   /24         1         0", "first     10.200.0.0/24",
-		"x second: cluster second asks for a block and cannot have one: "} {
+	for _, want := range []string{"POOLS (mode preferred)", "10.200.0.0/24   /24         1         0",
+		"first     10.200.0.0/24", "x second: cluster second asks for a block and cannot have one: "} {
 		if !strings.Contains(shown.stdout, want) {
 			t.Errorf("status does not show %q:\n%s", want, shown.stdout)
 		}
@@ -80,10 +86,12 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 func (e *environment) vips(t *testing.T, want hubv1alpha1.VIPs) {
 	t.Helper()
 	set := &hubv1alpha1.ClusterSet{}
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"}, set); err != nil {
+	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "clusterset"},
+		set); err != nil {
 		t.Fatal(err)
 	}
-	if got := set.Spec.VIPs; got.Mode != want.Mode || got.Blocks != want.Blocks || !slices.Equal(got.Pools, want.Pools) {
+	if got := set.Spec.VIPs; got.Mode != want.Mode || got.Blocks != want.Blocks ||
+		!slices.Equal(got.Pools, want.Pools) {
 		t.Errorf("the ClusterSet says %+v, want %+v", got, want)
 	}
 	if set.Spec.Lease.DurationSeconds != 40 {

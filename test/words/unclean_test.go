@@ -5,26 +5,6 @@ package words
 var unclean = []string{
 	"cmd/clusterset-controller",
 
-	"cmd/clusterset-lab",
-
-	"cmd/kubectl-clusterset/internal/cluster",
-
-	"cmd/kubectl-clusterset/internal/command",
-
-	"cmd/kubectl-clusterset/internal/corefile",
-
-	"cmd/kubectl-clusterset/internal/doctor",
-
-	"cmd/kubectl-clusterset/internal/explain",
-
-	"cmd/kubectl-clusterset/internal/gather",
-
-	"cmd/kubectl-clusterset/internal/lifecycle",
-
-	"cmd/kubectl-clusterset/internal/manifest",
-
-	"cmd/kubectl-clusterset/internal/status",
-
 	"controllers",
 
 	"controllers/agent",
@@ -116,8 +96,6 @@ var unclean = []string{
 	"test/bench/vips",
 
 	"test/cases",
-
-	"test/cli",
 
 	"test/credentials",
 

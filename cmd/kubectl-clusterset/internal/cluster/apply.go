@@ -21,7 +21,8 @@ type Say func(format string, args ...any)
 // settle is how long an API server may take to serve a new kind, policy or right.
 const settle = 30 * time.Second
 
-// Apply applies objects server-side; CustomResourceDefinitions must come first. It leaves newer ones, and those that others applied.
+// Apply applies objects server-side; CustomResourceDefinitions must come first. It leaves newer ones, and those that
+// others applied.
 func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructured, say Say) error {
 	kinds := 0
 	for _, o := range objects {
@@ -34,7 +35,10 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 		}
 	}
 	for _, o := range objects[:kinds] {
-		err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) { return c.established(ctx, o.GetName()) })
+		err := Until(ctx, settle, func(ctx context.Context) (bool, string,
+			error) {
+			return c.established(ctx, o.GetName())
+		})
 		if err != nil {
 			err = c.Failed(err, "establishing CustomResourceDefinition %s", o.GetName())
 			return report.WithRemedy(err, "kubectl describe crd "+o.GetName())
@@ -106,8 +110,8 @@ func (c *Cluster) established(ctx context.Context, name string) (bool, string, e
 	return false, why, nil
 }
 
-// Settled retries a write while the API server has not found the kinds that policies take their parameters from: it refuses writes for
-// seconds after its start, or after a kind is created.
+// Settled retries a write while the API server has not found the kinds that policies take their parameters from: it
+// refuses writes for seconds after its start, or after a kind is created.
 func Settled(ctx context.Context, write func(context.Context) error) error {
 	var refused error
 	err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
@@ -145,7 +149,8 @@ func (c *Cluster) Gone(ctx context.Context, o *unstructured.Unstructured) error 
 		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err), "it still exists", err
 	})
 	if err != nil {
-		return report.WithRemedy(c.Failed(err, "deleting %s", Title(o)), "kubectl get it with -o yaml, and look at its finalizers")
+		return report.WithRemedy(c.Failed(err, "deleting %s", Title(o)),
+			"kubectl get it with -o yaml, and look at its finalizers")
 	}
 	return nil
 }

@@ -10,12 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestAnAPIServerThatHasJustStartedIsWaitedFor: what it says then of a policy's parameters is no refusal; anything else is.
+// TestAnAPIServerThatHasJustStartedIsWaitedFor: what it says then of a policy's parameters is no refusal; anything
+// else is.
 func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 	forbidden := func(why string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Group: "about.k8s.io", Resource: "clusterproperties"}, "clusterset.k8s.io", errors.New(why))
+		return apierrors.NewForbidden(schema.GroupResource{Group: "about.k8s.io", Resource: "clusterproperties"},
+			"clusterset.k8s.io", errors.New(why))
 	}
-	early := forbidden("ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind")
+	early := forbidden("ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find " +
+		"resource referenced by paramKind")
 	early.(*apierrors.StatusError).ErrStatus.Reason = metav1.StatusReasonInvalid // as API servers say it
 	for name, c := range map[string]struct {
 		says  []error
@@ -25,7 +28,8 @@ func TestAnAPIServerThatHasJustStartedIsWaitedFor(t *testing.T) {
 		"early":             {[]error{early, early, nil}, nil},
 		"early, then never": {[]error{early, forbidden("it is a member's"), nil}, forbidden("it is a member's")},
 		"refused":           {[]error{forbidden("it is a member's"), nil}, forbidden("it is a member's")},
-		"gone":              {[]error{apierrors.NewNotFound(schema.GroupResource{}, "x"), nil}, apierrors.NewNotFound(schema.GroupResource{}, "x")},
+		"gone": {[]error{apierrors.NewNotFound(schema.GroupResource{}, "x"), nil},
+			apierrors.NewNotFound(schema.GroupResource{}, "x")},
 	} {
 		asked := 0
 		err := Settled(t.Context(), func(context.Context) error { asked++; return c.says[asked-1] })

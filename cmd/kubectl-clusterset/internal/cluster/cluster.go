@@ -1,5 +1,5 @@
-// Package cluster is a connection to one API server: it asks for versions and rights, applies, deletes and waits. It knows nothing of
-// members and hubs.
+// Package cluster is a connection to one API server: it asks for versions and rights, applies, deletes and waits. It
+// knows nothing of members and hubs.
 package cluster
 
 import (
@@ -69,7 +69,8 @@ func (c *Cluster) Failed(err error, what string, args ...any) error {
 
 // Properties reads a cluster's ID and membership. Each is nil if it, or the kind, does not exist.
 func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.ClusterProperty, err error) {
-	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id, clusterset.PropertySet: &set} {
+	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id,
+		clusterset.PropertySet: &set} {
 		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, c, types.NamespacedName{Name: name})
 		if err != nil && !meta.IsNoMatchError(err) {
 			return nil, nil, c.Failed(err, "reading ClusterProperty %s", name)
@@ -128,8 +129,10 @@ func (c *Cluster) As(name, user string, groups ...string) (*Cluster, error) {
 // pause is the time between two attempts.
 const pause = 250 * time.Millisecond
 
-// Until calls look until it is done. After limit, it returns the last reason or error. An error of look is retried until ctx ends.
-func Until(ctx context.Context, limit time.Duration, look func(context.Context) (done bool, why string, err error)) error {
+// Until calls look until it is done. After limit, it returns the last reason or error. An error of look is retried
+// until ctx ends.
+func Until(ctx context.Context, limit time.Duration, look func(context.Context) (done bool, why string,
+	err error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
 	defer cancel()
 	last := "unknown"

@@ -30,8 +30,8 @@ type root struct {
 
 const long = `Create and operate a ClusterSet.
 
-A ClusterSet has a hub, an API server that stores what its members export. The global flags --kubeconfig and --context name
-"this cluster". --hub-kubeconfig and --hub-context name the hub.
+A ClusterSet has a hub, an API server that stores what its members export. The global flags
+--kubeconfig and --context name "this cluster". --hub-kubeconfig and --hub-context name the hub.
 
 To let kubectl complete these commands, put an executable file kubectl_complete-clusterset into the PATH:
   #!/bin/sh
@@ -53,17 +53,20 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor()} {
 		if sub.Name() != "explain" {
 			flags := sub.Flags()
-			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "", "kubeconfig of the hub (default: this cluster's, with --hub-context)")
+			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
+				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-			flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset", "namespace of the ClusterSet on the hub, and its name; "+
-				"status and doctor default to that of this cluster's credentials")
+			flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset",
+				"namespace of the ClusterSet on the hub, and its name; "+
+					"status and doctor default to that of this cluster's credentials")
 		}
 		cmd.AddCommand(sub)
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintf(out, "The following options can be passed to any command:\n\n%s", cmd.InheritedFlags().FlagUsages())
+			fmt.Fprintf(out, "The following options can be passed to any command:\n\n%s",
+				cmd.InheritedFlags().FlagUsages())
 		},
 	})
 	return cmd
@@ -72,8 +75,10 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 // usage leaves kubectl's global flags to the command options, as kubectl does.
 func usage(template string) string {
 	const hint = `Use "kubectl clusterset options" for the global flags.`
-	template = strings.Replace(template, "{{if .HasAvailableLocalFlags}}", "{{if and .HasParent .HasAvailableLocalFlags}}", 1)
-	template = strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", hint, 1)
+	template = strings.Replace(template, "{{if .HasAvailableLocalFlags}}",
+		"{{if and .HasParent .HasAvailableLocalFlags}}", 1)
+	template = strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+		hint, 1)
 	return template
 }
 
@@ -119,7 +124,8 @@ func (r *root) say(format string, args ...any) { fmt.Fprintf(r.errOut, format+"\
 func (r *root) member() (*cluster.Cluster, error) {
 	cfg, err := r.config.ToRESTConfig()
 	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("this cluster: reading the kubeconfig failed: %w", err), "--kubeconfig FILE, --context CONTEXT")
+		return nil, report.WithRemedy(fmt.Errorf("this cluster: reading the kubeconfig failed: %w", err),
+			"--kubeconfig FILE, --context CONTEXT")
 	}
 	return cluster.New("this cluster", cfg)
 }

@@ -15,11 +15,13 @@ func (r *root) init() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: cobra.NoArgs,
-		Long: `Make a cluster the hub of a ClusterSet: install kinds, policies, the ClusterSet's namespace and its controller, and check that
-forged writes are refused. The command updates an existing hub. With --hub-namespace, a hub has several ClusterSets.
+		Long: `Make a cluster the hub of a ClusterSet: install kinds, policies, the ClusterSet's namespace and its
+controller, and check that forged writes are refused. The command updates an existing hub. With
+--hub-namespace, a hub has several ClusterSets.
 
-By default, VIPs come from each cluster's own Service ranges. With --vip-mode preferred and --vip-pools, they come from blocks that the
-hub assigns to each member, cut from pools that no cluster uses. For an existing ClusterSet, only the given --vip flags change.
+By default, VIPs come from each cluster's own Service ranges. With --vip-mode preferred and
+--vip-pools, they come from blocks that the hub assigns to each member, cut from pools that no
+cluster uses. For an existing ClusterSet, only the given --vip flags change.
 
 The hub is the cluster that --hub-kubeconfig and --hub-context name, or this cluster without them.`,
 		Example: `  kubectl clusterset init --context hub --image registry.example/clusterset-controller:v1.0.0
@@ -36,7 +38,8 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the hub's controller runs")
 	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which the hub's nodes must be able to pull")
-	flags.StringVar(&o.VIPs.Mode, "vip-mode", "", "where VIPs come from: shared or preferred (default: keep the current mode; shared for a new ClusterSet)")
+	flags.StringVar(&o.VIPs.Mode, "vip-mode", "",
+		"where VIPs come from: shared or preferred (default: keep the current mode; shared for a new ClusterSet)")
 	flags.StringSliceVar(&o.VIPs.Pools, "vip-pools", nil, "CIDRs from which members' blocks are cut, in this order")
 	flags.StringToIntVar(&o.VIPs.Bits, "vip-block-bits", nil, "prefix length of a block: ipv4=22,ipv6=112")
 	return cmd
@@ -47,19 +50,21 @@ func (r *root) join() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "join", Short: "Make this cluster a member", Args: cobra.NoArgs,
-		Long: `Make this cluster a member: claim its cluster ID on the hub, install the agent here, give it credentials for the hub, and wait
-until it is a member. Run the same command again to continue an interrupted join; kubectl clusterset leave undoes it.
+		Long: `Make this cluster a member: claim its cluster ID on the hub, install the agent here, give it
+credentials for the hub, and wait until it is a member. Run the same command again to continue an
+interrupted join; kubectl clusterset leave undoes it.
 
-The cluster ID is one DNS label, or two joined by a dot. The default is the ClusterProperty cluster.clusterset.k8s.io, or else the UID of
-the namespace kube-system.
+The cluster ID is one DNS label, or two joined by a dot. The default is the ClusterProperty
+cluster.clusterset.k8s.io, or else the UID of the namespace kube-system.
 
-The agent renews its token 24 times in its lifetime. Use --renew when the token has expired, including during leave (which needs the
-hub).`,
-		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image registry.example/clusterset-controller:v1.0.0
+The agent renews its token 24 times in its lifetime. Use --renew when the token has expired,
+including during leave (which needs the hub).`,
+		Example: `  kubectl clusterset join --context east --hub-context hub --cluster-id east --image IMAGE
   kubectl clusterset join --context east --hub-context hub --renew`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			r.options(&o.Options, dryRun)
-			if cmd.Flags().Changed("token-lifetime") && (o.TokenLifetime < 10*time.Minute || o.TokenLifetime > 24*time.Hour) {
+			if cmd.Flags().Changed("token-lifetime") && (o.TokenLifetime < 10*time.Minute ||
+				o.TokenLifetime > 24*time.Hour) {
 				return errors.New("--token-lifetime must be between 10m and 24h")
 			}
 			if o.Hub, err = r.hub(false); err != nil {
@@ -74,10 +79,12 @@ hub).`,
 	writes(cmd, &o.Options, &dryRun)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Wait, "wait", true, "wait until the agent is a member")
-	flags.StringVar(&o.Image, "image", "", "image of clusterset-controller, which this cluster's nodes must be able to pull")
+	flags.StringVar(&o.Image, "image", "",
+		"image of clusterset-controller, which this cluster's nodes must be able to pull")
 	flags.StringVar(&o.ClusterID, "cluster-id", "", "this cluster's ID")
 	flags.StringVar(&o.HubServer, "hub-server", "",
-		"URL at which this cluster's pods reach the hub (default: keep current; on first join, the URL in your kubeconfig)")
+		"URL at which this cluster's pods reach the hub (default: keep current; on first join, the URL in your "+
+			"kubeconfig)")
 	flags.DurationVar(&o.TokenLifetime, "token-lifetime", 0,
 		"lifetime of the token and of its renewals, 10m to 24h (default: keep current; 24h on first join)")
 	flags.BoolVar(&o.Renew, "renew", false, "only replace the credentials of a member")
@@ -88,12 +95,14 @@ func (r *root) leave() *cobra.Command {
 	var o lifecycle.LeaveOptions
 	var dryRun, evict bool
 	cmd := &cobra.Command{
-		Use: "leave [CLUSTER --evict]", Short: "Remove this cluster from its ClusterSet, or evict a member", Args: cobra.MaximumNArgs(1),
-		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports, the hub revokes its credentials,
-and what join installed is deleted. ServiceExports stay. The command also undoes an unfinished join.
+		Use: "leave [CLUSTER --evict]", Short: "Remove this cluster from its ClusterSet, or evict a member",
+		Args: cobra.MaximumNArgs(1),
+		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
+the hub revokes its credentials, and what join installed is deleted. ServiceExports stay. The
+command also undoes an unfinished join.
 
-With --evict, remove another member from the hub, for example one that is permanently lost. It loses its credentials at once, and the
-other members lose its exports.`,
+With --evict, remove another member from the hub, for example one that is permanently lost. It loses
+its credentials at once, and the other members lose its exports.`,
 		Example: `  kubectl clusterset leave --context east --hub-context hub
   kubectl clusterset leave east --evict --hub-context hub`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

@@ -33,8 +33,8 @@ func (r *root) status() *cobra.Command {
 	var hubOnly bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show members, their exports, and findings", Args: cobra.NoArgs,
-		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's agent, or with those that
---hub-kubeconfig and --hub-context name. The command writes nothing.` + exitCodes,
+		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
+agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.` + exitCodes,
 		Example: `  kubectl clusterset status --context east
   kubectl clusterset status --hub-context hub --hub-only -o wide`,
 	}
@@ -52,7 +52,10 @@ func (r *root) status() *cobra.Command {
 			return t, err
 		}
 		all := status.Examine(facts)
-		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) { status.Print(r.out, &all, wide, gather.Now(facts)) })
+		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
+			status.Print(r.out, &all, wide,
+				gather.Now(facts))
+		})
 	})
 	f.add(cmd)
 	cmd.Flags().BoolVar(&hubOnly, "hub-only", false, "show the hub only, without a member")
@@ -69,8 +72,9 @@ func (r *root) explain() *cobra.Command {
 			}
 			return nil
 		},
-		Long: `Explain what NAME.clusterset.local answers in this cluster, and why: which clusters export it, whose properties are in effect,
-which endpoints are ready, and what is withheld. The command writes nothing.`,
+		Long: `Explain what NAME.clusterset.local answers in this cluster, and why: which clusters export it, whose
+properties are in effect, which endpoints are ready, and what is withheld. The command writes
+nothing.`,
 		Example: `  kubectl clusterset explain web.shop
   kubectl clusterset explain web.shop.svc.clusterset.local
   kubectl clusterset explain web -n shop`,
@@ -99,9 +103,9 @@ func (r *root) doctor() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: cobra.NoArgs,
-		Long: `Check this member, its hub and its DNS: versions, kinds, policies, rights, credentials, the cluster ID, clocks, the Corefile and
-address ranges. Each finding has a remedy. With --hub-kubeconfig or --hub-context, the hub's own side is checked as well. The
-command writes nothing.` + exitCodes,
+		Long: `Check this member, its hub and its DNS: versions, kinds, policies, rights, credentials, the cluster
+ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --hub-kubeconfig or
+--hub-context, the hub's own side is checked as well. The command writes nothing.` + exitCodes,
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {

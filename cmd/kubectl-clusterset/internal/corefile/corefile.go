@@ -1,5 +1,5 @@
-// Package corefile reads a Corefile as far as is needed to tell which plugins see a question for a zone. It knows no plugin, and reads no
-// file: what import names and is not in the text stays unknown, and is listed.
+// Package corefile parses a Corefile as far as needed to see which plugins get a question for a zone. It knows no
+// plugin and reads no file: imports that are not in the text are listed as unknown.
 package corefile
 
 import (
@@ -13,7 +13,7 @@ import (
 // Corefile is the content.
 type Corefile struct {
 	Blocks  []Block
-	Unknown []string // what import names that is not in the text
+	Unknown []string // imports that are not in the text
 }
 
 // Block is one server block.
@@ -28,7 +28,7 @@ type Key struct {
 	Port string
 }
 
-// Line is one line, with what stands in braces behind it.
+// Line is one line with its body in braces.
 type Line struct {
 	Words []string
 	Body  []Line
@@ -83,7 +83,7 @@ func Parse(text string) (*Corefile, error) {
 	return c, nil
 }
 
-// blocks takes the lines outside of all braces for server blocks, snippets, and imports: of a snippet, the blocks in it.
+// blocks reads the lines outside all braces: server blocks, snippets, and imports of snippets with blocks.
 func (c *Corefile) blocks(tree []Line, snippets map[string][]Line, depth int) {
 	for _, l := range tree {
 		if name, ok := strings.CutPrefix(l.Name(), "("); ok && strings.HasSuffix(name, ")") {
@@ -110,10 +110,10 @@ func (c *Corefile) blocks(tree []Line, snippets map[string][]Line, depth int) {
 	}
 }
 
-// deepest is how often one import may lead to another: no circle is followed for ever.
+// deepest limits nested imports, which may be circular.
 const deepest = 10
 
-// expand puts snippets in the place of their imports.
+// expand replaces imports by their snippets.
 func (c *Corefile) expand(body []Line, snippets map[string][]Line, depth int) (out []Line) {
 	for _, l := range body {
 		l.Body = c.expand(l.Body, snippets, depth)
@@ -135,7 +135,7 @@ type numbered struct {
 	words  []string
 }
 
-// split gives the words of each line.
+// split returns the words of each line.
 func split(text string) (out []numbered) {
 	tokens := caddyfile.NewDispenser("Corefile", strings.NewReader(text))
 	for tokens.Next() {
@@ -148,7 +148,7 @@ func split(text string) (out []numbered) {
 	return out
 }
 
-// nest builds the tree until the closing brace of this level, behind which rest begins.
+// nest builds the tree up to the closing brace of this level; rest follows it.
 func nest(lines []numbered, depth int) (out []Line, rest []numbered, err error) {
 	for len(lines) > 0 {
 		at := lines[0]
@@ -160,11 +160,13 @@ func nest(lines []numbered, depth int) (out []Line, rest []numbered, err error) 
 			return out, lines, nil
 		}
 		l := Line{Words: at.words}
-		for depth == 0 && strings.HasSuffix(l.Words[len(l.Words)-1], ",") && len(lines) > 0 { // keys go on in the next line
+		// keys go on in the next line
+		for depth == 0 && strings.HasSuffix(l.Words[len(l.Words)-1], ",") && len(lines) > 0 {
 			l.Words = append(l.Words, lines[0].words...)
 			lines = lines[1:]
 		}
-		if l.Words[len(l.Words)-1] != "{" && len(lines) > 0 && len(lines[0].words) == 1 && lines[0].words[0] == "{" { // on a line of its own
+		// on a line of its own
+		if l.Words[len(l.Words)-1] != "{" && len(lines) > 0 && len(lines[0].words) == 1 && lines[0].words[0] == "{" {
 			l.Words = append(l.Words, "{")
 			lines = lines[1:]
 		}
@@ -185,7 +187,7 @@ func nest(lines []numbered, depth int) (out []Line, rest []numbered, err error) 
 // ports of the schemes that have one of their own.
 var ports = map[string]string{"tls": "853", "quic": "853", "https": "443", "https3": "443", "grpc": "443"}
 
-// key takes [SCHEME://]ZONE[:PORT] apart.
+// key parses [SCHEME://]ZONE[:PORT].
 func key(s string) Key {
 	k := Key{Port: "53"}
 	if scheme, after, ok := strings.Cut(s, "://"); ok {
@@ -205,13 +207,13 @@ func key(s string) Key {
 // Normal is a zone in lower case, without a dot at its end.
 func Normal(zone string) string { return strings.TrimSuffix(strings.ToLower(zone), ".") }
 
-// Covers tells whether zone is at or below above, both normal.
+// Covers reports whether zone is at or below above, both normal.
 func Covers(above, zone string) bool {
 	return above == "" || zone == above || strings.HasSuffix(zone, "."+above)
 }
 
-// For is the block that answers questions for a zone: the most specific one, as CoreDNS has it. port is the one that clients ask; if no
-// block listens there, any will do. nil if there is none.
+// For is the block that answers questions for a zone: the most specific one, as CoreDNS has it. port is the one that
+// clients ask; if no block listens there, any will do. nil if there is none.
 func (c *Corefile) For(zone, port string) *Block {
 	zone = Normal(zone)
 	best, longest := -1, -1
@@ -230,7 +232,7 @@ func (c *Corefile) For(zone, port string) *Block {
 	return nil
 }
 
-// All are the lines of a plugin in the block.
+// All returns the lines of a plugin in the block.
 func (b *Block) All(plugin string) (out []*Line) {
 	for i := range b.Plugins {
 		if b.Plugins[i].Name() == plugin {
@@ -240,7 +242,8 @@ func (b *Block) All(plugin string) (out []*Line) {
 	return out
 }
 
-// Stanza is the line of a plugin that serves exactly this zone, which it does where it names none, too; nil if there is none.
+// Stanza is the line of a plugin that serves exactly this zone, which it does where it names none, too; nil if there
+// is none.
 func (b *Block) Stanza(plugin, zone string) *Line {
 	for _, l := range b.All(plugin) {
 		if len(l.Args()) == 0 || slices.ContainsFunc(l.Args(), func(z string) bool { return Normal(z) == zone }) {
@@ -250,8 +253,9 @@ func (b *Block) Stanza(plugin, zone string) *Line {
 	return nil
 }
 
-// SentOn are the servers that a zone is given to on purpose: by a forward in a block for the zone or one above it, or by a forward of those.
-// A forward of everything in a block for everything is none: it takes what nobody here answers.
+// SentOn are the servers that a zone is given to on purpose: by a forward in a block for the zone or one above it, or
+// by a forward of those. A forward of everything in a block for everything is none: it takes what nobody here
+// answers.
 func (b *Block) SentOn(zone string) []string {
 	named := func(above string) bool { return above != "" && Covers(above, zone) }
 	of := slices.ContainsFunc(b.Keys, func(k Key) bool { return named(k.Zone) })

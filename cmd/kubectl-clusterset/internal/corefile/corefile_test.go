@@ -54,7 +54,8 @@ func TestSnippetsAreExpandedAndFilesListed(t *testing.T) {
 func TestTheMostSpecificBlockOfThePortAnswers(t *testing.T) {
 	c := parse(t, text)
 	for _, x := range []struct{ zone, port, plugin string }{
-		{"clusterset.local", "53", "multicluster"}, {"a.clusterset.local.", "5353", "whoami"}, {"other.local", "53", "whoami"},
+		{"clusterset.local", "53", "multicluster"}, {"a.clusterset.local.", "5353", "whoami"},
+		{"other.local", "53", "whoami"},
 		{"another.local", "53", "multicluster"}, {"other.local", "99", "whoami"},
 	} {
 		if b := c.For(x.zone, x.port); b == nil || len(b.All(x.plugin)) != 1 {
@@ -74,18 +75,25 @@ func TestBracesMustFit(t *testing.T) {
 	}
 }
 
-// TestBlocksAreReadAsCaddyReadsThem: where a brace may stand, how keys go on, what a scheme's port is, and blocks that are imported.
+// TestBlocksAreReadAsCaddyReadsThem: where a brace may stand, how keys go on, what a scheme's port is, and blocks
+// that are imported.
 func TestBlocksAreReadAsCaddyReadsThem(t *testing.T) {
 	for name, x := range map[string]struct{ text, zone, port, plugin string }{
 		"a brace on a line of its own": {".:53\n{\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
-		"keys over lines":              {"example.org,\nclusterset.local:53 {\nwhoami\n}\n. {\nerrors\n}\n", "example.org", "53", "whoami"},
-		"keys over lines, and a brace": {"example.org,\nclusterset.local,\nexample.net\n{\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
-		"an imported block":            {"(all) {\nclusterset.local {\nwhoami\n}\n}\nimport all\n. {\nerrors\n}\n", "clusterset.local", "53", "whoami"},
-		"tls is not what pods ask":     {"tls://clusterset.local {\nerrors\n}\n. {\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
-		"tls":                          {"tls://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "853", "whoami"},
-		"https":                        {"https://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443", "whoami"},
-		"grpc":                         {"grpc://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443", "whoami"},
-		"tls with a port":              {"tls://.:53 {\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
+		"keys over lines": {"example.org,\nclusterset.local:53 {\nwhoami\n}\n. {\nerrors\n}\n",
+			"example.org", "53", "whoami"},
+		"keys over lines, and a brace": {"example.org,\nclusterset.local,\nexample.net\n{\nwhoami\n}\n",
+			"clusterset.local", "53", "whoami"},
+		"an imported block": {"(all) {\nclusterset.local {\nwhoami\n}\n}\nimport all\n. {\nerrors\n}\n",
+			"clusterset.local", "53", "whoami"},
+		"tls is not what pods ask": {"tls://clusterset.local {\nerrors\n}\n. {\nwhoami\n}\n", "clusterset.local",
+			"53", "whoami"},
+		"tls": {"tls://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "853", "whoami"},
+		"https": {"https://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443",
+			"whoami"},
+		"grpc": {"grpc://. {\nwhoami\n}\n. {\nerrors\n}\n", "clusterset.local", "443",
+			"whoami"},
+		"tls with a port": {"tls://.:53 {\nwhoami\n}\n", "clusterset.local", "53", "whoami"},
 	} {
 		c := parse(t, x.text)
 		if b := c.For(x.zone, x.port); b == nil || len(b.All(x.plugin)) != 1 || len(c.Unknown) > 0 {
@@ -105,10 +113,12 @@ func TestSentOnIsWhatIsGivenAwayOnPurpose(t *testing.T) {
 		text string
 		want []string
 	}{
-		"a block of its own":    {"clusterset.local:53 {\n forward . 10.0.0.1 10.0.0.2\n}", []string{"10.0.0.1", "10.0.0.2"}},
-		"a block for its zone":  {"Clusterset.Local. {\n forward clusterset.local 10.0.0.1\n}", []string{"10.0.0.1"}},
-		"a block above":         {"local {\n forward . 10.0.0.1\n}", []string{"10.0.0.1"}},
-		"a line of its own":     {". {\n forward clusterset.local. 10.0.0.1\n forward . /etc/resolv.conf\n}", []string{"10.0.0.1"}},
+		"a block of its own": {"clusterset.local:53 {\n forward . 10.0.0.1 10.0.0.2\n}",
+			[]string{"10.0.0.1", "10.0.0.2"}},
+		"a block for its zone": {"Clusterset.Local. {\n forward clusterset.local 10.0.0.1\n}", []string{"10.0.0.1"}},
+		"a block above":        {"local {\n forward . 10.0.0.1\n}", []string{"10.0.0.1"}},
+		"a line of its own": {". {\n forward clusterset.local. 10.0.0.1\n forward . /etc/resolv.conf\n}",
+			[]string{"10.0.0.1"}},
 		"everything":            {". {\n forward . /etc/resolv.conf\n}", nil},
 		"everything first":      {". {\n forward . /etc/resolv.conf\n forward clusterset.local 10.0.0.1\n}", nil},
 		"everything but this":   {"local {\n forward . 10.0.0.1 {\n except clusterset.local\n}\n}", nil},
@@ -116,7 +126,8 @@ func TestSentOnIsWhatIsGivenAwayOnPurpose(t *testing.T) {
 		"another zone":          {". {\n forward cluster.local 10.0.0.1\n}", nil},
 		"nothing":               {"clusterset.local {\n whoami\n}", nil},
 	} {
-		if got := parse(t, c.text+"\n").For("clusterset.local", "53").SentOn("clusterset.local"); !slices.Equal(got, c.want) {
+		if got := parse(t, c.text+"\n").For("clusterset.local", "53").SentOn("clusterset.local"); !slices.Equal(got,
+			c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

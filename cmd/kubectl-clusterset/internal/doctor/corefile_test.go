@@ -45,8 +45,10 @@ func TestABlockOfItsOwnIsSound(t *testing.T) {
 // What holds for the block of .:53 does not reach the zone's own block, and what is wrong in that is found.
 func TestABlockOfItsOwnIsExamined(t *testing.T) {
 	for name, c := range map[string]struct{ old, with, check, want string }{
-		"cached":      {"    multicluster\n", "    multicluster\n    cache 30\n", "corefile-cache", "success and denial"},
-		"no stanza":   {"    multicluster\n", "    forward . /etc/resolv.conf\n", "corefile-stanza", "clusterset.local"},
+		"cached": {"    multicluster\n", "    multicluster\n    cache 30\n", "corefile-cache",
+			"success and denial"},
+		"no stanza": {"    multicluster\n", "    forward . /etc/resolv.conf\n", "corefile-stanza",
+			"clusterset.local"},
 		"both blocks": {"    loadbalance\n}", "    loadbalance\n    multicluster\n}", "", ""},
 		"no ready":    {"    errors\n    ready\n", "    errors\n", "corefile-options", "has no ready"},
 	} {

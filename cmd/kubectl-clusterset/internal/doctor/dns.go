@@ -40,7 +40,8 @@ var dnsChecks = []Check{
 		if answeredElsewhere(f) {
 			return nil
 		}
-		return lacks("CoreDNS", f.DNSFacts.Lacks, "bind ClusterRole clusterset-dns:coredns to CoreDNS's ServiceAccount; "+report.DocsDNS)
+		return lacks("CoreDNS", f.DNSFacts.Lacks,
+			"bind ClusterRole clusterset-dns:coredns to CoreDNS's ServiceAccount; "+report.DocsDNS)
 	}},
 	{"nodelocal-forward", []Topic{NodeLocal}, nodeLocalForward},
 	{"nodelocal-cache", []Topic{NodeLocal}, func(f *Facts) []report.Finding {
@@ -70,17 +71,21 @@ func corefileParses(f *Facts) []report.Finding {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	switch {
 	case err != nil:
-		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with this one", err)
+		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
+			"this one", err)
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
 		return wrong(edit, "no server block of the Corefile is for %s", zone)
 	case len(c.Unknown) > 0:
-		return warn("check the imported files by hand", "the Corefile imports %s, which was not checked", strings.Join(c.Unknown, ", "))
+		return warn("check the imported files by hand", "the Corefile imports %s, which was not checked",
+			strings.Join(c.Unknown, ", "))
 	}
 	return nil
 }
 
-// without matches images of CoreDNS that others publish, and that lack our plugin. The name proves nothing: it is a hint.
-var without = regexp.MustCompile(`^(docker\.io/)?coredns/coredns[:@]|^(registry\.k8s\.io|k8s\.gcr\.io)/(coredns/)?coredns[:@]|` +
+// without matches images of CoreDNS that others publish, and that lack our plugin. The name proves nothing: it is a
+// hint.
+var without = regexp.MustCompile(`^(docker\.io/)?coredns/coredns[:@]|` +
+	`^(registry\.k8s\.io|k8s\.gcr\.io)/(coredns/)?coredns[:@]|` +
 	`/eks/coredns[:@]|^mcr\.microsoft\.com/oss/(v2/)?kubernetes/coredns[:@]|` +
 	`rancher/(mirrored-coredns-coredns|hardened-coredns)[:@]`)
 
@@ -102,12 +107,14 @@ func corednsImage(f *Facts) []report.Finding {
 		p := &f.DNSFacts.Pods[i]
 		// Another pod that cannot be scheduled is not a problem of DNS.
 		if why := Waiting(p); why != "" && (none || len(p.Status.ContainerStatuses) > 0) {
-			return wrong("kubectl -n kube-system logs --previous "+p.Name+useImage, "CoreDNS does not run: %s%s", why, added)
+			return wrong("kubectl -n kube-system logs --previous "+p.Name+useImage, "CoreDNS does not run: %s%s", why,
+				added)
 		}
 	}
 	switch {
 	case none:
-		return wrong("kubectl -n kube-system describe deployment "+d.Name+useImage, "no replica of CoreDNS is available%s", added)
+		return wrong("kubectl -n kube-system describe deployment "+d.Name+useImage,
+			"no replica of CoreDNS is available%s", added)
 	case hint != "":
 		return warn("look for \"Unknown directive 'multicluster'\" in CoreDNS's log"+useImage, "%s", hint)
 	}
@@ -140,12 +147,13 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 	}
 	for i := range c.Blocks {
 		if other := &c.Blocks[i]; other != b && len(other.All(plugin)) > 0 {
-			return wrong(edit, "%s is in a server block that gets no question for %s: the block %s answers them", plugin, zone, keys(b))
+			return wrong(edit, "%s is in a server block that gets no question for %s: the block %s answers them",
+				plugin, zone, keys(b))
 		}
 	}
 	for _, l := range b.All("kubernetes") {
 		if l.Option(plugin) != nil {
-			return wrong(edit+", add the line \"multicluster clusterset.local\" before kubernetes, and remove its option; "+report.DocsDNS,
+			return wrong(edit+", append the server block clusterset.local:53, and remove the option; "+report.DocsDNS,
 				"the option multicluster of the plugin kubernetes answers %s: it serves ClusterSetIP names only in part", zone)
 		}
 	}
@@ -153,14 +161,14 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 		return wrong(edit, "the plugin %s is there, and not for %s", plugin, zone)
 	}
 	if to := b.SentOn(zone); len(to) > 0 {
-		return warn("ask in a pod: dig +short TXT dns-version."+zone, "the Corefile forwards %s to %s, which was not checked", zone,
-			strings.Join(to, " "))
+		return warn("ask in a pod: dig +short TXT dns-version."+zone,
+			"the Corefile forwards %s to %s, which was not checked", zone, strings.Join(to, " "))
 	}
 	return wrong(addLine, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
 }
 
-// answeredElsewhere reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was not checked.
-// Then it needs neither an image with the plugin nor rights.
+// answeredElsewhere reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was
+// not checked. Then it needs neither an image with the plugin nor rights.
 func answeredElsewhere(f *Facts) bool {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	if err != nil || slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 }) {
@@ -192,16 +200,17 @@ func otherPlugins(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
 		option := l.Option(plugin) != nil
 		if !option && slices.ContainsFunc(l.Args(), func(z string) bool { return corefile.Normal(z) == zone }) {
 			if b.Stanza(plugin, zone) != nil {
-				out = append(out, report.Warningf(remove, "the plugin kubernetes also has the zone %s; it is not asked while %s comes first",
-					zone, plugin))
+				out = append(out, report.Warningf(remove,
+					"the plugin kubernetes also has the zone %s; it is not asked while %s comes first", zone, plugin))
 			} else {
-				out = append(out, report.Errorf(remove, "the plugin kubernetes has the zone %s, and answers it with this cluster's own Services",
-					zone))
+				out = append(out, report.Errorf(remove,
+					"the plugin kubernetes has the zone %s, and answers it with this cluster's own Services", zone))
 			}
 		}
 		if option && len(b.All(plugin)) > 0 {
 			out = append(out, report.Warningf(edit+", and remove the option",
-				"the plugin kubernetes has the option multicluster as well, which only costs watches: ours comes first"))
+				"the plugin kubernetes has the option multicluster as well, which only costs watches: ours comes "+
+					"first"))
 		}
 	}
 	for _, name := range ahead {
@@ -209,8 +218,8 @@ func otherPlugins(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
 			// A template is CLASS TYPE [ZONE...]; without a zone it is for all of the block.
 			args := l.Args()
 			if mentions(l) || name == "template" && (len(args) <= 2 || serves(args[2:])) {
-				out = append(out, report.Warningf(edit+", and check that it leaves the zone alone", "%q comes before %s and may answer %s",
-					strings.Join(l.Words, " "), plugin, zone))
+				out = append(out, report.Warningf(edit+", and check that it leaves the zone alone",
+					"%q comes before %s and may answer %s", strings.Join(l.Words, " "), plugin, zone))
 			}
 		}
 	}
@@ -243,10 +252,12 @@ func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 		return nil
 	}
 	out = withoutReady(b)
-	headless := slices.ContainsFunc(f.Imported, func(i mcsv1beta1.ServiceImport) bool { return i.Spec.Type == mcsv1beta1.Headless })
+	headless := slices.ContainsFunc(f.Imported,
+		func(i mcsv1beta1.ServiceImport) bool { return i.Spec.Type == mcsv1beta1.Headless })
 	for _, l := range b.All(plugin) {
 		if l.Option("noendpoints") != nil && headless {
-			out = append(out, report.Errorf(edit+", and remove noendpoints", "the option noendpoints hides the names of Headless imports"))
+			out = append(out, report.Errorf(edit+", and remove noendpoints",
+				"the option noendpoints hides the names of Headless imports"))
 		}
 		only := l.Values("namespaces")
 		for i := range f.Imported {
@@ -258,7 +269,8 @@ func options(f *Facts, c *corefile.Corefile) (out []report.Finding) {
 		}
 		if ttl := l.Option("ttl"); ttl != nil && len(ttl.Args()) == 1 {
 			if n, err := strconv.Atoi(ttl.Args()[0]); err == nil && n > 60 {
-				out = append(out, report.Warningf(edit+", and set ttl 5", "clients keep answers for %d s, and notice changes that much later", n))
+				out = append(out, report.Warningf(edit+", and set ttl 5",
+					"clients keep answers for %d s, and notice changes that much later", n))
 			}
 		}
 	}
@@ -272,13 +284,18 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 		return nil
 	}
 	for _, l := range b.All("cache") {
-		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool { _, err := strconv.Atoi(a); return err == nil })
+		zones := slices.DeleteFunc(slices.Clone(l.Args()), func(a string) bool {
+			_,
+				err := strconv.Atoi(a)
+			return err == nil
+		})
 		if len(zones) > 0 && !serves(zones) {
 			continue
 		}
 		if stale := l.Option("serve_stale"); stale != nil && !disabled(l, "success") {
-			return wrong(edit+", and add \"disable success "+zone+"\" to cache", "%s's cache serves stale answers of %s: addresses of removed "+
-				"endpoints for up to an hour", who, zone)
+			return wrong(edit+", and add \"disable success "+zone+"\" to cache",
+				"%s's cache serves stale answers of %s: addresses of removed "+
+					"endpoints for up to an hour", who, zone)
 		}
 		var kept []string
 		for _, kind := range []string{"success", "denial"} {
@@ -287,14 +304,17 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 			}
 		}
 		if len(kept) > 0 {
-			return warn(edit+", and add "+zone+" to \"disable success\" and \"disable denial\" of cache; "+report.DocsCorefile,
-				"%s's cache keeps %s of %s: answers are out of date for that long", who, strings.Join(kept, " and "), zone)
+			return warn(edit+", and add "+zone+" to \"disable success\" and \"disable denial\" of cache; "+
+				report.DocsCorefile,
+				"%s's cache keeps %s of %s: answers are out of date for that long", who, strings.Join(kept, " and "),
+				zone)
 		}
 	}
 	return nil
 }
 
-// ttl returns for how many seconds a cache keeps answers of one kind: by "success CAPACITY [TTL]", else "cache [TTL]", else the default.
+// ttl returns for how many seconds a cache keeps answers of one kind: by "success CAPACITY [TTL]", else "cache
+// [TTL]", else the default.
 func ttl(l *corefile.Line, kind string) int {
 	seconds := map[string]int{"success": 3600, "denial": 1800}[kind]
 	if args := l.Args(); len(args) > 0 {
@@ -339,7 +359,8 @@ func nodeLocalForward(f *Facts) []report.Finding {
 	if ours != "" && own == ours {
 		return nil
 	}
-	return wrong(editNodeLocal+", and add a server block "+zone+":53 like that for "+domain(f)+"; "+report.DocsNodeLocal,
+	return wrong(editNodeLocal+", and add a server block "+zone+":53 like that for "+domain(f)+"; "+
+		report.DocsNodeLocal,
 		"NodeLocal DNS forwards %s to %s and not to the cluster's DNS (%s): pods on its nodes cannot resolve it", zone,
 		cmp.Or(ours, "nobody"), cmp.Or(own, "nobody"))
 }

@@ -43,15 +43,16 @@ func beside(f *doctor.Facts) {
 	f.DNSFacts.Corefile += strings.ReplaceAll(block, "CLUSTERIP", "10.96.0.53")
 }
 
-// TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs: no image with the plugin, and no rights; what it is sent to is to be looked at. The same
-// where it may do so in what was not looked at, as AKS's.
+// TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs: no image with the plugin, and no rights; what it is sent to is to
+// be looked at. The same where it may do so in what was not looked at, as AKS's.
 func TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Facts)
 		found  []string
 	}{
-		"sent on":       {beside, []string{"corefile-stanza"}},
-		"maybe sent on": {edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), []string{"corefile", "corefile-stanza"}},
+		"sent on": {beside, []string{"corefile-stanza"}},
+		"maybe sent on": {edit("    multicluster clusterset.local\n", "    import custom/*.override\n"),
+			[]string{"corefile", "corefile-stanza"}},
 	} {
 		f := sound(t)
 		c.change(f)
@@ -73,57 +74,90 @@ var inDNS = []planted{
 	{"CoreDNS does not start", "coredns-image", bad, func(f *doctor.Facts) {
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
 		f.DNSFacts.Pods = []corev1.Pod{waiting("CrashLoopBackOff", "back-off")}
-	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; by its name, the image registry.k8s.io/coredns/coredns:v1.12.0 lacks"},
-	{"CoreDNS is not available", "coredns-image", bad, func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 }, "no replica of CoreDNS is available"},
+	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; by its name, the image " +
+		"registry.k8s.io/coredns/coredns:v1.12.0 lacks"},
+	{"CoreDNS is not available", "coredns-image", bad,
+		func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 },
+		"no replica of CoreDNS is available"},
 	{"stock image", "coredns-image", notice, image("registry.k8s.io/coredns/coredns:v1.12.0"), "lacks the plugin"},
 	{"Docker's stock image", "coredns-image", notice, image("coredns/coredns@sha256:0"), "lacks the plugin"},
-	{"EKS's image", "coredns-image", notice, image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2"), "lacks the plugin"},
-	{"AKS's image", "coredns-image", notice, image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4"), "lacks the plugin"},
+	{"EKS's image", "coredns-image", notice,
+		image("602401143452.dkr.ecr.eu-west-1.amazonaws.com/eks/coredns:v1.11.4-eksbuild.2"), "lacks the plugin"},
+	{"AKS's image", "coredns-image", notice, image("mcr.microsoft.com/oss/kubernetes/coredns:v1.9.4"),
+		"lacks the plugin"},
 	{"k3s's image", "coredns-image", notice, image("rancher/mirrored-coredns-coredns:1.12.0"), "lacks the plugin"},
 	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
 	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
-	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n", "    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
-	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""), "nothing in the server block"},
-	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
-	{"the zone is sent on", "corefile-stanza", notice, beside, "the Corefile forwards clusterset.local to 10.96.0.53, which was not checked"},
-	{"the zone is sent on, and a part is elsewhere", "corefile-stanza", notice, func(f *doctor.Facts) { beside(f); f.DNSFacts.Corefile += "import custom/*.server\n" }, "forwards clusterset.local to 10.96.0.53"},
-	{"the zone is sent on by a line", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    forward clusterset.local 10.96.0.53\n"), "forwards clusterset.local to 10.96.0.53"},
-	{"the zone is sent on, and cached too long", "corefile-cache", notice, func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 2")(f) }, "keeps denial of"},
+	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n",
+		"    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
+	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""),
+		"nothing in the server block"},
+	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n",
+		"    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
+	{"the zone is sent on", "corefile-stanza", notice, beside,
+		"the Corefile forwards clusterset.local to 10.96.0.53, which was not checked"},
+	{"the zone is sent on, and a part is elsewhere", "corefile-stanza", notice,
+		func(f *doctor.Facts) { beside(f); f.DNSFacts.Corefile += "import custom/*.server\n" },
+		"forwards clusterset.local to 10.96.0.53"},
+	{"the zone is sent on by a line", "corefile-stanza", notice, edit("    multicluster clusterset.local\n",
+		"    forward clusterset.local 10.96.0.53\n"), "forwards clusterset.local to 10.96.0.53"},
+	{"the zone is sent on, and cached too long", "corefile-cache", notice,
+		func(f *doctor.Facts) { beside(f); edit("denial 9984 1", "denial 9984 2")(f) }, "keeps denial of"},
 	{"the zone is sent on, and the stock image cannot read a line", "coredns-image", notice, func(f *doctor.Facts) {
 		edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.96.0.53\n}\n")(f)
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
 	}, "lacks the plugin"},
-	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", "    multicluster clusterset.example\n"), "not for clusterset.local"},
-	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}", "}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "in a server block that gets no question"},
+	{"stanza for another zone", "corefile-stanza", bad, edit("    multicluster clusterset.local\n",
+		"    multicluster clusterset.example\n"), "not for clusterset.local"},
+	{"stanza in a block that is not asked", "corefile-stanza", bad, edit("    loadbalance\n}",
+		"}\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "in a server block that gets no question"},
 	{"the in-tree option", "corefile-stanza", bad, func(f *doctor.Facts) {
 		edit("    multicluster clusterset.local\n", "")(f)
 		edit("pods insecure", "pods insecure\n       multicluster clusterset.local")(f)
 	}, "the option multicluster of the plugin kubernetes answers"},
-	{"no stanza, and a part is elsewhere", "corefile-stanza", notice, edit("    multicluster clusterset.local\n", "    import custom/*.override\n"), "nothing in the server block .:53 of the Corefile answers clusterset.local"},
-	{"another block, and a part is elsewhere", "corefile-stanza", notice, edit("    loadbalance\n}", "}\nimport custom/*.server\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"), "unless it is in custom/*.server"},
-	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {", "import custom/*.server\ncluster.local:53 {"), "no server block of the Corefile is for clusterset.local, unless"},
-	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"), "as well"},
-	{"the zone on the line kubernetes, beside ours", "corefile-zone", notice, edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "it is not asked"},
+	{"no stanza, and a part is elsewhere", "corefile-stanza", notice, edit("    multicluster clusterset.local\n",
+		"    import custom/*.override\n"), "nothing in the server block .:53 of the Corefile answers clusterset.local"},
+	{"another block, and a part is elsewhere", "corefile-stanza", notice,
+		edit("    loadbalance\n}", "}\nimport custom/*.server\nclusterset.local:53 {\n    forward . 10.0.0.1\n}\n"),
+		"unless it is in custom/*.server"},
+	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {",
+		"import custom/*.server\ncluster.local:53 {"),
+		"no server block of the Corefile is for clusterset.local, unless"},
+	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"),
+		"as well"},
+	{"the zone on the line kubernetes, beside ours", "corefile-zone", notice,
+		edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local"), "it is not asked"},
 	{"the zone on the line kubernetes", "corefile-zone", bad, func(f *doctor.Facts) {
 		edit("    multicluster clusterset.local\n", "")(f)
 		edit("kubernetes cluster.local", "kubernetes clusterset.local cluster.local")(f)
 	}, "answers it with this cluster's own Services"},
-	{"a template for all", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY"},
-	{"a template for a zone above", "corefile-zone", notice, edit("    ready\n", "    ready\n    template ANY ANY local {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY local"},
-	{"a name in hosts", "corefile-zone", notice, edit("    ready\n", "    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},
-	{"noendpoints", "corefile-options", bad, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
-	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
-	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
-	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"), "success and denial"},
-	{"cached NXDOMAIN", "corefile-cache", notice, edit("disable denial cluster.local clusterset.local", "disable denial cluster.local"), "keeps denial"},
-	{"stale answers", "corefile-cache", bad, edit("disable success cluster.local clusterset.local", "serve_stale"), "stale"},
+	{"a template for all", "corefile-zone", notice, edit("    ready\n",
+		"    ready\n    template ANY ANY {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY"},
+	{"a template for a zone above", "corefile-zone", notice, edit("    ready\n",
+		"    ready\n    template ANY ANY local {\n        rcode NXDOMAIN\n    }\n"), "template ANY ANY local"},
+	{"a name in hosts", "corefile-zone", notice, edit("    ready\n",
+		"    ready\n    hosts {\n        10.0.0.1 web.shop.svc.clusterset.local\n    }\n"), "hosts"},
+	{"noendpoints", "corefile-options", bad, edit("multicluster clusterset.local\n",
+		"multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
+	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n",
+		"multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
+	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n",
+		"multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
+	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"),
+		"success and denial"},
+	{"cached NXDOMAIN", "corefile-cache", notice, edit("disable denial cluster.local clusterset.local",
+		"disable denial cluster.local"), "keeps denial"},
+	{"stale answers", "corefile-cache", bad, edit("disable success cluster.local clusterset.local", "serve_stale"),
+		"stale"},
 	{"no reload", "corefile-reload", notice, edit("    reload\n", ""), "no reload"},
-	{"CoreDNS lacks rights", "coredns-rights", bad, func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
+	{"CoreDNS lacks rights", "coredns-rights", bad,
+		func(f *doctor.Facts) { f.DNSFacts.Lacks = []string{"watch serviceimports"} }, "watch serviceimports"},
 	{"NodeLocal sends it upstream", "nodelocal-forward", bad, func(f *doctor.Facts) {
 		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "other.local:53 {", 1)
 	}, "__PILLAR__UPSTREAM__SERVERS__"},
 	{"NodeLocal caches", "nodelocal-cache", notice, func(f *doctor.Facts) {
-		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {", "clusterset.local:53 {\n    cache 30", 1)
+		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {",
+			"clusterset.local:53 {\n    cache 30", 1)
 	}, "NodeLocal DNS's cache"},
 }
 
@@ -164,9 +198,11 @@ func TestNodeLocalMayCacheAsTheDocumentSays(t *testing.T) {
 // TestWhatTheCorefileMayHave is no finding.
 func TestWhatTheCorefileMayHave(t *testing.T) {
 	for name, change := range map[string]func(*doctor.Facts){
-		"namespaces in two lines":     edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n        namespaces other\n        namespaces shop\n    }\n"),
-		"a template for another zone": edit("    ready\n", "    ready\n    template ANY ANY example.org {\n        rcode NXDOMAIN\n    }\n"),
-		"a brace of its own":          edit(".:53 {", ".:53\n{"),
+		"namespaces in two lines": edit("multicluster clusterset.local\n",
+			"multicluster clusterset.local {\n        namespaces other\n        namespaces shop\n    }\n"),
+		"a template for another zone": edit("    ready\n",
+			"    ready\n    template ANY ANY example.org {\n        rcode NXDOMAIN\n    }\n"),
+		"a brace of its own": edit(".:53 {", ".:53\n{"),
 	} {
 		f := sound(t)
 		change(f)

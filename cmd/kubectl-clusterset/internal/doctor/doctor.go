@@ -1,4 +1,5 @@
-// Package doctor examines a member, its hub and its DNS. It is pure: facts in, findings out. Every check is a function of its own.
+// Package doctor examines a member, its hub and its DNS. It is pure: facts in, findings out. Every check is a
+// function of its own.
 package doctor
 
 import (
@@ -96,7 +97,8 @@ func Print(out io.Writer, r *Report, wide bool) {
 		headline += " of ClusterSet " + r.ClusterSet
 	}
 	findings := r.Findings()
-	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(len(r.Outcomes), "check"), report.Count(findings), n)
+	fmt.Fprintf(out, "%s: %s, %s, %d skipped\n", headline, report.Number(len(r.Outcomes), "check"),
+		report.Count(findings), n)
 	report.Print(out, findings)
 	for _, why := range reasons {
 		report.Note(out, "?", "skipped: "+strings.Join(skipped[why], ", "), why)

@@ -71,31 +71,38 @@ func sound(t *testing.T) *doctor.Facts {
 	agent := &appsv1.Deployment{}
 	agent.Status.AvailableReplicas = 2
 	leads := lease("clusterset-hub-blue", 2*time.Second, 0)
-	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east", "--hub-namespace=blue"}}}
+	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east",
+		"--hub-namespace=blue"}}}
 	dns := &appsv1.Deployment{}
 	dns.Status.AvailableReplicas = 2
 	dns.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry.example:5000/coredns/coredns:v1"}}
 	set := hubv1alpha1.ClusterSet{}
 	set.Namespace, set.Name = "blue", "blue"
-	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/16"}, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
-	set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}, {ClusterID: "west", CIDR: "10.200.1.0/24"}}
+	set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: []string{"10.200.0.0/16"},
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+	set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"},
+		{ClusterID: "west", CIDR: "10.200.1.0/24"}}
 	ns := &corev1.Namespace{}
 	ns.Name, ns.Labels = "blue", map[string]string{"multicluster.x-k8s.io/clusterset": "blue"}
 	kinds := func() doctor.Kinds {
 		return doctor.Kinds{
-			Want: map[string][]string{"a.example": {"v1"}, "b.example": {"v1"}}, Have: map[string][]string{"a.example": {"v1"}, "b.example": {"v1", "v2"}},
+			Want:     map[string][]string{"a.example": {"v1"}, "b.example": {"v1"}},
+			Have:     map[string][]string{"a.example": {"v1"}, "b.example": {"v1", "v2"}},
 			Policies: []string{"p", "q"}, Enforced: []string{"q", "p"},
 		}
 	}
 	return &doctor.Facts{
-		Version: "v1.36.0", Kinds: kinds(), Membership: facts.Membership{ID: "east", Set: "blue"}, UID: "uid-1", Now: now, Deployment: agent,
-		Credentials: &doctor.Credentials{Server: "https://hub.example:6443", Namespace: "blue", Account: "mcs-east", Expires: now.Add(23 * time.Hour)},
+		Version: "v1.36.0", Kinds: kinds(), Membership: facts.Membership{ID: "east", Set: "blue"}, UID: "uid-1",
+		Now: now, Deployment: agent,
+		Credentials: &doctor.Credentials{Server: "https://hub.example:6443", Namespace: "blue", Account: "mcs-east",
+			Expires: now.Add(23 * time.Hour)},
 		HubFacts: doctor.HubFacts{
 			Hub: facts.Hub{
 				Version: "v1.32.1", Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
 				Profiles: []inventoryv1alpha1.ClusterProfile{profile("east", "uid-1"), profile("west", "uid-2")},
-				Leases:   []coordinationv1.Lease{lease("east", 5*time.Second, 0), lease("west", 9*time.Second, time.Second)},
-				Leader:   &leads,
+				Leases: []coordinationv1.Lease{lease("east", 5*time.Second, 0),
+					lease("west", 9*time.Second, time.Second)},
+				Leader: &leads,
 			},
 			Asked: "blue", SetNamespace: ns, Kinds: kinds(), Controller: agent,
 		},
@@ -103,7 +110,8 @@ func sound(t *testing.T) *doctor.Facts {
 		PodRanges:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.200.0.0/25")},
 		Imported:      []mcsv1beta1.ServiceImport{imp},
-		Slices:        []discoveryv1.EndpointSlice{slice("east", "10.1.0.5"), slice("west", "10.2.0.5"), slice("north", "10.3.0.5")},
+		Slices: []discoveryv1.EndpointSlice{slice("east", "10.1.0.5"), slice("west", "10.2.0.5"),
+			slice("north", "10.3.0.5")},
 	}
 }
 
@@ -170,14 +178,18 @@ func TestPlantedMisconfigurationsAreFound(t *testing.T) {
 
 var inMember = []planted{
 	{"old Kubernetes", "kubernetes-version", bad, func(f *doctor.Facts) { f.Version = "v1.31.9+k3s1" }, "1.31.9"},
-	{"a CRD is missing", "kinds", bad, func(f *doctor.Facts) { delete(f.Kinds.Have, "b.example") }, "no kind b.example"},
-	{"a CRD of an older project", "kinds", bad, func(f *doctor.Facts) { f.Kinds.Have["a.example"] = []string{"v0"} }, "serves a.example as v0 and not as v1"},
-	{"a policy was deleted", "policies", bad, func(f *doctor.Facts) { f.Kinds.Enforced = []string{"p"} }, "does not enforce the ValidatingAdmissionPolicies q"},
+	{"a CRD is missing", "kinds", bad, func(f *doctor.Facts) { delete(f.Kinds.Have, "b.example") },
+		"no kind b.example"},
+	{"a CRD of an older project", "kinds", bad, func(f *doctor.Facts) { f.Kinds.Have["a.example"] = []string{"v0"} },
+		"serves a.example as v0 and not as v1"},
+	{"a policy was deleted", "policies", bad, func(f *doctor.Facts) { f.Kinds.Enforced = []string{"p"} },
+		"does not enforce the ValidatingAdmissionPolicies q"},
 	{"no id", "cluster-id", bad, func(f *doctor.Facts) { f.ID = "" }, "has no cluster ID"},
 	{"a bad id", "cluster-id", bad, func(f *doctor.Facts) { f.ID = "Not_One" }, `"Not_One"`},
 	{"not a member", "membership", bad, func(f *doctor.Facts) { f.Set = "" }, "member of no ClusterSet"},
 	{"leaving", "membership", notice, func(f *doctor.Facts) { f.Leaving = true }, "is leaving"},
-	{"no agent", "agent-deployment", bad, func(f *doctor.Facts) { f.Deployment, f.HubFacts.Leases = nil, nil }, "there is no Deployment"},
+	{"no agent", "agent-deployment", bad, func(f *doctor.Facts) { f.Deployment, f.HubFacts.Leases = nil, nil },
+		"there is no Deployment"},
 	{"agent scaled to nothing", "agent-deployment", bad, func(f *doctor.Facts) {
 		f.HubFacts.Leases = nil
 		f.Deployment.Spec.Replicas = new(int32)
@@ -187,20 +199,39 @@ var inMember = []planted{
 		f.Deployment.Status.AvailableReplicas = 0
 		f.Pods = []corev1.Pod{waiting("ImagePullBackOff", "not found")}
 	}, "ImagePullBackOff"},
-	{"agent of another id", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[1] = "--cluster-id=west" }, "--cluster-id=west"},
-	{"agent of another clusterset", "agent-arguments", bad, func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[2] = "--hub-namespace=red" }, "--hub-namespace=red"},
-	{"agent lacks rights", "agent-rights", bad, func(f *doctor.Facts) { f.AgentLacks = []string{"create services", "a", "b", "c", "d", "e"} }, "may not create services, a, b, c, d, and 1 more"},
-	{"agent refused", "agent-event", bad, func(f *doctor.Facts) { f.Set, f.AgentEvent = "", "cluster id east is held by another cluster" }, "held by another"},
+	{"agent of another id", "agent-arguments", bad,
+		func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[1] = "--cluster-id=west" },
+		"--cluster-id=west"},
+	{"agent of another clusterset", "agent-arguments", bad,
+		func(f *doctor.Facts) { f.Deployment.Spec.Template.Spec.Containers[0].Args[2] = "--hub-namespace=red" },
+		"--hub-namespace=red"},
+	{"agent lacks rights", "agent-rights", bad, func(f *doctor.Facts) {
+		f.AgentLacks = []string{"create services", "a",
+			"b", "c", "d", "e"}
+	}, "may not create services, a, b, c, d, and 1 more"},
+	{"agent refused", "agent-event", bad, func(f *doctor.Facts) {
+		f.Set, f.AgentEvent = "",
+			"cluster id east is held by another cluster"
+	}, "held by another"},
 	{"no credentials", "credentials", bad, func(f *doctor.Facts) { f.Credentials = nil }, "has no credentials"},
-	{"credentials are nonsense", "credentials", bad, func(f *doctor.Facts) { f.Credentials = &doctor.Credentials{Problem: "it is no JSON Web Token"} }, "no JSON Web Token"},
-	{"another member's token", "token-account", bad, func(f *doctor.Facts) { f.Credentials.Account = "mcs-west" }, "is of mcs-west"},
-	{"another namespace of the hub is asked for", "token-account", notice, func(f *doctor.Facts) { f.HubFacts.Asked = "red" }, "for namespace blue, and --hub-namespace is red"},
-	{"token ran out", "token-lifetime", bad, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(-3 * time.Hour) }, "expired 3h ago"},
-	{"token for a year", "token-lifetime", notice, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(365 * 24 * time.Hour) }, "valid for another 365d"},
-	{"hub on loopback", "hub-address", notice, func(f *doctor.Facts) { f.Credentials.Server = "https://127.0.0.1:6443" }, "no pod reaches"},
-	{"hub without TLS", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Server = "http://hub.example:8080" }, "no https URL"},
+	{"credentials are nonsense", "credentials", bad,
+		func(f *doctor.Facts) { f.Credentials = &doctor.Credentials{Problem: "it is no JSON Web Token"} },
+		"no JSON Web Token"},
+	{"another member's token", "token-account", bad, func(f *doctor.Facts) { f.Credentials.Account = "mcs-west" },
+		"is of mcs-west"},
+	{"another namespace of the hub is asked for", "token-account", notice,
+		func(f *doctor.Facts) { f.HubFacts.Asked = "red" }, "for namespace blue, and --hub-namespace is red"},
+	{"token ran out", "token-lifetime", bad, func(f *doctor.Facts) { f.Credentials.Expires = now.Add(-3 * time.Hour) },
+		"expired 3h ago"},
+	{"token for a year", "token-lifetime", notice,
+		func(f *doctor.Facts) { f.Credentials.Expires = now.Add(365 * 24 * time.Hour) }, "valid for another 365d"},
+	{"hub on loopback", "hub-address", notice,
+		func(f *doctor.Facts) { f.Credentials.Server = "https://127.0.0.1:6443" }, "no pod reaches"},
+	{"hub without TLS", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Server = "http://hub.example:8080" },
+		"no https URL"},
 	{"hub not verified", "hub-address", bad, func(f *doctor.Facts) { f.Credentials.Insecure = true }, "not verified"},
-	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "401 Unauthorized" }, "401 Unauthorized"},
+	{"hub refuses", "hub-reachable", bad, func(f *doctor.Facts) { f.HubFacts.Refused = "401 Unauthorized" },
+		"401 Unauthorized"},
 	{"hub not reached", "hub-reachable", notice, func(f *doctor.Facts) {
 		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 	}, "connection refused"},
@@ -212,22 +243,38 @@ var inMember = []planted{
 		f.HubFacts.Refused, f.HubFacts.Unreachable, f.HubFacts.Leases = "connection refused", true, nil
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 39*time.Second, 0)}
 	}, "the agent renewed its Lease there 39s ago"},
-	{"pods in the service range", "ranges-here", bad, func(f *doctor.Facts) { f.PodRanges[0] = netip.MustParsePrefix("10.96.4.0/24") }, "overlap"},
-	{"a peer in our pod range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.1.9.9") }, "own pod range 10.1.0.0/16"},
-	{"a peer in our service range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.96.0.9") }, "own service range"},
-	{"two peers with one range", "ranges-peers", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.3.0.5") }, "north and west both export the endpoint 10.3.0.5"},
-	{"another implementation", "imports-others", notice, func(f *doctor.Facts) { f.Imported[0].Labels = nil }, "shop/web"},
+	{"pods in the service range", "ranges-here", bad,
+		func(f *doctor.Facts) { f.PodRanges[0] = netip.MustParsePrefix("10.96.4.0/24") }, "overlap"},
+	{"a peer in our pod range", "ranges-own", bad, func(f *doctor.Facts) { f.Slices[1] = slice("west", "10.1.9.9") },
+		"own pod range 10.1.0.0/16"},
+	{"a peer in our service range", "ranges-own", bad, func(f *doctor.Facts) {
+		f.Slices[1] = slice("west",
+			"10.96.0.9")
+	}, "own service range"},
+	{"two peers with one range", "ranges-peers", bad, func(f *doctor.Facts) {
+		f.Slices[1] = slice("west",
+			"10.3.0.5")
+	}, "north and west both export the endpoint 10.3.0.5"},
+	{"another implementation", "imports-others", notice, func(f *doctor.Facts) { f.Imported[0].Labels = nil },
+		"shop/web"},
 }
 
 var inHub = []planted{
 	{"old hub", "hub-version", bad, func(f *doctor.Facts) { f.HubFacts.Version = "v1.29.0" }, "the hub runs"},
-	{"the RoleBinding is missing", "hub-rights", bad, func(f *doctor.Facts) { f.HubFacts.MemberLacks = []string{"create leases"} }, "may not create leases"},
+	{"the RoleBinding is missing", "hub-rights", bad,
+		func(f *doctor.Facts) { f.HubFacts.MemberLacks = []string{"create leases"} }, "may not create leases"},
 	{"no ClusterSet", "hub-clusterset", bad, func(f *doctor.Facts) { f.HubFacts.Sets = nil }, "holds no ClusterSet"},
-	{"two ClusterSets", "hub-clusterset", bad, func(f *doctor.Facts) { f.HubFacts.Sets = append(f.HubFacts.Sets, f.HubFacts.Sets[0]) }, "holds 2"},
-	{"another clusterset's hub", "hub-clusterset", bad, func(f *doctor.Facts) { f.Set = "red" }, "its hub has ClusterSet blue"},
-	{"a kind is missing", "hub-kinds", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Have = nil }, "no kind a.example, b.example"},
+	{"two ClusterSets", "hub-clusterset", bad, func(f *doctor.Facts) {
+		f.HubFacts.Sets = append(f.HubFacts.Sets,
+			f.HubFacts.Sets[0])
+	}, "holds 2"},
+	{"another clusterset's hub", "hub-clusterset", bad, func(f *doctor.Facts) { f.Set = "red" },
+		"its hub has ClusterSet blue"},
+	{"a kind is missing", "hub-kinds", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Have = nil },
+		"no kind a.example, b.example"},
 	{"a policy is not bound", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.Kinds.Enforced = nil }, "p, q"},
-	{"the namespace lost its label", "hub-policies", bad, func(f *doctor.Facts) { f.HubFacts.SetNamespace.Labels = nil }, "lacks the label"},
+	{"the namespace lost its label", "hub-policies", bad,
+		func(f *doctor.Facts) { f.HubFacts.SetNamespace.Labels = nil }, "lacks the label"},
 	{"the hub controller has stopped", "hub-leader", notice, func(f *doctor.Facts) {
 		*f.HubFacts.Leader = lease("clusterset-hub-blue", 5*time.Minute, -time.Hour) // whatever its own clock says
 		for i := range f.HubFacts.Profiles {                                         // said once
@@ -240,12 +287,20 @@ var inHub = []planted{
 			f.HubFacts.Profiles[i].Status.Conditions = nil
 		}
 	}, "it has no Deployment in clusterset-system"},
-	{"evicted", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles = f.HubFacts.Profiles[1:] }, "has no ClusterProfile east"},
-	{"being evicted", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now} }, "is being deleted"},
-	{"has left", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles[0].Annotations["clusterset-dns.io/left"] = "true" }, "has left"},
+	{"evicted", "claim", bad, func(f *doctor.Facts) { f.HubFacts.Profiles = f.HubFacts.Profiles[1:] },
+		"has no ClusterProfile east"},
+	{"being evicted", "claim", bad,
+		func(f *doctor.Facts) { f.HubFacts.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now} },
+		"is being deleted"},
+	{"has left", "claim", bad,
+		func(f *doctor.Facts) { f.HubFacts.Profiles[0].Annotations["clusterset-dns.io/left"] = "true" }, "has left"},
 	{"copied credentials", "claim", bad, func(f *doctor.Facts) { f.UID = "uid-9" }, "held by another cluster"},
-	{"agent stands still", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases[0] = lease("east", 3*time.Minute, 0) }, "3m ago"},
-	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] }, "never"},
+	{"agent stands still", "heartbeat", bad, func(f *doctor.Facts) {
+		f.HubFacts.Leases[0] = lease("east",
+			3*time.Minute, 0)
+	}, "3m ago"},
+	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] },
+		"never"},
 	{"another hub of the same name", "hub-another", bad, func(f *doctor.Facts) {
 		f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}
@@ -256,8 +311,16 @@ var inHub = []planted{
 		f.HubFacts.Sets[0].Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
 	}, "never"},
 	{"this clock is wrong", "clock", notice, func(f *doctor.Facts) { f.Now = now.Add(-time.Minute) }, "1m0s apart"},
-	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, -time.Hour) }, "cluster west is 1h0m0s behind"},
-	{"a peer's clock was wrong", "clock", notice, func(f *doctor.Facts) { f.HubFacts.Leases[1] = lease("west", 5*time.Second, time.Hour) }, "cluster west is 1h0m0s ahead of the hub's; if it was corrected since, this finding ends at 2026-01-02T04:04:00Z"},
+	{"a peer's clock is wrong", "clock", notice, func(f *doctor.Facts) {
+		f.HubFacts.Leases[1] = lease("west",
+			5*time.Second, -time.Hour)
+	}, "cluster west is 1h0m0s behind"},
+	{"a peer's clock was wrong", "clock", notice, func(f *doctor.Facts) {
+		f.HubFacts.Leases[1] = lease("west",
+			5*time.Second, time.Hour)
+	},
+		"cluster west is 1h0m0s ahead of the hub's; if it was corrected since, this finding ends at " +
+			"2026-01-02T04:04:00Z"},
 }
 
 // tells has a member tell something of itself.
@@ -267,7 +330,8 @@ func tells(f *doctor.Facts, member int, property, value string) {
 }
 
 var inPools = []planted{
-	{"no pools", "pools", notice, func(f *doctor.Facts) { f.HubFacts.Sets[0].Spec.VIPs.Pools = nil }, "has no usable pool"},
+	{"no pools", "pools", notice, func(f *doctor.Facts) { f.HubFacts.Sets[0].Spec.VIPs.Pools = nil },
+		"has no usable pool"},
 	{"pools that overlap", "pools", bad, func(f *doctor.Facts) {
 		f.HubFacts.Sets[0].Spec.VIPs.Pools = []string{"10.200.0.0/16", "10.200.128.0/17"}
 	}, "overlaps pool 10.200.0.0/16"},
@@ -275,15 +339,24 @@ var inPools = []planted{
 		f.HubFacts.Sets[0].Spec.VIPs.Pools = []string{"10.200.0.0/23"}
 		tells(f, 1, "vip-blocks", "ipv4=2")
 	}, "cluster west asks for a block and cannot have one: "},
-	{"a pool in a peer's range", "pools", notice, func(f *doctor.Facts) { tells(f, 1, "service-ranges", "10.200.128.0/20") },
-		"pool 10.200.0.0/16 meets the service range 10.200.128.0/20 of west"},
-	{"a pool in this cluster's range", "pools-here", notice, func(f *doctor.Facts) { f.PodRanges = append(f.PodRanges, netip.MustParsePrefix("10.200.7.0/24")) },
+	{"a pool in a peer's range", "pools", notice, func(f *doctor.Facts) {
+		tells(f, 1, "service-ranges",
+			"10.200.128.0/20")
+	}, "pool 10.200.0.0/16 meets the service range 10.200.128.0/20 of west"},
+	{"a pool in this cluster's range", "pools-here", notice, func(f *doctor.Facts) {
+		f.PodRanges = append(f.PodRanges,
+			netip.MustParsePrefix("10.200.7.0/24"))
+	},
 		"pool 10.200.0.0/16 overlaps this cluster's own pod range 10.200.7.0/24"},
-	{"a range by hand in a peer's block", "pools-here", notice, func(f *doctor.Facts) { f.ServiceRanges[1] = netip.MustParsePrefix("10.200.1.0/25") }, "own service range 10.200.1.0/25"},
+	{"a range by hand in a peer's block", "pools-here", notice,
+		func(f *doctor.Facts) { f.ServiceRanges[1] = netip.MustParsePrefix("10.200.1.0/25") },
+		"own service range 10.200.1.0/25"},
 	{"a block in a peer's range", "pools", bad, func(f *doctor.Facts) { tells(f, 1, "pod-ranges", "10.200.0.0/26") },
 		"cluster east: block 10.200.0.0/24 meets the pod range 10.200.0.0/26 of west"},
-	{"a property that is nonsense", "pools", notice, func(f *doctor.Facts) { tells(f, 1, "vip-blocks", "many") }, "cluster west: vip-blocks.clusterset-dns.io"},
-	{"a ClusterProfile was lost", "pools", notice, func(f *doctor.Facts) { f.HubFacts.Sets[0].Status.Blocks[1].ClusterID = "north" }, "cluster north owns blocks"},
+	{"a property that is nonsense", "pools", notice, func(f *doctor.Facts) { tells(f, 1, "vip-blocks", "many") },
+		"cluster west: vip-blocks.clusterset-dns.io"},
+	{"a ClusterProfile was lost", "pools", notice,
+		func(f *doctor.Facts) { f.HubFacts.Sets[0].Status.Blocks[1].ClusterID = "north" }, "cluster north owns blocks"},
 	{"pods of two members", "ranges-members", notice, func(f *doctor.Facts) {
 		tells(f, 0, "pod-ranges", "10.1.0.0/16")
 		tells(f, 1, "pod-ranges", "10.1.128.0/17")
@@ -322,7 +395,8 @@ func TestASkippedCheckIsReported(t *testing.T) {
 	}
 	var out strings.Builder
 	doctor.Print(&out, &r, true)
-	if said < 5 || !strings.Contains(out.String(), "? skipped: coredns-image, corefile, ") || !strings.Contains(out.String(), "corefile-cache       skipped") {
+	if said < 5 || !strings.Contains(out.String(), "? skipped: coredns-image, corefile, ") ||
+		!strings.Contains(out.String(), "corefile-cache       skipped") {
 		t.Error(out.String())
 	}
 }

@@ -22,7 +22,8 @@ var credentialChecks = []Check{
 	{"credentials", []Topic{Secret}, func(f *Facts) []report.Finding {
 		switch {
 		case f.Credentials == nil:
-			return wrong(join, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s", clusterset.SecretHub)
+			return wrong(join, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
+				clusterset.SecretHub)
 		case f.Credentials.Problem != "":
 			return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)
 		}
@@ -33,7 +34,8 @@ var credentialChecks = []Check{
 	{"hub-address", []Topic{Secret}, hubAddress},
 	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
-		return lacks("this member on the hub", f.HubFacts.MemberLacks, join+" --hub-context HUB, as an admin of the hub")
+		return lacks("this member on the hub", f.HubFacts.MemberLacks,
+			join+" --hub-context HUB, as an admin of the hub")
 	}},
 }
 
@@ -50,15 +52,17 @@ func tokenAccount(f *Facts) []report.Finding {
 	switch {
 	case c == nil:
 	case f.ID != "" && c.Account != clusterset.AccountPrefix+f.ID:
-		return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account, clusterset.AccountPrefix, f.ID)
+		return wrong(renew, "the token for the hub is of %s, and this cluster's account is %s%s", c.Account,
+			clusterset.AccountPrefix, f.ID)
 	case asked != "" && asked != c.Namespace:
-		return warn("omit --hub-namespace, or "+renew, "the token for the hub is for namespace %s, and --hub-namespace is %s", c.Namespace, asked)
+		return warn("omit --hub-namespace, or "+renew,
+			"the token for the hub is for namespace %s, and --hub-namespace is %s", c.Namespace, asked)
 	}
 	return nil
 }
 
-// hubReachable: the agent's address of the hub need not be reachable from the admin's machine. An answer of the hub, though, is the
-// same for both.
+// hubReachable: the agent's address of the hub need not be reachable from the admin's machine. An answer of the hub,
+// though, is the same for both.
 func hubReachable(f *Facts) []report.Finding {
 	h := &f.HubFacts
 	if h.Refused == "" || h.Unreachable && f.live() {
@@ -69,17 +73,18 @@ func hubReachable(f *Facts) []report.Finding {
 	switch {
 	case h.Unreachable && expired:
 		return wrong(facts.AgentLog+"; restore the connection, or "+otherURL,
-			"the agent does not reach the hub at %s: it last renewed its Lease there %s ago. Connecting from here failed: %s",
+			"the agent does not reach the hub at %s: it last renewed its Lease there %s ago. Connecting from here "+
+				"failed: %s",
 			f.Credentials.Server, ago, h.Refused)
 	case h.Unreachable && known:
-		return warn(nameHub, "connecting from here to the hub at %s failed; the agent renewed its Lease there %s ago: %s",
-			f.Credentials.Server, ago, h.Refused)
+		return warn(nameHub, "connecting from here to the hub at %s failed; the agent renewed its Lease there %s "+
+			"ago: %s", f.Credentials.Server, ago, h.Refused)
 	case h.Unreachable:
-		return warn(nameHub+"; otherwise restore the connection, or "+otherURL, "connecting from here to the hub at %s failed: %s",
-			f.Credentials.Server, h.Refused)
+		return warn(nameHub+"; otherwise restore the connection, or "+otherURL,
+			"connecting from here to the hub at %s failed: %s", f.Credentials.Server, h.Refused)
 	}
-	return wrong(renew+"; if the hub has another address: "+otherURL, "the hub at %s refuses the agent's credentials: %s",
-		f.Credentials.Server, h.Refused)
+	return wrong(renew+"; if the hub has another address: "+otherURL,
+		"the hub at %s refuses the agent's credentials: %s", f.Credentials.Server, h.Refused)
 }
 
 func tokenLifetime(f *Facts) []report.Finding {
@@ -90,10 +95,11 @@ func tokenLifetime(f *Facts) []report.Finding {
 	left := c.Expires.Sub(f.Now)
 	switch {
 	case left <= 0:
-		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and this cluster is expired for other members",
-			report.Age(-left))
+		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and this cluster is "+
+			"expired for other members", report.Age(-left))
 	case left > 24*time.Hour+time.Minute:
-		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's policy on tokens is missing, "+
+		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's "+
+			"policy on tokens is missing, "+
 			"or somebody else created it", report.Age(left))
 	}
 	return nil
@@ -112,7 +118,8 @@ func hubAddress(f *Facts) []report.Finding {
 		return warn(otherURL+", the URL at which this cluster's pods reach the hub",
 			"the hub's address %s is a loopback address: no pod reaches the hub there", c.Server)
 	case c.Insecure:
-		return wrong(renew+" with a kubeconfig that has the hub's certificate authority", "the hub's certificate is not verified")
+		return wrong(renew+" with a kubeconfig that has the hub's certificate authority",
+			"the hub's certificate is not verified")
 	}
 	return nil
 }
@@ -129,10 +136,13 @@ var hubChecks = []Check{
 		if out := f.HubFacts.SetFindings(); out != nil || f.Set == "" || f.HubFacts.Sets[0].Name == f.Set {
 			return out
 		}
-		return wrong("kubectl clusterset leave; "+join, "this cluster is a member of ClusterSet %s, and its hub has ClusterSet %s", f.Set,
-			f.HubFacts.Sets[0].Name)
+		return wrong("kubectl clusterset leave; "+join,
+			"this cluster is a member of ClusterSet %s, and its hub has ClusterSet %s", f.Set, f.HubFacts.Sets[0].Name)
 	}},
-	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []report.Finding { return kinds(&f.HubFacts.Kinds, "the hub", facts.Init) }},
+	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []report.Finding {
+		return kinds(&f.HubFacts.Kinds, "the hub",
+			facts.Init)
+	}},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},
 	{"hub-controller", []Topic{Hub}, hubController},
@@ -142,8 +152,8 @@ var hubChecks = []Check{
 	{"clock", []Topic{Hub}, func(f *Facts) []report.Finding {
 		out := f.HubFacts.ClockFindings()
 		if ahead := f.Now.Sub(f.HubFacts.Now).Abs(); ahead > facts.Skew {
-			out = append(out, report.Warningf(facts.ClockRemedy, "the clocks of this cluster's API server and the hub's are %v apart",
-				ahead.Round(time.Second)))
+			out = append(out, report.Warningf(facts.ClockRemedy,
+				"the clocks of this cluster's API server and the hub's are %v apart", ahead.Round(time.Second)))
 		}
 		return out
 	}},
@@ -152,8 +162,9 @@ var hubChecks = []Check{
 func hubPolicies(f *Facts) []report.Finding {
 	out := policies(&f.HubFacts.Kinds, "the hub", facts.Init)
 	if ns := f.HubFacts.SetNamespace; ns != nil && ns.Labels[clusterset.LabelSet] == "" {
-		out = append(out, report.Errorf(facts.Init, "namespace %s of the hub lacks the label %s: no policy applies there, and each member "+
-			"can write the records of the others", ns.Name, clusterset.LabelSet))
+		out = append(out, report.Errorf(facts.Init,
+			"namespace %s of the hub lacks the label %s: no policy applies there, and each member "+
+				"can write the records of the others", ns.Name, clusterset.LabelSet))
 	}
 	return out
 }
@@ -174,7 +185,7 @@ func hubLeader(f *Facts) []report.Finding {
 	return f.HubFacts.LeaderFindings(remedy)
 }
 
-// hubController judges the hub's controller by what it writes.
+// hubController checks the hub's controller by what it writes.
 func hubController(f *Facts) []report.Finding {
 	if !f.HubFacts.Idle() {
 		return nil
@@ -198,12 +209,15 @@ func claim(f *Facts) []report.Finding {
 		holder := p.Annotations[clusterset.AnnotationClusterUID]
 		switch {
 		case p.DeletionTimestamp != nil:
-			return wrong("wait until it is gone, then "+join, "ClusterProfile %s on the hub is being deleted: this cluster was evicted, or leaves", f.ID)
+			return wrong("wait until it is gone, then "+join,
+				"ClusterProfile %s on the hub is being deleted: this cluster was evicted, or leaves", f.ID)
 		case p.Annotations[clusterset.AnnotationLeft] != "":
-			return wrong("wait until it is gone, then "+join, "ClusterProfile %s on the hub is of a cluster that has left", f.ID)
+			return wrong("wait until it is gone, then "+join,
+				"ClusterProfile %s on the hub is of a cluster that has left", f.ID)
 		case holder != "" && holder != f.UID:
-			return wrong("kubectl clusterset leave --force; "+join+" --cluster-id ANOTHER", "cluster ID %s is held by another cluster (UID of "+
-				"kube-system %s, here %s): the cluster ID or the credentials were copied", f.ID, holder, f.UID)
+			return wrong("kubectl clusterset leave --force; "+join+" --cluster-id ANOTHER",
+				"cluster ID %s is held by another cluster (UID of "+
+					"kube-system %s, here %s): the cluster ID or the credentials were copied", f.ID, holder, f.UID)
 		}
 		return nil
 	}
@@ -223,10 +237,12 @@ func anotherHub(f *Facts) []report.Finding {
 		where = ", but on the one at " + f.Credentials.Server
 	}
 	return wrong("name the hub of this cluster with --hub-context",
-		"the agent does not renew its Lease on this hub%s: other findings about the hub are about another ClusterSet", where)
+		"the agent does not renew its Lease on this hub%s: other findings about the hub are about another ClusterSet",
+		where)
 }
 
-// renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted does not.
+// renewsElsewhere reports whether the agent renews its Lease on another hub. That of a member that was just evicted
+// does not.
 func (f *Facts) renewsElsewhere() bool {
 	h := &f.HubFacts
 	evicted := slices.ContainsFunc(h.Sets, func(s hubv1alpha1.ClusterSet) bool { return clusterset.Departed(&s, f.ID) })
@@ -239,7 +255,8 @@ func heartbeat(f *Facts) []report.Finding {
 	}
 	if l := f.HubFacts.Lease(f.ID); l != nil {
 		if at, _, ok := facts.Renewed(l); ok {
-			return wrong(facts.AgentLog, "the agent last renewed its Lease on the hub %s ago: this cluster is expired for other members",
+			return wrong(facts.AgentLog,
+				"the agent last renewed its Lease on the hub %s ago: this cluster is expired for other members",
 				report.Age(f.HubFacts.Now.Sub(at)))
 		}
 	}

@@ -20,7 +20,10 @@ const join = "kubectl clusterset join"
 var memberChecks = []Check{
 	{"kubernetes-version", nil, func(f *Facts) []report.Finding { return tooOld("this cluster", f.Version) }},
 	{"kinds", []Topic{CRDs}, func(f *Facts) []report.Finding { return kinds(&f.Kinds, "this cluster", join) }},
-	{"policies", []Topic{Policies}, func(f *Facts) []report.Finding { return policies(&f.Kinds, "this cluster", join) }},
+	{"policies", []Topic{Policies}, func(f *Facts) []report.Finding {
+		return policies(&f.Kinds, "this cluster",
+			join)
+	}},
 	{"cluster-id", []Topic{Membership}, clusterID},
 	{"membership", []Topic{Membership}, membership},
 	{"agent-deployment", []Topic{Agent}, agentDeployment},
@@ -59,7 +62,8 @@ func kinds(k *Kinds, where, remedy string) (out []report.Finding) {
 		}
 		for _, v := range versions {
 			if !slices.Contains(served, v) {
-				out = append(out, report.Errorf(remedy, "%s serves %s as %s and not as %s: an older project brought that CRD", where, name,
+				out = append(out, report.Errorf(remedy,
+					"%s serves %s as %s and not as %s: an older project brought that CRD", where, name,
 					strings.Join(served, ", "), v))
 			}
 		}
@@ -72,21 +76,25 @@ func kinds(k *Kinds, where, remedy string) (out []report.Finding) {
 }
 
 func policies(k *Kinds, where, remedy string) []report.Finding {
-	missing := slices.DeleteFunc(slices.Clone(k.Policies), func(p string) bool { return slices.Contains(k.Enforced, p) })
+	missing := slices.DeleteFunc(slices.Clone(k.Policies), func(p string) bool {
+		return slices.Contains(k.Enforced,
+			p)
+	})
 	if len(missing) == 0 {
 		return nil
 	}
-	return wrong(remedy, "%s does not enforce the ValidatingAdmissionPolicies %s: they are missing, or not bound with action Deny", where,
-		strings.Join(missing, ", "))
+	return wrong(remedy, "%s does not enforce the ValidatingAdmissionPolicies %s: they are missing, or not bound "+
+		"with action Deny", where, strings.Join(missing, ", "))
 }
 
 func clusterID(f *Facts) []report.Finding {
 	if f.ID == "" {
-		return wrong(join+" --cluster-id ID", "this cluster has no cluster ID: there is no ClusterProperty %s", clusterset.PropertyID)
+		return wrong(join+" --cluster-id ID", "this cluster has no cluster ID: there is no ClusterProperty %s",
+			clusterset.PropertyID)
 	}
 	if err := clusterset.CheckID(f.ID); err != nil {
-		return wrong(fmt.Sprintf("kubectl clusterset leave; kubectl delete clusterproperty %s; %s --cluster-id ID", clusterset.PropertyID, join),
-			"ClusterProperty %s: %v", clusterset.PropertyID, err)
+		return wrong(fmt.Sprintf("kubectl clusterset leave; kubectl delete clusterproperty %s; %s --cluster-id ID",
+			clusterset.PropertyID, join), "ClusterProperty %s: %v", clusterset.PropertyID, err)
 	}
 	return nil
 }
@@ -113,7 +121,8 @@ func agentDeployment(f *Facts) []report.Finding {
 		return wrong(join, "there is no Deployment clusterset-system/clusterset-controller")
 	}
 	if f.Deployment.Spec.Replicas != nil && *f.Deployment.Spec.Replicas == 0 {
-		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2", "the agent's Deployment is scaled to 0")
+		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2",
+			"the agent's Deployment is scaled to 0")
 	}
 	if f.Deployment.Status.AvailableReplicas > 0 {
 		return nil
@@ -122,12 +131,14 @@ func agentDeployment(f *Facts) []report.Finding {
 		if why := Waiting(&f.Pods[i]); why != "" {
 			remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
 			if strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName") {
-				remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " + report.DocsImages
+				remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " +
+					report.DocsImages
 			}
 			return wrong(remedy, "the agent does not run: %s", why)
 		}
 	}
-	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller", "no replica of the agent is available")
+	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
+		"no replica of the agent is available")
 }
 
 // Waiting returns why a pod does not run, or "".
@@ -162,12 +173,14 @@ func (f *Facts) argument(name string) (value string) {
 
 func agentArguments(f *Facts) (out []report.Finding) {
 	if id := f.argument("cluster-id"); id != "" && f.ID != "" && id != f.ID {
-		out = append(out, report.Errorf(join, "the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
+		out = append(out, report.Errorf(join,
+			"the agent does not start: it has --cluster-id=%s, and ClusterProperty %s is %s", id,
 			clusterset.PropertyID, f.ID))
 	}
 	c, ns := f.Credentials, f.argument("hub-namespace")
 	if c != nil && c.Namespace != "" && ns != "" && ns != c.Namespace {
-		out = append(out, report.Errorf(join, "the agent has --hub-namespace=%s, and its token is for namespace %s on the hub", ns, c.Namespace))
+		out = append(out, report.Errorf(join,
+			"the agent has --hub-namespace=%s, and its token is for namespace %s on the hub", ns, c.Namespace))
 	}
 	return out
 }

@@ -31,7 +31,8 @@ var rangeChecks = []Check{
 	{"pools-here", []Topic{Hub, Ranges, Membership}, poolsHere},
 }
 
-const separate = "members' ranges must not overlap: renumber one, or use a gateway that translates addresses; " + report.DocsNetwork
+const separate = "members' ranges must not overlap: renumber one, or use a gateway that translates addresses; " +
+	report.DocsNetwork
 
 type namedRanges struct {
 	name   string
@@ -51,7 +52,8 @@ func rangesOwn(f *Facts) (out []report.Finding) {
 			for _, r := range kind.ranges {
 				if r.Contains(addr) && !seen[cluster] {
 					seen[cluster] = true
-					out = append(out, report.Errorf(separate, "cluster %s exports the endpoint %s, which is in this cluster's own %s %s",
+					out = append(out, report.Errorf(separate,
+						"cluster %s exports the endpoint %s, which is in this cluster's own %s %s",
 						cluster, addr, kind.name, r))
 				}
 			}
@@ -70,7 +72,8 @@ func rangesPeers(f *Facts) (out []report.Finding) {
 		pair := [2]string{min(cluster, other), max(cluster, other)}
 		if exported && other != cluster && !seen[pair] {
 			seen[pair] = true
-			out = append(out, report.Errorf(separate, "clusters %s and %s both export the endpoint %s", pair[0], pair[1], addr))
+			out = append(out, report.Errorf(separate, "clusters %s and %s both export the endpoint %s", pair[0],
+				pair[1], addr))
 		}
 	})
 	return out
@@ -107,8 +110,10 @@ func importsOthers(f *Facts) []report.Finding {
 	if len(names) > 3 {
 		names = append(names[:3], "…")
 	}
-	return warn("remove the other implementation; "+report.DocsMigrate+"; or kubectl -n NAMESPACE delete serviceimport NAME",
-		"the agent did not create the ServiceImports %s: another implementation of the API runs here (Submariner, Cilium), or somebody "+
+	return warn("remove the other implementation; "+
+		report.DocsMigrate+"; or kubectl -n NAMESPACE delete serviceimport NAME",
+		"the agent did not create the ServiceImports %s: another implementation of the API runs here (Submariner, "+
+			"Cilium), or somebody "+
 			"created them", strings.Join(names, ", "))
 }
 
@@ -118,13 +123,14 @@ func poolsHere(f *Facts) (out []report.Finding) {
 		return nil
 	}
 	set := &f.HubFacts.Sets[0]
-	remedy := fmt.Sprintf("on the hub: kubectl -n %s edit clusterset %s, and set spec.vips.pools to ranges that no cluster uses; %s",
-		set.Namespace, set.Name, report.DocsRanges)
+	remedy := fmt.Sprintf("on the hub: kubectl -n %s edit clusterset %s, and set spec.vips.pools to ranges that no "+
+		"cluster uses; %s", set.Namespace, set.Name, report.DocsRanges)
 	for _, kind := range f.own() {
 		for _, r := range kind.ranges {
 			for _, p := range grants.Decide(grants.Facts{Set: set, Profiles: f.HubFacts.Profiles}).Pools {
 				if p.Prefix.Overlaps(r) && !slices.ContainsFunc(set.Status.Blocks, owns(f.ID, r)) {
-					out = append(out, report.Warningf(remedy, "pool %s overlaps this cluster's own %s %s", p.Prefix, kind.name, r))
+					out = append(out, report.Warningf(remedy, "pool %s overlaps this cluster's own %s %s", p.Prefix,
+						kind.name, r))
 				}
 			}
 		}
@@ -136,12 +142,13 @@ func poolsHere(f *Facts) (out []report.Finding) {
 func owns(id string, r netip.Prefix) func(hubv1alpha1.Block) bool {
 	return func(b hubv1alpha1.Block) bool {
 		p, err := netip.ParsePrefix(b.CIDR)
-		return err == nil && grants.Inside(ipam.Known{Member: id, Prefix: r.Masked()}, ipam.Grant{Member: b.ClusterID, Prefix: p.Masked()})
+		return err == nil && grants.Inside(ipam.Known{Member: id, Prefix: r.Masked()},
+			ipam.Grant{Member: b.ClusterID, Prefix: p.Masked()})
 	}
 }
 
-// rangesMembers finds pod ranges of one member that are pod or service ranges of another. Service ranges may be the same everywhere:
-// packets to a VIP do not leave their cluster.
+// rangesMembers finds pod ranges of one member that are pod or service ranges of another. Service ranges may be the
+// same everywhere: packets to a VIP do not leave their cluster.
 func rangesMembers(f *Facts) []report.Finding {
 	reported := map[string]grants.Told{}
 	for i := range f.HubFacts.Profiles {
@@ -152,10 +159,12 @@ func rangesMembers(f *Facts) []report.Finding {
 	for a := range reported {
 		for b := range reported {
 			if p, q, meet := meeting(reported[a].Pods, reported[b].Pods); meet && a < b { // once per pair
-				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the pod range %s of cluster %s", p, a, q, b))
+				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the pod range %s of cluster %s",
+					p, a, q, b))
 			}
 			if p, q, meet := meeting(reported[a].Pods, reported[b].Services); meet && a != b {
-				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the service range %s of cluster %s", p, a, q, b))
+				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the service range %s of "+
+					"cluster %s", p, a, q, b))
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func (r *Report) answer(f *Facts, d *dns) {
 	if service == nil {
 		return // a Headless name without ready endpoints does not exist
 	}
-	outcomes := map[catalog.Outcome]Outcome{catalog.Success: Success, catalog.NoData: NoData, catalog.NameError: NameError}
+	outcomes := map[catalog.Outcome]Outcome{catalog.Success: Success, catalog.NoData: NoData,
+		catalog.NameError: NameError}
 	r.Outcome = outcomes[service.Self(catalog.V4, catalog.Window{}).Outcome]
 	for _, q := range []struct {
 		kind   string
@@ -113,7 +114,8 @@ func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
 			}
 			host := ptr.Deref(e.Hostname, "")
 			pod := e.TargetRef
-			if host == "" && d.podNames && pod != nil && pod.Kind == "Pod" && catalog.IsLabel(strings.ToLower(pod.Name)) {
+			if host == "" && d.podNames && pod != nil && pod.Kind == "Pod" &&
+				catalog.IsLabel(strings.ToLower(pod.Name)) {
 				host = pod.Name
 			}
 			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone(e))})

@@ -43,22 +43,27 @@ func (f *Facts) dns() (d dns) {
 		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, f)
 	case b != nil && !inTree(b) && len(b.SentOn(Zone)) > 0:
-		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile forwards %s to %s, which was not checked", Zone, strings.Join(b.SentOn(Zone), " ")))
+		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile forwards %s to %s, which was not checked", Zone,
+			strings.Join(b.SentOn(Zone), " ")))
 	case len(c.Unknown) > 0:
-		d.unsure = append(d.unsure, fmt.Sprintf("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not checked",
-			Zone, strings.Join(c.Unknown, ", ")))
+		d.unsure = append(d.unsure,
+			fmt.Sprintf("the Corefile has no line multicluster for %s; it may be in the imported %s, which was not "+
+				"checked", Zone, strings.Join(c.Unknown, ", ")))
 	case b != nil && inTree(b):
-		d.unsure = append(d.unsure, "the option multicluster of the plugin kubernetes answers "+Zone+" here: it serves ClusterSetIP names only in part")
+		d.unsure = append(d.unsure, "the option multicluster of the plugin kubernetes answers "+
+			Zone+" here: it serves ClusterSetIP names only in part")
 	default:
 		d.denied = append(d.denied, report.Errorf("kubectl clusterset doctor; "+report.DocsDNS,
-			"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers %s", Zone))
+			"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers %s",
+			Zone))
 	}
 	return d
 }
 
 // inTree reports whether the plugin kubernetes answers the zone by its own option.
 func inTree(b *corefile.Block) bool {
-	return slices.ContainsFunc(b.All("kubernetes"), func(l *corefile.Line) bool { return l.Option("multicluster") != nil })
+	return slices.ContainsFunc(b.All("kubernetes"),
+		func(l *corefile.Line) bool { return l.Option("multicluster") != nil })
 }
 
 // options adds what options hide.
@@ -74,11 +79,13 @@ func (d *dns) options(stanza *corefile.Line, f *Facts) {
 	}
 	for _, name := range []string{"labels", "namespace_labels"} {
 		if o := stanza.Option(name); o != nil {
-			d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+", which hides what does not match")
+			d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+
+				", which hides what does not match")
 		}
 	}
 	if o := stanza.Option("max_endpoints"); o != nil && headless {
-		d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+", which limits the addresses of an answer")
+		d.unsure = append(d.unsure, "the Corefile has "+strings.Join(o.Words, " ")+
+			", which limits the addresses of an answer")
 	}
 }
 

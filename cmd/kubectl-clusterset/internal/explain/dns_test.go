@@ -15,29 +15,42 @@ func TestANameThatTheCorefileHidesDoesNotExist(t *testing.T) {
 		problem  string // "": it answers
 		unsure   string // "": it is known
 	}{
-		"served":                   {".:53 {\n multicluster\n}", false, "", ""},
-		"served by name":           {".:53 {\n multicluster other.zone Clusterset.Local.\n}", false, "", ""},
-		"no stanza":                {".:53 {\n kubernetes cluster.local\n}", false, "no line multicluster", ""},
-		"no stanza, no block":      {"cluster.local:53 {\n multicluster\n}", false, "no line multicluster", ""},
-		"another zone":             {".:53 {\n multicluster local\n}", false, "no line multicluster", ""},
-		"in a block unasked":       {".:53 {\n multicluster\n}\nclusterset.local:53 {\n whoami\n}", false, "no line multicluster", ""},
-		"sent on":                  {".:53 {\n forward . /etc/resolv.conf\n}\nclusterset.local:53 {\n forward . 10.0.0.1 10.0.0.2\n}", false, "", "forwards clusterset.local to 10.0.0.1 10.0.0.2, which was not checked"},
-		"sent on, not by ours":     {".:53 {\n multicluster\n}\nclusterset.local:53 {\n forward . 10.0.0.1\n}", false, "", "forwards clusterset.local to 10.0.0.1"},
-		"sent on, import":          {"clusterset.local:53 {\n forward . 10.0.0.1\n}\nimport custom/*.server", false, "", "forwards clusterset.local to 10.0.0.1"},
-		"all is sent on":           {".:53 {\n kubernetes cluster.local\n forward . /etc/resolv.conf\n}", false, "no line multicluster", ""},
-		"served, rest sent on":     {"clusterset.local:53 {\n multicluster\n forward . 10.0.0.1\n}", false, "", ""},
-		"the in-tree option first": {"clusterset.local:53 {\n kubernetes {\n multicluster clusterset.local\n}\n forward . 10.0.0.1\n}", false, "", "only in part"},
-		"no stanza, import":        {".:53 {\n import custom/*.override\n}", false, "", "custom/*.override, which was not checked"},
-		"the in-tree option":       {".:53 {\n kubernetes cluster.local {\n multicluster clusterset.local\n}\n}", false, "", "only in part"},
-		"namespaces":               {".:53 {\n multicluster {\n namespaces other\n}\n}", false, "option namespaces hides shop: it has other", ""},
-		"namespaces, two lines":    {".:53 {\n multicluster {\n namespaces other\n namespaces shop\n}\n}", false, "", ""},
-		"noendpoints":              {".:53 {\n multicluster {\n noendpoints\n}\n}", true, "noendpoints", ""},
-		"noendpoints, with a VIP":  {".:53 {\n multicluster {\n noendpoints\n}\n}", false, "", ""},
-		"labels":                   {".:53 {\n multicluster {\n labels a=b\n}\n}", false, "", "the Corefile has labels a=b"},
-		"namespace_labels":         {".:53 {\n multicluster {\n namespace_labels a=b\n}\n}", false, "", "the Corefile has namespace_labels a=b"},
-		"max_endpoints":            {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", true, "", "the Corefile has max_endpoints 2"},
-		"max_endpoints and a VIP":  {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", false, "", ""},
-		"not to be parsed":         {".:53 {\n multicluster\n", false, "", "closing brace"},
+		"served":              {".:53 {\n multicluster\n}", false, "", ""},
+		"served by name":      {".:53 {\n multicluster other.zone Clusterset.Local.\n}", false, "", ""},
+		"no stanza":           {".:53 {\n kubernetes cluster.local\n}", false, "no line multicluster", ""},
+		"no stanza, no block": {"cluster.local:53 {\n multicluster\n}", false, "no line multicluster", ""},
+		"another zone":        {".:53 {\n multicluster local\n}", false, "no line multicluster", ""},
+		"in a block unasked": {".:53 {\n multicluster\n}\nclusterset.local:53 {\n whoami\n}", false,
+			"no line multicluster", ""},
+		"sent on": {".:53 {\n forward . /etc/resolv.conf\n}\nclusterset.local:53 {\n forward . " +
+			"10.0.0.1 10.0.0.2\n}", false, "", "forwards clusterset.local to 10.0.0.1 10.0.0.2, which was not checked"},
+		"sent on, not by ours": {".:53 {\n multicluster\n}\nclusterset.local:53 {\n forward . 10.0.0.1\n}", false,
+			"", "forwards clusterset.local to 10.0.0.1"},
+		"sent on, import": {"clusterset.local:53 {\n forward . 10.0.0.1\n}\nimport custom/*.server", false,
+			"", "forwards clusterset.local to 10.0.0.1"},
+		"all is sent on": {".:53 {\n kubernetes cluster.local\n forward . /etc/resolv.conf\n}", false,
+			"no line multicluster", ""},
+		"served, rest sent on": {"clusterset.local:53 {\n multicluster\n forward . 10.0.0.1\n}", false, "", ""},
+		"the in-tree option first": {"clusterset.local:53 {\n kubernetes {\n multicluster clusterset.local\n}\n " +
+			"forward . 10.0.0.1\n}", false, "", "only in part"},
+		"no stanza, import": {".:53 {\n import custom/*.override\n}", false, "",
+			"custom/*.override, which was not checked"},
+		"the in-tree option": {".:53 {\n kubernetes cluster.local {\n multicluster clusterset.local\n}\n}",
+			false, "", "only in part"},
+		"namespaces": {".:53 {\n multicluster {\n namespaces other\n}\n}", false,
+			"option namespaces hides shop: it has other", ""},
+		"namespaces, two lines": {".:53 {\n multicluster {\n namespaces other\n namespaces shop\n}\n}", false, "",
+			""},
+		"noendpoints":             {".:53 {\n multicluster {\n noendpoints\n}\n}", true, "noendpoints", ""},
+		"noendpoints, with a VIP": {".:53 {\n multicluster {\n noendpoints\n}\n}", false, "", ""},
+		"labels": {".:53 {\n multicluster {\n labels a=b\n}\n}", false, "",
+			"the Corefile has labels a=b"},
+		"namespace_labels": {".:53 {\n multicluster {\n namespace_labels a=b\n}\n}", false, "",
+			"the Corefile has namespace_labels a=b"},
+		"max_endpoints": {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", true, "",
+			"the Corefile has max_endpoints 2"},
+		"max_endpoints and a VIP": {".:53 {\n multicluster {\n max_endpoints 2\n}\n}", false, "", ""},
+		"not to be parsed":        {".:53 {\n multicluster\n", false, "", "closing brace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := member()
@@ -49,10 +62,12 @@ func TestANameThatTheCorefileHidesDoesNotExist(t *testing.T) {
 			if answers := r.Outcome == explain.Success && len(r.Answers) > 0; answers != (c.problem == "") {
 				t.Errorf("outcome %s, answers %v", r.Outcome, r.Answers)
 			}
-			if problem := len(r.Findings) == 1 && strings.Contains(r.Findings[0].What, c.problem); problem != (c.problem != "") || len(r.Findings) > 1 {
+			if problem := len(r.Findings) == 1 && strings.Contains(r.Findings[0].What,
+				c.problem); problem != (c.problem != "") || len(r.Findings) > 1 {
 				t.Errorf("problems %+v, want %q", r.Findings, c.problem)
 			}
-			if got := strings.Join(r.Unsure, "\n"); (got == "") != (c.unsure == "") || !strings.Contains(got, c.unsure) {
+			if got := strings.Join(r.Unsure, "\n"); (got == "") != (c.unsure == "") ||
+				!strings.Contains(got, c.unsure) {
 				t.Errorf("unsure: %q, want %q", got, c.unsure)
 			}
 			if said := strings.Contains(text(&r), "? as far as known: "); said != (c.unsure != "") {
@@ -67,7 +82,8 @@ func TestACorefileThatIsNotReadIsSaid(t *testing.T) {
 	f := member()
 	f.Corefile, f.CorefileUnread = "", "configmaps is forbidden"
 	r := explain.Explain(f)
-	if r.Outcome != explain.Success || len(r.Findings) > 0 || !strings.Contains(text(&r), "? as far as known: reading this cluster's Corefile failed: configmaps is forbidden") {
+	if r.Outcome != explain.Success || len(r.Findings) > 0 || !strings.Contains(text(&r),
+		"? as far as known: reading this cluster's Corefile failed: configmaps is forbidden") {
 		t.Errorf("%s", text(&r))
 	}
 	gone(f)

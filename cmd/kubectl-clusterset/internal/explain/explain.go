@@ -1,5 +1,6 @@
-// Package explain shows what one name of clusterset.local answers in a cluster, and why. It is pure: what was read of the cluster in, a
-// Report out. Decisions come from the code of the agent (controllers/decide) and of CoreDNS (plugin/multicluster/catalog) itself.
+// Package explain shows what one name of clusterset.local answers in a cluster, and why. It is pure: what was read of
+// the cluster in, a Report out. Decisions come from the code of the agent (controllers/decide) and of CoreDNS
+// (plugin/multicluster/catalog) itself.
 package explain
 
 import (
@@ -36,17 +37,18 @@ type Facts struct {
 	Now  time.Time // by the cluster's clock
 	facts.Membership
 	NamespaceExists bool
-	Service         *corev1.Service                   // this cluster's own of that name
-	Export          *mcsv1beta1.ServiceExport         // of that Service
-	Import          *mcsv1beta1.ServiceImport         // from which CoreDNS answers
-	Slices          []discoveryv1.EndpointSlice       // of the import
-	Records         []hubv1alpha1.ServiceExportRecord // this cluster's copies of what each cluster exports under the name
-	Similar         []types.NamespacedName            // imports that the user may have meant
-	Corefile        string                            // of this cluster's CoreDNS
-	CorefileUnread  string                            // why it was not read
-	Unread          []Part                            // what the user may not read; its absence proves nothing
-	Ranges          []ipam.Range                      // of this cluster's ServiceCIDRs, if they can be read
-	Leases          []coordinationv1.Lease            // of clusterset-system
+	Service         *corev1.Service             // this cluster's own of that name
+	Export          *mcsv1beta1.ServiceExport   // of that Service
+	Import          *mcsv1beta1.ServiceImport   // from which CoreDNS answers
+	Slices          []discoveryv1.EndpointSlice // of the import
+	// this cluster's copies of what each cluster exports under the name
+	Records        []hubv1alpha1.ServiceExportRecord
+	Similar        []types.NamespacedName // imports that the user may have meant
+	Corefile       string                 // of this cluster's CoreDNS
+	CorefileUnread string                 // why it was not read
+	Unread         []Part                 // what the user may not read; its absence proves nothing
+	Ranges         []ipam.Range           // of this cluster's ServiceCIDRs, if they can be read
+	Leases         []coordinationv1.Lease // of clusterset-system
 }
 
 // Part is what is read in a cluster, as users see it.
@@ -115,8 +117,9 @@ type Exporter struct {
 	Held      string    `json:"held,omitempty"`      // why it counts although the hub does not show it
 	Expired   string    `json:"expired,omitempty"`   // since when, and the state of its endpoints
 	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
-	Preferred string    `json:"preferred,omitempty"` // why the VIP sends it all traffic, or its endpoints are answered first
-	Unreached string    `json:"unreached,omitempty"` // members that do not reach its endpoints
+	// why the VIP sends it all traffic, or its endpoints are answered first
+	Preferred string `json:"preferred,omitempty"`
+	Unreached string `json:"unreached,omitempty"` // members that do not reach its endpoints
 }
 
 // Property is something that clusters may disagree on, with the value in effect.
@@ -142,7 +145,8 @@ type Withheld struct {
 	Why     string `json:"why"`
 }
 
-// ParseName accepts web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a final dot, or web with a namespace.
+// ParseName accepts web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a final dot, or web with a
+// namespace.
 func ParseName(name, namespace string) (types.NamespacedName, error) {
 	short := strings.ToLower(strings.TrimSuffix(name, "."))
 	short = strings.TrimSuffix(strings.TrimSuffix(short, "."+Zone), ".svc")
@@ -156,8 +160,9 @@ func ParseName(name, namespace string) (types.NamespacedName, error) {
 		}
 	}
 	if len(labels) != 2 {
-		return types.NamespacedName{}, fmt.Errorf("%q is no name of a Service\n  → SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, "+
-			"or SERVICE with -n NAMESPACE", name, Zone)
+		return types.NamespacedName{},
+			fmt.Errorf("%q is no name of a Service\n  → SERVICE.NAMESPACE, such as web.shop or web.shop.svc.%s, "+
+				"or SERVICE with -n NAMESPACE", name, Zone)
 	}
 	return types.NamespacedName{Namespace: labels[1], Name: labels[0]}, nil
 }
@@ -366,11 +371,12 @@ func (f *Facts) expired(cluster string) string {
 			said += ", except those of ports that no other cluster serves (keepLast)"
 		}
 		if back := liveness.RenewingSince(lease); !back.IsZero() {
-			return fmt.Sprintf("it expired repeatedly, renews its Lease on the hub again since %s, and counts as live at most %v after that; %s",
-				back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
+			return fmt.Sprintf("it expired repeatedly, renews its Lease on the hub again since %s, and counts as "+
+				"live at most %v after that; %s", back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
 		}
 		if seen := lease.Spec.RenewTime; seen != nil {
-			return fmt.Sprintf("it has not renewed its Lease on the hub since %s; %s", seen.UTC().Format(time.RFC3339), said)
+			return fmt.Sprintf("it has not renewed its Lease on the hub since %s; %s", seen.UTC().Format(time.RFC3339),
+				said)
 		}
 		return said
 	}

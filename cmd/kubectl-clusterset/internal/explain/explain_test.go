@@ -26,13 +26,21 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var web = types.NamespacedName{Namespace: "shop", Name: "web"}
 
-func record(cluster string, age int, change func(*hubv1alpha1.ServiceExportRecordSpec)) hubv1alpha1.ServiceExportRecord {
+func record(cluster string, age int,
+	change func(*hubv1alpha1.ServiceExportRecordSpec)) hubv1alpha1.ServiceExportRecord {
 	at := metav1.NewTime(start.Add(-time.Duration(age) * time.Hour))
 	rec := hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop." + cluster}}
 	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
-		Origin: hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}, ExportedAt: &at,
-		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		Origin: hubv1alpha1.Origin{
+			ClusterID:        cluster,
+			ServiceNamespace: "shop",
+			ServiceName:      "web",
+			Revision:         1,
+		},
+		ExportedAt: &at,
+		Type:       mcsv1beta1.ClusterSetIP,
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports:      []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 	}
 	if change != nil {
 		change(&rec.Spec)
@@ -42,12 +50,14 @@ func record(cluster string, age int, change func(*hubv1alpha1.ServiceExportRecor
 
 func slice(cluster string, ready, notReady int) discoveryv1.EndpointSlice {
 	name, proto, number := "http", corev1.ProtocolTCP, int32(8080)
-	s := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &proto, Port: &number}}}
+	s := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &proto, Port: &number}}}
 	s.Name = "derived-" + cluster
 	s.Labels = map[string]string{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: cluster}
 	for i := range ready + notReady {
 		yes := i < ready
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d", cluster[0], i+1)}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d",
+			cluster[0], i+1)}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}})
 	}
 	return s
 }
@@ -55,22 +65,30 @@ func slice(cluster string, ready, notReady int) discoveryv1.EndpointSlice {
 // member is a cluster where two export web, which is imported and answers.
 func member() *explain.Facts {
 	imp := &mcsv1beta1.ServiceImport{}
-	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
+	imp.Spec = mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"},
+		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}}
 	return &explain.Facts{
-		Name: web, Membership: facts.Membership{ID: "west", Set: "blue"}, NamespaceExists: true, Import: imp, Corefile: ".:53 {\n multicluster\n}\n",
-		Records: []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
-		Slices:  []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
+		Name: web, Membership: facts.Membership{ID: "west", Set: "blue"}, NamespaceExists: true, Import: imp,
+		Corefile: ".:53 {\n multicluster\n}\n",
+		Records:  []hubv1alpha1.ServiceExportRecord{record("west", 1, nil), record("east", 2, nil)},
+		Slices:   []discoveryv1.EndpointSlice{slice("west", 1, 0), slice("east", 2, 0)},
 	}
 }
 
 func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
-	for _, in := range [][2]string{{"web.shop", ""}, {"Web.Shop.svc.clusterset.local.", ""}, {"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"}} {
+	for _, in := range [][2]string{{"web.shop", ""}, {"Web.Shop.svc.clusterset.local.", ""},
+		{"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"}} {
 		if got, err := explain.ParseName(in[0], in[1]); err != nil || got != web {
 			t.Errorf("%v: %v %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop.svc.clusterset.local", "web.shop.svc.cluster.local", "-.shop"} {
-		if got, err := explain.ParseName(in, ""); err == nil || !strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
+	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop.svc.clusterset.local",
+		"web.shop.svc.cluster.local", "-.shop"} {
+		if got, err := explain.ParseName(
+			in,
+			"",
+		); err == nil ||
+			!strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
@@ -103,10 +121,12 @@ func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 	if r.Outcome != explain.Success || len(r.Findings) != 0 || len(r.Withheld) != 0 {
 		t.Errorf("%+v", r)
 	}
-	if len(r.Answers) != 2 || r.Answers[0].Data[0] != "10.96.0.7" || r.Answers[1].Data[0] != "80 web.shop.svc.clusterset.local" {
+	if len(r.Answers) != 2 || r.Answers[0].Data[0] != "10.96.0.7" ||
+		r.Answers[1].Data[0] != "80 web.shop.svc.clusterset.local" {
 		t.Errorf("answers %+v", r.Answers)
 	}
-	if len(r.Exporters) != 2 || r.Exporters[0].Cluster != "east" || r.Exporters[0].Ready != 2 || !r.Exporters[1].Here {
+	if len(r.Exporters) != 2 || r.Exporters[0].Cluster != "east" || r.Exporters[0].Ready != 2 ||
+		!r.Exporters[1].Here {
 		t.Errorf("exporters %+v", r.Exporters)
 	}
 }
@@ -136,10 +156,12 @@ func TestAHeadlessNameAnswersItsReadyEndpoints(t *testing.T) {
 	}
 }
 
-// TestN15EndpointsAreNamedAsCoreDNSNamesThem: by their host name, by their pod where the Corefile says so, by their address.
+// TestN15EndpointsAreNamedAsCoreDNSNamesThem: by their host name, by their pod where the Corefile says so, by their
+// address.
 func TestN15EndpointsAreNamedAsCoreDNSNamesThem(t *testing.T) {
 	host := "db-0"
-	for option, want := range map[string][]string{"": {"10-0-119-2.", "db-0."}, "endpoint_pod_names": {"db-0.", "web-7d9."}} {
+	for option, want := range map[string][]string{"": {"10-0-119-2.", "db-0."},
+		"endpoint_pod_names": {"db-0.", "web-7d9."}} {
 		f := member()
 		headless(f)
 		f.Corefile = ".:53 {\n multicluster {\n" + option + "\n}\n}\n"
@@ -149,7 +171,8 @@ func TestN15EndpointsAreNamedAsCoreDNSNamesThem(t *testing.T) {
 			f.Slices[0].Endpoints[i].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: name}
 		}
 		r := explain.Explain(f)
-		if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[0], want[0]+"west.") || !strings.HasPrefix(r.Hosts[1], want[1]+"west.") {
+		if len(r.Hosts) != 2 || !strings.HasPrefix(r.Hosts[0], want[0]+"west.") ||
+			!strings.HasPrefix(r.Hosts[1], want[1]+"west.") {
 			t.Errorf("%q: hosts %v, want %v", option, r.Hosts, want)
 		}
 	}
@@ -164,7 +187,8 @@ func gone(f *explain.Facts) { f.Import, f.Slices = nil, nil }
 // seen has the agent have renewed its Lease on the hub so many seconds ago.
 func seen(f *explain.Facts, seconds int) {
 	at, renewed := metav1.NewTime(start), metav1.NewMicroTime(start)
-	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
+	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed,
+		ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
 	kept.Spec.RenewTime = &renewed
 	f.Leases, f.Now = []coordinationv1.Lease{kept}, start.Add(time.Duration(seconds)*time.Second)
 }
@@ -176,26 +200,40 @@ var causes = []struct {
 	want   string // in a problem, its remedy, or in what is withheld
 }{
 	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no ClusterSet"},
-	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false }, "kubectl create namespace shop"},
-	{"the agent is down", gone, "clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
+	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false },
+		"kubectl create namespace shop"},
+	{"the agent is down", gone,
+		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
 	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
-	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} }, "kind: ServiceExport, metadata: {namespace: shop, name: web}"},
+	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} },
+		"kind: ServiceExport, metadata: {namespace: shop, name: web}"},
 	{"mistaken namespace", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Similar = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
 	}, "kubectl clusterset explain web.store"},
 	{"the hub is not seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 41) },
-		"x when this cluster's agent last saw the hub, at 2026-01-02T03:04:05Z: no cluster exports the name\n  → kubectl clusterset doctor; then: create"},
-	{"the hub is not seen, and it has the Service", func(f *explain.Facts) { gone(f); f.Records, f.Service = nil, &corev1.Service{}; seen(f, 41) },
+		"x when this cluster's agent last saw the hub, at 2026-01-02T03:04:05Z: no cluster exports the name\n  → " +
+			"kubectl clusterset doctor; then: create"},
+	{"the hub is not seen, and it has the Service", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Service = nil,
+			&corev1.Service{}
+		seen(f, 41)
+	},
 		"at 2026-01-02T03:04:05Z: no cluster exports the name; this cluster has a Service"},
 	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
 		"at 2026-01-02T03:04:05Z: no cluster exports the name, but there is"},
-	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) }, "x no cluster exports the name\n  → create"},
-	{"leaving", func(f *explain.Facts) {
-		gone(f)
-		f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
+	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) },
+		"x no cluster exports the name\n  → create"},
+	{
+		"leaving",
+		func(f *explain.Facts) {
+			gone(f)
+			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
+		},
+		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
+			"no others\n  → kubectl clusterset leave continues\n",
 	},
-		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates no others\n  → kubectl clusterset leave continues\n"},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)
 		for i := range f.Records {
@@ -213,40 +251,65 @@ var causes = []struct {
 	}, "no endpoint is ready"},
 	{"own export invalid", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{condition("Valid", "False", "NoService", "there is no Service")}
+		f.Export.Status.Conditions = []metav1.Condition{
+			condition("Valid", "False", "NoService", "there is no Service"),
+		}
 	}, "not valid (NoService): there is no Service"},
 	{"own export not published", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{condition("Ready", "False", "Pending", "waiting for the hub")}
+		f.Export.Status.Conditions = []metav1.Condition{
+			condition("Ready", "False", "Pending", "waiting for the hub"),
+		}
 	}, "not on the hub (Pending): waiting for the hub"},
-	{"own export unseen", func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} }, "has set no condition"},
+	{
+		"own export unseen",
+		func(f *explain.Facts) { f.Export = &mcsv1beta1.ServiceExport{} },
+		"has set no condition",
+	},
 	{"conflict", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
-		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict", "Conflicting type.")}
+		f.Export.Status.Conditions = []metav1.Condition{condition("Conflict", "True", "TypeConflict",
+			"Conflicting type.")}
 	}, "Conflicting type."},
-	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 }, "an older export uses its name for another port"},
-	{"no family in common", func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, "have only IPv4 in common"},
+	{"a port lost", func(f *explain.Facts) { f.Records[0].Spec.Ports[0].Port = 81 },
+		"an older export uses its name for another port"},
+	{
+		"no family in common",
+		func(f *explain.Facts) { f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+		"have only IPv4 in common",
+	},
 	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none was published"},
-	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" }, "is no cluster ID"},
-	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" }, "the record is not valid"},
+	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" },
+		"is no cluster ID"},
+	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" },
+		"the record is not valid"},
 	{"a record that is held", func(f *explain.Facts) {
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent", "the hub no longer shows it")}
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Held", "True", "Absent",
+			"the hub no longer shows it")}
 	}, "held: the hub no longer shows it"},
 	{"a cluster that is dead", func(f *explain.Facts) {
 		noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-		dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "west"}, Annotations: map[string]string{}}}
+		dead := coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{
+				Labels:      map[string]string{liveness.LabelSource: "west"},
+				Annotations: map[string]string{},
+			},
+		}
 		dead.Spec.RenewTime = &noon
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
-	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints follow onExpiry=Remove"},
+	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints follow " +
+		"onExpiry=Remove"},
 	{"T3 a cluster that is damped", func(f *explain.Facts) {
 		damped := dead("west")
 		damped.Annotations[liveness.AnnotationRenewingSince] = "2026-01-01T12:00:30Z"
 		f.Leases = []coordinationv1.Lease{damped}
-	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
+	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as " +
+		"live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
 	{"endpoints that are not reached", func(f *explain.Facts) {
 		no := false
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached", "these do not reach it: b, c")}
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached",
+			"these do not reach it: b, c")}
 		f.Records[0].Status.Withheld = []string{"*"}
 		for i := range f.Slices {
 			for j := range f.Slices[i].Endpoints {
@@ -255,9 +318,14 @@ var causes = []struct {
 		}
 	}, "1 endpoint "},
 	{"who does not reach an exporter", func(f *explain.Facts) {
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "UnreachedUnlessLast", "these do not reach it: b, c")}
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "UnreachedUnlessLast",
+			"these do not reach it: b, c")}
 	}, "unreachable: these do not reach it: b, c"},
-	{"a probe", func(f *explain.Facts) { f.Records[0].Spec.Probe, f.Records[1].Spec.Probe = "tcp", "tcp" }, "probe"},
+	{
+		"a probe",
+		func(f *explain.Facts) { f.Records[0].Spec.Probe, f.Records[1].Spec.Probe = "tcp", "tcp" },
+		"probe",
+	},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"
@@ -283,32 +351,37 @@ func TestTheCauseIsNamed(t *testing.T) {
 	}
 }
 
-// TestOfAMemberThatIsLeavingNothingElseIsWrong: no import is one, nor is one that is not gone yet, nor an export of which nothing is said.
-func TestOfAMemberThatIsLeavingNothingElseIsWrong(t *testing.T) {
+// TestAMemberThatIsLeavingHasNoOtherFinding, with or without an import, and with an export that has no condition.
+func TestAMemberThatIsLeavingHasNoOtherFinding(t *testing.T) {
 	for name, change := range map[string]func(*explain.Facts){"an import": func(*explain.Facts) {}, "no import": gone} {
 		f := member()
 		change(f)
 		f.Records, f.Leaving, f.Export, f.Service = nil, true, &mcsv1beta1.ServiceExport{}, &corev1.Service{}
-		if r := explain.Explain(f); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "is leaving ClusterSet blue") {
+		if r := explain.Explain(f); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What,
+			"is leaving ClusterSet blue") {
 			t.Errorf("%s: %+v", name, r.Findings)
 		}
 	}
 }
 
-// TestAnExportThatCannotBeReadIsNoReasonToDelete: its ServiceImport is live, and another version may have written the record.
+// TestAnExportThatCannotBeReadIsNoReasonToDelete: its ServiceImport is live, and another version may have written the
+// record.
 func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
-	for name, change := range map[string]func(*explain.Facts){"with an import": func(*explain.Facts) {}, "without": gone} {
+	for name, change := range map[string]func(*explain.Facts){"with an import": func(*explain.Facts) {},
+		"without": gone} {
 		f := member()
 		change(f)
 		for i := range f.Records {
 			f.Records[i].Spec.Type = "Newer"
 		}
 		r := explain.Explain(f)
-		if got := text(&r); strings.Contains(got, "delete serviceimport") || strings.Contains(got, "no cluster exports the name") {
+		if got := text(&r); strings.Contains(got, "delete serviceimport") ||
+			strings.Contains(got, "no cluster exports the name") {
 			t.Errorf("%s:\n%s", name, got)
 		}
 		for i, cluster := range []string{"west", "east"} {
-			if len(r.Findings) != 2 || !strings.Contains(r.Findings[i].What, "parsing the export of cluster "+cluster+" failed: ") || !strings.Contains(r.Findings[i].Remedy, "same version") {
+			if len(r.Findings) != 2 || !strings.Contains(r.Findings[i].What, "parsing the export of cluster "+
+				cluster+" failed: ") || !strings.Contains(r.Findings[i].Remedy, "same version") {
 				t.Errorf("%s: %+v", name, r.Findings)
 			}
 		}
@@ -317,17 +390,33 @@ func TestAnExportThatCannotBeReadIsNoReasonToDelete(t *testing.T) {
 
 // TestNothingIsConcludedFromWhatWasNotRead, and that it was not is said in one line.
 func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
-	all := []explain.Part{explain.Membership, explain.Namespace, explain.Services, explain.Exports, explain.Endpoints, explain.Records, explain.Leases, explain.Others}
-	for name, change := range map[string]func(*explain.Facts){"a VIP": func(*explain.Facts) {}, "headless": headless, "no import": gone} {
+	all := []explain.Part{
+		explain.Membership,
+		explain.Namespace,
+		explain.Services,
+		explain.Exports,
+		explain.Endpoints,
+		explain.Records,
+		explain.Leases,
+		explain.Others,
+	}
+	for name, change := range map[string]func(*explain.Facts){"a VIP": func(*explain.Facts) {}, "headless": headless,
+		"no import": gone} {
 		f := member()
 		change(f)
 		f.ID, f.Set, f.NamespaceExists, f.Records, f.Slices, f.Unread = "", "", false, nil, nil, all
 		r := explain.Explain(f)
-		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown, "no import": explain.NameError}[name]
+		want := map[string]explain.Outcome{"a VIP": explain.Success, "headless": explain.Unknown,
+			"no import": explain.NameError}[name]
 		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := text(&r); strings.Count(got, "you lack the right to read ClusterProperties, the Namespace, ") != 1 {
+		if got := text(
+			&r,
+		); strings.Count(
+			got,
+			"you lack the right to read ClusterProperties, the Namespace, ",
+		) != 1 {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
@@ -347,7 +436,8 @@ func text(r *explain.Report) string {
 func TestTheOldestWinsAndOthersAreNamed(t *testing.T) {
 	f := member()
 	f.Records[0].Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	f.Records[0].Spec.Ports = append(f.Records[0].Spec.Ports, hubv1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 9000})
+	f.Records[0].Spec.Ports = append(f.Records[0].Spec.Ports, hubv1alpha1.ServicePort{Name: "admin",
+		Protocol: corev1.ProtocolTCP, Port: 9000})
 	r := explain.Explain(f)
 	got := map[string]explain.Property{}
 	for _, p := range r.Properties {

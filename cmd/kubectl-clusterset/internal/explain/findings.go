@@ -24,30 +24,34 @@ func (r *Report) findings(f *Facts, exports []clusterset.Export, invalid []Withh
 		r.warn("kubectl clusterset leave continues",
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)
 	case !f.NamespaceExists && !f.unread(Namespace) && exported:
-		r.error("kubectl create namespace "+ns, "this cluster has no namespace %s: exports are imported only into namespaces that exist", ns)
+		r.error("kubectl create namespace "+ns,
+			"this cluster has no namespace %s: exports are imported only into namespaces that exist", ns)
 	case f.Import == nil && len(exports) > 0:
-		r.error(facts.AgentLog+"; kubectl clusterset doctor", "%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
+		r.error(facts.AgentLog+"; kubectl clusterset doctor",
+			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && !f.unread(Records):
 		r.notExported(f)
 	}
 	for _, x := range invalid {
-		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+report.DocsUpgrade,
-			"parsing the export of cluster %s failed: %s", x.Cluster, x.Why)
+		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
+			report.DocsUpgrade, "parsing the export of cluster %s failed: %s", x.Cluster, x.Why)
 	}
 	r.Findings = append(r.Findings, denied...)
 	if f.Import != nil {
 		for _, c := range f.Import.Status.Conditions {
 			if c.Type == string(mcsv1beta1.ServiceImportConditionReady) && c.Status != metav1.ConditionTrue {
-				r.error("the message names the cause; the agent retries", "the ServiceImport is not Ready (%s): %s", c.Reason, c.Message)
+				r.error("the message names the cause; the agent retries", "the ServiceImport is not Ready (%s): %s",
+					c.Reason, c.Message)
 			}
 		}
 		if !exported && f.Set != "" && !f.Leaving && !f.unread(Records) {
 			first, seen := f.lastSeen()
-			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first, facts.AgentLog, ns, name),
-				"%sno cluster exports the name, but there is a ServiceImport", seen)
+			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first,
+				facts.AgentLog, ns, name), "%sno cluster exports the name, but there is a ServiceImport", seen)
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
-			r.error("check the pods in the clusters that export it", "no endpoint is ready: a Headless name without ready endpoints does not exist")
+			r.error("check the pods in the clusters that export it",
+				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
 	}
 	r.ownExport(f)
@@ -72,13 +76,15 @@ func exporting(exports []clusterset.Export) string {
 	return "clusters " + strings.Join(ids, ", ") + " export it"
 }
 
-// lastSeen qualifies findings that depend on this cluster's copies, if its agent does not see the hub: exports may be missing.
+// lastSeen qualifies findings that depend on this cluster's copies, if its agent does not see the hub: exports may be
+// missing.
 func (f *Facts) lastSeen() (first, seen string) {
 	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
 	if !expired {
 		return "", ""
 	}
-	return "kubectl clusterset doctor; then: ", "when this cluster's agent last saw the hub, at " + at.UTC().Format(time.RFC3339) + ": "
+	return "kubectl clusterset doctor; then: ", "when this cluster's agent last saw the hub, at " +
+		at.UTC().Format(time.RFC3339) + ": "
 }
 
 func (r *Report) notExported(f *Facts) {
@@ -87,14 +93,16 @@ func (r *Report) notExported(f *Facts) {
 	switch {
 	case f.Export != nil: // ownExport has the reason
 	case f.Service != nil && !f.unread(Exports):
-		r.error(fmt.Sprintf("%skubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, "+
+		r.error(fmt.Sprintf("%skubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: "+
+			"ServiceExport, "+
 			"metadata: {namespace: %s, name: %s}}'", first, ns, name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
 		r.error(first+"create a ServiceExport in the cluster of the Service", "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
-		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s", other.Name, other.Namespace, Zone)
+		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",
+			other.Name, other.Namespace, Zone)
 	}
 }
 
@@ -110,12 +118,15 @@ func (r *Report) ownExport(f *Facts) {
 		ok := c.Status == metav1.ConditionTrue
 		switch kind := mcsv1beta1.ServiceExportConditionType(c.Type); {
 		case kind == mcsv1beta1.ServiceExportConditionValid && !ok:
-			r.error(fmt.Sprintf("make the Service exportable, or kubectl -n %s delete serviceexport %s", f.Name.Namespace, f.Name.Name),
+			r.error(fmt.Sprintf("make the Service exportable, or kubectl -n %s delete serviceexport %s",
+				f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok:
-			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason, c.Message)
+			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
+				c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionConflict && ok:
-			r.warn("make the Services and ServiceExports of all clusters the same, or accept the oldest", "%s", c.Message)
+			r.warn("make the Services and ServiceExports of all clusters the same, or accept the oldest", "%s",
+				c.Message)
 		}
 	}
 }

@@ -23,13 +23,18 @@ func TestPreferenceOfTheCorefileIsTold(t *testing.T) {
 		preferred map[string]string // by cluster
 		withheld  string            // cluster: what
 	}{
-		"none":                  {"", none, nil, ""},
-		"order":                 {"prefer local west", west + " " + east, map[string]string{"west": "prefer local west"}, ""},
-		"subset":                {"prefer local WEST subset", west, map[string]string{"west": "prefer local west"}, "east: 2 ready endpoints"},
-		"nobody's":              {"prefer local north subset", none, nil, ""},
-		"zone":                  {"prefer zone Z2", "10.0.101.2 10.0.101.1 " + west, map[string]string{"east": "prefer zone z2: 1"}, ""},
-		"cluster, then zone":    {"prefer local east\nprefer zone z2", "10.0.101.2 10.0.101.1 " + west, map[string]string{"east": "prefer local east, prefer zone z2: 1"}, ""},
-		"other options beside":  {"ttl 5\nprefer local west order\nfallthrough", west + " " + east, map[string]string{"west": "prefer local west"}, ""},
+		"none": {"", none, nil, ""},
+		"order": {"prefer local west", west + " " + east,
+			map[string]string{"west": "prefer local west"}, ""},
+		"subset": {"prefer local WEST subset", west, map[string]string{"west": "prefer local west"},
+			"east: 2 ready endpoints"},
+		"nobody's": {"prefer local north subset", none, nil, ""},
+		"zone": {"prefer zone Z2", "10.0.101.2 10.0.101.1 " + west,
+			map[string]string{"east": "prefer zone z2: 1"}, ""},
+		"cluster, then zone": {"prefer local east\nprefer zone z2", "10.0.101.2 10.0.101.1 " + west,
+			map[string]string{"east": "prefer local east, prefer zone z2: 1"}, ""},
+		"other options beside": {"ttl 5\nprefer local west order\nfallthrough", west + " " + east,
+			map[string]string{"west": "prefer local west"}, ""},
 		"not what prefer takes": {"prefer west", none, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +51,8 @@ func TestPreferenceOfTheCorefileIsTold(t *testing.T) {
 				if x.Preferred != c.preferred[x.Cluster] {
 					t.Errorf("%s is preferred by %q, want %q", x.Cluster, x.Preferred, c.preferred[x.Cluster])
 				}
-				if said := strings.Contains(text(&r), "answered first here ("+x.Preferred+")"); x.Preferred != "" && !said {
+				if said := strings.Contains(text(&r), "answered first here ("+x.Preferred+")"); x.Preferred != "" &&
+					!said {
 					t.Errorf("it is not printed:\n%s", text(&r))
 				}
 			}
@@ -76,7 +82,8 @@ func TestAPodOfBothFamiliesIsOneEndpoint(t *testing.T) {
 		six.Endpoints[i].Zone, f.Slices[1].Endpoints[i].Zone = &zone, &zone
 	}
 	f.Slices = append(f.Slices, six)
-	for options, want := range map[string]string{"prefer local west subset": "east: 2 ready endpoints", "prefer zone z2": "east: prefer zone z2: 2"} {
+	for options, want := range map[string]string{"prefer local west subset": "east: 2 ready endpoints",
+		"prefer zone z2": "east: prefer zone z2: 2"} {
 		f.Corefile = ".:53 {\n multicluster clusterset.local {\n" + options + "\n}\n}\n"
 		r := explain.Explain(f)
 		var got []string
@@ -95,10 +102,12 @@ func TestAPodOfBothFamiliesIsOneEndpoint(t *testing.T) {
 // TestWhereAVIPSendsTrafficIsTold by the preference of the oldest export.
 func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 	f := member()
-	f.Records[1] = record("east", 2, func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
+	f.Records[1] = record("east", 2,
+		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
 	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
 	r := explain.Explain(f)
-	for _, want := range []string{"preferred: gets all traffic from the VIP (prefer-local)", "no traffic from the VIP"} {
+	for _, want := range []string{"preferred: gets all traffic from the VIP (prefer-local)",
+		"no traffic from the VIP"} {
 		if !strings.Contains(text(&r), want) {
 			t.Errorf("no %q in\n%s", want, text(&r))
 		}

@@ -51,8 +51,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	for i := range r.Exporters {
 		e := &r.Exporters[i]
-		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type, strings.Join(e.Ports, ", "),
-			strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e, r.Type)})
+		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type,
+			strings.Join(e.Ports, ", "), strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e, r.Type)})
 	}
 	for _, p := range r.Properties {
 		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
@@ -63,7 +63,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "ANSWERS", nil, answers)
 	report.Table(out, "HOSTS", nil, hosts)
 	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
-	report.Table(out, "EXPORTED BY (oldest first)", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY", ""}, exporters)
+	report.Table(out, "EXPORTED BY (oldest first)", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY",
+		""}, exporters)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 }

@@ -120,10 +120,14 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 		names := m.Names[e.Cluster]
 		for _, p := range e.Ports {
 			if _, ok := names[p.Name]; !ok {
-				out = append(out, Withheld{e.Cluster, "port " + portText(p), "an older export uses its name for another port: rename it there"})
+				out = append(out, Withheld{e.Cluster, "port " + portText(p),
+					"an older export uses its name for another port: rename it there"})
 			}
 		}
-		shared := slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) })
+		shared := slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool {
+			return slices.Contains(m.Families,
+				f)
+		})
 		if m.Type != mcsv1beta1.Headless && !shared {
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),
 				"the clusters have only " + familiesText(m.Families) + " in common"})
@@ -132,14 +136,16 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 	}
 	for i := range f.Slices {
 		if c := f.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]; clusterset.CheckID(c) != nil {
-			out = append(out, Withheld{c, "EndpointSlice " + f.Slices[i].Name, "its label " + mcsv1beta1.LabelSourceCluster +
+			out = append(out, Withheld{c, "EndpointSlice " + f.Slices[i].Name, "its label " +
+				mcsv1beta1.LabelSourceCluster +
 				" is no cluster ID, so DNS skips it; the agent did not create it"})
 		}
 	}
 	return out
 }
 
-// endpointsOf returns endpoints of a cluster that are not served. A dual-stack pod is in a slice of each family, and counts once.
+// endpointsOf returns endpoints of a cluster that are not served. A dual-stack pod is in a slice of each family, and
+// counts once.
 func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 	withheld, expired := f.unreached(cluster), f.expired(cluster)
 	notReady, unreached := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{}
@@ -161,7 +167,8 @@ func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 		}
 	}
 	if n := most(unreached); n > 0 {
-		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), f.message(cluster, hubv1alpha1.ConditionReached, "False")})
+		out = append(out, Withheld{cluster, report.Number(n, "endpoint"),
+			f.message(cluster, hubv1alpha1.ConditionReached, "False")})
 	}
 	n := most(notReady)
 	switch {

@@ -19,7 +19,12 @@ import (
 
 func dead(cluster string) coordinationv1.Lease {
 	noon := metav1.NewMicroTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
-	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: cluster}, Annotations: map[string]string{}}}
+	lease := coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{liveness.LabelSource: cluster},
+			Annotations: map[string]string{},
+		},
+	}
 	lease.Spec.RenewTime = &noon
 	liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(lease.Annotations)
 	return lease
@@ -27,12 +32,14 @@ func dead(cluster string) coordinationv1.Lease {
 
 // TestADeadClusterIsTheReason why its endpoints are withheld, not its pods, its agent or the way there.
 func TestADeadClusterIsTheReason(t *testing.T) {
-	for name, endpoints := range map[string][]discoveryv1.EndpointSlice{"removed": nil, "not ready": {slice("west", 0, 2)}} {
+	for name, endpoints := range map[string][]discoveryv1.EndpointSlice{"removed": nil,
+		"not ready": {slice("west", 0, 2)}} {
 		f := member()
 		f.Leases = []coordinationv1.Lease{dead("west")}
 		f.Records[0].Status.Withheld = []string{"*"}
 		f.Slices = append(endpoints, f.Slices[1])
-		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why, "the cluster has expired: ") {
+		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why,
+			"the cluster has expired: ") {
 			t.Errorf("%s: %+v", name, r.Withheld)
 		}
 	}
@@ -42,7 +49,8 @@ func TestADeadClusterIsTheReason(t *testing.T) {
 func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	f := member()
 	f.Records[1].Spec.Preference = hubv1alpha1.PreferLocal // east, the oldest: ClusterSetIP
-	f.Records = append(f.Records, record("north", 1, func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = mcsv1beta1.Headless }))
+	f.Records = append(f.Records, record("north", 1,
+		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Type = mcsv1beta1.Headless }))
 	f.Slices = append(f.Slices, slice("north", 1, 0))
 	for _, i := range []int{1, 2} {
 		f.Slices[i].Labels[corev1.IsHeadlessService] = ""
@@ -57,7 +65,8 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	f.Records[0].Spec.Type = mcsv1beta1.ClusterSetIP // west, the younger
 	f.Corefile = ".:53 {\n multicluster {\n prefer local west\n}\n}\n"
 	r := explain.Explain(f)
-	if got := text(&r); !strings.Contains(got, "answered first here (prefer local west)") || strings.Contains(got, "gets all traffic") {
+	if got := text(&r); !strings.Contains(got, "answered first here (prefer local west)") ||
+		strings.Contains(got, "gets all traffic") {
 		t.Error(got)
 	}
 }

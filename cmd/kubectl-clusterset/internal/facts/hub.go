@@ -1,5 +1,5 @@
-// Package facts holds what more than one report reads of a hub or a member, and the findings that follow from it alone. It reads no
-// cluster itself.
+// Package facts holds what more than one report reads of a hub or a member, and the findings that follow from it
+// alone. It reads no cluster itself.
 package facts
 
 import (
@@ -71,8 +71,8 @@ func (h *Hub) SetFindings() []report.Finding {
 // leaderless is how long the hub's controller may be without a leader: another replica takes over within half a minute.
 const leaderless = time.Minute
 
-// Stopped reports whether clusterset-controller hub does not run, and for how long nobody has renewed its Lease. Without a renewal,
-// that counts from the creation of the ClusterSet.
+// Stopped reports whether clusterset-controller hub does not run, and for how long nobody has renewed its Lease.
+// Without a renewal, that counts from the creation of the ClusterSet.
 func (h *Hub) Stopped() (time.Duration, bool) {
 	if h.Leader == nil || len(h.Sets) != 1 {
 		return 0, false
@@ -90,9 +90,12 @@ func (h *Hub) LeaderFindings(remedy string) []report.Finding {
 	if !stopped {
 		return nil
 	}
-	return []report.Finding{report.Warningf(remedy, "clusterset-controller hub does not run: nobody has renewed its Lease %s%s in "+
-		"clusterset-system for %s. Members that leave are not cleaned up, no member gets a block, and the conditions of "+
-		"ClusterProfiles are out of date", clusterset.LeaseHubPrefix, h.Namespace, report.Age(idle))}
+	const what = "clusterset-controller hub does not run: nobody has renewed its Lease %s%s in clusterset-system " +
+		"for %s. Members that leave are not cleaned up, no member gets a block, and conditions of ClusterProfiles " +
+		"are out of date"
+	return []report.Finding{
+		report.Warningf(remedy, what, clusterset.LeaseHubPrefix, h.Namespace, report.Age(idle)),
+	}
 }
 
 // Idle reports whether no ClusterProfile has got a condition, although the hub's controller had the time for it.
@@ -120,8 +123,8 @@ func (h *Hub) ClockFindings() (out []report.Finding) {
 		what := fmt.Sprintf("the clock of cluster %s is %v behind the hub's", l.Name, ahead.Abs())
 		if ahead > 0 {
 			// Renewals never go back: a clock that was set continues from the last renewal that it wrote.
-			what = fmt.Sprintf("the clock of cluster %s is %v ahead of the hub's; if it was corrected since, this finding ends at %s",
-				l.Name, ahead, l.Spec.RenewTime.UTC().Format(time.RFC3339))
+			what = fmt.Sprintf("the clock of cluster %s is %v ahead of the hub's; if it was corrected since, this "+
+				"finding ends at %s", l.Name, ahead, l.Spec.RenewTime.UTC().Format(time.RFC3339))
 		}
 		out = append(out, report.Warningf(ClockRemedy, "%s", what).On(l.Name))
 	}
@@ -129,10 +132,11 @@ func (h *Hub) ClockFindings() (out []report.Finding) {
 }
 
 // ClockRemedy is what to do about clocks.
-const ClockRemedy = "set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and tokens have dates"
+const ClockRemedy = "set the clocks of that cluster's nodes (NTP): the age of exports decides conflicts, and tokens " +
+	"have dates"
 
-// PoolFindings finds what is wrong with pools and blocks. They come from the function by which the hub's controller decides. Ranges
-// of the member except are left out.
+// PoolFindings finds what is wrong with pools and blocks. They come from the function by which the hub's controller
+// decides. Ranges of the member except are left out.
 func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 	if len(h.Sets) != 1 {
 		return nil
@@ -142,7 +146,8 @@ func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 	edit := "on the hub: kubectl -n " + h.Namespace + " edit clusterset " + set.Name
 	pools := edit + ", and set spec.vips.pools to ranges that no cluster uses; " + report.DocsRanges
 	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared && len(plan.Pools) == 0 {
-		out = append(out, report.Warningf(pools, "mode %s has no usable pool: VIPs come only from ServiceCIDRs that an admin has labelled",
+		out = append(out, report.Warningf(pools,
+			"mode %s has no usable pool: VIPs come only from ServiceCIDRs that an admin has labelled",
 			mode).On("pools"))
 	}
 	for _, why := range plan.Unusable {
@@ -155,22 +160,25 @@ func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 		}
 	}
 	if len(met) > 0 {
-		out = append(out, report.Warningf(pools, "%s: no block is cut there, and packets to VIPs would not arrive in that cluster",
+		out = append(out, report.Warningf(pools,
+			"%s: no block is cut there, and packets to VIPs would not arrive in that cluster",
 			grants.Few(met)).On("pools"))
 	}
 	for _, r := range plan.Refused {
-		out = append(out, report.Errorf(pools, "cluster %s asks for a block and cannot have one: %v", r.Member, r.Err).On(r.Member))
+		out = append(out, report.Errorf(pools, "cluster %s asks for a block and cannot have one: %v", r.Member,
+			r.Err).On(r.Member))
 	}
 	for _, o := range plan.Overlaps {
-		out = append(out, report.Errorf("free or renumber that range; the block stays, because VIPs in it may be in use",
-			"cluster %s: %s", o.Member, o.Message).On(o.Member))
+		out = append(out, report.Errorf("free or renumber that range; the block stays, because VIPs in it may be in "+
+			"use", "cluster %s: %s", o.Member, o.Message).On(o.Member))
 	}
 	for _, u := range plan.Unreadable {
-		out = append(out, report.Warningf("in that cluster: kubectl get clusterproperties; "+AgentLog, "cluster %s: %s", u.Member,
-			u.Message).On(u.Member))
+		out = append(out, report.Warningf("in that cluster: kubectl get clusterproperties; "+AgentLog,
+			"cluster %s: %s", u.Member, u.Message).On(u.Member))
 	}
 	for _, id := range grants.Lost(set, h.Profiles) {
-		out = append(out, report.Warningf("join it again; if it is permanently lost, "+edit+" --subresource=status, and remove its blocks",
+		out = append(out, report.Warningf("join it again; if it is permanently lost, "+
+			edit+" --subresource=status, and remove its blocks",
 			"cluster %s owns blocks and has no ClusterProfile: its blocks are kept", id).On(id))
 	}
 	return out

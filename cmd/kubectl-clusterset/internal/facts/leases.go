@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Renewed returns when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead of that one,
-// to the second. ok is false if the Lease does not show it.
+// Renewed returns when a Lease was last written, by its API server's clock, and how far its holder's clock is ahead
+// of that one, to the second. ok is false if the Lease does not show it.
 func Renewed(lease *coordinationv1.Lease) (at time.Time, ahead time.Duration, ok bool) {
 	if lease.Spec.RenewTime == nil {
 		return at, 0, false
@@ -37,20 +37,23 @@ func Expired(lease *coordinationv1.Lease, now time.Time) bool {
 	return now.Sub(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
 }
 
-// HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among the member's
-// leases, and whether that Lease has expired at now of the member's API server. ok is false if that is not known.
+// HubSeen returns when a member's agent last renewed its Lease on the hub, by the Lease clusterset.LeaseRenewed among
+// the member's leases, and whether that Lease has expired at now of the member's API server. ok is false if that is
+// not known.
 func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expired, ok bool) {
 	i := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Name == clusterset.LeaseRenewed })
 	if i < 0 {
 		return at, false, false
 	}
 	at, _, ok = Renewed(&leases[i])
-	duration := time.Duration(ptr.Deref(leases[i].Spec.LeaseDurationSeconds, 40)) * time.Second // older agents do not set it
+	// older agents do not set it
+	duration := time.Duration(ptr.Deref(leases[i].Spec.LeaseDurationSeconds, 40)) * time.Second
 	return at, ok && now.Sub(at) > duration, ok
 }
 
-// RenewsElsewhere reports whether a member's agent renews its Lease on another hub than the one that shows lease, which may be nil.
-// It does if it has just renewed by the member's leases, at now, and has not on this hub, at hubNow.
+// RenewsElsewhere reports whether a member's agent renews its Lease on another hub than the one that shows lease,
+// which may be nil. It does if it has just renewed by the member's leases, at now, and has not on this hub, at
+// hubNow.
 func RenewsElsewhere(leases []coordinationv1.Lease, now time.Time, lease *coordinationv1.Lease, hubNow time.Time) bool {
 	_, expired, ok := HubSeen(leases, now)
 	return ok && !expired && (lease == nil || Expired(lease, hubNow))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -35,7 +34,8 @@ func (g *gatherer) dns(ctx context.Context) (err error) {
 		var pods corev1.PodList
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 		if err == nil {
-			err = g.Member.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: selector})
+			err = g.Member.List(ctx, &pods, client.InNamespace(d.Namespace),
+				client.MatchingLabelsSelector{Selector: selector})
 		}
 		if err != nil {
 			return err
@@ -62,7 +62,8 @@ func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error
 	}
 	text, err := g.corefile(ctx, name, key)
 	if err == nil && text == "" {
-		return report.WithRemedy(fmt.Errorf("there is no ConfigMap kube-system/%s with a Corefile", name), "if DNS runs elsewhere: "+report.DocsCorefile)
+		return fmt.Errorf("there is no ConfigMap kube-system/%s with a Corefile: DNS runs elsewhere, or has another "+
+			"name", name)
 	}
 	g.DNSFacts.Corefile = text
 	return err
@@ -91,7 +92,8 @@ func (g *gatherer) dnsRights(ctx context.Context) error {
 	if d != nil && d.Spec.Template.Spec.ServiceAccountName != "" {
 		account = d.Spec.Template.Spec.ServiceAccountName
 	}
-	there, err := kube.Get[*corev1.ServiceAccount](ctx, g.Member, types.NamespacedName{Namespace: "kube-system", Name: account})
+	there, err := kube.Get[*corev1.ServiceAccount](ctx, g.Member, types.NamespacedName{Namespace: "kube-system",
+		Name: account})
 	if err != nil {
 		return err
 	}

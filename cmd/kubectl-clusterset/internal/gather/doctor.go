@@ -28,7 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Doctor reads the facts of all checks. Topics that cannot be read are in Unread. A member that does not answer is an error.
+// Doctor reads the facts of all checks. Topics that cannot be read are in Unread. A member that does not answer is an
+// error.
 func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	server, err := s.Member.Ask(ctx)
 	if err != nil {
@@ -40,10 +41,12 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	}
 	g := &gatherer{Facts: f, Source: s}
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
-		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
-		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) }, // since Kubernetes 1.30
-		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent, doctor.AgentAuth: g.agentRights,
-		doctor.DNS: g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
+		doctor.CRDs: func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
+		// since Kubernetes 1.30
+		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) },
+		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent,
+		doctor.AgentAuth: g.agentRights,
+		doctor.DNS:       g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
 	} {
 		if err := read(ctx); err != nil {
@@ -76,7 +79,8 @@ func (g *gatherer) agent(ctx context.Context) (err error) {
 		return err
 	}
 	var pods corev1.PodList
-	err = g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
+	err = g.Member.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
+		client.MatchingLabels{"app.kubernetes.io/name": agentName.Name})
 	if err != nil {
 		return err
 	}
@@ -262,7 +266,8 @@ func rightsOf(role *unstructured.Unstructured, namespace string) (out []cluster.
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
 					for _, name := range names {
-						out = append(out, cluster.Right{Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name})
+						out = append(out, cluster.Right{Verb: verb, Group: group, Resource: resource,
+							Namespace: namespace, Name: name})
 					}
 				}
 			}

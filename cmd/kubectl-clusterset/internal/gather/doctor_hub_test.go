@@ -24,7 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// refusing is an API server that tells its version, and that whoever asks may do nothing; or that it does not know who asks.
+// refusing is an API server that tells its version, and that whoever asks may do nothing; or that it does not know
+// who asks.
 func refusing(t *testing.T, known bool) string {
 	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,14 +41,26 @@ func refusing(t *testing.T, known bool) string {
 			fmt.Fprint(w, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "authorization.k8s.io",
 				"versions": [{"groupVersion": "authorization.k8s.io/v1", "version": "v1"}]}]}`)
 		case r.URL.Path == "/apis/authorization.k8s.io/v1":
-			fmt.Fprint(w, `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "authorization.k8s.io/v1",
-				"resources": [{"name": "selfsubjectaccessreviews", "kind": "SelfSubjectAccessReview", "namespaced": false, "verbs": ["create"]}]}`)
+			fmt.Fprint(
+				w,
+				`{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "authorization.k8s.io/v1",
+				"resources": [{"name": "selfsubjectaccessreviews", "kind": "SelfSubjectAccessReview",
+				"namespaced": false, "verbs": ["create"]}]}`,
+			)
 		case r.Method == http.MethodPost:
 			w.WriteHeader(http.StatusCreated)
-			fmt.Fprint(w, `{"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {}, "status": {"allowed": false}}`)
+			fmt.Fprint(
+				w,
+				`{"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+					"spec": {}, "status": {"allowed": false}}`,
+			)
 		default:
 			w.WriteHeader(http.StatusForbidden)
-			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "not to be read"}`)
+			fmt.Fprint(
+				w,
+				`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+					"code": 403, "message": "not to be read"}`,
+			)
 		}
 	}))
 	t.Cleanup(api.Close)
@@ -57,22 +70,34 @@ func refusing(t *testing.T, known bool) string {
 // inMemory is a cluster of these objects, whose API server tells its version at host.
 func inMemory(name, host string, objects ...client.Object) *cluster.Cluster {
 	known := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).
-		WithIndex(&eventsv1.Event{}, "type", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Type} }).
-		WithIndex(&eventsv1.Event{}, "reportingController", func(o client.Object) []string { return []string{o.(*eventsv1.Event).ReportingController} })
+		WithIndex(&eventsv1.Event{}, "type",
+			func(o client.Object) []string { return []string{o.(*eventsv1.Event).Type} }).
+		WithIndex(&eventsv1.Event{}, "reportingController",
+			func(o client.Object) []string { return []string{o.(*eventsv1.Event).ReportingController} })
 	return &cluster.Cluster{Name: name, Config: &rest.Config{Host: host}, Client: known.Build()}
 }
 
 // secret holds credentials for the hub at host.
 func secret(host string) *corev1.Secret {
-	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iat": 1, "exp": 4102444800, "sub": "system:serviceaccount:blue:mcs-east"}`))
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}, Data: map[string][]byte{
-		"token": []byte("a." + claims + ".c"),
-		"kubeconfig": []byte(`{apiVersion: v1, kind: Config, current-context: hub, clusters: [{name: hub, cluster: {server: "` + host + `"}}],
-			users: [{name: member, user: {tokenFile: token}}], contexts: [{name: hub, context: {cluster: hub, user: member}}]}`),
-	}}
+	claims := base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"iat": 1, "exp": 4102444800, "sub": "system:serviceaccount:blue:mcs-east"}`),
+	)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
+		Data: map[string][]byte{
+			"token": []byte("a." + claims + ".c"),
+			"kubeconfig": []byte(
+				`{apiVersion: v1, kind: Config, current-context: hub,
+			clusters: [{name: hub, cluster: {server: "` + host + `"}}],
+			users: [{name: member, user: {tokenFile: token}}],
+			contexts: [{name: hub, context: {cluster: hub, user: member}}]}`,
+			),
+		},
+	}
 }
 
-// TestWhatWasNotAskedOfTheHubIsNotOk: each topic of the hub is read in its own way, and one may fail where another does not.
+// TestWhatWasNotAskedOfTheHubIsNotOk: each topic of the hub is read in its own way, and one may fail where another
+// does not.
 func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 	const ok, skipped = "ok", "skipped"
 	for what, c := range map[string]struct {
@@ -81,9 +106,12 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 		answers bool // to its admin
 		want    map[string]string
 	}{
-		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": skipped, "hub-policies": skipped, "hub-rights": skipped, "hub-version": skipped}},
-		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": skipped, "hub-rights": "this member on the hub may not ", "hub-version": skipped}},
-		"credentials that are refused":     {false, true, true, map[string]string{"hub-rights": skipped, "hub-version": ok, "hub-kinds": "the hub has no kind "}},
+		"a named hub that does not answer": {false, true, false, map[string]string{"hub-kinds": skipped,
+			"hub-policies": skipped, "hub-rights": skipped, "hub-version": skipped}},
+		"a member without its RoleBinding": {true, false, false, map[string]string{"hub-kinds": skipped,
+			"hub-rights": "this member on the hub may not ", "hub-version": skipped}},
+		"credentials that are refused": {false, true, true, map[string]string{"hub-rights": skipped,
+			"hub-version": ok, "hub-kinds": "the hub has no kind "}},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			here := refusing(t, true)
@@ -115,12 +143,15 @@ func TestWhatWasNotAskedOfTheHubIsNotOk(t *testing.T) {
 // TestStatusOfAMemberWhoseNamedHubIsDown tells of the member what it knows, and of the hub why it was not read.
 func TestStatusOfAMemberWhoseNamedHubIsDown(t *testing.T) {
 	here, down := refusing(t, true), refusing(t, false)
-	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}, ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPRangeRefused"}
+	warning := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"},
+		ReportingController: kube.Manager, Type: kube.Warning, Reason: "VIPRangeRefused"}
 	normal, theirs := warning.DeepCopy(), warning.DeepCopy()
 	normal.Name, normal.Type = "normal", kube.Normal
 	theirs.Name, theirs.ReportingController = "theirs", "another"
-	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here, warning, normal, theirs), Hub: inMemory("the hub", down), HubNamespace: "blue"})
-	if err != nil || f.Member == nil || len(f.Member.Events) != 1 || f.Member.Events[0].Name != "one" || f.Hub != nil || !strings.Contains(f.HubError, "401") {
+	f, err := Status(t.Context(), Source{Member: inMemory("this cluster", here, warning, normal, theirs),
+		Hub: inMemory("the hub", down), HubNamespace: "blue"})
+	if err != nil || f.Member == nil || len(f.Member.Events) != 1 || f.Member.Events[0].Name != "one" ||
+		f.Hub != nil || !strings.Contains(f.HubError, "401") {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if _, err := Status(t.Context(), Source{Hub: inMemory("the hub", down), HubNamespace: "blue"}); err == nil {
@@ -144,7 +175,8 @@ func TestEventsThatDoctorMayNotReadAreNotTheAgentsWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range doctor.Examine(f).Outcomes {
-		if skipped := strings.Contains(o.Skipped, "reading the agent's Events failed"); skipped != (o.Check == "agent-event") {
+		if skipped := strings.Contains(o.Skipped,
+			"reading the agent's Events failed"); skipped != (o.Check == "agent-event") {
 			t.Errorf("%+v", o)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 )
 
-// TestDoctorSpeaksOfAnOldClusterThatShowsNothing: kinds that are not there, or not to be read, are no reason to say nothing.
+// TestDoctorSpeaksOfAnOldClusterThatShowsNothing: kinds that are not there, or not to be read, are no reason to say
+// nothing.
 func TestDoctorSpeaksOfAnOldClusterThatShowsNothing(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -22,7 +23,11 @@ func TestDoctorSpeaksOfAnOldClusterThatShowsNothing(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "not to be read"}`)
+		fmt.Fprint(
+			w,
+			`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+				"code": 403, "message": "not to be read"}`,
+		)
 	}))
 	defer api.Close()
 	member, err := cluster.New("this cluster", &rest.Config{Host: api.URL})

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Explain reads what concerns one name in one cluster. Parts that the user may not read (deploy/member/users.yaml) are in Unread. The
-// ServiceImport must be readable.
+// Explain reads what concerns one name in one cluster. Parts that the user may not read (deploy/member/users.yaml)
+// are in Unread. The ServiceImport must be readable.
 func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName) (*explain.Facts, error) {
 	f := &explain.Facts{Name: name, Now: time.Now()}
 	if server, err := c.Ask(ctx); err == nil {

@@ -23,13 +23,15 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestAUserIsToldAsMuchAsHeMayRead: serviceexports and serviceimports of his namespace alone (deploy/member/users.yaml).
+// TestAUserIsToldAsMuchAsHeMayRead: serviceexports and serviceimports of his namespace alone
+// (deploy/member/users.yaml).
 func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
 	no := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", nil)
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"10.96.0.7"}}}
 	funcs := interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			switch o.(type) {
 			case *mcsv1beta1.ServiceImport, *mcsv1beta1.ServiceExport:
 				return c.Get(ctx, key, o, opts...)
@@ -38,14 +40,23 @@ func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
 		},
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return no },
 	}
-	c := &cluster.Cluster{Name: "this cluster", Config: &rest.Config{Host: refusing(t, true)}, Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(imp).WithInterceptorFuncs(funcs).Build()}
+	c := &cluster.Cluster{
+		Name:   "this cluster",
+		Config: &rest.Config{Host: refusing(t, true)},
+		Client: fake.NewClientBuilder().
+			WithScheme(cluster.Scheme()).
+			WithObjects(imp).
+			WithInterceptorFuncs(funcs).
+			Build(),
+	}
 	for name, outcome := range map[string]explain.Outcome{"web": explain.Success, "api": explain.NameError} {
 		f, err := Explain(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := explain.Explain(f)
-		if r.Outcome != outcome || len(r.Findings) > 0 || !slices.Contains(r.NotRead, explain.Records) || !slices.Contains(r.NotRead, explain.Membership) {
+		if r.Outcome != outcome || len(r.Findings) > 0 || !slices.Contains(r.NotRead, explain.Records) ||
+			!slices.Contains(r.NotRead, explain.Membership) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -53,9 +64,12 @@ func TestAUserIsToldAsMuchAsHeMayRead(t *testing.T) {
 
 // TestExplainReadsHowFarTheMemberIsOne: whether it leaves, and when its agent last saw the hub.
 func TestExplainReadsHowFarTheMemberIsOne(t *testing.T) {
-	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet, Annotations: map[string]string{clusterset.AnnotationLeaving: "true"}}}
-	kept := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}}
-	f, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), set, kept), types.NamespacedName{Namespace: "shop", Name: "web"})
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet,
+		Annotations: map[string]string{clusterset.AnnotationLeaving: "true"}}}
+	kept := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: clusterset.LeaseRenewed}}
+	f, err := Explain(t.Context(), inMemory("this cluster", refusing(t, true), set, kept),
+		types.NamespacedName{Namespace: "shop", Name: "web"})
 	if err != nil || !f.Leaving || f.Now.IsZero() || len(f.Leases) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}

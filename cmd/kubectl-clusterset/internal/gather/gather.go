@@ -1,5 +1,5 @@
-// Package gather reads the facts of status, explain and doctor from a member and its hub. It decides nothing, and writes nothing except
-// access reviews.
+// Package gather reads the facts of status, explain and doctor from a member and its hub. It decides nothing, and
+// writes nothing except access reviews.
 package gather
 
 import (
@@ -49,8 +49,10 @@ func (s *Source) asked() string {
 }
 
 // credentials reads the agent's Secret: c is nil without one, and file is nil unless the credentials can be used.
-func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Credentials, file *clientcmdapi.Config, err error) {
-	secret, err := kube.Get[*corev1.Secret](ctx, member, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Credentials, file *clientcmdapi.Config,
+	err error) {
+	secret, err := kube.Get[*corev1.Secret](ctx, member, types.NamespacedName{Namespace: kube.SystemNamespace,
+		Name: clusterset.SecretHub})
 	if err != nil || secret == nil {
 		return nil, nil, err
 	}
@@ -76,7 +78,8 @@ func credentials(ctx context.Context, member *cluster.Cluster) (c *doctor.Creden
 		return c, nil, nil
 	}
 	if user.TokenFile != "token" {
-		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it", user.TokenFile)
+		c.Problem = fmt.Sprintf("its kubeconfig names the tokenFile %q and not the file token beside it",
+			user.TokenFile)
 	}
 	c.Server, c.Insecure = server.Server, server.InsecureSkipTLSVerify
 	user.TokenFile, user.Token = "", token

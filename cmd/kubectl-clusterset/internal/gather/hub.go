@@ -47,7 +47,8 @@ func (g *gatherer) hub(ctx context.Context) {
 		}
 	}
 	if hub == nil {
-		g.Unread[doctor.Hub] = "the agent's credentials cannot be used, and no hub was named (--hub-kubeconfig, --hub-context)"
+		g.Unread[doctor.Hub] = "the agent's credentials cannot be used, and no hub was named (--hub-kubeconfig, " +
+			"--hub-context)"
 		return
 	}
 	if err := g.readHub(ctx, hub, namespace); err != nil {
@@ -100,7 +101,8 @@ func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace 
 		if h.Kinds, err = kinds(ctx, hub, manifest.Hub); err != nil {
 			return err
 		}
-		if h.SetNamespace, err = kube.Get[*corev1.Namespace](ctx, hub, types.NamespacedName{Name: namespace}); err != nil {
+		if h.SetNamespace, err = kube.Get[*corev1.Namespace](ctx, hub,
+			types.NamespacedName{Name: namespace}); err != nil {
 			return err
 		}
 		var found appsv1.DeploymentList

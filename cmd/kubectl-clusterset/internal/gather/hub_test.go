@@ -35,7 +35,10 @@ func TestTheHubsNamespaceIsTheMembers(t *testing.T) {
 
 // TestWhoSaysNothingIsUnreachable: nobody listens, or nobody answers; a refusal and a wrong certificate are answers.
 func TestWhoSaysNothingIsUnreachable(t *testing.T) {
-	refuses := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	refuses := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
 	defer refuses.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,10 +55,11 @@ func TestWhoSaysNothingIsUnreachable(t *testing.T) {
 		cfg  rest.Config
 		want bool
 	}{
-		"401":            {rest.Config{Host: refuses.URL, TLSClientConfig: insecure}, false},
-		"x509":           {rest.Config{Host: refuses.URL}, false},
-		"refused":        {rest.Config{Host: "https://" + nobody.Addr().String()}, true},
-		"does not speak": {rest.Config{Host: "https://" + silent.Addr().String(), Timeout: 50 * time.Millisecond}, true},
+		"401":     {rest.Config{Host: refuses.URL, TLSClientConfig: insecure}, false},
+		"x509":    {rest.Config{Host: refuses.URL}, false},
+		"refused": {rest.Config{Host: "https://" + nobody.Addr().String()}, true},
+		"does not speak": {rest.Config{Host: "https://" + silent.Addr().String(), Timeout: 50 * time.Millisecond},
+			true},
 	} {
 		hub, err := cluster.New("the hub", &c.cfg)
 		if err != nil {
@@ -65,7 +69,8 @@ func TestWhoSaysNothingIsUnreachable(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if lookup := (&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}); !unreachable(fmt.Errorf("no such host: %w", lookup)) {
+	if lookup := (&net.OpError{Op: "dial",
+		Err: &net.DNSError{IsNotFound: true}}); !unreachable(fmt.Errorf("no such host: %w", lookup)) {
 		t.Error(lookup)
 	}
 }

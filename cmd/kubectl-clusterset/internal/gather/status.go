@@ -29,7 +29,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub without a member.
+// Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub
+// without a member.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
 	f := &status.Facts{Asked: s.asked()}
 	hub, namespace := s.Hub, s.HubNamespace
@@ -117,8 +118,8 @@ func exported(ctx context.Context, c *cluster.Cluster, h *status.Hub) error {
 	return err
 }
 
-// leader returns the Lease by which clusterset-controller hub elects its leader: an empty one if it does not exist, nil for members,
-// which may not read it.
+// leader returns the Lease by which clusterset-controller hub elects its leader: an empty one if it does not exist,
+// nil for members, which may not read it.
 func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordinationv1.Lease, error) {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + namespace}
 	l, err := kube.Get[*coordinationv1.Lease](ctx, c, name)
@@ -141,7 +142,8 @@ func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...cli
 	return nil
 }
 
-// pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes longer.
+// pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes
+// longer.
 func pages(ctx context.Context, c client.Reader, namespace string, of fields.Selector, into client.ObjectList) error {
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -195,8 +197,8 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	return m, err
 }
 
-// warnings reads Events of type Warning by a cluster's agent, in all namespaces. Users may lack the right, and large clusters the time:
-// status does without them.
+// warnings reads Events of type Warning by a cluster's agent, in all namespaces. Users may lack the right, and large
+// clusters the time: status does without them.
 func warnings(ctx context.Context, c *cluster.Cluster) ([]eventsv1.Event, error) {
 	var events eventsv1.EventList
 	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager),

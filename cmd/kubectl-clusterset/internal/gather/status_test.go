@@ -23,9 +23,15 @@ func TestP2OnlyOurClusterProfilesAreMembers(t *testing.T) {
 	east, theirs := &inventoryv1alpha1.ClusterProfile{}, &inventoryv1alpha1.ClusterProfile{}
 	east.Namespace, east.Name, east.Spec.ClusterManager.Name = "blue", "east", "clusterset-dns"
 	theirs.Namespace, theirs.Name, theirs.Spec.ClusterManager.Name = "blue", "theirs", "another"
-	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(east, theirs).Build(), Name: "the hub"}
+	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(east,
+		theirs).Build(), Name: "the hub"}
 	h := &status.Hub{Hub: facts.Hub{Namespace: "blue"}}
-	if err := members(t.Context(), hub, &h.Hub); err != nil || len(h.Profiles) != 1 || h.Profiles[0].Name != "east" {
+	if err := members(
+		t.Context(),
+		hub,
+		&h.Hub,
+	); err != nil || len(h.Profiles) != 1 ||
+		h.Profiles[0].Name != "east" {
 		t.Errorf("%v: %+v", err, h.Profiles)
 	}
 }
@@ -34,7 +40,8 @@ func TestP2OnlyOurClusterProfilesAreMembers(t *testing.T) {
 func TestListsAreReadPageByPage(t *testing.T) {
 	var asked []string
 	var last time.Time
-	funcs := interceptor.Funcs{List: func(ctx context.Context, _ client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+	funcs := interceptor.Funcs{List: func(ctx context.Context, _ client.WithWatch, into client.ObjectList,
+		opts ...client.ListOption) error {
 		var o client.ListOptions
 		o.ApplyOptions(opts)
 		until, there := ctx.Deadline()
@@ -49,7 +56,10 @@ func TestListsAreReadPageByPage(t *testing.T) {
 		}
 		return nil
 	}}
-	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(), Name: "the hub"}
+	hub := &cluster.Cluster{
+		Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(),
+		Name:   "the hub",
+	}
 	h := &status.Hub{Hub: facts.Hub{Namespace: "blue"}}
 	if err := members(t.Context(), hub, &h.Hub); err != nil {
 		t.Fatal(err)
@@ -63,7 +73,9 @@ func TestListsAreReadPageByPage(t *testing.T) {
 	if err := exported(t.Context(), hub, h); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"*v1alpha1.ServiceExportRecordList ", "*v1alpha1.EndpointRecordList ", "*v1alpha1.EndpointRecordList more", "*v1alpha1.EndpointRecordList most"}; !slices.Equal(asked, want) || len(h.Endpoints) != 6 {
+	if want := []string{"*v1alpha1.ServiceExportRecordList ", "*v1alpha1.EndpointRecordList ",
+		"*v1alpha1.EndpointRecordList more", "*v1alpha1.EndpointRecordList most"}; !slices.Equal(asked, want) ||
+		len(h.Endpoints) != 6 {
 		t.Errorf("%v: %d records", asked, len(h.Endpoints))
 	}
 }

@@ -22,14 +22,17 @@ func TestV7TheAgentsWarningsAreRead(t *testing.T) {
 		fails bool
 		want  int
 	}{
-		"there":       {nil, false, 2},
-		"forbidden":   {apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("no")), true, 0},
+		"there": {nil, false, 2},
+		"forbidden": {apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "",
+			errors.New("no")), true, 0},
 		"not reached": {errors.New("connection refused"), true, 0},
 	} {
-		funcs := interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+		funcs := interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, into client.ObjectList,
+			opts ...client.ListOption) error {
 			var o client.ListOptions
 			o.ApplyOptions(opts)
-			if of := o.AsListOptions().FieldSelector; o.Namespace != "" || o.Limit != 500 || of != "reportingController=clusterset-controller.clusterset-dns.io,type=Warning" {
+			if of := o.AsListOptions().FieldSelector; o.Namespace != "" || o.Limit != 500 ||
+				of != "reportingController=clusterset-controller.clusterset-dns.io,type=Warning" {
 				t.Errorf("%s: asked for %q of %q", name, of, o.Namespace)
 			}
 			l := into.(*eventsv1.EventList)
@@ -37,7 +40,10 @@ func TestV7TheAgentsWarningsAreRead(t *testing.T) {
 			l.Continue = map[string]string{"": "more"}[o.Continue]
 			return c.err
 		}}
-		here := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(), Name: "this cluster"}
+		here := &cluster.Cluster{
+			Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithInterceptorFuncs(funcs).Build(),
+			Name:   "this cluster",
+		}
 		if got, err := warnings(t.Context(), here); len(got) != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %d, %v", name, len(got), err)
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestAnotherRunTellsWhatTheAgentWaitsFor, which it said before this run began; but not what it said before it was to leave.
+// TestAnotherRunTellsWhatTheAgentWaitsFor, which it said before this run began; but not what it said before it was to
+// leave.
 func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 	joins := func(t *testing.T, o Options, c *cluster.Cluster) error {
 		return (&join{JoinOptions: &JoinOptions{Options: o, Member: c, ClusterID: "east"}}).await(t.Context())
@@ -43,7 +44,8 @@ func TestAnotherRunTellsWhatTheAgentWaitsFor(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				said := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "e"}, Reason: "NotAMember", Note: "For 4m0s: no route"}
+				said := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "e"},
+					Reason: "NotAMember", Note: "For 4m0s: no route"}
 				said.EventTime = metav1.NewMicroTime(time.Now().Add(-c.age))
 				system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}
 				objects := []client.Object{said, system}

@@ -26,50 +26,71 @@ import (
 
 // profile is a ClusterProfile of the cluster uid: used, or made by join.
 func profile(id, annotation, uid string) *inventoryv1alpha1.ClusterProfile {
-	return &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: id, Annotations: map[string]string{annotation: uid}}}
+	return &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: id,
+		Annotations: map[string]string{annotation: uid}}}
 }
 
 // inMemory is a cluster of these objects.
 func inMemory(funcs interceptor.Funcs, objects ...client.Object) *cluster.Cluster {
-	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(objects...).WithInterceptorFuncs(funcs).WithReturnManagedFields().Build()
+	c := fake.NewClientBuilder().
+		WithScheme(cluster.Scheme()).
+		WithObjects(objects...).
+		WithInterceptorFuncs(funcs).
+		WithReturnManagedFields().
+		Build()
 	return &cluster.Cluster{Client: c, Name: "the hub"}
 }
 
 // options say into a text.
 func options(hub *cluster.Cluster) (*Options, *strings.Builder) {
 	var said strings.Builder
-	return &Options{Hub: hub, HubNamespace: "blue", Timeout: 10 * time.Second, Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}, &said
+	return &Options{Hub: hub, HubNamespace: "blue", Timeout: 10 * time.Second,
+		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }}, &said
 }
 
-// TestID3ACloneJoinsWithAnIDOfItsOwn: its original's claim bears its UID, too, and is in use; one that join has only begun is in the way.
+// TestID3ACloneJoinsWithAnIDOfItsOwn: its original's claim bears its UID, too, and is in use; one that join has only
+// begun is in the way.
 func TestID3ACloneJoinsWithAnIDOfItsOwn(t *testing.T) {
-	for annotation, refused := range map[string]bool{clusterset.AnnotationClusterUID: false, clusterset.AnnotationJoiningUID: true} {
+	for annotation, refused := range map[string]bool{clusterset.AnnotationClusterUID: false,
+		clusterset.AnnotationJoiningUID: true} {
 		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", annotation, "uid")))
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, ClusterID: "west"}, state: state{uid: "uid"}}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
+			ClusterID: "west"}, state: state{uid: "uid"}}
 		if _, err := j.claimable(t.Context()); (err != nil) != refused {
 			t.Errorf("with east under %s: %v", annotation, err)
 		}
 	}
 }
 
-// TestID3AMemberThatTheHubHasForgottenIsTakenInAgain, with its id, by a join like the first; what has nothing to renew says so, and does not
-// send a member away that may stay.
+// TestID3AMemberThatTheHubHasForgottenIsTakenInAgain, with its id, by a join like the first; what has nothing to
+// renew says so, and does not send a member away that may stay.
 func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		renew   bool
 		leaving string
 		says    string
 	}{
-		"join":                   {false, "", ""},
-		"join --renew":           {true, "", "kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs"},
+		"join": {false, "", ""},
+		"join --renew": {true, "",
+			"kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs"},
 		"join --renew, to leave": {true, "true", "kubectl clusterset leave continues"},
 	} {
-		hub := inMemory(interceptor.Funcs{}, &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}})
+		hub := inMemory(
+			interceptor.Funcs{},
+			&hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue",
+				Name: "blue"}},
+		)
 		o, _ := options(hub)
-		set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationLeaving: c.leaving}}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew}, set: "blue"}
-		j.state = state{uid: "uid", was: set, id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
-		if err := errors.Join(j.chooseID(), j.hubReady(t.Context()), j.membership()); err != nil || j.ClusterID != "east" {
+		set := &aboutv1beta1.ClusterProperty{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterset.AnnotationLeaving: c.leaving}},
+			Spec:       aboutv1beta1.ClusterPropertySpec{Value: "blue"},
+		}
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
+			Renew: c.renew}, set: "blue"}
+		j.state = state{uid: "uid", was: set,
+			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
+		if err := errors.Join(j.chooseID(), j.hubReady(t.Context()), j.membership()); err != nil ||
+			j.ClusterID != "east" {
 			t.Errorf("%s as %q: %v", what, j.ClusterID, err)
 		}
 		_, err := j.claimable(t.Context())
@@ -79,11 +100,14 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 	}
 }
 
-// TestID3ACloneThatHasBegunToJoinIsInNoMembersWay: it has its original's UID, and what would give its claim up is to leave.
+// TestID3ACloneThatHasBegunToJoinIsInNoMembersWay: it has its original's UID, and what would give its claim up is to
+// leave.
 func TestID3ACloneThatHasBegunToJoinIsInNoMembersWay(t *testing.T) {
 	for _, renew := range []bool{false, true} {
-		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"), profile("copy", clusterset.AnnotationJoiningUID, "uid")))
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, ClusterID: "east", Renew: renew}, state: state{uid: "uid", was: &aboutv1beta1.ClusterProperty{}}}
+		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"),
+			profile("copy", clusterset.AnnotationJoiningUID, "uid")))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
+			ClusterID: "east", Renew: renew}, state: state{uid: "uid", was: &aboutv1beta1.ClusterProperty{}}}
 		if mine, err := j.claimable(t.Context()); !mine || err != nil {
 			t.Errorf("renew %v: mine %v, %v", renew, mine, err)
 		}
@@ -95,8 +119,9 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 	for was, told := range map[*aboutv1beta1.ClusterProperty]bool{nil: true, {}: false} {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		o.Timeout = time.Nanosecond
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"}, state: state{was: was}}
-		failed := j.run(t.Context(), func(context.Context) error { return errors.New("no room") })
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"},
+			state: state{was: was}}
+		failed := j.run(t.Context(), func(context.Context) error { return errors.New("quota exceeded") })
 		for what, err := range map[string]error{"a step": failed, "the wait": j.await(t.Context())} {
 			if err == nil || strings.Contains(err.Error(), "to undo: kubectl clusterset leave") != told {
 				t.Errorf("%s of a member before: %v: %v", what, was != nil, err)
@@ -105,8 +130,8 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 	}
 }
 
-// TestID4WhatIsGivenUpOnTheHub: what nobody uses, at once; a member only once its Lease has run out, for a clone has its UID; and what its
-// agent says is left.
+// TestID4WhatIsGivenUpOnTheHub: what nobody uses, at once; a member only once its Lease has run out, for a clone has
+// its UID; and what its agent says is left.
 func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 	left := profile("east", clusterset.AnnotationClusterUID, "uid")
 	left.Annotations[clusterset.AnnotationLeft] = "true"
@@ -117,23 +142,29 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 		stays   bool
 		atLeast time.Duration
 	}{
-		"one that join began":      {profile("east", clusterset.AnnotationJoiningUID, "uid"), true, 3600, false, 0},
-		"a member that lives":      {profile("east", clusterset.AnnotationClusterUID, "uid"), true, 3600, true, 0},
-		"a member that is no more": {profile("east", clusterset.AnnotationClusterUID, "uid"), false, 1, false, time.Second},
-		"a member that left":       {left, false, 3600, false, 0},
-		"another cluster's":        {profile("east", clusterset.AnnotationClusterUID, "other"), true, 3600, true, 0},
+		"one that join began": {profile("east", clusterset.AnnotationJoiningUID, "uid"), true, 3600, false, 0},
+		"a member that lives": {profile("east", clusterset.AnnotationClusterUID, "uid"), true, 3600, true, 0},
+		"a member that is no more": {profile("east", clusterset.AnnotationClusterUID, "uid"), false, 1, false,
+			time.Second},
+		"a member that left": {left, false, 3600, false, 0},
+		"another cluster's":  {profile("east", clusterset.AnnotationClusterUID, "other"), true, 3600, true, 0},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}}
 			lease.Spec.LeaseDurationSeconds = &c.seconds
-			hub := inMemory(interceptor.Funcs{Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				err := in.Get(ctx, key, o, opts...)
-				if l, ok := o.(*coordinationv1.Lease); ok && err == nil && c.renewed {
-					err = in.Update(ctx, l.DeepCopy())
-				}
-				return err
-			}}, c.profile.DeepCopy(), lease)
+			hub := inMemory(
+				interceptor.Funcs{Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey,
+					o client.Object, opts ...client.GetOption) error {
+					err := in.Get(ctx, key, o, opts...)
+					if l, ok := o.(*coordinationv1.Lease); ok && err == nil && c.renewed {
+						err = in.Update(ctx, l.DeepCopy())
+					}
+					return err
+				}},
+				c.profile.DeepCopy(),
+				lease,
+			)
 			o, said := options(hub)
 			began := time.Now()
 			if err := giveUp(t.Context(), o, "east", 0, "uid"); err != nil {
@@ -142,7 +173,8 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 			if took := time.Since(began); took < c.atLeast {
 				t.Errorf("it took %v", took)
 			}
-			err := hub.Get(t.Context(), types.NamespacedName{Namespace: "blue", Name: "east"}, &inventoryv1alpha1.ClusterProfile{})
+			err := hub.Get(t.Context(), types.NamespacedName{Namespace: "blue", Name: "east"},
+				&inventoryv1alpha1.ClusterProfile{})
 			if stays := err == nil; stays != c.stays || err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("it stays: %v, %v\n%s", stays, err, said)
 			}
@@ -150,10 +182,12 @@ func TestID4WhatIsGivenUpOnTheHub(t *testing.T) {
 	}
 }
 
-// TestWhatCouldNotBeDeletedIsTriedAgain: one API server of the hub that is just going away is no reason to wait for what never comes.
+// TestWhatCouldNotBeDeletedIsTriedAgain: one API server of the hub that is just going away is no reason to wait for
+// what never comes.
 func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	tries := 0
-	hub := inMemory(interceptor.Funcs{Delete: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	hub := inMemory(interceptor.Funcs{Delete: func(ctx context.Context, in client.WithWatch, o client.Object,
+		opts ...client.DeleteOption) error {
 		if tries++; tries < 3 {
 			return apierrors.NewServiceUnavailable("it is going away")
 		}
@@ -168,8 +202,8 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be silent because its own way
-// to the hub is cut. What is said of it is how to evict it, should that be wanted.
+// TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be
+// silent because its own way to the hub is cut. What is said of it is how to evict it, should that be wanted.
 func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 	uid := clusterset.AnnotationClusterUID
 	id := func(value string) *aboutv1beta1.ClusterProperty {
@@ -195,7 +229,11 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 			}
 			hub := inMemory(interceptor.Funcs{}, objects...)
 			o, said := options(hub)
-			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: c.force}, state: state{uid: "uid", id: c.id}, stays: map[string]bool{}}
+			l := &leave{
+				LeaveOptions: &LeaveOptions{Options: *o, Force: c.force},
+				state:        state{uid: "uid", id: c.id},
+				stays:        map[string]bool{},
+			}
 			if err := l.claimed(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -203,10 +241,12 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 				t.Fatalf("%v\n%s", err, said)
 			}
 			for _, id := range []string{"begun", "copy", "east"} {
-				err := hub.Get(t.Context(), types.NamespacedName{Namespace: "blue", Name: id}, &inventoryv1alpha1.ClusterProfile{})
+				err := hub.Get(t.Context(), types.NamespacedName{Namespace: "blue", Name: id},
+					&inventoryv1alpha1.ClusterProfile{})
 				if goes := slices.Contains(c.goes, id); client.IgnoreNotFound(err) != nil || goes == (err == nil) {
 					t.Errorf("%s must go: %v, and %v\n%s", id, goes, err, said)
-				} else if tells := strings.Contains(said.String(), id+" stays: ") && strings.Contains(said.String(), "leave "+id+" --evict"); tells == goes {
+				} else if tells := strings.Contains(said.String(), id+" stays: ") &&
+					strings.Contains(said.String(), "leave "+id+" --evict"); tells == goes {
 					t.Errorf("of %s, which goes: %v, it says\n%s", id, goes, said)
 				}
 			}
@@ -214,13 +254,16 @@ func TestID4LeavingEvictsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestAnEvictedClusterLeavesThoughItsCloneIsAMember, or joins: by its own id, and not by that of another cluster of its UID.
+// TestAnEvictedClusterLeavesThoughItsCloneIsAMember, or joins: by its own id, and not by that of another cluster of
+// its UID.
 func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "blue"}}
 	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "east"}}
-	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"), profile("third", clusterset.AnnotationJoiningUID, "uid")))
+	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"),
+		profile("third", clusterset.AnnotationJoiningUID, "uid")))
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, stays: map[string]bool{}, state: state{uid: "uid",
-		id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}, was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
+		id:  &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
+		was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
 	if err := l.claimed(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -232,16 +275,19 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 // TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce, though it was named; who does not is told how.
 func TestAHubThatIsGoneKeepsNobodyWhoLeavesByForce(t *testing.T) {
 	for _, force := range []bool{false, true} {
-		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		gone := inMemory(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
+			...client.ListOption) error {
 			return errors.New("connection refused")
 		}})
 		o, said := options(gone)
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Force: force}, state: state{uid: "uid"}}
 		err := l.claimed(t.Context())
-		if !force && (err == nil || !strings.Contains(err.Error(), "connection refused\n  → if the hub is permanently lost: --force, without --hub-context")) {
+		if !force && (err == nil || !strings.Contains(err.Error(),
+			"connection refused\n  → if the hub is permanently lost: --force, without --hub-context")) {
 			t.Errorf("without force: %v", err)
 		}
-		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(), "connection refused; the hub is not cleaned up")) {
+		if force && (err != nil || l.Hub != nil || !strings.Contains(said.String(),
+			"connection refused; the hub is not cleaned up")) {
 			t.Errorf("by force: %v, %v, %s", err, l.Hub, said)
 		}
 	}

@@ -128,7 +128,8 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 		return "", nil
 	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: fmt.Sprint(versions[len(versions)-1]), Kind: kind + "List"})
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: fmt.Sprint(versions[len(versions)-1]),
+		Kind: kind + "List"})
 	if err := l.Member.List(ctx, list); err != nil {
 		return "", l.Member.Failed(err, "listing %s", kind)
 	}
@@ -136,15 +137,16 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 		if !l.left && list.Items[i].GetLabels()[derived.LabelManagedBy] == kube.Manager { // the agent deletes its own
 			continue
 		}
-		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet && (n != clusterset.PropertyID || !created(&list.Items[i])) {
+		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet &&
+			(n != clusterset.PropertyID || !created(&list.Items[i])) {
 			return fmt.Sprintf("it has objects, such as %s", cluster.Title(&list.Items[i])), nil
 		}
 	}
 	return "", nil
 }
 
-// cleaning returns the rights that membership.Gate.Clean uses. Clean assumes that an agent without rights to ranges has created none, which
-// does not hold for the user of this command.
+// cleaning returns the rights that membership.Gate.Clean uses. Clean assumes that an agent without rights to ranges
+// has created none, which does not hold for the user of this command.
 func cleaning() (out []cluster.Right) {
 	for _, of := range []struct {
 		group, resource, namespace string
@@ -162,16 +164,18 @@ func cleaning() (out []cluster.Right) {
 		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"patch"}},
 	} {
 		for _, verb := range of.verbs {
-			out = append(out, cluster.Right{Verb: verb, Group: of.group, Resource: of.resource, Namespace: of.namespace})
+			out = append(out, cluster.Right{Verb: verb, Group: of.group, Resource: of.resource,
+				Namespace: of.namespace})
 		}
 	}
 	return out
 }
 
-// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone. The agent may have become a
-// member through an API server that had not noticed yet that its rights are gone.
+// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone. The
+// agent may have become a member through an API server that had not noticed yet that its rights are gone.
 func (l *leave) cleanForAgent(ctx context.Context) error {
-	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty", "Namespace")); err != nil {
+	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty",
+		"Namespace")); err != nil {
 		return err
 	}
 	agent := &membership.Gate{Local: sparse{l.Member.Client}}
@@ -218,7 +222,8 @@ func (l *leave) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	// The namespace controller starts over if a kind disappears meanwhile, so kinds go last. Others may have created objects of them.
+	// The namespace controller starts over if a kind disappears meanwhile, so kinds go last. Others may have created
+	// objects of them.
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
@@ -252,7 +257,8 @@ func namespaceStays(c *cluster.Cluster, err error) error {
 		"to see what it waits for: kubectl get namespace "+kube.SystemNamespace+" -o yaml")
 }
 
-const onHub = "# On %s, this would be deleted%s, and clusterset-controller hub would delete everything else of the member:\n"
+const onHub = "# On %s, this would be deleted%s, and clusterset-controller hub would delete everything else of the " +
+	"member:\n"
 
 // print is --dry-run.
 func (l *leave) print() error {

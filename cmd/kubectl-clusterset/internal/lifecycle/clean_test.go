@@ -29,10 +29,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// TestLeavingAfterAnAgentThatIsGoneForGood: nobody else deletes what it made, which answers and takes VIPs still; a range of the user's is
-// let go, and what is the user's stays. An API server forgets the policy that reserves derived Services to the agent a moment later.
+// TestLeavingAfterAnAgentThatIsGoneForGood: nobody else deletes what it made, which answers and takes VIPs still; a
+// range of the user's is let go, and what is the user's stays. An API server forgets the policy that reserves derived
+// Services to the agent a moment later.
 func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
-	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager, networkingv1.LabelManagedBy: kube.Manager}
+	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager,
+		networkingv1.LabelManagedBy: kube.Manager}
 	in := func(ns, name string, labels map[string]string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}
 	}
@@ -87,7 +89,8 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 	}
 }
 
-// TestWhoCleansInTheAgentsSteadMayDoAllThatTakes: the rights that are checked before anything is written are those that cleaning uses.
+// TestWhoCleansInTheAgentsSteadMayDoAllThatTakes: the rights that are checked before anything is written are those
+// that cleaning uses.
 func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 	used := map[cluster.Right]bool{}
 	use := func(api client.Client, verb string, o runtime.Object, sub, namespace string) {
@@ -99,7 +102,8 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 		plural, _ := meta.UnsafeGuessKindToResource(gvk)
 		used[cluster.Right{Verb: verb, Group: gvk.Group, Resource: plural.Resource + sub, Namespace: namespace}] = true
 	}
-	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager, networkingv1.LabelManagedBy: kube.Manager}
+	ours := map[string]string{derived.LabelManagedBy: kube.Manager, discoveryv1.LabelManagedBy: kube.Manager,
+		networkingv1.LabelManagedBy: kube.Manager}
 	in := func(ns, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: ours}
 	}
@@ -129,15 +133,19 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 			return api.Update(ctx, o, opts...)
 		},
 		SubResourcePatch: func(
-			_ context.Context, api client.Client, sub string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption,
+			_ context.Context, api client.Client, sub string, o client.Object, _ client.Patch,
+			_ ...client.SubResourcePatchOption,
 		) error {
 			use(api, "patch", o, "/"+sub, "")
 			return nil
 		},
 	}, service, cidr, export,
-		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web")}, &discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x")},
-		&aboutv1beta1.ClusterProperty{ObjectMeta: in("", "ours")}, &hubv1alpha1.ServiceExportRecord{ObjectMeta: in(system, "web.shop.west")},
-		&coordinationv1.Lease{ObjectMeta: in(system, clusterset.LeaseRenewed)}, &networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1")})
+		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web")}, &discoveryv1.EndpointSlice{ObjectMeta: in("shop",
+			"derived-x")},
+		&aboutv1beta1.ClusterProperty{ObjectMeta: in("", "ours")},
+		&hubv1alpha1.ServiceExportRecord{ObjectMeta: in(system, "web.shop.west")},
+		&coordinationv1.Lease{ObjectMeta: in(system, clusterset.LeaseRenewed)},
+		&networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1")})
 	if err := (&membership.Gate{Local: member.Client}).Clean(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -158,23 +166,31 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 	}
 }
 
-// TestADryRunOfLeaveTellsAllThatGoes: the claim on the hub as well, and what nobody but this program deletes where there is no agent.
+// TestADryRunOfLeaveTellsAllThatGoes: the claim on the hub as well, and what nobody but this program deletes where
+// there is no agent.
 func TestADryRunOfLeaveTellsAllThatGoes(t *testing.T) {
-	const claim = "# On the hub, this would be deleted, and clusterset-controller hub would delete everything else of the member:\nClusterProfile blue/east\n"
+	const claim = "# On the hub, this would be deleted, and clusterset-controller hub would delete everything else " +
+		"of the member:\nClusterProfile blue/east\n"
 	for what, c := range map[string]struct {
 		was          *aboutv1beta1.ClusterProperty
 		force        bool
 		says, silent string
 	}{
-		"a member":          {&aboutv1beta1.ClusterProperty{}, false, "when its agent has withdrawn its exports:\n" + claim, "serviceimports"},
-		"by force":          {&aboutv1beta1.ClusterProperty{}, true, "# On the hub, this would be deleted unless it is in use, and", "serviceimports"},
-		"the agent is gone": {nil, false, "\nserviceimports.multicluster.x-k8s.io\nendpointslices.discovery.k8s.io\nservices\n", "its agent has withdrawn"},
+		"a member": {&aboutv1beta1.ClusterProperty{}, false, "when its agent has withdrawn its exports:\n" +
+			claim, "serviceimports"},
+		"by force": {&aboutv1beta1.ClusterProperty{}, true,
+			"# On the hub, this would be deleted unless it is in use, and", "serviceimports"},
+		"the agent is gone": {nil, false,
+			"\nserviceimports.multicluster.x-k8s.io\nendpointslices.discovery.k8s.io\nservices\n",
+			"its agent has withdrawn"},
 	} {
 		var out strings.Builder
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		o.DryRun = &out
-		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"}, Force: c.force}, state: state{was: c.was}, claims: []string{"east"}}
-		if err := l.print(); err != nil || !strings.Contains(out.String(), c.says) || strings.Contains(out.String(), c.silent) || !strings.HasSuffix(out.String(), "ClusterProfile blue/east\n") {
+		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
+			Force: c.force}, state: state{was: c.was}, claims: []string{"east"}}
+		if err := l.print(); err != nil || !strings.Contains(out.String(), c.says) ||
+			strings.Contains(out.String(), c.silent) || !strings.HasSuffix(out.String(), "ClusterProfile blue/east\n") {
 			t.Errorf("%s: %v\n%s", what, err, out.String())
 		}
 	}

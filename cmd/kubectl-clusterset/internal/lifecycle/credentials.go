@@ -38,7 +38,8 @@ const (
 // credentials requests a token from the hub and writes the agent's Secret.
 func (j *join) credentials(ctx context.Context) error {
 	seconds := int64(j.lifetime() / time.Second)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: j.HubNamespace,
+		Name: clusterset.AccountPrefix + j.ClusterID}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := j.Hub.SubResource("token").Create(ctx, account, request); err != nil {
 		return j.Hub.Failed(err, "requesting a token of %s", account.Name)
@@ -143,11 +144,13 @@ func (j *join) await(ctx context.Context) error {
 	say := j.waiter("the agent")
 	began := time.Now()
 	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
-		set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, j.Member, types.NamespacedName{Name: clusterset.PropertySet})
+		set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, j.Member,
+			types.NamespacedName{Name: clusterset.PropertySet})
 		if err != nil {
 			return false, "", err
 		}
-		lease, err := kube.Get[*coordinationv1.Lease](ctx, j.Hub, types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID})
+		lease, err := kube.Get[*coordinationv1.Lease](ctx, j.Hub, types.NamespacedName{Namespace: j.HubNamespace,
+			Name: j.ClusterID})
 		if err != nil {
 			return false, "", err
 		}
@@ -165,11 +168,12 @@ func (j *join) await(ctx context.Context) error {
 	})
 	if err != nil {
 		return report.WithRemedy(j.Member.Failed(err, "waiting for the agent to become a member"),
-			"kubectl clusterset doctor; the agent keeps trying; for another image, run the same command with --image"+j.undo())
+			"kubectl clusterset doctor; the agent keeps trying; for another image, run the same command with --image"+
+				j.undo())
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
-		j.Say("next, DNS: %s; kubectl clusterset doctor shows what is missing", report.DocsDNS)
+		j.Say("next, set up DNS: %s\nthen, check it: kubectl clusterset doctor", report.DocsDNS)
 	}
 	return nil
 }

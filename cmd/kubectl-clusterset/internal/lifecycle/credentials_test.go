@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestRenewingKeepsTheWayToTheHub: address, name and lifetime stay as they were first asked for, unless others are, or the hub is another;
-// and what changes is said.
+// TestRenewingKeepsTheWayToTheHub: address, name and lifetime stay as they were first asked for, unless others are,
+// or the hub is another; and what changes is said.
 func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 	const first, here = "https://hub.internal:6443", "https://10.0.0.1:6443"
 	for what, c := range map[string]struct {
@@ -35,19 +35,26 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 		"another hub's": {"ca of another", "", 0, here, "here", time.Hour, "not " + first + " any more"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
-			member := inMemory(interceptor.Funcs{}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
-			run := func(ca, address, name, server string, lifetime time.Duration) (*clientcmdapi.Cluster, time.Duration, string) {
+			member := inMemory(interceptor.Funcs{},
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+			run := func(ca, address, name, server string, lifetime time.Duration) (*clientcmdapi.Cluster,
+				time.Duration, string) {
 				var asked time.Duration
-				hub := inMemory(interceptor.Funcs{SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, sub client.Object, _ ...client.SubResourceCreateOption) error {
+				hub := inMemory(interceptor.Funcs{SubResourceCreate: func(_ context.Context, _ client.Client, _ string,
+					_, sub client.Object, _ ...client.SubResourceCreateOption) error {
 					request := sub.(*authenticationv1.TokenRequest)
 					asked = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
-					request.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"iat":1,"exp":%d}`, 1+*request.Spec.ExpirationSeconds)) + ".sig"
+					request.Status.Token = "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil,
+						`{"iat":1,"exp":%d}`, 1+*request.Spec.ExpirationSeconds)) + ".sig"
 					return nil
 				}})
-				hub.Config = &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca), ServerName: name}}
+				hub.Config = &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca),
+					ServerName: name}}
 				o, said := options(hub)
-				j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", HubServer: server, TokenLifetime: lifetime}}
-				if err := errors.Join(j.read(t.Context()), j.credentials(t.Context()), j.read(t.Context())); err != nil {
+				j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", HubServer: server,
+					TokenLifetime: lifetime}}
+				if err := errors.Join(j.read(t.Context()), j.credentials(t.Context()),
+					j.read(t.Context())); err != nil {
 					t.Fatal(err)
 				}
 				return j.keptAddress(), asked, said.String()
@@ -57,7 +64,8 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 			}
 			run("ca", "https://there", "hub", first, time.Hour)
 			way, lives, said := run(c.ca, here, "here", c.server, c.lifetime)
-			if way.Server != c.address || way.TLSServerName != c.name || string(way.CertificateAuthorityData) != c.ca || lives != c.lives {
+			if way.Server != c.address || way.TLSServerName != c.name ||
+				string(way.CertificateAuthorityData) != c.ca || lives != c.lives {
 				t.Errorf("%+v, for %v", way, lives)
 			}
 			if !strings.Contains(said, c.says) {

@@ -23,8 +23,8 @@ const (
 // heard is how long an API server may take to notice that rights are gone.
 const heard = 10 * time.Second
 
-// disarm revokes the rights of the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its
-// records would stay on the hub. If it became a member before, it leaves as one.
+// disarm revokes the rights of the agent of an unfinished join. Otherwise, it could become a member while the join is
+// undone, and its records would stay on the hub. If it became a member before, it leaves as one.
 func (l *leave) disarm(ctx context.Context) error {
 	binding := only(l.objects, kindBinding)
 	if l.was != nil || binding == nil {
@@ -42,7 +42,8 @@ func (l *leave) disarm(ctx context.Context) error {
 	})
 	switch {
 	case may: // everybody may do everything here
-		l.Say("%s: others gave the agent the right to write ClusterProperties; if it has become a member meanwhile: "+evict, l.Member.Name, "CLUSTER")
+		l.Say("%s: others gave the agent the right to write ClusterProperties; if it has become a member meanwhile: "+
+			evict, l.Member.Name, "CLUSTER")
 	case err != nil:
 		return l.Member.Failed(err, "revoking the agent's rights")
 	}
@@ -55,7 +56,8 @@ func (l *leave) disarm(ctx context.Context) error {
 	return l.claimed(ctx)
 }
 
-// rearm gives a member's agent the rights back that disarm has revoked, also in an interrupted run, so that it can leave.
+// rearm gives a member's agent the rights back that disarm has revoked, also in an interrupted run, so that it can
+// leave.
 func (l *leave) rearm(ctx context.Context) error {
 	objects, err := manifest.Render(manifest.Member, manifest.Values{Namespace: l.HubNamespace})
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// joiner is a cluster whose join was not finished, with an agent that runs: it claims the id, says the membership and renews its Lease as
-// soon as it is let, and leaves when it is told to, if it has its rights.
+// joiner is a cluster whose join was not finished, with an agent that runs: it claims the id, says the membership and
+// renews its Lease as soon as it is let, and leaves when it is told to, if it has its rights.
 type joiner struct {
 	t           *testing.T
 	member, hub *cluster.Cluster
@@ -37,9 +37,12 @@ type joiner struct {
 func newJoiner(t *testing.T, member interceptor.Funcs, hub interceptor.Funcs) *joiner {
 	w := &joiner{t: t, binding: &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-dns:agent"}}}
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}
-	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: agentAccount}}
-	member.Create = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace,
+		Name: agentAccount}}
+	member.Create = func(ctx context.Context, api client.WithWatch, o client.Object,
+		opts ...client.CreateOption) error {
 		if review, is := o.(*authorizationv1.SubjectAccessReview); is {
 			review.Status.Allowed = w.everybody || w.may()
 			return nil
@@ -47,14 +50,16 @@ func newJoiner(t *testing.T, member interceptor.Funcs, hub interceptor.Funcs) *j
 		return api.Create(ctx, o, opts...)
 	}
 	deletes := member.Delete
-	member.Delete = func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	member.Delete = func(ctx context.Context, api client.WithWatch, o client.Object,
+		opts ...client.DeleteOption) error {
 		w.touched = w.touched || o.GetName() != w.binding.Name
 		if deletes != nil {
 			return deletes(ctx, api, o, opts...)
 		}
 		return api.Delete(ctx, o, opts...)
 	}
-	member.Patch = func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	member.Patch = func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch,
+		opts ...client.PatchOption) error {
 		err := api.Patch(ctx, o, p, opts...)
 		if o.GetName() == clusterset.PropertySet && o.GetAnnotations()[clusterset.AnnotationLeaving] != "" && w.may() {
 			w.leftAlone = !w.touched
@@ -91,7 +96,8 @@ func (w *joiner) enter() {
 	if !w.may() {
 		return
 	}
-	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
+	set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "east"}}
 	for c, o := range map[*cluster.Cluster]client.Object{w.member: set, w.hub: lease} {
 		if err := c.Create(w.t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -154,8 +160,8 @@ func (w *joiner) nothing(said string, err error) {
 	}
 }
 
-// TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns: it becomes a member after leave has looked, and leaves as such before anything of it is
-// deleted; or it is too late, and can become none.
+// TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns: it becomes a member after leave has looked, and leaves as such
+// before anything of it is deleted; or it is too late, and can become none.
 func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 	play := func(what string, do func(t *testing.T)) {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) { synctest.Test(t, do) })
@@ -185,7 +191,8 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 	})
 	play("too late for the cluster", func(t *testing.T) {
 		var w *joiner
-		w = newJoiner(t, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		w = newJoiner(t, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object,
+			opts ...client.DeleteOption) error {
 			err := api.Delete(ctx, o, opts...)
 			if o.GetName() == w.binding.Name {
 				w.enter()
@@ -198,7 +205,8 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 	play("too late for the hub", func(t *testing.T) {
 		var w *joiner
 		once := true
-		w = newJoiner(t, interceptor.Funcs{}, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		w = newJoiner(t, interceptor.Funcs{}, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch,
+			o client.Object, opts ...client.DeleteOption) error {
 			if once {
 				once = false
 				w.claim() // after the look, and before the deletion
@@ -223,8 +231,10 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 		}
 	})
 	play("an API server that had not heard yet", func(t *testing.T) {
-		w := newJoiner(t, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if _, is := o.(*corev1.ServiceAccount); !is && o.GetName() == agentAccount && o.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount" {
+		w := newJoiner(t, interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object,
+			opts ...client.DeleteOption) error {
+			if _, is := o.(*corev1.ServiceAccount); !is && o.GetName() == agentAccount &&
+				o.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount" {
 				set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
 				if err := api.Create(ctx, set); err != nil {
 					return err
@@ -244,7 +254,8 @@ func TestWhoUndoesAJoinMayDisarmItsAgent(t *testing.T) {
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: w.member}, stays: map[string]bool{}}
 	w.look(t.Context(), l)
 	texts := strings.Join(cluster.Texts(l.rights()), "; ")
-	for _, want := range []string{"create subjectaccessreviews.authorization.k8s.io", "get/create/patch clusterrolebindings.rbac.authorization.k8s.io"} {
+	for _, want := range []string{"create subjectaccessreviews.authorization.k8s.io",
+		"get/create/patch clusterrolebindings.rbac.authorization.k8s.io"} {
 		if !strings.Contains(texts, want) {
 			t.Errorf("no %q in %s", want, texts)
 		}

@@ -64,7 +64,8 @@ func Init(ctx context.Context, o *InitOptions) error {
 			return err
 		}
 	}
-	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: kubectl clusterset join --context MEMBER --hub-context HUB", o.HubNamespace)
+	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: kubectl clusterset join --context MEMBER "+
+		"--hub-context HUB", o.HubNamespace)
 	return nil
 }
 
@@ -74,7 +75,8 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	values := manifest.Values{Namespace: o.HubNamespace, Image: o.image(o.Hub, runs), Args: added(runs, "hub-namespace")}
+	values := manifest.Values{Namespace: o.HubNamespace, Image: o.image(o.Hub, runs),
+		Args: added(runs, "hub-namespace")}
 	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
 		some, err := manifest.Render(folder, values)
 		if err != nil {
@@ -127,14 +129,15 @@ func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructur
 	return append(out, without(objects, "CustomResourceDefinition", "Namespace")...)
 }
 
-// checkPolicies tries forged writes, in dry runs, as a member that does not exist. It has a real member's rights meanwhile, so that the
-// policies refuse the writes and not RBAC. A write that members may do must pass.
+// checkPolicies tries forged writes, in dry runs, as a member that does not exist. It has a real member's rights
+// meanwhile, so that the policies refuse the writes and not RBAC. A write that members may do must pass.
 func (o *Options) checkPolicies(ctx context.Context) error {
 	forger := "init-check-" + rand.String(8)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace, Name: clusterset.AccountPrefix + forger}},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.HubNamespace,
+			Name: clusterset.AccountPrefix + forger}},
 	}
 	if err := o.Hub.Create(ctx, binding, client.FieldOwner(manifest.FieldManager)); err != nil {
 		return o.Hub.Failed(err, "creating RoleBinding %s", binding.Name)
@@ -143,7 +146,8 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if err := o.Hub.Delete(again, binding); err != nil && !apierrors.IsNotFound(err) {
-			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → kubectl -n %[3]s delete rolebinding %[1]s", binding.Name, err, binding.Namespace)
+			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → kubectl -n %[3]s delete rolebinding %[1]s",
+				binding.Name, err, binding.Namespace)
 		}
 	}()
 	as, err := o.Hub.As(o.Hub.Name, "system:serviceaccount:"+o.HubNamespace+":"+clusterset.AccountPrefix+forger)
@@ -165,8 +169,10 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 		})
 		if err != nil {
 			err = o.Hub.Failed(err, "checking the policies with %s", write.what)
-			return report.WithRemedy(err, "check the ValidatingAdmissionPolicies clusterset-*.clusterset-dns.io and their bindings, and the label "+
-				clusterset.LabelSet+" of the namespace; let nobody join before")
+			return report.WithRemedy(err,
+				"check the ValidatingAdmissionPolicies clusterset-*.clusterset-dns.io and their bindings, and the "+
+					"label "+
+					clusterset.LabelSet+" of the namespace; let nobody join before")
 		}
 	}
 	return nil
@@ -182,12 +188,14 @@ type forgery struct {
 func forgeries(namespace, forger string) []forgery {
 	forged := forger + "-other"
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
-	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1, Withdrawn: true}
+	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1,
+		Withdrawn: true}
 	return []forgery{
 		{"a member's own Lease", "", &coordinationv1.Lease{ObjectMeta: meta(forger)}},
 		{"another member's Lease", "does not write Lease " + forged, &coordinationv1.Lease{ObjectMeta: meta(forged)}},
 		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
-			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)), Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}},
+			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)),
+			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}},
 		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointRecord{
 			ObjectMeta: meta(clusterset.EndpointRecordName("slice", forged)),
 			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4}}},

@@ -28,9 +28,10 @@ import (
 // JoinOptions are those of Join.
 type JoinOptions struct {
 	Options
-	Member        *cluster.Cluster
-	ClusterID     string        // "" for the ClusterProperty, or the UID of kube-system
-	HubServer     string        // URL at which the member's pods reach the hub; "" to keep it, or for that of the kubeconfig
+	Member    *cluster.Cluster
+	ClusterID string // "" for the ClusterProperty, or the UID of kube-system
+	// URL at which the member's pods reach the hub; "" to keep it, or for that of the kubeconfig
+	HubServer     string
 	TokenLifetime time.Duration // 0 to keep it, or for a day
 	Renew         bool
 }
@@ -59,7 +60,8 @@ type state struct {
 	id, was *aboutv1beta1.ClusterProperty
 }
 
-// Join makes a cluster a member. It first writes the claim on the hub, and nothing in the cluster before it holds the claim.
+// Join makes a cluster a member. It first writes the claim on the hub, and nothing in the cluster before it holds the
+// claim.
 func Join(ctx context.Context, o *JoinOptions) error {
 	j := &join{JoinOptions: o}
 	if err := j.preflight(ctx); err != nil {
@@ -76,11 +78,13 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return err
 	}
 	if j.leaving() {
-		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it and to clean up: kubectl clusterset leave", o.Member.Name, j.set)
+		o.Say("%s: its agent continues to leave ClusterSet %s; to wait for it and to clean up: kubectl clusterset "+
+			"leave", o.Member.Name, j.set)
 		return nil
 	}
 	if !o.Wait {
-		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name, o.ClusterID)
+		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name,
+			o.ClusterID)
 		return nil
 	}
 	return j.await(ctx)
@@ -96,7 +100,8 @@ func (j *join) run(ctx context.Context, steps ...func(context.Context) error) er
 	return nil
 }
 
-// undo returns how to undo a join. It is "" for a cluster that was a member before: leave would delete its imports and VIPs.
+// undo returns how to undo a join. It is "" for a cluster that was a member before: leave would delete its imports
+// and VIPs.
 func (j *join) undo() string {
 	if j.was != nil {
 		return ""
@@ -110,8 +115,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 		return err
 	}
 	if j.Hub.Config.Insecure {
-		return report.WithRemedy(errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member could not authenticate the hub"),
-			"use one with the hub's certificate authority")
+		return report.WithRemedy(errors.New("the kubeconfig of the hub has insecure-skip-tls-verify, so the member "+
+			"could not authenticate the hub"), "use one with the hub's certificate authority")
 	}
 	if err := j.askBoth(ctx); err != nil {
 		return err
@@ -145,7 +150,8 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	return j.sameHub(ctx)
 }
 
-// sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is another one.
+// sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is
+// another one.
 func (j *join) sameHub(ctx context.Context) error {
 	if j.was == nil || j.departed {
 		return nil
@@ -158,8 +164,10 @@ func (j *join) sameHub(ctx context.Context) error {
 	if was == nil || !facts.RenewsElsewhere(kept.Items, j.now, j.lease, j.hubNow) {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s", j.Member.Name, was.Server),
-		"name that hub; if this one replaces it, stop the agent, and run this command again when its Lease has expired: kubectl -n "+
+	return report.WithRemedy(fmt.Errorf("%s is a member, and its agent renews its Lease on another hub, at %s",
+		j.Member.Name, was.Server),
+		"name that hub; if this one replaces it, stop the agent, and run this command again when its Lease has "+
+			"expired: kubectl -n "+
 			kube.SystemNamespace+" scale deployment clusterset-controller --replicas=0")
 }
 
@@ -175,7 +183,8 @@ func (j *join) askBoth(ctx context.Context) error {
 	}
 	j.now, j.hubNow = member.Now, hub.Now
 	if skew := (member.Now.Sub(hub.Now) - time.Since(before)).Abs(); skew > maxSkew {
-		return report.WithRemedy(fmt.Errorf("the clocks of %s and %s are %v apart", j.Member.Name, j.Hub.Name, skew.Round(time.Second)),
+		return report.WithRemedy(fmt.Errorf("the clocks of %s and %s are %v apart", j.Member.Name, j.Hub.Name,
+			skew.Round(time.Second)),
 			"set them first (NTP): the age of exports decides conflicts, and tokens have dates")
 	}
 	return nil
@@ -199,10 +208,11 @@ func (j *join) chooseID() error {
 	case j.ClusterID == "":
 		j.ClusterID = j.uid
 	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.was != nil:
-		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves", j.Member.Name, j.id.Spec.Value),
-			"kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
+		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves",
+			j.Member.Name, j.id.Spec.Value), "kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
-		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name, j.id.Spec.Value),
+		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name,
+			j.id.Spec.Value),
 			"join without --cluster-id, or first: kubectl delete clusterproperty "+clusterset.PropertyID)
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
@@ -211,7 +221,7 @@ func (j *join) chooseID() error {
 	return nil
 }
 
-// hubReady reads the ClusterSet, of which there must be one.
+// hubReady reads the only ClusterSet, and fails without one.
 func (j *join) hubReady(ctx context.Context) error {
 	var sets hubv1alpha1.ClusterSetList
 	err := j.Hub.List(ctx, &sets, client.InNamespace(j.HubNamespace))
@@ -219,8 +229,8 @@ func (j *join) hubReady(ctx context.Context) error {
 		return j.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) != 1 {
-		return report.WithRemedy(fmt.Errorf("namespace %s of %s holds %d ClusterSets instead of one", j.HubNamespace, j.Hub.Name, len(sets.Items)),
-			facts.Init+", or another --hub-namespace")
+		return report.WithRemedy(fmt.Errorf("namespace %s of %s holds %d ClusterSets instead of one", j.HubNamespace,
+			j.Hub.Name, len(sets.Items)), facts.Init+", or another --hub-namespace")
 	}
 	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil
@@ -235,26 +245,28 @@ func (j *join) leaving() bool {
 func (j *join) membership() error {
 	switch {
 	case j.was == nil && j.Renew:
-		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew", j.Member.Name),
-			"kubectl clusterset join, without --renew")
+		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
+			j.Member.Name), "kubectl clusterset join, without --renew")
 	case j.was == nil:
 		return nil
 	case j.was.Spec.Value != j.set:
-		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name, j.was.Spec.Value),
-			"kubectl clusterset leave, then join "+j.set)
+		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
+			j.was.Spec.Value), "kubectl clusterset leave, then join "+j.set)
 	case j.was.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
-		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no credentials", j.Member.Name, j.set),
-			"wait for it: kubectl clusterset leave --force")
+		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no "+
+			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")
 	case j.leaving() && !j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s", j.Member.Name, j.set),
-			"wait for it: kubectl clusterset leave; if its token for the hub has expired: kubectl clusterset join --renew")
+			"wait for it: kubectl clusterset leave; if its token for the hub has expired: kubectl clusterset join "+
+				"--renew")
 	}
 	return nil
 }
 
 func (j *join) checkRights(ctx context.Context) error {
 	hub := append(cluster.RightsTo(j.hubSide, write...),
-		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace, Name: clusterset.AccountPrefix + j.ClusterID})
+		cluster.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: j.HubNamespace,
+			Name: clusterset.AccountPrefix + j.ClusterID})
 	member := append(cluster.RightsTo(j.here, write...),
 		cluster.Right{Verb: "create", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
 		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
@@ -273,7 +285,8 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
 		return false, j.Hub.Failed(err, "reading Lease %s", name)
 	}
-	_, begun, err := claims(ctx, &j.Options, j.uid) // a claim in use may be that of the cluster of which this one is a clone
+	// a claim in use may be that of this clone's original
+	_, begun, err := claims(ctx, &j.Options, j.uid)
 	if err != nil {
 		return false, err
 	}
@@ -294,12 +307,14 @@ func (j *join) unknown() error {
 	if !j.Renew {
 		return nil
 	}
-	remedy := "on the right hub: kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs; kubectl clusterset " +
+	remedy := "on the right hub: kubectl clusterset join, without --renew, admits it again with its cluster ID and " +
+		"VIPs; kubectl clusterset " +
 		"leave removes what is left here"
 	if j.leaving() {
 		remedy = "kubectl clusterset leave continues"
 	}
-	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was restored from an earlier "+
+	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
+		"restored from an earlier "+
 		"backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)
 }
 
@@ -308,18 +323,20 @@ func taken(p *inventoryv1alpha1.ClusterProfile, uid, hub string) error {
 	holder, joining := p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID]
 	switch {
 	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted", p.Name, hub),
-			"wait, or check that clusterset-controller hub runs, and run the command again")
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted",
+			p.Name, hub), "wait, or check that clusterset-controller hub runs, and run the command again")
 	case holder != "" && holder != uid:
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the UID %s", p.Name, hub, holder),
-			"choose another with --cluster-id, or let that cluster leave first")
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
+			"UID %s", p.Name, hub, holder), "choose another with --cluster-id, or let that cluster leave first")
 	case holder == "" && joining != "" && joining != uid:
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the UID %s, which is joining",
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
+			"UID %s, which is joining",
 			p.Name, hub, joining), "choose another with --cluster-id, or kubectl clusterset leave "+p.Name+" --evict")
 	case holder == "" && joining == "":
-		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner", p.Name, hub),
-			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster: kubectl -n %s annotate clusterprofile %s %s=%s",
-				p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
+			p.Name, hub),
+			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster: kubectl -n %s "+
+				"annotate clusterprofile %s %s=%s", p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
 	}
 	return nil
 }

@@ -26,29 +26,33 @@ func runs(name, image string, args ...string) *appsv1.Deployment {
 	return d
 }
 
-// TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded: --reserved-cidrs guards against peers that lie, and nobody would miss it.
+// TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded: --reserved-cidrs guards against peers that lie, and nobody would
+// miss it.
 func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
-	before := []string{"agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace", "old", "--cluster-id=east",
-		"--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060"}
+	before := []string{"agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace", "old",
+		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060"}
 	o, _ := options(inMemory(interceptor.Funcs{}))
 	o.Image = "r/c:v2"
-	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, runs("clusterset-controller", "r/c:v1", before...)), ClusterID: "east"}}
+	j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{},
+		runs("clusterset-controller", "r/c:v1", before...)), ClusterID: "east"}}
 	if err := j.render(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check := func(objects []*unstructured.Unstructured, image string, want ...string) {
 		t.Helper()
-		containers, _, _ := unstructured.NestedSlice(only(objects, "Deployment").Object, "spec", "template", "spec", "containers")
+		containers, _, _ := unstructured.NestedSlice(only(objects, "Deployment").Object, "spec", "template", "spec",
+			"containers")
 		c := containers[0].(map[string]any)
 		args, _, _ := unstructured.NestedStringSlice(c, "args")
 		if !slices.Equal(args, want) || c["image"] != image {
 			t.Errorf("%v is to run with %q, want %s with %q", c["image"], args, image, want)
 		}
 	}
-	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue", "--cluster-id=east",
-		"--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
+	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
+		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
-	hub, _ := options(inMemory(interceptor.Funcs{}, runs("blue", "r/c:v1", "hub", "--hub-namespace=blue", "--pprof-bind-address=:6060")))
+	hub, _ := options(inMemory(interceptor.Funcs{}, runs("blue", "r/c:v1", "hub", "--hub-namespace=blue",
+		"--pprof-bind-address=:6060")))
 	objects, err := (&InitOptions{Options: *hub}).render(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -56,40 +60,71 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(objects, "r/c:v1", "hub", "--hub-namespace=blue", "--pprof-bind-address=:6060")
 }
 
-// TestAMemberIsNotTakenToAnotherHub while it is alive on its own: hubs are told apart by nothing but the clusterset's name, and every
-// upgrade gives this command again.
+// TestAMemberIsNotTakenToAnotherHub while it is alive on its own: hubs are told apart by nothing but the clusterset's
+// name, and every upgrade gives this command again.
 func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	renewed := func(namespace, name string, ago time.Duration) *coordinationv1.Lease {
 		at, by, lives := metav1.NewTime(now.Add(-ago)), metav1.NewMicroTime(now.Add(-ago)), int32(40)
 		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{
-				Manager: "agent", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "coordination.k8s.io/v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`),
-			}}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace,
+				Name:      name,
+				ManagedFields: []metav1.ManagedFieldsEntry{
+					{
+						Manager:    "agent",
+						Operation:  metav1.ManagedFieldsOperationUpdate,
+						APIVersion: "coordination.k8s.io/v1",
+						Time:       &at,
+						FieldsType: "FieldsV1",
+						FieldsV1:   metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`),
+					},
+				},
+			},
 			Spec: coordinationv1.LeaseSpec{RenewTime: &by, LeaseDurationSeconds: &lives},
 		}
 	}
-	kept := &corev1.Secret{Data: map[string][]byte{kubeconfigKey: []byte(`{"current-context": "hub", "contexts": [{"name": "hub", "context": {"cluster": "hub"}}], "clusters": [{"name": "hub", "cluster": {"server": "https://prod"}}]}`)}}
+	kept := &corev1.Secret{
+		Data: map[string][]byte{
+			kubeconfigKey: []byte(
+				`{"current-context": "hub", "contexts": [{"name": "hub", "context": {"cluster": "hub"}}], 
+					"clusters": [{"name": "hub", "cluster": {"server": "https://prod"}}]}`,
+			),
+		},
+	}
 	for what, c := range map[string]struct {
 		here, there *coordinationv1.Lease
 		departed    bool
 		refused     bool
 	}{
-		"alive on another":            {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil, false, true},
-		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), renewed("blue", "east", time.Hour), false, true},
-		"alive on this one":           {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), renewed("blue", "east", 5*time.Second), false, false},
-		"evicted from this one":       {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil, true, false},
-		"its hub is gone":             {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, false, false},
-		"it has never been on one":    {nil, nil, false, false},
+		"alive on another": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
+			false, true},
+		"which has an old copy of it": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
+			renewed("blue", "east", time.Hour), false, true},
+		"alive on this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second),
+			renewed("blue", "east", 5*time.Second), false, false},
+		"evicted from this one": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, 5*time.Second), nil,
+			true, false},
+		"its hub is gone": {renewed(kube.SystemNamespace, clusterset.LeaseRenewed, time.Hour), nil, false,
+			false},
+		"it has never been on one": {nil, nil, false, false},
 	} {
 		var here []client.Object
 		if c.here != nil {
 			here = append(here, c.here)
 		}
 		o, _ := options(inMemory(interceptor.Funcs{}))
-		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...)}, kept: kept, lease: c.there, departed: c.departed, now: now, hubNow: now}
+		j := &join{
+			JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, here...)},
+			kept:        kept,
+			lease:       c.there,
+			departed:    c.departed,
+			now:         now,
+			hubNow:      now,
+		}
 		j.was = &aboutv1beta1.ClusterProperty{}
-		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "https://prod") {
+		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
+			!strings.Contains(err.Error(), "https://prod") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

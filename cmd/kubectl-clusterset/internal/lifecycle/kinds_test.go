@@ -23,21 +23,24 @@ func crd(plural, group, kind, version string, managers ...string) *apiextensions
 	out.Spec.Group, out.Spec.Names.Plural, out.Spec.Names.Kind = group, plural, kind
 	out.Status.StoredVersions = []string{version}
 	for _, m := range managers {
-		out.ManagedFields = append(out.ManagedFields, metav1.ManagedFieldsEntry{Manager: m, Operation: metav1.ManagedFieldsOperationApply,
-			APIVersion: "apiextensions.k8s.io/v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:group":{}}}`)})
+		out.ManagedFields = append(out.ManagedFields, metav1.ManagedFieldsEntry{Manager: m,
+			Operation:  metav1.ManagedFieldsOperationApply,
+			APIVersion: "apiextensions.k8s.io/v1", FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:group":{}}}`)})
 	}
 	return out
 }
 
-// TestLeavingTakesNoKindThatOthersNeed: one that they brought before, which join has only upgraded, and one of which they make an object
-// while the last of ours goes.
-func TestLeavingTakesNoKindThatOthersNeed(t *testing.T) {
+// TestLeavingDeletesNoKindThatOthersNeed: one that they applied before join upgraded it, and one whose object they
+// create while ours are deleted.
+func TestLeavingDeletesNoKindThatOthersNeed(t *testing.T) {
 	ours := crd("serviceimports", "multicluster.x-k8s.io", "ServiceImport", "v1beta1", manifest.FieldManager)
 	theirs := crd("clusterproperties", "about.k8s.io", "ClusterProperty", "v1beta1", "helm", manifest.FieldManager)
 	used := crd("serviceexports", "multicluster.x-k8s.io", "ServiceExport", "v1beta1", manifest.FieldManager)
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kube.SystemNamespace}}
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	member := inMemory(interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	member := inMemory(interceptor.Funcs{Delete: func(ctx context.Context, api client.WithWatch, o client.Object,
+		opts ...client.DeleteOption) error {
 		if o.GetName() == kube.SystemNamespace {
 			if err := api.Create(ctx, export); err != nil {
 				return err
@@ -51,10 +54,12 @@ func TestLeavingTakesNoKindThatOthersNeed(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	for c, stays := range map[*apiextensionsv1.CustomResourceDefinition]string{
-		ours: "", theirs: theirs.Name + " stays: others applied it", used: used.Name + " stays: it has objects, such as ServiceExport shop/web",
+		ours: "", theirs: theirs.Name + " stays: others applied it", used: used.Name +
+			" stays: it has objects, such as ServiceExport shop/web",
 	} {
 		err := member.Get(t.Context(), client.ObjectKeyFromObject(c), &apiextensionsv1.CustomResourceDefinition{})
-		if (err == nil) != (stays != "") || client.IgnoreNotFound(err) != nil || !strings.Contains(said.String(), stays) {
+		if (err == nil) != (stays != "") || client.IgnoreNotFound(err) != nil ||
+			!strings.Contains(said.String(), stays) {
 			t.Errorf("%s: %v, want it to say %q:\n%s", c.Name, err, stays, said)
 		}
 	}

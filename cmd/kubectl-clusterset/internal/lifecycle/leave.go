@@ -44,7 +44,8 @@ type leave struct {
 	stays   map[string]bool              // kinds and claims that were reported to stay
 }
 
-// Leave removes a cluster from its ClusterSet and restores what it was before it joined. It also undoes an unfinished join.
+// Leave removes a cluster from its ClusterSet and restores what it was before it joined. It also undoes an unfinished
+// join.
 func Leave(ctx context.Context, o *LeaveOptions) error {
 	l := &leave{LeaveOptions: o, stays: map[string]bool{}}
 	if _, err := ask(ctx, o.Member, o.Say); err != nil {
@@ -61,7 +62,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 		return err
 	}
 	if l.was == nil && len(l.objects)+len(l.claims) == 0 {
-		return fmt.Errorf("%s is a member of no ClusterSet, and has nothing left of one", o.Member.Name)
+		return fmt.Errorf("%s is a member of no ClusterSet, and nothing is left to delete", o.Member.Name)
 	}
 	if o.DryRun != nil {
 		return l.print()
@@ -91,7 +92,8 @@ func (l *leave) rights() []cluster.Right {
 		out = append(out, cleaning()...)
 	}
 	if binding := only(l.objects, kindBinding); l.was == nil && binding != nil { // for disarm
-		out = append(out, cluster.Right{Verb: "create", Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"})
+		out = append(out, cluster.Right{Verb: "create", Group: authorizationv1.GroupName,
+			Resource: "subjectaccessreviews"})
 		out = append(out, cluster.RightsTo([]*unstructured.Unstructured{binding}, write...)...)
 	}
 	return out
@@ -115,7 +117,8 @@ func (l *leave) claimed(ctx context.Context) error {
 			continue
 		}
 		l.stays[id] = true
-		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its cluster ID, so it may be a clone's; "+
+		l.Say("the hub: %s stays: it has this cluster's kube-system UID, and not its cluster ID, so it may be a "+
+			"clone's; "+
 			"if nobody needs it: "+evict, id, id)
 	}
 	l.claims = append(own, begun...)
@@ -125,8 +128,8 @@ func (l *leave) claimed(ctx context.Context) error {
 // evict is a remedy for a claim that stays.
 const evict = "kubectl clusterset leave %s --evict --hub-context HUB"
 
-// own returns the held claims with this cluster's ID. Others have the same UID, and may be a clone's: giving them up would be an
-// eviction that nobody has asked for.
+// own returns the held claims with this cluster's ID. Others have the same UID, and may be a clone's: giving them up
+// would be an eviction that nobody has asked for.
 func (s *state) own(held []string) (own, others []string) {
 	for _, id := range held {
 		if s.id != nil && s.id.Spec.Value == id {
@@ -159,10 +162,12 @@ func (l *leave) withdraw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name, l.was.Spec.Value)
+	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
+		l.was.Spec.Value)
 	say := l.waiter("the agent")
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
-		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member, types.NamespacedName{Name: clusterset.PropertySet})
+		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member,
+			types.NamespacedName{Name: clusterset.PropertySet})
 		if err != nil || p == nil {
 			return err == nil, "", err
 		}
@@ -173,9 +178,11 @@ func (l *leave) withdraw(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"), "if its token for the hub has expired: kubectl clusterset "+
-			"join --renew; if this cluster was evicted: the same command with --hub-context; if the hub is permanently lost: with --force; if the "+
-			"agent does not run: kubectl clusterset doctor")
+		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"),
+			"if its token for the hub has expired: kubectl clusterset "+
+				"join --renew; if this cluster was evicted: the same command with --hub-context; if the hub is "+
+				"permanently lost: with --force; if the "+
+				"agent does not run: kubectl clusterset doctor")
 	}
 	return nil
 }
@@ -192,7 +199,8 @@ func (l *leave) annotate(ctx context.Context, now time.Time) (since time.Time, e
 	leaving := l.was.DeepCopy()
 	metav1.SetMetaDataAnnotation(&leaving.ObjectMeta, clusterset.AnnotationLeaving, value)
 	err = cluster.Settled(ctx, func(ctx context.Context) error {
-		return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.was), client.FieldOwner(manifest.FieldManager))
+		return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.was),
+			client.FieldOwner(manifest.FieldManager))
 	})
 	return now, l.Member.Failed(err, "annotating ClusterProperty %s", l.was.Name)
 }
@@ -211,14 +219,16 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s", l.HubNamespace, l.Hub.Name, l.id.Spec.Value),
+	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s", l.HubNamespace, l.Hub.Name,
+		l.id.Spec.Value),
 		"name the hub of ClusterSet "+l.was.Spec.Value+"; if it is permanently lost, or has lost its data: --force")
 }
 
 // release deletes the claims on the hub that the agent and the hub's controller do not delete.
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
-		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished join: "+evict, "CLUSTER")
+		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
+			"join: "+evict, "CLUSTER")
 		return nil
 	}
 	patience := 10 * time.Second
@@ -231,7 +241,8 @@ func (l *leave) release(ctx context.Context) error {
 			return err
 		}
 		if spared {
-			l.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no clone: "+evict, id, id)
+			l.Say("the hub: %s stays: it is in use, and --force deletes no claim in use; if this cluster is no "+
+				"clone: "+evict, id, id)
 			continue
 		}
 		if err := giveUp(ctx, &l.Options, id, patience, l.uid); err != nil {
@@ -241,12 +252,13 @@ func (l *leave) release(ctx context.Context) error {
 	return nil
 }
 
-// spared reports whether --force keeps a claim: one in use may be that of the cluster of which this one is a clone.
+// spared reports whether --force keeps a claim: one in use may be that of this clone's original.
 func (l *leave) spared(ctx context.Context, id string) (bool, error) {
 	if !l.Force {
 		return false, nil
 	}
-	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, l.Hub, types.NamespacedName{Namespace: l.HubNamespace, Name: id})
+	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, l.Hub, types.NamespacedName{Namespace: l.HubNamespace,
+		Name: id})
 	if err != nil {
 		return false, l.Hub.Failed(err, "reading ClusterProfile %s", id)
 	}
@@ -312,7 +324,8 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		return err
 	}
 	right := cluster.Right{
-		Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles", Namespace: o.HubNamespace, Name: id,
+		Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
+		Namespace: o.HubNamespace, Name: id,
 	}
 	if err := allowed(ctx, o.Hub, []cluster.Right{right}); err != nil {
 		return err
@@ -331,7 +344,8 @@ func Evict(ctx context.Context, o *Options, id string) error {
 	if err := giveUp(ctx, o, id, 0, ""); err != nil {
 		return err
 	}
-	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER --hub-context HUB")
+	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
+		"--hub-context HUB")
 	return nil
 }
 
@@ -352,9 +366,9 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 	return fmt.Errorf("there is no member %s; members are: %s", id, strings.Join(ids, ", "))
 }
 
-// giveUp deletes a ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid, it deletes only that
-// cluster's; and one in use only when its Lease has expired, because a clone has the same UID. If the claim changes meanwhile, it is
-// examined again.
+// giveUp deletes a ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid,
+// it deletes only that cluster's; and one in use only when its Lease has expired, because a clone has the same UID.
+// If the claim changes meanwhile, it is examined again.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline, deleted := time.Now().Add(patience), false
@@ -383,10 +397,11 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		return false, "ClusterProfile " + id + " still exists", nil
 	})
 	if err != nil {
-		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id), facts.HubLog)
+		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id),
+			facts.HubLog)
 	}
 	if life.renewed {
-		o.Say("the hub: %s stays: an agent renews its Lease, so it is another cluster, of which this one is a clone", id)
+		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)
 		return nil
 	}
 	o.Say("the hub: removed %s, with its credentials, records and Lease", id)

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// TestID3WhatAMemberThatIsLeavingMayJoin: nothing; but its credentials may be made anew, which leaving takes, unless that does without the
-// hub. Each refusal says the way out.
+// TestID3WhatAMemberThatIsLeavingMayJoin: nothing, but its credentials may be replaced, because leaving needs the
+// hub unless it is forced. Each refusal names the remedy.
 func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 	for what, c := range map[string]struct {
 		leaving, hub string
@@ -28,7 +28,8 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 	} {
 		set := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 		set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
-		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew}, state: state{was: set}, set: c.hub}
+		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew},
+			state: state{was: set}, set: c.hub}
 		err := j.membership()
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, and not %q", what, err, c.refusal)

@@ -1,5 +1,5 @@
-// Package lifecycle makes hubs, and lets clusters join and leave. It takes the steps of the READMEs in deploy/ and checks their
-// preconditions. Every step can be repeated, so that an interrupted command is run again.
+// Package lifecycle makes hubs, and lets clusters join and leave. It takes the steps of the READMEs in deploy/ and
+// checks their preconditions. Every step can be repeated, so that an interrupted command is run again.
 package lifecycle
 
 import (
@@ -40,7 +40,8 @@ func checkNamespace(name string) error {
 		return fmt.Errorf("--hub-namespace %q: %s", name, p[0])
 	}
 	if name == kube.SystemNamespace || strings.HasPrefix(name, "kube-") || name == "default" {
-		return fmt.Errorf("--hub-namespace %q: a ClusterSet needs a namespace of its own, with the ClusterSet's name", name)
+		return fmt.Errorf("--hub-namespace %q: a ClusterSet needs a namespace of its own, with the ClusterSet's name",
+			name)
 	}
 	return nil
 }
@@ -52,7 +53,8 @@ func ask(ctx context.Context, c *cluster.Cluster, say cluster.Say) (cluster.Serv
 		return s, err
 	}
 	if doctor.TooOld(s.Version) {
-		return s, fmt.Errorf("%s runs Kubernetes %s, and %s is the oldest supported version: upgrade it first", c.Name, s.Version, doctor.Oldest)
+		return s, fmt.Errorf("%s runs Kubernetes %s, and %s is the oldest supported version: upgrade it first", c.Name,
+			s.Version, doctor.Oldest)
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil
@@ -68,8 +70,8 @@ func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) er
 	if n := len(texts); n > 6 {
 		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
 	}
-	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name, strings.Join(texts, ", ")),
-		"run the command as a cluster admin")
+	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
+		strings.Join(texts, ", ")), "run the command as a cluster admin")
 }
 
 // Verbs that apply an object, and that delete it.
@@ -118,7 +120,8 @@ func (o *Options) waiter(what string) func(why string) {
 
 // running returns the container of a Deployment, or nil without one.
 func running(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
-	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: deployment})
+	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
+		Name: deployment})
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
 		return nil, c.Failed(err, "reading Deployment %s/%s", kube.SystemNamespace, deployment)
 	}

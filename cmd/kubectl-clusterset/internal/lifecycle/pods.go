@@ -15,7 +15,8 @@ import (
 // podsWait returns why pods with this label do not run.
 func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) string {
 	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace), client.MatchingLabels{label: value}); err != nil {
+	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
+		client.MatchingLabels{label: value}); err != nil {
 		return err.Error()
 	}
 	for i := range pods.Items {

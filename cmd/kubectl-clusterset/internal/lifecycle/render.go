@@ -18,11 +18,13 @@ func (j *join) render(ctx context.Context) error {
 		return err
 	}
 	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
-	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig", "hub-namespace")...)
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig",
+		"hub-namespace")...)
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
 		return err
 	}
-	j.hubSide, err = manifest.Render(manifest.HubMember, manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID})
+	j.hubSide, err = manifest.Render(manifest.HubMember, manifest.Values{Namespace: j.HubNamespace,
+		ClusterID: j.ClusterID})
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,8 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 	switch hubv1alpha1.VIPMode(v.Mode) {
 	case "", hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred:
 	case "exclusive":
-		return report.WithRemedy(errors.New("--vip-mode exclusive does not exist any more"), "--vip-mode preferred; "+report.DocsRanges)
+		return report.WithRemedy(errors.New("--vip-mode exclusive does not exist any more"), "--vip-mode preferred; "+
+			report.DocsRanges)
 	default:
 		return fmt.Errorf("--vip-mode %q: must be shared or preferred", v.Mode)
 	}
@@ -66,7 +67,8 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 	}{{"ipv4", 8, 29, &is.Blocks.IPv4Bits}, {"ipv6", 32, 125, &is.Blocks.IPv6Bits}} {
 		n, given := v.Bits[family.name]
 		if given && (n < family.least || n > family.most) {
-			return fmt.Errorf("--vip-block-bits %s=%d: a block is a /%d to a /%d", family.name, n, family.least, family.most)
+			return fmt.Errorf("--vip-block-bits %s=%d: a block is a /%d to a /%d", family.name, n, family.least,
+				family.most)
 		}
 		if given {
 			*family.bits = int32(n)

@@ -1,5 +1,5 @@
-// Package manifest renders the kustomizations of deploy/ for one hub or one member, in memory, and compares CRDs with those of a cluster.
-// It does not connect to clusters.
+// Package manifest renders the kustomizations of deploy/ for one hub or one member, in memory, and compares CRDs with
+// those of a cluster. It does not connect to clusters.
 package manifest
 
 import (
@@ -42,7 +42,8 @@ type Values struct {
 	Args      []string
 }
 
-// Render returns what kubectl apply -k FOLDER would apply, with the values: CRDs first, then namespaces, and Deployments last.
+// Render returns what kubectl apply -k FOLDER would apply, with the values: CRDs first, then namespaces, and
+// Deployments last.
 func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 	disk, err := load()
 	if err != nil {

@@ -29,7 +29,10 @@ func render(t *testing.T, folder string, v manifest.Values) []*unstructured.Unst
 
 func find(t *testing.T, in []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	t.Helper()
-	i := slices.IndexFunc(in, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	i := slices.IndexFunc(in, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == kind &&
+			o.GetName() == name
+	})
 	if i < 0 {
 		t.Fatalf("no %s %s", kind, name)
 	}
@@ -44,7 +47,8 @@ func TestAnIDThatLooksLikeANumberStaysAString(t *testing.T) {
 			t.Errorf("namespace %q", got)
 		}
 		for _, o := range all {
-			if text, _ := o.MarshalJSON(); strings.Contains(string(text), "CLUSTER-ID") || strings.Contains(string(text), `:"clusterset"`) {
+			if text, _ := o.MarshalJSON(); strings.Contains(string(text), "CLUSTER-ID") ||
+				strings.Contains(string(text), `:"clusterset"`) {
 				t.Errorf("%s: a word is left:\n%s", id, text)
 			}
 		}
@@ -57,7 +61,8 @@ func TestAClustersetHasTheNameOfItsNamespace(t *testing.T) {
 	if all[0] != ns {
 		t.Errorf("%s comes before its namespace", all[0].GetKind())
 	}
-	if find(t, all, "ClusterSet", "blue").GetNamespace() != "blue" || ns.GetLabels()["multicluster.x-k8s.io/clusterset"] != "blue" {
+	if find(t, all, "ClusterSet", "blue").GetNamespace() != "blue" ||
+		ns.GetLabels()["multicluster.x-k8s.io/clusterset"] != "blue" {
 		t.Errorf("%v", ns.GetLabels())
 	}
 	if find(t, all, "Role", "clusterset-member").GetNamespace() != "blue" {
@@ -66,13 +71,15 @@ func TestAClustersetHasTheNameOfItsNamespace(t *testing.T) {
 }
 
 func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0123456789", 6) + "0123"
 	for image, want := range map[string]string{
 		"":                           "clusterset-dns/clusterset-controller",
 		"registry.example:5000/c":    "registry.example:5000/c",
 		"registry.example:5000/c:v1": "registry.example:5000/c:v1",
-		"r/c@sha256:0123456789012345678901234567890123456789012345678901234567890123": "r/c@sha256:0123456789012345678901234567890123456789012345678901234567890123",
+		"r/c@" + digest:              "r/c@" + digest,
 	} {
-		all := render(t, manifest.Member, manifest.Values{Namespace: "blue", Image: image, Args: []string{"--cluster-id=007"}})
+		all := render(t, manifest.Member, manifest.Values{Namespace: "blue", Image: image,
+			Args: []string{"--cluster-id=007"}})
 		d := all[len(all)-1]
 		if d.GetKind() != "Deployment" || all[0].GetKind() != "CustomResourceDefinition" {
 			t.Fatalf("from %s to %s", all[0].GetKind(), d.GetKind())
@@ -82,7 +89,8 @@ func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
 		if c["image"] != want {
 			t.Errorf("%s: image %v", image, c["image"])
 		}
-		if args := c["args"].([]any); !slices.Contains(args, any("--cluster-id=007")) || !slices.Contains(args, any("--hub-namespace=blue")) {
+		if args := c["args"].([]any); !slices.Contains(args, any("--cluster-id=007")) ||
+			!slices.Contains(args, any("--hub-namespace=blue")) {
 			t.Errorf("args %v", args)
 		}
 	}
@@ -124,16 +132,22 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 		change    func(*unstructured.Unstructured)
 		why       string
 	}{
-		{"a newer release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version", "v0.6.0"), "release v0.6.0 is newer"},
-		{"an older release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version", "v0.3.0"), ""},
-		{"a newer revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision", "3"), "schema revision 3 is newer"},
-		{"no release, so an old one", "serviceimports.multicluster.x-k8s.io", func(o *unstructured.Unstructured) { o.SetLabels(nil) }, ""},
-		{"the same, by others", "serviceimports.multicluster.x-k8s.io", func(*unstructured.Unstructured) {}, "others applied it"},
+		{"a newer release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version",
+			"v0.6.0"), "release v0.6.0 is newer"},
+		{"an older release", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/release-version",
+			"v0.3.0"), ""},
+		{"a newer revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision",
+			"3"), "schema revision 3 is newer"},
+		{"no release, so an old one", "serviceimports.multicluster.x-k8s.io",
+			func(o *unstructured.Unstructured) { o.SetLabels(nil) }, ""},
+		{"the same, by others", "serviceimports.multicluster.x-k8s.io", func(*unstructured.Unstructured) {},
+			"others applied it"},
 		{"a version of the future", "clusterproperties.about.k8s.io", version(func(l []any) []any {
 			return append(l, map[string]any{"name": "v1", "served": true})
 		}), "it has version v1"},
 		{"a version is not there", "clusterproperties.about.k8s.io", version(func(l []any) []any { return l[:1] }), ""},
-		{"the same of another project", "clusterproperties.about.k8s.io", func(*unstructured.Unstructured) {}, "others applied it"},
+		{"the same of another project", "clusterproperties.about.k8s.io", func(*unstructured.Unstructured) {},
+			"others applied it"},
 		{"our own group", "serviceexportrecords.hub.clusterset-dns.io", func(*unstructured.Unstructured) {}, ""},
 		{"our own group, from the future", "serviceexportrecords.hub.clusterset-dns.io", version(func(l []any) []any {
 			return append(l, map[string]any{"name": "v1", "served": true})
@@ -177,7 +191,9 @@ func TestAKindIsOursWhereNobodyElseBroughtIt(t *testing.T) {
 		"another project's":          {[]any{entry("helm", `{"f:spec":{}}`)}, false},
 		"nobody's":                   {nil, false},
 	} {
-		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}}}
+		o := &unstructured.Unstructured{
+			Object: map[string]any{"metadata": map[string]any{"managedFields": c.managers}},
+		}
 		if got := manifest.OnlyOurs(o); got != c.ours {
 			t.Errorf("%s: %v", what, got)
 		}

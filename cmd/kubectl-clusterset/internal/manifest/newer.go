@@ -19,8 +19,8 @@ const (
 // FieldManager is the field manager of all writes.
 const FieldManager = "kubectl-clusterset"
 
-// Keep returns why an existing CRD must not be replaced by ours, or "". A newer CRD has fields and versions that objects may use, and
-// CRDs of other projects may have been applied by others.
+// Keep returns why an existing CRD must not be replaced by ours, or "". A newer CRD has fields and versions that
+// objects may use, and CRDs of other projects may have been applied by others.
 func Keep(there, ours *unstructured.Unstructured) string {
 	if v := further(there, ours); v != "" {
 		return "it has version " + v + ", which this kubectl-clusterset does not know"
@@ -59,8 +59,9 @@ func Ours(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// OnlyOurs reports whether kubectl-clusterset applied a CRD, and nobody else did. Everyone who applied it owns fields of its spec: server-
-// side apply shares fields that do not differ, and records earlier writers as the manager before-first-apply.
+// OnlyOurs reports whether kubectl-clusterset applied a CRD, and nobody else did. Everyone who applied it owns fields
+// of its spec: server- side apply shares fields that do not differ, and records earlier writers as the manager
+// before-first-apply.
 func OnlyOurs(crd *unstructured.Unstructured) bool {
 	for _, f := range crd.GetManagedFields() {
 		var fields map[string]any

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Table writes a heading and aligned rows below it, or nothing without rows. columns are their titles, if they have any.
+// Table writes a heading and aligned rows below it, or nothing without rows. columns are their titles, if they have
+// any.
 func Table(out io.Writer, heading string, columns []string, rows [][]string) {
 	if len(rows) == 0 {
 		return

@@ -1,5 +1,5 @@
-// Package report is what status, explain and doctor have in common: findings, the head of their JSON, and how they are printed for
-// people. It reads no cluster.
+// Package report is what status, explain and doctor have in common: findings, the head of their JSON, and how they
+// are printed for people. It reads no cluster.
 package report
 
 import (

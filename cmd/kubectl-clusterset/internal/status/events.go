@@ -52,7 +52,8 @@ func warnings(events []eventsv1.Event) (out []Event) {
 }
 
 func newestFirst(a, b Event) int {
-	return cmp.Or(b.Seen.Compare(a.Seen), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.About, b.About), cmp.Compare(a.Note, b.Note))
+	return cmp.Or(b.Seen.Compare(a.Seen), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.About, b.About),
+		cmp.Compare(a.Note, b.Note))
 }
 
 func about(o *corev1.ObjectReference) string {
@@ -65,7 +66,8 @@ func about(o *corev1.ObjectReference) string {
 // printEvents prints the newest, or all.
 func printEvents(out io.Writer, h *Here, all bool) {
 	if h.Unread != "" {
-		report.Note(out, "?", "reading the agent's Events failed: "+h.Unread, "kubectl get events -A --field-selector type=Warning")
+		report.Note(out, "?", "reading the agent's Events failed: "+h.Unread,
+			"kubectl get events -A --field-selector type=Warning")
 	}
 	var rows [][]string
 	for _, w := range h.Events {

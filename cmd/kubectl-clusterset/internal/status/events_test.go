@@ -16,11 +16,12 @@ import (
 )
 
 func warned(reason, kind, namespace, name, note string, ago time.Duration) eventsv1.Event {
-	return eventsv1.Event{Reason: reason, Note: note, EventTime: metav1.NewMicroTime(now.Add(-ago)), Regarding: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name}}
+	return eventsv1.Event{Reason: reason, Note: note, EventTime: metav1.NewMicroTime(now.Add(-ago)),
+		Regarding: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name}}
 }
 
-// TestV7WhatTheAgentWarnedOfIsShown: the last of each reason and object, the newest first, in the report and for a person; no problem, since it
-// may be over.
+// TestV7WhatTheAgentWarnedOfIsShown: the last of each reason and object, the newest first, in the report and for a
+// person; no problem, since it may be over.
 func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 	system := func(reason, note string, ago time.Duration) eventsv1.Event {
 		return warned(reason, "Namespace", "clusterset-system", "clusterset-system", note, ago)
@@ -31,30 +32,41 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 		events []eventsv1.Event
 		want   []string
 	}{
-		"nothing":             {},
-		"unsupported":         {[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute)}, []string{"12m ago VIPModeUnsupported Namespace clusterset-system use shared"}},
-		"ranges are not told": {[]eventsv1.Event{system("RangesNotTold", "left out", time.Minute)}, []string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
+		"nothing": {},
+		"unsupported": {[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute)},
+			[]string{"12m ago VIPModeUnsupported Namespace clusterset-system use shared"}},
+		"ranges are not told": {[]eventsv1.Event{system("RangesNotTold", "left out", time.Minute)},
+			[]string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
 		"the newest first, one repeated": {
-			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute), warned("VIPOutOfRange", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
+			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute),
+				warned("VIPOutOfRange", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
 			[]string{
-				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no", "12m ago VIPModeUnsupported Namespace clusterset-system use shared",
+				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no",
+				"12m ago VIPModeUnsupported Namespace clusterset-system use shared",
 				"20m ago VIPOutOfRange ServiceCIDR vips shop/web has it",
 			},
 		},
 		"the last of a reason and object": {
 			[]eventsv1.Event{
-				warned("VIPDoubled", "Service", "shop", "a", "old", 30*time.Minute), warned("VIPDoubled", "Service", "shop", "a", "new", 10*time.Minute),
-				warned("VIPDoubled", "Service", "shop", "a", "middle", 20*time.Minute), warned("VIPDoubled", "Service", "mall", "a", "other", 10*time.Minute),
+				warned("VIPDoubled", "Service", "shop", "a", "old", 30*time.Minute),
+				warned("VIPDoubled", "Service", "shop", "a", "new", 10*time.Minute),
+				warned("VIPDoubled", "Service", "shop", "a", "middle", 20*time.Minute),
+				warned("VIPDoubled", "Service", "mall", "a", "other", 10*time.Minute),
 			},
 			[]string{"10m ago VIPDoubled Service mall/a other", "10m ago VIPDoubled Service shop/a new"},
 		},
 		"of one cluster both families": {
-			[]eventsv1.Event{warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/api has it", 21*time.Minute)},
-			[]string{"20m ago VIPRangeOverflow ServiceCIDR vips shop/web has it", "21m ago VIPRangeOverflow ServiceCIDR vips shop/api has it"},
+			[]eventsv1.Event{warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute),
+				warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/api has it", 21*time.Minute)},
+			[]string{"20m ago VIPRangeOverflow ServiceCIDR vips shop/web has it",
+				"21m ago VIPRangeOverflow ServiceCIDR vips shop/api has it"},
 		},
-		"what a terminal would obey":    {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a", "\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
-		"the import says it":            {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web", "full", time.Minute)}, nil},
-		"neither of VIPs nor of ranges": {[]eventsv1.Event{warned("RecordRefused", "ServiceImport", "shop", "web", "nonsense", time.Minute)}, nil},
+		"what a terminal would obey": {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a",
+			"\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
+		"the import says it": {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web",
+			"full", time.Minute)}, nil},
+		"neither of VIPs nor of ranges": {[]eventsv1.Event{warned("RecordRefused", "ServiceImport", "shop", "web",
+			"nonsense", time.Minute)}, nil},
 	} {
 		f := sound()
 		f.Member.Events = c.events
@@ -73,7 +85,9 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant %q", name, text, c.want)
 		}
 		headline, _, _ := strings.Cut(out.String(), "\n")
-		if strings.Contains(headline, "Event") != (len(c.want) > 0) || len(c.want) > 0 && !strings.HasSuffix(headline, fmt.Sprintf("0 warnings, %d Warning Event%s", len(c.want), "s"[:min(1, len(c.want)-1)])) {
+		if strings.Contains(headline, "Event") != (len(c.want) > 0) || len(c.want) > 0 &&
+			!strings.HasSuffix(headline, fmt.Sprintf("0 warnings, %d Warning Event%s", len(c.want),
+				"s"[:min(1, len(c.want)-1)])) {
 			t.Errorf("%s: %s", name, headline)
 		}
 	}
@@ -86,7 +100,8 @@ func TestV7WarningsThatCannotBeReadAreTold(t *testing.T) {
 	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
-	if !strings.Contains(out.String(), "reading the agent's Events failed: this cluster: events is forbidden") || len(r.Findings) > 0 || r.Here.Unread == "" {
+	if !strings.Contains(out.String(), "reading the agent's Events failed: this cluster: events is forbidden") ||
+		len(r.Findings) > 0 || r.Here.Unread == "" {
 		t.Errorf("%+v\n%s", r.Here, out.String())
 	}
 }
@@ -95,7 +110,8 @@ func TestV7WarningsThatCannotBeReadAreTold(t *testing.T) {
 func TestV7EventsAreNoFindings(t *testing.T) {
 	f := sound()
 	for i := range 13 {
-		f.Member.Events = append(f.Member.Events, warned("VIPDoubled", "Service", "shop", fmt.Sprint("web-", i), "another has it", time.Duration(i+2)*time.Minute))
+		f.Member.Events = append(f.Member.Events, warned("VIPDoubled", "Service", "shop", fmt.Sprint("web-", i),
+			"another has it", time.Duration(i+2)*time.Minute))
 	}
 	r := status.Examine(f)
 	if len(r.Findings) > 0 {
@@ -104,7 +120,8 @@ func TestV7EventsAreNoFindings(t *testing.T) {
 	for wide, want := range map[bool]int{false: 10, true: 13} {
 		var out strings.Builder
 		status.Print(&out, &r, wide, now)
-		if got := strings.Count(out.String(), "VIPDoubled"); got != want || strings.Contains(out.String(), "and 3 more: -o wide") == wide {
+		if got := strings.Count(out.String(), "VIPDoubled"); got != want ||
+			strings.Contains(out.String(), "and 3 more: -o wide") == wide {
 			t.Errorf("wide %v: %d\n%s", wide, got, out.String())
 		}
 	}
@@ -118,7 +135,8 @@ func TestV7EventsAreNoFindings(t *testing.T) {
 		err = json.Unmarshal(text, &told)
 	}
 	if err != nil || len(told.Here.Warnings) != 13 ||
-		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPDoubled seen:2026-01-02T03:02:05Z]" {
+		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPDoubled "+
+			"seen:2026-01-02T03:02:05Z]" {
 		t.Errorf("%v: %s", err, text)
 	}
 }

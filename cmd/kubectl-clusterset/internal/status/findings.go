@@ -57,8 +57,10 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 		r.memberFindings(m, f.Hub)
 	}
 	for _, id := range slices.Sorted(maps.Keys(unreadable)) {
-		r.add(id, report.Errorf("use the same version of clusterset-controller in all clusters, and of kubectl clusterset; "+report.DocsUpgrade,
-			"parsing %s of cluster %s failed, so NAMES omits them: %s", report.Number(unreadable[id].count, "export"), id, unreadable[id].first))
+		r.add(id, report.Errorf("use the same version of clusterset-controller in all clusters, and of kubectl "+
+			"clusterset; "+report.DocsUpgrade,
+			"parsing %s of cluster %s failed, so NAMES omits them: %s", report.Number(unreadable[id].count, "export"),
+			id, unreadable[id].first))
 	}
 	for _, n := range r.Names {
 		name := n.Name + "." + n.Namespace
@@ -78,10 +80,12 @@ func (r *Report) hubFindings(h *Hub) {
 			r.add(profiles[i].Name, found)
 		}
 	}
-	pods := "on the hub: kubectl -n clusterset-system get pods -l app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
+	pods := "on the hub: kubectl -n clusterset-system get pods -l " +
+		"app.kubernetes.io/name=clusterset-hub,app.kubernetes.io/instance=" + h.Namespace
 	r.add(onHub, h.LeaderFindings(pods+"; without pods: "+facts.Init)...)
 	if h.Idle() {
-		r.add(onHub, report.Warningf(pods, "no member has a condition: clusterset-controller hub does not run, or waits"))
+		r.add(onHub, report.Warningf(pods,
+			"no member has a condition: clusterset-controller hub does not run, or waits"))
 	}
 	r.silentFinding(h)
 	r.Findings = append(r.Findings, h.ClockFindings()...)
@@ -102,9 +106,11 @@ func (r *Report) silentFinding(h *Hub) {
 	if silent < 2 || 2*silent <= members-1 || expire {
 		return
 	}
-	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset leave NAME --evict, or set "+
-		"spec.lease.mostSilent of the ClusterSet to Expire", "%d of %d members do not renew their Leases: if they stopped together, "+
-		"live members keep their endpoints", silent, members))
+	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset "+
+		"leave NAME --evict, or set "+
+		"spec.lease.mostSilent of the ClusterSet to Expire",
+		"%d of %d members do not renew their Leases: if they stopped together, "+
+			"live members keep their endpoints", silent, members))
 }
 
 func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding, bool) {
@@ -114,8 +120,8 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 	switch {
 	case p.DeletionTimestamp != nil:
 		ago := h.Now.Sub(p.DeletionTimestamp.Time)
-		return report.Warningf(facts.HubLog, "it left or was evicted %s ago, and its records on the hub still exist", report.Age(ago)),
-			ago >= time.Minute
+		return report.Warningf(facts.HubLog, "it left or was evicted %s ago, and its records on the hub still exist",
+			report.Age(ago)), ago >= time.Minute
 	case p.Annotations[clusterset.AnnotationLeft] != "":
 		return report.Warningf(facts.HubLog, "it has left, and its records on the hub still exist"), true
 	case p.Annotations[clusterset.AnnotationClusterUID] == "":
@@ -125,8 +131,8 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 		return report.Errorf(facts.DoctorThere, "it has claimed its cluster ID, and has never renewed its Lease"), true
 	case facts.Expired(lease, h.Now):
 		at, _, _ := facts.Renewed(lease)
-		return report.Errorf(facts.DoctorThere+"; if it is permanently lost: "+evict, "it last renewed its Lease %s ago",
-			report.Age(h.Now.Sub(at))), true
+		return report.Errorf(facts.DoctorThere+"; if it is permanently lost: "+evict,
+			"it last renewed its Lease %s ago", report.Age(h.Now.Sub(at))), true
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true
@@ -135,10 +141,11 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 	}
 	v, err := votes.Parse(votes.Said(lease))
 	if err != nil {
-		return report.Warningf("upgrade or check that cluster", "its list of unreachable endpoints is invalid, and does not count: %v", err), true
+		return report.Warningf("upgrade or check that cluster",
+			"its list of unreachable endpoints is invalid, and does not count: %v", err), true
 	}
-	return report.Warningf("kubectl clusterset explain NAME, in a cluster that withholds endpoints; "+report.DocsWithheld,
-		"it does not reach %s", unreached(v)), true
+	return report.Warningf("kubectl clusterset explain NAME, in a cluster that withholds endpoints; "+
+		report.DocsWithheld, "it does not reach %s", unreached(v)), true
 }
 
 // unreached is a vote in words: everything of c, 2 endpoints of web.shop.d.
@@ -168,20 +175,24 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	case m.Leaving:
 		r.add(onHere, report.Warningf("kubectl clusterset leave continues", "it is leaving ClusterSet %s", m.Set))
 	case forgotten(m, hub):
-		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave removes what is left here",
-			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or this is another hub", m.ID))
+		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
+			"removes what is left here",
+			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or "+
+				"this is another hub", m.ID))
 	}
 	if m.Set != "" && (hub == nil || !hub.Live(m.ID)) {
 		switch {
 		case m.Agent == nil:
-			r.add(onHere, report.Errorf(join, "there is no Deployment clusterset-system/clusterset-controller: exports and imports are not updated"))
+			r.add(onHere, report.Errorf(join,
+				"there is no Deployment clusterset-system/clusterset-controller: exports and imports are not updated"))
 		case m.Agent.Status.AvailableReplicas == 0:
 			r.add(onHere, report.Errorf("kubectl -n clusterset-system get pods; "+facts.AgentLog,
 				"no replica of its agent is available: exports and imports are not updated"))
 		}
 	}
 	if t := m.TokenExpires; t != nil && m.Set != "" && !t.After(m.Now) {
-		r.add(onHere, report.Errorf(join+" --renew", "its token for the hub expired %s ago: imports are not updated", report.Age(m.Now.Sub(*t))))
+		r.add(onHere, report.Errorf(join+" --renew", "its token for the hub expired %s ago: imports are not updated",
+			report.Age(m.Now.Sub(*t))))
 	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
@@ -189,10 +200,11 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 	}
 	for i := range m.Records {
 		rec := &m.Records[i]
-		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil && c.Status == metav1.ConditionFalse {
+		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil &&
+			c.Status == metav1.ConditionFalse {
 			name := rec.Spec.ServiceName + "." + rec.Spec.ServiceNamespace
-			r.add(name, report.Warningf("kubectl clusterset explain "+name, "endpoints of cluster %s are withheld here: %s",
-				rec.Spec.ClusterID, c.Message))
+			r.add(name, report.Warningf("kubectl clusterset explain "+name,
+				"endpoints of cluster %s are withheld here: %s", rec.Spec.ClusterID, c.Message))
 		}
 	}
 	for i := range m.Leases {
@@ -204,22 +216,27 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		imp := &m.Imports[i]
 		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 		if name := imp.Name + "." + imp.Namespace; c != nil && c.Status != metav1.ConditionTrue {
-			r.add(name, report.Errorf("kubectl clusterset explain "+name, "its import here is not Ready (%s): %s", c.Reason, c.Message))
+			r.add(name, report.Errorf("kubectl clusterset explain "+name, "its import here is not Ready (%s): %s",
+				c.Reason, c.Message))
 		}
 	}
 }
 
-// expiredFinding is about a source cluster that has expired here, or that expired so often that it is admitted again later.
+// expiredFinding is about a source cluster that has expired here, or that expired so often that it is admitted again
+// later.
 func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 	id, back := lease.Labels[liveness.LabelSource], liveness.RenewingSince(lease)
 	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; check the agent of " + id
 	switch {
 	case !liveness.StateOf(lease).Expired:
 	case back.IsZero():
-		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub", id))
+		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub",
+			id))
 	default:
-		r.add(onHere, report.Warningf("wait; if it expires again: "+remedy, "cluster %s has expired here repeatedly: it has renewed its "+
-			"Lease on the hub again for %s, and counts as live %v after its return at the latest", id, report.Age(m.Now.Sub(back)), liveness.MaxDamping))
+		r.add(onHere, report.Warningf("wait; if it expires again: "+remedy,
+			"cluster %s has expired here repeatedly: it has renewed its "+
+				"Lease on the hub again for %s, and counts as live %v after its return at the latest", id,
+			report.Age(m.Now.Sub(back)), liveness.MaxDamping))
 	}
 }
 
@@ -242,21 +259,25 @@ func (r *Report) fullRanges(m *Member) {
 			}
 		}
 		if ranges > 0 && free == 0 {
-			r.add(onHere, report.Warningf("add a pool to the ClusterSet, or a ServiceCIDR with the label "+ipam.LabelVIPs+" here; "+report.DocsRanges,
-				"no %s address is free in its %s for VIPs: new VIPs come from the cluster's own ranges", f, report.Number(ranges, "range")))
+			r.add(onHere, report.Warningf("add a pool to the ClusterSet, or a ServiceCIDR with the label "+
+				ipam.LabelVIPs+" here; "+report.DocsRanges,
+				"no %s address is free in its %s for VIPs: new VIPs come from the cluster's own ranges", f,
+				report.Number(ranges, "range")))
 		}
 	}
 }
 
 func (r *Report) exportFindings(m *Member) {
-	kinds := []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady}
+	kinds := []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
+		mcsv1beta1.ServiceExportConditionReady}
 	for i := range m.Exports {
 		e := &m.Exports[i]
 		name := e.Name + "." + e.Namespace
 		for _, kind := range kinds {
 			c := meta.FindStatusCondition(e.Status.Conditions, string(kind))
 			if c != nil && c.Status != metav1.ConditionTrue {
-				r.add(name, report.Errorf("kubectl clusterset explain "+name, "its export here is not %s (%s): %s", kind, c.Reason, c.Message))
+				r.add(name, report.Errorf("kubectl clusterset explain "+name, "its export here is not %s (%s): %s",
+					kind, c.Reason, c.Message))
 				break
 			}
 		}

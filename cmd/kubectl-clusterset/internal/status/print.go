@@ -72,7 +72,8 @@ func printHere(out io.Writer, r *Report, wide bool, now time.Time) {
 	h := r.Here
 	var ranges, moving [][]string
 	for _, x := range h.Ranges {
-		ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.State, strconv.FormatUint(x.Allocated, 10), strconv.FormatUint(x.Available, 10)})
+		ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.State, strconv.FormatUint(x.Allocated, 10),
+			strconv.FormatUint(x.Available, 10)})
 		for _, vip := range x.Moving {
 			moving = append(moving, []string{x.Range, vip.IP, vip.Import})
 		}
@@ -88,8 +89,8 @@ func printHere(out io.Writer, r *Report, wide bool, now time.Time) {
 	if h.HubSeen != nil {
 		seen = fmt.Sprintf("; its agent last saw the hub %s ago", report.Age(now.Sub(*h.HubSeen)))
 	}
-	fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, report.Number(h.Exports, "export"), report.Number(h.Imports, "import"),
-		report.Number(h.VIPs, "IP"), seen)
+	fmt.Fprintf(out, "\nIn cluster %s: %s, %s with %s%s\n", r.Cluster, report.Number(h.Exports, "export"),
+		report.Number(h.Imports, "import"), report.Number(h.VIPs, "IP"), seen)
 }
 
 func headline(r *Report) string {

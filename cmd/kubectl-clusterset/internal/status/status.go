@@ -1,5 +1,5 @@
-// Package status shows the state of a clusterset: findings first, then members and what they export. It is pure: what was read of the
-// hub and of one member in, a Report out.
+// Package status shows the state of a clusterset: findings first, then members and what they export. It is pure: what
+// was read of the hub and of one member in, a Report out.
 package status
 
 import (
@@ -128,7 +128,8 @@ type Range struct {
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
-	Moving      []VIP  `json:"moving,omitempty"` // VIPs that must migrate, because the range is draining or being deleted
+	// VIPs that must migrate, because the range is draining or being deleted
+	Moving []VIP `json:"moving,omitempty"`
 }
 
 // VIP is an import's.
@@ -296,7 +297,8 @@ func parse(records []hubv1alpha1.ServiceExportRecord) (map[key][]clusterset.Expo
 		}
 		u := unreadable[s.ClusterID]
 		if u.count++; u.count == 1 {
-			u.first = fmt.Sprintf("%s.%s: %s", s.ServiceName, s.ServiceNamespace, strings.ReplaceAll(err.Error(), "\n", "; "))
+			u.first = fmt.Sprintf("%s.%s: %s", s.ServiceName, s.ServiceNamespace,
+				strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		unreadable[s.ClusterID] = u
 	}

@@ -39,7 +39,8 @@ func profile(name string) inventoryv1alpha1.ClusterProfile {
 	p.Annotations = map[string]string{"clusterset-dns.io/cluster-uid": "uid-" + name}
 	p.Spec.ClusterManager.Name = "clusterset-dns"
 	p.Status.Version.Kubernetes = "v1.36.0"
-	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"}, {Type: "ControlPlaneHealthy", Status: "True"}}
+	p.Status.Conditions = []metav1.Condition{{Type: "Joined", Status: "True"},
+		{Type: "ControlPlaneHealthy", Status: "True"}}
 	return p
 }
 
@@ -47,9 +48,16 @@ func record(cluster string) hubv1alpha1.ServiceExportRecord {
 	at := metav1.NewTime(now.Add(-time.Hour))
 	rec := hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop." + cluster}}
 	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
-		Origin: hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web", Revision: 1}, ExportedAt: &at,
-		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		Origin: hubv1alpha1.Origin{
+			ClusterID:        cluster,
+			ServiceNamespace: "shop",
+			ServiceName:      "web",
+			Revision:         1,
+		},
+		ExportedAt: &at,
+		Type:       mcsv1beta1.ClusterSetIP,
+		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Ports:      []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 	}
 	return rec
 }
@@ -72,16 +80,18 @@ func sound() *status.Facts {
 			Hub: facts.Hub{
 				Now: now, Namespace: "blue", Sets: []hubv1alpha1.ClusterSet{set},
 				Profiles: []inventoryv1alpha1.ClusterProfile{profile("west"), profile("east")},
-				Leases:   []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("west", 8*time.Second, time.Second)},
-				Leader:   &leads,
+				Leases: []coordinationv1.Lease{lease("east", 3*time.Second, 0),
+					lease("west", 8*time.Second, time.Second)},
+				Leader: &leads,
 			},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
 				Origin: hubv1alpha1.Origin{ClusterID: "west"}, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
 		},
 		Member: &status.Member{
-			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow, HubNamespace: "blue",
-			Exports: []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
+			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow,
+			HubNamespace: "blue",
+			Exports:      []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 		},
 	}
@@ -92,7 +102,8 @@ func TestASoundClustersetHasNoFindings(t *testing.T) {
 	if len(r.Findings) != 0 {
 		t.Errorf("%+v", r.Findings)
 	}
-	if len(r.Members) != 2 || r.Members[0].Cluster != "east" || !r.Members[0].Here || r.Members[1].Endpoints != 3 || r.Members[1].Exports != 1 {
+	if len(r.Members) != 2 || r.Members[0].Cluster != "east" || !r.Members[0].Here || r.Members[1].Endpoints != 3 ||
+		r.Members[1].Exports != 1 {
 		t.Errorf("%+v", r.Members)
 	}
 	if len(r.Names) != 1 || len(r.Names[0].Clusters) != 2 || r.Names[0].IPs[0] != "10.96.0.7" {
@@ -113,7 +124,8 @@ func TestASoundClustersetHasNoFindings(t *testing.T) {
 	}
 }
 
-// TestAHubControllerThatMayRunIsNoFinding: replicas hand over, a hub that was just made, and what a member may not read.
+// TestAHubControllerThatMayRunIsNoFinding: replicas hand over, a hub that was just made, and what a member may not
+// read.
 func TestAHubControllerThatMayRunIsNoFinding(t *testing.T) {
 	for name, change := range map[string]func(*status.Hub){
 		"handed over": func(h *status.Hub) { *h.Leader = lease("clusterset-hub-blue", 50*time.Second, time.Hour) },
@@ -130,11 +142,15 @@ func TestAHubControllerThatMayRunIsNoFinding(t *testing.T) {
 	}
 }
 
-// TestT1WhoIsHeldIsToldOnlyWhereTheyAre: one silent member of two or three expires, and so do all by spec.lease.mostSilent Expire.
+// TestT1WhoIsHeldIsToldOnlyWhereTheyAre: one silent member of two or three expires, and so do all by
+// spec.lease.mostSilent Expire.
 func TestT1WhoIsHeldIsToldOnlyWhereTheyAre(t *testing.T) {
 	long := 10 * time.Minute
 	for name, change := range map[string]func(*status.Hub){
-		"one of two": func(h *status.Hub) { h.Leases = []coordinationv1.Lease{lease("east", 0, 0), lease("west", long, 0)} },
+		"one of two": func(h *status.Hub) {
+			h.Leases = []coordinationv1.Lease{lease("east", 0, 0),
+				lease("west", long, 0)}
+		},
 		"one of three": func(h *status.Hub) {
 			h.Profiles = append(h.Profiles, profile("north"))
 			h.Leases = []coordinationv1.Lease{lease("east", 0, 0), lease("north", 0, 0), lease("west", long, 0)}
@@ -159,17 +175,21 @@ func TestT1WhoIsHeldIsToldOnlyWhereTheyAre(t *testing.T) {
 func pooled(pools ...string) func(*status.Facts) {
 	return func(f *status.Facts) {
 		set := &f.Hub.Sets[0]
-		set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: pools, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+		set.Spec.VIPs = hubv1alpha1.VIPs{Mode: "preferred", Pools: pools,
+			Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
 		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "east", CIDR: "10.200.0.0/24"}}
-		f.Hub.Profiles[0].Status.Properties = []inventoryv1alpha1.Property{{Name: "pod-ranges.clusterset-dns.io", Value: "10.244.1.0/24"}}
+		f.Hub.Profiles[0].Status.Properties = []inventoryv1alpha1.Property{{Name: "pod-ranges.clusterset-dns.io",
+			Value: "10.244.1.0/24"}}
 	}
 }
 
 func TestV6PoolsAndBlocksAreShown(t *testing.T) {
 	f := sound()
 	pooled("10.200.0.0/22", "fd00:c5::/48")(f)
-	f.Hub.Sets[0].Status.Blocks = append(f.Hub.Sets[0].Status.Blocks, hubv1alpha1.Block{ClusterID: "east", CIDR: "fd00:c5::/112"},
-		hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"}, hubv1alpha1.Block{ClusterID: "west", CIDR: "fd00:c5::1:0/112"})
+	f.Hub.Sets[0].Status.Blocks = append(f.Hub.Sets[0].Status.Blocks, hubv1alpha1.Block{ClusterID: "east",
+		CIDR: "fd00:c5::/112"},
+		hubv1alpha1.Block{ClusterID: "west", CIDR: "10.200.1.0/24"}, hubv1alpha1.Block{ClusterID: "west",
+			CIDR: "fd00:c5::1:0/112"})
 	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
@@ -196,7 +216,8 @@ func TestFindingsComeFirst(t *testing.T) {
 		plant       func(f *status.Facts)
 		what        string
 	}{
-		{"no hub", "hub", func(f *status.Facts) { f.Hub, f.HubError = nil, "connection refused" }, "connection refused"},
+		{"no hub", "hub", func(f *status.Facts) { f.Hub, f.HubError = nil, "connection refused" },
+			"connection refused"},
 		{"no ClusterSet", "hub", func(f *status.Facts) { f.Hub.Sets = nil }, "holds no ClusterSet"},
 		{"two ClusterSets", "hub", func(f *status.Facts) { f.Hub.Sets = append(f.Hub.Sets, f.Hub.Sets[0]) }, "holds 2"},
 		{"no hub controller", "hub", func(f *status.Facts) {
@@ -211,21 +232,29 @@ func TestFindingsComeFirst(t *testing.T) {
 			f.Hub.Sets[0].CreationTimestamp = metav1.NewTime(now.Add(-3 * time.Hour))
 			f.Hub.Leader = &coordinationv1.Lease{}
 		}, "for 3h"},
-		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) }, "it last renewed its Lease 90s ago"},
+		{"a member is gone", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", 90*time.Second, 0) },
+			"it last renewed its Lease 90s ago"},
 		{"a member never came", "west", func(f *status.Facts) { f.Hub.Leases = f.Hub.Leases[:1] }, "never renewed"},
-		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil }, "its join began 2d ago"},
+		{"a join was not finished", "west", func(f *status.Facts) { f.Hub.Profiles[0].Annotations = nil },
+			"its join began 2d ago"},
 		{"a member is not cleaned up", "west", func(f *status.Facts) {
 			f.Hub.Profiles[0].DeletionTimestamp = &metav1.Time{Time: now.Add(-5 * time.Minute)}
 		}, "5m ago, and its records"},
-		{"a clock is wrong", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", time.Second, time.Hour) }, "is 1h0m0s ahead of the hub's; if it was corrected since, this finding ends at 2026-01-02T04:04:04Z"},
+		{"a clock is wrong", "west", func(f *status.Facts) { f.Hub.Leases[1] = lease("west", time.Second, time.Hour) },
+			"is 1h0m0s ahead of the hub's; if it was corrected since, this finding ends at 2026-01-02T04:04:04Z"},
 		{"the hub says so", "west", func(f *status.Facts) {
-			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False", Reason: "Odd", Message: "it is odd"}
+			f.Hub.Profiles[0].Status.Conditions[1] = metav1.Condition{Type: "ControlPlaneHealthy", Status: "False",
+				Reason: "Odd", Message: "it is odd"}
 		}, "Odd: it is odd"},
-		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" }, "and has 1 ServiceExport without effect"},
+		{"not a member", "this cluster", func(f *status.Facts) { f.Member.Set = "" },
+			"and has 1 ServiceExport without effect"},
 		{"leaving", "this cluster", func(f *status.Facts) { f.Member.Leaving = true }, "is leaving ClusterSet blue"},
-		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil }, "there is no Deployment"},
-		{"agent down", "this cluster", func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
-		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) }, "expired 120m ago"},
+		{"no agent", "this cluster", func(f *status.Facts) { f.Member.Agent = nil; f.Hub = nil },
+			"there is no Deployment"},
+		{"agent down", "this cluster",
+			func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
+		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
+			"expired 120m ago"},
 		{"a member does not reach another", "west", func(f *status.Facts) {
 			votes.Say(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
 		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
@@ -234,35 +263,45 @@ func TestFindingsComeFirst(t *testing.T) {
 		}, "is invalid, and does not count"},
 		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
 			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
-			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False", Message: "these do not reach it: b"}}
+			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False",
+				Message: "these do not reach it: b"}}
 		}, "of cluster west are withheld here: these do not reach it: b"},
 		{"most members are silent", "hub", func(f *status.Facts) {
 			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
-			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0), lease("west", 10*time.Minute, 0)}
+			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0),
+				lease("west", 10*time.Minute, 0)}
 		}, "2 of 3 members do not renew their Leases: if they stopped together, live members keep their endpoints"},
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
 		{"a cluster has expired", "this cluster", func(f *status.Facts) {
-			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{}}}
+			dead := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{},
+			}}
 			liveness.State{Expired: true}.Write(dead.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{dead}
 		}, "cluster north has expired here: it does not renew its Lease"},
 		{"T3 a cluster is damped", "this cluster", func(f *status.Facts) {
-			damped := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{
-				liveness.AnnotationRenewingSince: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
+			damped := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{liveness.LabelSource: "north"}, Annotations: map[string]string{
+					liveness.AnnotationRenewingSince: f.Member.Now.Add(-90 * time.Second).Format(time.RFC3339Nano)}}}
 			liveness.State{Expired: true}.Write(damped.Annotations)
 			f.Member.Leases = []coordinationv1.Lease{damped}
-		}, "cluster north has expired here repeatedly: it has renewed its Lease on the hub again for 90s, and counts as live 5m0s after its return at the latest"},
+		}, "cluster north has expired here repeatedly: it has renewed its Lease on the hub again for 90s, and counts " +
+			"as live 5m0s after its return at the latest"},
 		{"an import is not ready", "web.shop", func(f *status.Facts) {
-			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Pending", Message: "full"}}
+			f.Member.Imports[0].Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False",
+				Reason: "Pending", Message: "full"}}
 		}, "not Ready (Pending): full"},
 		{"an export is not valid", "web.shop", func(f *status.Facts) {
-			f.Member.Exports[0].Status.Conditions[0] = metav1.Condition{Type: "Valid", Status: "False", Reason: "NoService", Message: "none"}
+			f.Member.Exports[0].Status.Conditions[0] = metav1.Condition{Type: "Valid", Status: "False",
+				Reason: "NoService", Message: "none"}
 		}, "not Valid (NoService): none"},
-		{"no pools", "pools", func(f *status.Facts) { f.Hub.Sets[0].Spec.VIPs.Mode = "preferred" }, "mode preferred has no usable pool"},
+		{"no pools", "pools", func(f *status.Facts) { f.Hub.Sets[0].Spec.VIPs.Mode = "preferred" },
+			"mode preferred has no usable pool"},
 		{"a pool is no use", "pools", pooled("10.200.0.0/25"), "smaller than a block of /24"},
-		{"a pool is in use", "pools", pooled("10.244.0.0/16"), "pool 10.244.0.0/16 meets the pod range 10.244.1.0/24 of west: no block is cut there"},
+		{"a pool is in use", "pools", pooled("10.244.0.0/16"),
+			"pool 10.244.0.0/16 meets the pod range 10.244.1.0/24 of west: no block is cut there"},
 		{"pools are full", "west", pooled("10.200.0.0/24"), "range is full"},
 		{"a block is in use", "east", func(f *status.Facts) {
 			pooled("10.200.0.0/16")(f)
@@ -273,7 +312,8 @@ func TestFindingsComeFirst(t *testing.T) {
 			f.Hub.Profiles[0].Status.Properties[0].Value = "all"
 		}, "pod-ranges.clusterset-dns.io"},
 		{"ID3 the hub has forgotten this cluster", "this cluster", func(f *status.Facts) {
-			f.Hub.Profiles = slices.DeleteFunc(f.Hub.Profiles, func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.Member.ID })
+			f.Hub.Profiles = slices.DeleteFunc(f.Hub.Profiles,
+				func(p inventoryv1alpha1.ClusterProfile) bool { return p.Name == f.Member.ID })
 		}, "the hub has no ClusterProfile east: it was evicted, or the hub was restored from an earlier backup"},
 		{"a ClusterProfile was lost", "north", func(f *status.Facts) {
 			f.Hub.Sets[0].Status.Blocks = []hubv1alpha1.Block{{ClusterID: "north", CIDR: "10.200.9.0/24"}}
@@ -285,8 +325,10 @@ func TestFindingsComeFirst(t *testing.T) {
 				last.ServiceName, last.Type = name, "Newer"
 			}
 		}, "parsing 2 exports of cluster west failed, so NAMES omits them: db.shop: "},
-		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" }, "--hub-namespace is red, and its credentials for the hub are for blue"},
-		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless }, "Conflicting type"},
+		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" },
+			"--hub-namespace is red, and its credentials for the hub are for blue"},
+		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless },
+			"Conflicting type"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			f := sound()
@@ -298,8 +340,10 @@ func TestFindingsComeFirst(t *testing.T) {
 			for _, p := range r.Findings {
 				hit = hit || p.About == c.about && strings.Contains(p.What, c.what) && p.Remedy != ""
 			}
-			problem := max(strings.Index(out.String(), "! "+c.about+": "), strings.Index(out.String(), "x "+c.about+": "))
-			if members := strings.Index(out.String(), "MEMBERS"); !hit || problem < 0 || members >= 0 && members < problem {
+			problem := max(strings.Index(out.String(), "! "+c.about+": "),
+				strings.Index(out.String(), "x "+c.about+": "))
+			if members := strings.Index(out.String(), "MEMBERS"); !hit || problem < 0 || members >= 0 &&
+				members < problem {
 				t.Errorf("no %q about %s, or not first:\n%s", c.what, c.about, out.String())
 			}
 		})
@@ -309,11 +353,13 @@ func TestFindingsComeFirst(t *testing.T) {
 // TestV6StateOfTheRanges: each range for VIPs, with its state and what is free.
 func TestV6StateOfTheRanges(t *testing.T) {
 	f := sound()
-	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared, State: ipam.Draining}, Allocated: 3, Available: 11}}
+	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"),
+		Use: ipam.Shared, State: ipam.Draining}, Allocated: 3, Available: 11}}
 	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
-	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, "10.200.0.0/28 vips draining 3 11") {
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got,
+		"10.200.0.0/28 vips draining 3 11") {
 		t.Error(out.String())
 	}
 }
@@ -322,10 +368,22 @@ func TestV6StateOfTheRanges(t *testing.T) {
 func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 	f := sound()
 	for _, state := range []ipam.State{ipam.Ready, ipam.Draining, ipam.Terminating} {
-		f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/24"), Use: ipam.Shared, State: state}, Allocated: 20}}
-		f.Member.Imports = []mcsv1beta1.ServiceImport{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "elsewhere"}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}}
+		f.Member.Ranges = []ipam.Usage{
+			{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/24"),
+				Use: ipam.Shared, State: state}, Allocated: 20},
+		}
+		f.Member.Imports = []mcsv1beta1.ServiceImport{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+			Name: "elsewhere"}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}}
 		for i := range 20 {
-			f.Member.Imports = append(f.Member.Imports, mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{fmt.Sprint("10.200.0.", i+1), "fd00::1"}}})
+			f.Member.Imports = append(
+				f.Member.Imports,
+				mcsv1beta1.ServiceImport{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", i)},
+					Spec: mcsv1beta1.ServiceImportSpec{
+						IPs: []string{fmt.Sprint("10.200.0.", i+1), "fd00::1"},
+					},
+				},
+			)
 		}
 		r := status.Examine(f)
 		for _, wide := range []bool{false, true} {
@@ -335,7 +393,8 @@ func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 			if wide && state != ipam.Ready {
 				want = 20
 			}
-			if _, listed, _ := strings.Cut(out.String(), "VIPS TO MIGRATE"); strings.Count(listed, "10.200.0.0/24") != want || strings.Contains(listed, "elsewhere") {
+			if _, listed, _ := strings.Cut(out.String(), "VIPS TO MIGRATE"); strings.Count(listed,
+				"10.200.0.0/24") != want || strings.Contains(listed, "elsewhere") {
 				t.Errorf("state %d, wide %v:\n%s", state, wide, out.String())
 			}
 		}
@@ -344,10 +403,11 @@ func TestV2EveryVIPThatMustMoveIsListed(t *testing.T) {
 
 // TestFullRangesAreAFinding of the mode whose VIPs come from them.
 func TestFullRangesAreAFinding(t *testing.T) {
-	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"), Use: ipam.Shared}, Allocated: 14}
-	room := full
-	room.Available = 1
-	draining := room
+	full := ipam.Usage{Range: ipam.Range{Name: "full", Prefix: netip.MustParsePrefix("10.200.0.0/28"),
+		Use: ipam.Shared}, Allocated: 14}
+	free := full
+	free.Available = 1
+	draining := free
 	draining.Range.State = ipam.Draining
 	for _, c := range []struct {
 		mode   ipam.Mode
@@ -355,15 +415,17 @@ func TestFullRangesAreAFinding(t *testing.T) {
 		want   string
 	}{
 		{ipam.ModeShared, []ipam.Usage{full}, ""},
-		{ipam.ModePreferred, []ipam.Usage{full, full}, "no IPv4 address is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
-		{ipam.ModePreferred, []ipam.Usage{full, room}, ""},
+		{ipam.ModePreferred, []ipam.Usage{full, full},
+			"no IPv4 address is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
+		{ipam.ModePreferred, []ipam.Usage{full, free}, ""},
 		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no IPv4 address"},
 	} {
 		f := sound()
 		before := len(status.Examine(f).Findings)
 		f.Member.VIPMode, f.Member.Ranges = c.mode, c.ranges
 		r := status.Examine(f)
-		if got := r.Findings[before:]; len(got) != min(1, len(c.want)) || c.want != "" && !strings.Contains(got[0].What, c.want) {
+		if got := r.Findings[before:]; len(got) != min(1, len(c.want)) || c.want != "" &&
+			!strings.Contains(got[0].What, c.want) {
 			t.Errorf("%s, %v: %+v, want %q", c.mode, c.ranges, got, c.want)
 		}
 	}
