@@ -120,8 +120,8 @@ func pages(t *testing.T) map[string]string {
 }
 
 var (
-	code     = regexp.MustCompile("(?ms)^(?:~~~|```).*?^(?:~~~|```)\\s*?$|^    .*?$|`[^`\n]*`")
-	applied  = regexp.MustCompile(`kubectl (?:(?:\S+ )?(?:apply|delete|diff|create)(?: --?[^k\s]\S*)* -k|kustomize) ` +
+	code    = regexp.MustCompile("(?ms)^(?:~~~|```).*?^(?:~~~|```)\\s*?$|^    .*?$|`[^`\n]*`")
+	applied = regexp.MustCompile(`kubectl (?:(?:\S+ )?(?:apply|delete|diff|create)(?: --?[^k\s]\S*)* -k|kustomize) ` +
 		`([\w./-]+)`)
 	corefile = regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)")
 	link     = regexp.MustCompile(`\[[^\]\n]*\]\(([^)\s]+)\)`)

@@ -253,8 +253,8 @@ func eventArgument(c *ast.CallExpr) (at int, ok bool) {
 	return 0, false
 }
 
-// findingReasons returns the reasons of a literal finding{about, reason, message}, or of a literal list of findings. Somebody
-// else raises their Events.
+// findingReasons returns the reasons of a literal finding{about, reason, message}, or of a literal list of findings.
+// Another function raises their Events.
 func findingReasons(c *ast.CompositeLit) (reasons []ast.Expr) {
 	isFinding := func(e ast.Expr) bool {
 		i, ok := e.(*ast.Ident)
