@@ -79,8 +79,6 @@ var unclean = []string{
 
 	"deploy/monitoring/grafana",
 
-	"docs",
-
 	"plugin/multicluster",
 
 	"plugin/multicluster/catalog",
