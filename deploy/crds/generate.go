@@ -1,5 +1,5 @@
-// Command generate writes the CRDs of the multi-cluster Services API from the module sigs.k8s.io/mcs-api, in the version
-// that go.mod names. make generate runs it.
+// Command generate writes the CRDs of the multi-cluster Services API from the module sigs.k8s.io/mcs-api, in the
+// version that go.mod names. make generate runs it.
 package main
 
 import (

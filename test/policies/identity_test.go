@@ -144,7 +144,7 @@ func TestID2MembershipEndsByLeaving(t *testing.T) {
 		changed.Spec.Value = other
 		refused(t, c.Update(ctx, changed), "this cluster is a member of clusterset clusterset and cannot become one of blue before it has left: kubectl clusterset leave")
 	}
-	says := "this cluster is a member of clusterset clusterset: kubectl clusterset leave; if its agent is gone for good: kubectl annotate"
+	says := "this cluster is a member of clusterset clusterset: kubectl clusterset leave; if its agent no longer exists: kubectl annotate"
 	refused(t, e.admin.Delete(ctx, set.DeepCopy()), says)
 	set.Annotations = map[string]string{clusterset.AnnotationLeaving: ""}
 	must(t, e.admin.Update(ctx, set))

@@ -9,12 +9,6 @@ var unclean = []string{
 
 	"controllers/agent",
 
-	"controllers/api/about/v1beta1",
-
-	"controllers/api/hub/v1alpha1",
-
-	"controllers/api/inventory/v1alpha1",
-
 	"controllers/blocks",
 
 	"controllers/clusterset",
@@ -22,10 +16,6 @@ var unclean = []string{
 	"controllers/clustersetip",
 
 	"controllers/credentials",
-
-	"controllers/decide/conditions",
-
-	"controllers/decide/conflict",
 
 	"controllers/decide/derived",
 
@@ -44,8 +34,6 @@ var unclean = []string{
 	"controllers/departed",
 
 	"controllers/heartbeat",
-
-	"controllers/hub",
 
 	"controllers/inventory",
 
@@ -66,16 +54,6 @@ var unclean = []string{
 	"controllers/sources",
 
 	"deploy/coredns",
-
-	"deploy/crds/hub",
-
-	"deploy/hub",
-
-	"deploy/member",
-
-	"deploy/monitoring",
-
-	"deploy/monitoring/agent",
 
 	"deploy/monitoring/grafana",
 
