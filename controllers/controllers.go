@@ -17,13 +17,18 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
-// Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh, env.HubSeen, env.Gone,
-// env.Shown, env.Rival, env.Still, env.Lapsed, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants faults in
-// env with adjust, before the controllers that use these are made.
+// Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
+// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants faults in env
+// with adjust, before the controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
-	beat := heartbeat.New(env, holder)
-	env.Fresh, env.HubSeen, env.Gone, env.Shown = beat.Fresh, beat.HubSeen, beat.Gone, beat.Shown()
-	env.Rival, env.Still, env.Lapsed, env.Contested = beat.Rival, beat.Still, beat.Lapsed, beat.Contested
+	beat := heartbeat.New(heartbeat.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
+		Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub, HubNow: env.HubNow,
+		Votes:    func() (string, bool) { return env.Votes() },
+		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,
+	})
+	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
+	env.Cloned, env.Contested = beat.Cloned, beat.Contested
 	vips := clustersetip.New(env)
 	env.VIPs = vips
 	observer := observe.New(env)
@@ -44,7 +49,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		}),
 		vips.Controller(),
 		beat.Controller(),
-		beat.Verifier(),
 		publish.New(publish.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat, Now: env.Now,
 		}),

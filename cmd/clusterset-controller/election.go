@@ -17,41 +17,40 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A leader whose node is gone last renewed on the hub up to 10 s before (T1's renewal, by default). The replica that waits saw its last word here
-// up to leaderRetry late, counts to leaderDuration, and tries up to leaderRetry later; then it begins. That is over before the other members
-// would give this one up, after 50 s.
+// A leader whose node fails has last renewed on the hub up to 10 s before. The other replica leads at most 26 s later (leaderDuration,
+// leaderRetry and its jitter), before the other members remove this member's endpoints after 50 s.
 const (
 	leaderDuration = 20 * time.Second
 	leaderDeadline = 15 * time.Second
-	leaderRetry    = 2 * time.Second // and up to leaderelection.JitterFactor times that more
+	leaderRetry    = 2 * time.Second
 )
 
-// elect makes the manager's replicas elect a leader. The holder is the pod: a container that crashed leads again at once. contested tells a
-// leader that another one is at work.
+// elect makes the manager's replicas elect a leader. The identity is the pod's name: a container that crashed leads again at once.
+// contested returns whether another leader is known to be at work.
 func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool) error {
-	host, err := os.Hostname() // a pod's name
+	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	cfg = rest.AddUserAgent(rest.CopyConfig(cfg), "leader-election")
-	cfg.Timeout = leaderDeadline / 2 // an API server that hangs leaves time for a second attempt
+	cfg.Timeout = leaderDeadline / 2 // leaves time for a second attempt
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
 	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = true, name, kube.SystemNamespace
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = new(leaderDuration), new(leaderDeadline), new(leaderRetry)
-	o.LeaderElectionReleaseOnCancel = true
+	o.LeaderElectionReleaseOnCancel = true // the program ends with its manager
 	o.LeaderElectionResourceLockInterface = &lock{contested: contested, Interface: &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
-		Client:    clients.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: host},
+		LeaseMeta:  metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: name},
+		Client:     clients.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host},
 	}}
 	return nil
 }
 
-// lock is one that a leader does not lose for want of an answer: while the API server is away nobody else can take it either, and a
-// program that ends then cannot begin again. Its renewals on the hub would end, too, and the others would remove endpoints that work
-// (DESIGN §7: keep serving). When it is back its word counts; a replica that could reach it meanwhile, when this one could not, leads.
+// lock keeps a leader while the API server does not answer. Nobody else can be elected then, and a leader that ended would stop renewing
+// on the hub: the other members would remove endpoints that work (DESIGN §7: keep serving).
 type lock struct {
 	resourcelock.Interface
 	contested func() bool
@@ -74,25 +73,21 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return err
 }
 
-// Update implements resourcelock.Interface.
+// Update implements resourcelock.Interface. For a leader it succeeds if the API server does not answer.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.Interface.Update(ctx, record)
-	if err == nil {
-		l.held.Store(record.HolderIdentity != "") // none: it is given back
-		return nil
-	}
-	if l.held.Load() && unanswered(err) && !l.contested() {
+	switch {
+	case err == nil:
+		l.held.Store(record.HolderIdentity != "") // "" releases it
+	case l.held.Load() && unanswered(err) && !l.contested():
 		return nil
 	}
 	return err
 }
 
-// unanswered tells whether the request cannot have been decided on: no connection, no answer in time, an API server without its store.
+// unanswered returns whether a request got no decision: no connection, no answer in time, or an API server without its store.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
-	}
-	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsTooManyRequests(err)
+	return !errors.As(err, &status) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }

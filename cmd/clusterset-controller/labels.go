@@ -1,26 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// labelMetrics gives every metric that this program shows the labels cluster and clusterset (ID6), also those of libraries. It must come
-// before anything asks for metrics.Registry.
-func labelMetrics(labels map[string]string) {
-	metrics.Registry = labelled{metrics.Registry, labels}
-}
-
+// labelled adds labels to every metric, also those of libraries. A label that a metric has already stays.
 type labelled struct {
-	metrics.RegistererGatherer
-	labels map[string]string
+	prometheus.Gatherer
+	labels prometheus.Labels
 }
 
-// Gather is prometheus.Gatherer's. A label that a metric has already stays.
+// Gather implements prometheus.Gatherer.
 func (l labelled) Gather() ([]*dto.MetricFamily, error) {
-	families, err := l.RegistererGatherer.Gather()
+	families, err := l.Gatherer.Gather()
 	for _, f := range families {
 		for _, m := range f.Metric {
 			for name, value := range l.labels {
@@ -28,12 +24,7 @@ func (l labelled) Gather() ([]*dto.MetricFamily, error) {
 					m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &value})
 				}
 			}
-			slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int {
-				if a.GetName() < b.GetName() {
-					return -1
-				}
-				return 1
-			})
+			slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 		}
 	}
 	return families, err

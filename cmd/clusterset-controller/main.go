@@ -1,26 +1,39 @@
-// Command clusterset-controller runs the agent of a member cluster, or what keeps a clusterset on its hub.
+// Command clusterset-controller runs the agent of a member cluster, or the controller of a clusterset on its hub.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
-// version is ours; the build sets it with -ldflags "-X main.version=...".
+// version is set by the build with -ldflags "-X main.version=...".
 var version = "dev"
 
 const usage = `clusterset-controller COMMAND [FLAGS]
@@ -33,6 +46,8 @@ clusterset-controller COMMAND -help lists the flags.
 `
 
 func main() {
+	logger := textlogger.NewLogger(textlogger.NewConfig())
+	setLogger(logger)
 	if len(os.Args) < 2 {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
@@ -40,9 +55,9 @@ func main() {
 	var err error
 	switch os.Args[1] {
 	case "agent":
-		err = agentCommand(os.Args[2:])
+		err = agentCommand(ctrl.SetupSignalHandler(), logger, os.Args[2:])
 	case "hub":
-		err = hubCommand(os.Args[2:])
+		err = hubCommand(ctrl.SetupSignalHandler(), logger, os.Args[2:])
 	case "version", "-version", "--version":
 		fmt.Println("clusterset-controller", version)
 	case "help", "-h", "-help", "--help":
@@ -51,39 +66,105 @@ func main() {
 		fmt.Fprintf(os.Stderr, "unknown command %q\n\n%s", os.Args[1], usage)
 		os.Exit(2)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "clusterset-controller:", err)
 		os.Exit(1)
 	}
 }
 
-// reach returns once the API server answers and serves the project's own kinds, or when ctx ends: no manager can be made before, which goes
-// on with the kinds found. /healthz is served meanwhile, since a kubelet that ends this program helps nobody.
-func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 5 * time.Second
-	to, err := rest.HTTPClientFor(cfg)
+func setLogger(l logr.Logger) {
+	ctrl.SetLogger(l)
+	klog.SetLogger(l)
+}
+
+// addresses are the flags that both commands have.
+type addresses struct{ metrics, probes, pprof string }
+
+func (a *addresses) bind(flags *flag.FlagSet) {
+	flags.StringVar(&a.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
+	flags.StringVar(&a.probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
+	flags.StringVar(&a.pprof, "pprof-bind-address", "0", "address of /debug/pprof, which asks for no credentials; 0: none")
+}
+
+// loadConfig loads a kubeconfig; without a path, the in-cluster configuration. The fairness of the API servers limits requests, not the
+// client.
+func loadConfig(path string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, err
 	}
-	if probes != "0" && probes != "" {
-		listener, err := net.Listen("tcp", probes)
-		if err != nil {
-			return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
-		}
-		mux := http.NewServeMux()
-		mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
-		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "waiting for the API server and its kinds", http.StatusServiceUnavailable)
-		})
-		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-		defer server.Close()
-		go func() { _ = server.Serve(listener) }() // ends with Close
+	cfg.QPS = -1
+	cfg.UserAgent = "clusterset-controller/" + version
+	return cfg, nil
+}
+
+// managerOptions returns what both commands share; kinds were found by waitForKinds.
+func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
+	return ctrl.Options{
+		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kinds, nil },
+		Metrics:                server.Options{BindAddress: "0"}, // serveMetrics adds labels
+		HealthProbeBindAddress: a.probes,
+		PprofBindAddress:       a.pprof,
+		Cache:                  cache.Options{NewInformer: relist.NewInformer, DefaultTransform: cache.TransformStripManagedFields()},
 	}
+}
+
+// controllers is what a manager runs.
+type controllers interface {
+	manager.Runnable
+	Ready() error
+}
+
+// run runs a manager until ctx ends.
+func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels) error {
+	err := errors.Join(
+		mgr.Add(c),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return c.Ready() }),
+		serveMetrics(mgr, a.metrics, labels),
+	)
+	if err != nil {
+		return err
+	}
+	mgr.GetLogger().Info("starting", "version", version)
+	return mgr.Start(ctx)
+}
+
+// serveMetrics serves /metrics, where every series has the labels (ID6).
+func serveMetrics(mgr manager.Manager, address string, labels prometheus.Labels) error {
+	if address == "0" || address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(labelled{metrics.Registry, labels}, promhttp.HandlerOpts{}))
+	return mgr.Add(&manager.Server{
+		Name: "metrics", Server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, Listener: listener,
+	})
+}
+
+// waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be made before. It serves
+// /healthz meanwhile: it would not help to restart this program. It returns an error if ctx ends.
+func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 5 * time.Second
+	httpClient, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	stop, err := serveProbes(probes)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	want := schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}
 	for last, pause := "", kube.Pause; ; {
-		kinds, err := apiutil.NewDynamicRESTMapper(cfg, to) // as the manager's own would be: kinds that come later are found later
+		kinds, err := apiutil.NewDynamicRESTMapper(cfg, httpClient) // it finds kinds that are served later, too
 		if err == nil {
-			_, err = kinds.RESTMapping(schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}, hubv1alpha1.GroupVersion.Version)
+			_, err = kinds.RESTMapping(want, hubv1alpha1.GroupVersion.Version)
 		}
 		if err == nil {
 			return kinds, nil
@@ -101,26 +182,21 @@ func reach(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes str
 	}
 }
 
-// found gives a manager the kinds that reach has found. It would look for all of them once more.
-func found(kinds meta.RESTMapper) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kinds, nil }
-}
-
-// again starts this program anew after an error: it no longer leads since another replica does, or its API server is away, also while it
-// starts. All that it knows is to be read again, and a kubelet would make it wait longer with every restart, for minutes in the end.
-func again(ctx context.Context, logger logr.Logger, err error) error {
-	if err == nil || ctx.Err() != nil {
-		return nil // asked to end
+// serveProbes serves /healthz, and a /readyz that fails, until stop is called.
+func serveProbes(address string) (stop func(), err error) {
+	if address == "0" || address == "" {
+		return func() {}, nil
 	}
-	logger.Error(err, "starting again")
-	select { // an error that comes again at once is no reason to do nothing else
-	case <-ctx.Done():
-		return nil
-	case <-time.After(time.Second):
-	}
-	self, err := os.Executable()
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
-	return syscall.Exec(self, os.Args, os.Environ())
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "waiting for the API server and its kinds", http.StatusServiceUnavailable)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(listener) }()
+	return func() { _ = srv.Close() }, nil
 }

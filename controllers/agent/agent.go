@@ -73,10 +73,9 @@ type Agent struct {
 	env     *kube.Env
 	list    []kube.Controller
 	started map[string]controller.Controller
-	linked  atomic.Pointer[linked] // the hub, once it was seen
-	relist  chan string
-	way     atomic.Pointer[way] // the latest that was tried
-	dials   atomic.Int64
+	linked  atomic.Pointer[link] // the hub, once it was seen
+	relist  chan string          // reasons to list the hub again
+	access  atomic.Pointer[access]
 	relists atomic.Int64
 	ready   atomic.Bool
 	waiting atomic.Pointer[string] // why this cluster is not a member
@@ -100,7 +99,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
 		Hub: func() client.Client {
 			if l := a.linked.Load(); l != nil {
-				return l.hub
+				return l.client
 			}
 			return nil
 		},
@@ -110,14 +109,12 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Events:   kube.Recorder(events),
 		Together: kube.Together,
 	}
-	a.env.Connections = a.dials.Load
-	a.env.Position = a.position
-	a.env.HubNow = func() client.Reader { return a.linked.Load().past }
+	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
 	a.env.Relist = func(reason, message string) {
 		a.env.Events.Event(kube.System(), kube.Warning, reason, message)
 		select {
 		case a.relist <- message:
-		default: // said already
+		default: // it is under way
 		}
 	}
 	if err := a.newGate(); err != nil {
@@ -126,7 +123,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	a.env.Served = a.options.served
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {
-		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attempt)
+		ctx, cancel := context.WithTimeout(logr.NewContext(context.Background(), a.log), attemptTimeout)
 		defer cancel()
 		refusals.Answered(ctx, answer)
 	}
@@ -172,7 +169,7 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 func (a *Agent) run(ctx context.Context) error {
-	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", attempt, func(ctx context.Context) error {
+	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", attemptTimeout, func(ctx context.Context) error {
 		return served(ctx, a.mgr.GetAPIReader(), localKinds())
 	})
 	if err != nil {
@@ -181,11 +178,11 @@ func (a *Agent) run(ctx context.Context) error {
 	if err := a.enter(ctx); err != nil {
 		return nil
 	}
-	link := a.begin(ctx, false) // which ends with ctx
+	first := a.openLink(ctx, true)
 	if err := index(ctx, a.mgr.GetFieldIndexer(), kube.Local); err != nil {
 		return err
 	}
-	if err := a.await(ctx, "this cluster", "it must answer", attempt, a.warm); err != nil {
+	if err := a.await(ctx, "this cluster", "it must answer", attemptTimeout, a.warm); err != nil {
 		return nil
 	}
 	if err := a.look(ctx); err != nil {
@@ -203,7 +200,7 @@ func (a *Agent) run(ctx context.Context) error {
 	a.log.Info("this cluster's side runs")
 	go a.renew(ctx)
 
-	return a.follow(ctx, link)
+	return a.followHub(ctx, first)
 }
 
 // warm begins to fill the caches of this cluster, side by side. Whoever reads one waits until it has synced.
@@ -263,46 +260,55 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 	return a.mgr.Add(ctl)
 }
 
-// concurrency: one name is only ever in one pass, so passes may run side by side. They wait for an API server, mostly: what the first list
-// asks for has to find a worker also while live changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
+// concurrency returns the number of workers. Passes mostly wait for an API server, and the first list must find a worker also while live
+// changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
 func concurrency(name string) int {
-	if name == "heartbeat" || name == "verify" {
+	if name == "heartbeat" {
 		return 1
 	}
 	return 16
 }
 
+// watch adds the watches of one side to a controller, but not those of optional kinds.
 func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Side, from cache.Cache) error {
 	for _, w := range c.Watches {
 		if w.Side != side || w.Optional {
 			continue
 		}
-		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew) }}
-		asks := handler.EnqueueRequestsFromMapFunc(w.Requests)
-		if w.Ahead != nil {
-			asks = ahead{asks, w.Ahead}
-		}
-		if err := ctl.Watch(source.Kind(from, w.Object, asks, concerns)); err != nil {
+		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew)
+		}}
+		if err := ctl.Watch(source.Kind(from, w.Object, eventHandler(w), concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}
 	return nil
 }
 
-// ahead gives what has changed of the first list the place of a change in the queue.
+func eventHandler(w kube.Watch) handler.EventHandler {
+	h := handler.EnqueueRequestsFromMapFunc(w.Requests)
+	if w.Ahead != nil {
+		return ahead{h, w.Ahead}
+	}
+	return h
+}
+
+// ahead gives objects of the first list that have changed the priority of a change.
 type ahead struct {
 	handler.EventHandler
 	changed func(context.Context, client.Object) bool
 }
 
-// Create is handler.EventHandler's.
-func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// Create implements handler.EventHandler.
+func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQueue) {
 	e.IsInInitialList = e.IsInInitialList && !a.changed(ctx, e.Object)
 	a.EventHandler.Create(ctx, e, queue)
 }
 
-// revisit asks a controller to look at everything in this cluster once more: what is here and no longer on the hub makes no event in a
-// new cache.
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// revisit asks a controller to look at everything in this cluster once more, behind all live changes. A new cache of the hub sends no
+// event for what is no longer there.
 func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 	for _, w := range c.Watches {
 		if w.Side != kube.Local || w.Optional && a.options.served(w.Object) != nil {
@@ -316,14 +322,13 @@ func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 		if err != nil {
 			return err
 		}
-		once := source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			if err := a.mgr.GetClient().List(ctx, all.(client.ObjectList)); err != nil {
+		once := source.Func(func(ctx context.Context, queue requestQueue) error {
+			if err := a.mgr.GetClient().List(ctx, all.(client.ObjectList), client.UnsafeDisableDeepCopy); err != nil {
 				return err
 			}
+			h := handler.EnqueueRequestsFromMapFunc(w.Requests)
 			return meta.EachListItem(all, func(o runtime.Object) error {
-				for _, req := range w.Requests(ctx, o.(client.Object)) {
-					queue.Add(req)
-				}
+				h.Create(ctx, event.CreateEvent{Object: o.(client.Object), IsInInitialList: true}, queue)
 				return nil
 			})
 		})

@@ -7,76 +7,86 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// follow has the controllers follow the hub by the link that comes, and then by the next: beside the one that works where the hub's address,
-// authority or credential is given anew (moved), and in its place where what it shows is wrong.
-func (a *Agent) follow(ctx context.Context, next *linking) error {
-	var link *linking // the one that works
-	end := func(l *linking) {
-		if l != nil {
-			l.end()
-		}
-	}
-	look := time.NewTicker(lookAgain)
+// followHub has the controllers use the first link, and then each next one. If the hub's kubeconfig changes, the next link is opened
+// beside the one that works. If the hub was restored or its watches are dead, the next one takes its place.
+func (a *Agent) followHub(ctx context.Context, next *link) error {
+	var current *link // nil while what the caches show is no longer kept up to date
+	look := time.NewTicker(kubeconfigInterval)
 	defer look.Stop()
 	for first := true; ; {
-		var came chan struct{}
+		var ready chan struct{}
 		var relist chan string
 		if next != nil {
-			came = next.done
+			ready = next.done
 		}
-		if link != nil {
+		if current != nil {
 			relist = a.relist
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-came:
+		case <-ready:
+			if ctx.Err() != nil {
+				return nil
+			}
 			if next.err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
 				return next.err
 			}
-			a.use(next)
-			if err := a.attach(next.cache, first); err != nil {
+			if err := a.use(next, first); err != nil {
 				return err
 			}
-			a.log.Info("the hub's side runs")
-			end(link)
-			link, next, first = next, nil, false
-			select {
-			case <-a.relist: // said of what was read before
-			default:
+			if current != nil {
+				current.cancel()
 			}
-		case why := <-relist:
+			current, next, first = next, nil, false
+		case reason := <-relist:
+			a.log.Info("listing the hub again", "reason", reason)
 			a.relists.Add(1)
-			a.log.Info("reading the hub again", "reason", why)
-			a.unlink(link)
-			end(next)
-			link, next = nil, a.begin(ctx, false)
+			current.cancel()
+			if next != nil {
+				next.cancel()
+			}
+			current, next = nil, a.openLink(ctx, true)
 		case <-look.C:
-			if a.moved() {
-				a.log.Info("the hub's kubeconfig has another address, authority or credential: going by it")
-				end(next)
-				next = a.begin(ctx, link != nil)
+			if a.accessChanged() {
+				a.log.Info("the hub's kubeconfig has another address, authority or credential: connecting with it")
+				if next != nil {
+					next.cancel()
+				}
+				next = a.openLink(ctx, current == nil)
 			}
 		}
 	}
 }
 
-// lookAgain is how often the hub's kubeconfig is looked at. A kubelet takes a minute to bring a Secret.
-const lookAgain = 10 * time.Second
+// use has the controllers use a link.
+func (a *Agent) use(l *link, first bool) error {
+	l.primary.Store(true)
+	a.linked.Store(l)
+	if err := a.attach(l.cache, first); err != nil {
+		return err
+	}
+	select {
+	case <-a.relist: // the reason was in an earlier link
+	default:
+	}
+	a.log.Info("the controllers follow the hub")
+	return nil
+}
 
-// way is how the hub is reached, and as whom. What stands in files of their own client-go reads anew: the agent's own token does.
-type way struct {
+// kubeconfigInterval is how often the hub's kubeconfig is read. A kubelet takes a minute to bring a Secret.
+const kubeconfigInterval = 10 * time.Second
+
+// access is how the hub is reached, and as whom. client-go itself reads again what stands in other files, such as the agent's token.
+type access struct {
 	host, serverName string
-	caFile, ca       string // its name, or the authority itself
+	caFile, ca       string // the file's name, or the content itself
 	insecure         bool
 	token, cert, key string // that the kubeconfig itself holds
 }
 
-func wayOf(cfg *rest.Config) *way {
-	w := &way{host: cfg.Host, serverName: cfg.ServerName, caFile: cfg.CAFile, ca: string(cfg.CAData), insecure: cfg.Insecure,
+func accessOf(cfg *rest.Config) *access {
+	w := &access{host: cfg.Host, serverName: cfg.ServerName, caFile: cfg.CAFile, ca: string(cfg.CAData), insecure: cfg.Insecure,
 		cert: string(cfg.CertData), key: string(cfg.KeyData)}
 	if cfg.BearerTokenFile == "" {
 		w.token = cfg.BearerToken
@@ -84,14 +94,12 @@ func wayOf(cfg *rest.Config) *way {
 	return w
 }
 
-// moved tells whether the hub's kubeconfig names another way than the latest that was tried: join has written one, since the hub has another
-// address or another certificate authority, or who keeps the credentials elsewhere has renewed them. A kubeconfig that cannot be read tells
-// nothing.
-func (a *Agent) moved() bool {
-	tried := a.way.Load()
+// accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read does not.
+func (a *Agent) accessChanged() bool {
+	tried := a.access.Load()
 	if tried == nil {
 		return false
 	}
 	cfg, err := a.hub()
-	return err == nil && *wayOf(cfg) != *tried
+	return err == nil && *accessOf(cfg) != *tried
 }

@@ -19,10 +19,10 @@ func TestTheHubHasMoved(t *testing.T) {
 		}
 		return now, nil
 	}}
-	if now = is(); a.moved() {
+	if now = is(); a.accessChanged() {
 		t.Error("before it was tried")
 	}
-	a.way.Store(wayOf(is()))
+	a.access.Store(accessOf(is()))
 	for what, c := range map[string]struct {
 		change func(*rest.Config)
 		moved  bool
@@ -36,17 +36,17 @@ func TestTheHubHasMoved(t *testing.T) {
 		"name":      {func(c *rest.Config) { c.ServerName = "hub" }, true},
 	} {
 		now = is()
-		if c.change(now); a.moved() != c.moved {
+		if c.change(now); a.accessChanged() != c.moved {
 			t.Errorf("%s: moved is %v", what, !c.moved)
 		}
 	}
 	now = is()
 	now.BearerTokenFile = "token"
-	a.way.Store(wayOf(now))
-	if now.BearerToken = "2"; a.moved() {
+	a.access.Store(accessOf(now))
+	if now.BearerToken = "2"; a.accessChanged() {
 		t.Error("by a token that is read from its file")
 	}
-	if now = nil; a.moved() {
+	if now = nil; a.accessChanged() {
 		t.Error("unread")
 	}
 }

@@ -59,7 +59,7 @@ func (a *Agent) token() (string, error) {
 // enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.
 func (a *Agent) enter(ctx context.Context) error {
 	var said word
-	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", 12*attempt, func(ctx context.Context) error {
+	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", 12*attemptTimeout, func(ctx context.Context) error {
 		err := a.gate.Enter(ctx)
 		if err == nil {
 			a.waiting.Store(nil)

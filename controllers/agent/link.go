@@ -3,14 +3,11 @@ package agent
 import (
 	"context"
 	"net"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -21,150 +18,106 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
+	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 )
 
-// linking is the hub, which comes with its caches synced, or not before it ends.
-type linking struct {
-	end    context.CancelFunc
-	done   chan struct{}
-	spare  *atomic.Bool // until it is used: another one works
-	linked *linked
+// link is a connection to the hub, with caches.
+type link struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed once the caches have synced, or the link has failed
+	// primary is false while another link works: how the hub answers this one says nothing of the membership.
+	primary *atomic.Bool
+
+	// Set when done is closed.
+	client client.Client
+	reader client.Reader // past the caches
 	cache  cache.Cache
 	err    error
 }
 
-// begin links the hub beside what else there is to do; spare tells that there is a link that works.
-func (a *Agent) begin(ctx context.Context, spare bool) *linking {
-	l := &linking{done: make(chan struct{}), spare: new(atomic.Bool)}
-	l.spare.Store(spare)
-	ctx, l.end = context.WithCancel(ctx)
+// openLink opens a link in the background, and tries until it succeeds or ctx ends.
+func (a *Agent) openLink(ctx context.Context, primary bool) *link {
+	l := &link{done: make(chan struct{}), primary: new(atomic.Bool)}
+	l.primary.Store(primary)
+	ctx, l.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(l.done)
-		l.linked, l.cache, l.err = a.link(ctx, l.spare)
+		l.err = a.fill(ctx, l)
 	}()
 	return l
 }
 
-// use has the controllers use a link that has come.
-func (a *Agent) use(l *linking) {
-	if l.spare.Swap(false) {
-		a.dials.Add(1) // of all that it has made so far: the connections are others now
-	}
-	a.linked.Store(l.linked)
-}
-
-// link returns the hub, and its caches, synced; it tries until it succeeds or ctx ends. What a spare one is answered says nothing of the
-// membership, and how often it dials nothing of the connections in use.
-func (a *Agent) link(ctx context.Context, spare *atomic.Bool) (*linked, cache.Cache, error) {
-	answered := func(err error) {
-		if !spare.Load() {
-			a.env.Answered(err)
-		}
-	}
-	var link cluster.Cluster
-	watches := &watches{}
-	err := a.await(ctx, "the hub", "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there", attempt, func(ctx context.Context) error {
-		cfg, err := a.hub()
-		if err != nil {
-			return err
-		}
-		a.way.Store(wayOf(cfg))
-		cfg.Dial = a.dialing(spare)
-		link, err = cluster.New(cfg, func(o *cluster.Options) {
-			o.Scheme = a.mgr.GetScheme()
-			o.Logger = a.log
-			o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
-			o.Cache.DefaultTransform = cache.TransformStripManagedFields()
-			o.Cache.NewInformer = watches.informer
-		})
-		if err == nil {
-			err = served(ctx, link.GetAPIReader(), hubKinds(a.HubNamespace))
-		}
-		if err != nil {
-			answered(err)
-			return membership.ExplainRefusal(err)
-		}
-		uncached, err := client.New(cfg, client.Options{Scheme: link.GetScheme(), HTTPClient: link.GetHTTPClient(), Mapper: link.GetRESTMapper()})
-		if err == nil {
-			_, err = a.gate.Claim(ctx, uncached)
-		}
-		answered(err)
+// fill connects a link and waits until its caches have synced. It returns an error if ctx ends.
+func (a *Agent) fill(ctx context.Context, l *link) error {
+	var hub cluster.Cluster
+	const remedy = "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there"
+	err := a.await(ctx, "the hub", remedy, attemptTimeout, func(ctx context.Context) (err error) {
+		hub, err = a.connect(ctx, l.primary)
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := index(ctx, link.GetFieldIndexer(), kube.Hub); err != nil {
-		return nil, nil, err
+	if err := index(ctx, hub.GetFieldIndexer(), kube.Hub); err != nil {
+		return err
 	}
 	go func() {
-		if err := link.Start(ctx); err != nil {
+		if err := hub.Start(ctx); err != nil {
 			a.log.Error(err, "the hub's caches ended")
 		}
 	}()
-	for _, o := range hubKinds(a.HubNamespace) {
-		if _, err := link.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil { // side by side
-			return nil, nil, err
+	for _, o := range hubKinds(a.HubNamespace) { // side by side
+		if _, err := hub.GetCache().GetInformer(ctx, o.item, cache.BlockUntilSynced(false)); err != nil {
+			return err
 		}
 	}
-	if !link.GetCache().WaitForCacheSync(ctx) {
-		return nil, nil, ctx.Err()
+	if !hub.GetCache().WaitForCacheSync(ctx) {
+		return ctx.Err()
 	}
-	return &linked{hub: link.GetClient(), past: link.GetAPIReader(), watches: watches}, link.GetCache(), nil
+	l.client, l.reader, l.cache = hub.GetClient(), hub.GetAPIReader(), hub.GetCache()
+	return nil
 }
 
-// dialing dials, and counts that of a link in use. client-go keeps it by its cache of transports, for good if the transport can be reached from
-// here: then a link's client, and its caches, would never be let go.
-func (a *Agent) dialing(spare *atomic.Bool) func(context.Context, string, string) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		if !spare.Load() {
-			a.dials.Add(1)
+// connect returns the hub once it serves the kinds and this cluster holds its claim there.
+func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Cluster, error) {
+	answered := func(err error) {
+		if primary.Load() {
+			a.env.Answered(err)
 		}
-		return dialer.DialContext(ctx, network, address)
 	}
-}
-
-// linked is what the controllers have of the hub: all of it of the same link, so that how far a watch has come is told of the cache that it fills.
-type linked struct {
-	hub     client.Client
-	past    client.Reader // the hub past the cache
-	watches *watches      // nil once they have ended
-}
-
-// unlink ends the link. What its caches hold stays; they come no further.
-func (a *Agent) unlink(l *linking) {
-	l.end()
-	ended := *a.linked.Load()
-	ended.watches = nil
-	a.linked.Store(&ended)
-}
-
-// watches are a link's informers by type: controller-runtime does not tell how far one has come.
-type watches struct{ sync.Map }
-
-// informer is kube.Informer.
-func (w *watches) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-	i := kube.Informer(lw, of, resync, by)
-	w.Store(reflect.TypeOf(of), i)
-	return i
-}
-
-// position is Env's.
-func (a *Agent) position(kind client.Object) string {
-	l := a.linked.Load()
-	if l == nil || l.watches == nil {
-		return ""
+	cfg, err := a.hub()
+	if err != nil {
+		return nil, err
 	}
-	i, ok := l.watches.Load(reflect.TypeOf(kind))
-	if !ok {
-		return ""
+	a.access.Store(accessOf(cfg))
+	// A function of its own makes a transport, and connections, of its own.
+	cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	hub, err := cluster.New(cfg, func(o *cluster.Options) {
+		o.Scheme = a.mgr.GetScheme()
+		o.Logger = a.log
+		o.Cache.DefaultNamespaces = map[string]cache.Config{a.HubNamespace: {}}
+		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		o.Cache.NewInformer = relist.NewInformer
+	})
+	if err == nil {
+		err = served(ctx, hub.GetAPIReader(), hubKinds(a.HubNamespace))
 	}
-	return i.(toolscache.SharedIndexInformer).LastSyncResourceVersion()
+	if err != nil {
+		answered(err)
+		return nil, membership.ExplainRefusal(err)
+	}
+	uncached, err := client.New(cfg, client.Options{
+		Scheme: hub.GetScheme(), HTTPClient: hub.GetHTTPClient(), Mapper: hub.GetRESTMapper(),
+	})
+	if err == nil {
+		_, err = a.gate.Claim(ctx, uncached)
+	}
+	answered(err)
+	return hub, err
 }
 
-// attempt is how long one may take.
-const attempt = 10 * time.Second
+// attemptTimeout is how long one attempt of await may take.
+const attemptTimeout = 10 * time.Second
 
 // await calls try until it succeeds. The log says each new reason once, with what to do.
 func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Duration, try func(context.Context) error) error {

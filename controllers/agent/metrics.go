@@ -18,7 +18,7 @@ import (
 // collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and clusterset (ID6).
 type collector struct {
 	a                                        *Agent
-	member, fresh, rival, relisted           *prometheus.Desc
+	member, fresh, cloned, relisted          *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
 	sourceLive, sourceSeen, sourcesHeld      *prometheus.Desc
 	reached, unreached, withheld             *prometheus.Desc
@@ -35,8 +35,8 @@ func newCollector(a *Agent) *collector {
 		a:            a,
 		member:       desc("member", "1 while this cluster is a member and this replica leads."),
 		fresh:        desc("hub_fresh", "1 while the hub shows this agent its own Lease renewals, else 0: then nothing is taken away on what it shows."),
-		rival:        desc("rival", "1 while this agent publishes nothing because an elder one, of a clone of this cluster, speaks for this member."),
-		relisted:     desc("hub_relists_total", "How often the hub was read again because its watches were found to be wrong."),
+		cloned:       desc("cloned", "1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
+		relisted:     desc("hub_relists_total", "How often the hub was listed again because it was restored or its watches were dead."),
 		records:      desc("records", "ServiceExportRecords in effect in this cluster: own, followed (a peer's as the hub shows it), held (a peer's that the hub shows otherwise or not at all).", "state"),
 		exports:      desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
 		conflicts:    desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
@@ -58,7 +58,7 @@ func newCollector(a *Agent) *collector {
 // Describe is prometheus.Collector's.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.rival, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.sourcesHeld,
+		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.sourcesHeld,
 		c.reached, c.unreached, c.withheld, c.probes, c.truncated, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
@@ -70,7 +70,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ready := c.a.ready.Load()
 	c.gauge(ch, c.member, boolean(ready))
 	c.gauge(ch, c.fresh, boolean(c.a.env.Fresh()))
-	c.gauge(ch, c.rival, boolean(c.a.env.Rival()))
+	c.gauge(ch, c.cloned, boolean(c.a.env.Cloned()))
 	ch <- prometheus.MustNewConstMetric(c.relisted, prometheus.CounterValue, float64(c.a.relists.Load()))
 	c.token(ch)
 	if !ready {

@@ -31,7 +31,7 @@ func observed(token string, local ...client.Object) *Agent {
 	a := &Agent{Options: Options{Cluster: "east", HubNamespace: "prod"}, hub: func() (*rest.Config, error) { return &rest.Config{BearerToken: token}, nil }}
 	a.env = &kube.Env{
 		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
-		Fresh: func() bool { return true }, Rival: func() bool { return false },
+		Fresh: func() bool { return true }, Cloned: func() bool { return false },
 		Probes: func() (p kube.Probes) { return p },
 		Held:   func() bool { return false },
 	}
@@ -126,7 +126,7 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	a.relists.Store(3)
 	a.env.Held = func() bool { return true }
 	want(t, shown(t, a), map[string]float64{
-		"member": 1, "hub_fresh": 1, "rival": 0, "hub_relists_total": 3,
+		"member": 1, "hub_fresh": 1, "cloned": 0, "hub_relists_total": 3,
 		"records/own": 1, "records/followed": 2, "records/held": 1,
 		"exports/ready": 2, "exports/not_ready": 1, "export_conflicts": 1,
 		"imports/ready": 2, "imports/not_ready": 1, "vips": 3, "sources_held": 1,
@@ -137,8 +137,8 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 func TestMetricsOfAReplicaThatWaits(t *testing.T) {
 	a := observed("")
 	a.ready.Store(false)
-	a.env.Local, a.env.Fresh, a.env.Rival = nil, func() bool { return false }, func() bool { return true }
-	want(t, shown(t, a), map[string]float64{"member": 0, "hub_fresh": 0, "rival": 1, "hub_relists_total": 0})
+	a.env.Local, a.env.Fresh, a.env.Cloned = nil, func() bool { return false }, func() bool { return true }
+	want(t, shown(t, a), map[string]float64{"member": 0, "hub_fresh": 0, "cloned": 1, "hub_relists_total": 0})
 }
 
 // Of looks at endpoints nothing is shown where members do not probe, as above.

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -56,7 +55,7 @@ func (o *options) set(object client.Object, err error) {
 
 // look asks for the optional kinds once, before any controller asks. That an API server does not answer says nothing of its kinds.
 func (a *Agent) look(ctx context.Context) error {
-	return a.await(ctx, "this cluster", "it must answer", attempt, func(ctx context.Context) error {
+	return a.await(ctx, "this cluster", "it must answer", attemptTimeout, func(ctx context.Context) error {
 		for _, k := range optionalKinds() {
 			err := served(ctx, a.mgr.GetAPIReader(), []kind{k})
 			if err != nil && !absent(err) {
@@ -100,7 +99,7 @@ func (a *Agent) option(ctx context.Context, to map[string]controller.Controller)
 }
 
 func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.Controller) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if err := served(ctx, a.mgr.GetAPIReader(), []kind{k}); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.C
 			if !w.Optional || fmt.Sprintf("%T", w.Object) != fmt.Sprintf("%T", k.item) {
 				continue
 			}
-			if err := to[c.Name].Watch(source.Kind(a.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))); err != nil {
+			if err := to[c.Name].Watch(source.Kind(a.mgr.GetCache(), w.Object, eventHandler(w))); err != nil {
 				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 			}
 		}

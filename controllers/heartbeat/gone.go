@@ -16,56 +16,74 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Gone is kube.Env's. A statement from before the record was missed says nothing of it: records may have come after it, and a hub that
-// was emptied shows the old set then. Neither does the first sight of a Lease, whose owner may be dead, or away from a hub that was emptied and
-// filled again.
-func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
-	since := h.missed(record)
-	if !h.Fresh() {
-		return false
-	}
-	if h.departed(cluster, created) {
-		return true
-	}
-	h.mu.Lock()
-	s := h.seen[cluster]
-	lives := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
-	was, known := h.verdicts[cluster]
-	h.mu.Unlock()
-	if !lives {
-		return false
-	}
-	// One walk over a member's records does for all that were missed before its renewal.
-	if known && was.renewed == s.renewed && h.Now().Sub(was.at) < settling {
-		return was.complete
-	}
-	ctx := context.Background() // caches answer at once
-	shown, withdrawn, err := h.shown(ctx, cluster)
-	if err != nil {
-		return false
-	}
-	held, err := h.held(ctx, cluster)
-	if err != nil {
-		return false
-	}
-	complete, err := liveness.Complete(s.states, shown, withdrawn, held)
-	if err != nil {
-		log.Log.WithName("heartbeat").Info("a peer's records are held", "peer", cluster, "why", err.Error())
-	}
-	h.mu.Lock()
-	h.verdicts[cluster] = verdict{s.renewed, h.Now(), complete}
-	h.mu.Unlock()
-	return complete
-}
+// settling is for how long one comparison of a member's records serves all that were missed before it.
+const settling = 2 * time.Second
 
-// verdict is whether a member's Lease stated what the hub showed.
-type verdict struct {
+// absence is since when a record has been missed, and when it last was.
+type absence struct{ since, last time.Time }
+
+// statement is whether a member's Lease stated what the hub showed.
+type statement struct {
 	renewed  liveness.Renewal
 	at       time.Time
 	complete bool
 }
 
-// missed tells since when a record has been missed without a minute's pause.
+// Gone returns whether a record that the hub does not show is gone by its owner's word: the owner's Lease has, since the record was
+// first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). It returns false while the hub is not
+// seen as it is. Whoever misses a record must ask again within a minute. created is when it was, by the hub's clock: what is
+// older than its member's departure is gone with it.
+//
+// A statement from before the record was missed proves nothing, nor does the first sight of a Lease: a hub that was emptied may
+// show an old set, and the owner may have expired.
+func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
+	since := h.missed(record)
+	if !h.Fresh() {
+		return false
+	}
+	ctx := context.Background() // caches answer at once
+	if h.departed(ctx, cluster, created) {
+		return true
+	}
+	h.mu.Lock()
+	s := h.seen[cluster]
+	live := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
+	was, known := h.complete[cluster]
+	h.mu.Unlock()
+	if !live {
+		return false
+	}
+	if known && was.renewed == s.renewed && h.Now().Sub(was.at) < settling {
+		return was.complete
+	}
+	complete, err := h.compare(ctx, cluster, s.states)
+	if err != nil {
+		return false
+	}
+	h.mu.Lock()
+	h.complete[cluster] = statement{s.renewed, h.Now(), complete}
+	h.mu.Unlock()
+	return complete
+}
+
+// departed returns whether the hub says that a member left or was evicted after it had created a record. The absence of its
+// ClusterProfile proves nothing: an emptied hub has none either (DESIGN §2).
+func (h *Heartbeat) departed(ctx context.Context, cluster string, created time.Time) bool {
+	var sets hubv1alpha1.ClusterSetList
+	if err := h.Hub().List(ctx, &sets, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false
+	}
+	for i := range sets.Items {
+		for _, d := range sets.Items[i].Status.Departed {
+			if d.ClusterID == cluster {
+				return created.Before(d.At.Time)
+			}
+		}
+	}
+	return false
+}
+
+// missed returns since when a record has been missed without a minute's pause.
 func (h *Heartbeat) missed(record string) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,10 +101,28 @@ func (h *Heartbeat) missed(record string) time.Time {
 	return m.since
 }
 
-// own are the names of the records that this member means to have: by what is in its own cluster, never by what the hub shows.
+// compare returns whether a member states exactly what the hub shows of it, and not suddenly few of what is in effect here.
+func (h *Heartbeat) compare(ctx context.Context, cluster, states string) (bool, error) {
+	shown, withdrawn, err := h.onHub(ctx, cluster)
+	if err != nil {
+		return false, err
+	}
+	held, err := h.inEffect(ctx, cluster)
+	if err != nil {
+		return false, err
+	}
+	complete, err := liveness.Complete(states, shown, withdrawn, held)
+	if err != nil {
+		log.Log.WithName("heartbeat").Info("the records of a member are held", "member", cluster, "reason", err.Error())
+	}
+	return complete, nil
+}
+
+// own returns the names of the records that this member means to have, by its own cluster and never by the hub.
 func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
 	var records hubv1alpha1.ServiceExportRecordList
-	if err := h.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: h.Cluster}); err != nil {
+	err = h.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: h.Cluster})
+	if err != nil {
 		return nil, err
 	}
 	for i := range records.Items {
@@ -96,7 +132,9 @@ func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
 		}
 		names = append(names, rec.Name)
 		var slices discoveryv1.EndpointSliceList
-		if err := h.Local.List(ctx, &slices, client.InNamespace(rec.Spec.ServiceNamespace), client.MatchingFields{kube.ByService: kube.Key(kube.Exported(rec))}); err != nil {
+		err := h.Local.List(ctx, &slices, client.InNamespace(rec.Spec.ServiceNamespace),
+			client.MatchingFields{kube.ByService: kube.Key(kube.Exported(rec))})
+		if err != nil {
 			return nil, err
 		}
 		for j := range slices.Items {
@@ -108,8 +146,8 @@ func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// shown are the names of a member's records on the hub.
-func (h *Heartbeat) shown(ctx context.Context, cluster string) (live, withdrawn []string, err error) {
+// onHub returns the names of a member's records on the hub.
+func (h *Heartbeat) onHub(ctx context.Context, cluster string) (live, withdrawn []string, err error) {
 	of := []client.ListOption{client.InNamespace(h.HubNamespace), client.MatchingFields{kube.ByCluster: cluster}}
 	var exports hubv1alpha1.ServiceExportRecordList
 	if err := h.Hub().List(ctx, &exports, of...); err != nil {
@@ -135,10 +173,11 @@ func (h *Heartbeat) shown(ctx context.Context, cluster string) (live, withdrawn 
 	return live, withdrawn, nil
 }
 
-// held are the names of a member's records that are in effect here.
-func (h *Heartbeat) held(ctx context.Context, cluster string) (names []string, err error) {
+// inEffect returns the names of a member's records that are in effect in this cluster.
+func (h *Heartbeat) inEffect(ctx context.Context, cluster string) (names []string, err error) {
+	of := client.MatchingFields{kube.ByCluster: cluster}
 	var exports hubv1alpha1.ServiceExportRecordList
-	if err := h.Local.List(ctx, &exports, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: cluster}); err != nil {
+	if err := h.Local.List(ctx, &exports, client.InNamespace(kube.SystemNamespace), of); err != nil {
 		return nil, err
 	}
 	for i := range exports.Items {
@@ -147,7 +186,7 @@ func (h *Heartbeat) held(ctx context.Context, cluster string) (names []string, e
 		}
 	}
 	var slices discoveryv1.EndpointSliceList
-	if err := h.Local.List(ctx, &slices, client.MatchingFields{kube.ByCluster: cluster}); err != nil {
+	if err := h.Local.List(ctx, &slices, of); err != nil {
 		return nil, err
 	}
 	for i := range slices.Items {

@@ -1,17 +1,19 @@
-// Package heartbeat renews this member's Lease on the hub, and watches everybody's (SPEC T1, DESIGN §7). The own one, seen again, proves
-// that the hub is seen as it is; a peer's, seen to change, that the peer lives and what it states of its records.
+// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members (SPEC T1, DESIGN §7). The own
+// renewal, seen again, proves that the caches show the hub as it is now. A change of another Lease proves that its member is live,
+// and states which records that member has.
 //
-// Time is only ever compared with time of the same clock: when this agent saw a change, never what another's clock wrote.
+// It compares times of one clock only: when this agent saw a change, never what the clock of another cluster wrote.
 package heartbeat
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -24,64 +26,66 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Heartbeat is what this agent has seen of the Leases.
+// Config is what a Heartbeat needs. Local and Hub read caches; LocalNow and HubNow read past them.
+type Config struct {
+	Cluster      string // this member's cluster ID
+	HubNamespace string
+	Holder       string // names this process in the Lease
+
+	Local    client.Client
+	LocalNow client.Reader
+	Hub      func() client.Client
+	HubNow   func() client.Reader
+
+	// Votes returns what this member cannot reach of other members' endpoints. known is false until that has been observed.
+	Votes func() (text string, known bool)
+	// Answered is called with the hub's answer to each renewal.
+	Answered func(error)
+	// Relist is called if the hub was restored or its watches are dead: all of it must be listed again.
+	Relist func(reason, message string)
+	Events kube.Events
+	Now    func() time.Time
+}
+
+// Heartbeat holds what this agent has seen of the Leases.
 type Heartbeat struct {
-	*kube.Env
-	holder string
+	Config
 
-	mu       sync.Mutex
-	duration time.Duration
-	every    time.Duration     // from one own renewal to the next
-	wrote    []renewal         // the own ones of late, one of which is to be seen again
-	due      bool              // the last one failed
-	said     *metav1.MicroTime // the latest renewal of this cluster's, by this process or one before
-	first    time.Time         // when one was seen first
-	began    chan struct{}     // closed then
-	acquired metav1.MicroTime  // what the first one said
-	unseen   time.Time         // since when the hub takes renewals and shows none
-	taken    time.Time         // when it took the last one
-	// predecessor held the Lease before; succeeded tells that it was this cluster's own and has ended.
-	predecessor string
-	succeeded   bool
-	restored    bool                  // the hub was, since this agent began or as it did
-	begun       bool                  // the hub has taken a renewal
-	unkept      *coordinationv1.Lease // the last one, which could not be kept here
-	seen        map[string]sight
-	missing     map[string]absence // by record
-	swept       time.Time          // when those that are long past were dropped last
-	rival       rival              // nobody, mostly
-	verdicts    map[string]verdict
+	// Of Reconcile alone.
+	last  *coordinationv1.Lease // this process's latest renewal, as the hub returned it
+	stale bool                  // the hub no longer has it
+	kept  bool                  // it is stored in this cluster
 
-	// Of verify alone.
-	verified int64                 // the hub's connections when its caches were last found right
-	look     time.Time             // when they are compared again
-	interval time.Duration         // from the last comparison to then
-	wrong    map[string]difference // at the last look
+	mu        sync.Mutex
+	duration  time.Duration
+	every     time.Duration     // between two own renewals
+	tried     time.Time         // when a renewal was last tried without an error
+	wait      time.Duration     // from then to the next one, if that is not every
+	wrote     []renewal         // own renewals of late, one of which the hub must show
+	said      *metav1.MicroTime // the latest renewal of this cluster, by this process or an earlier one
+	acquired  metav1.MicroTime  // what the first renewal of this process said
+	shown     bool              // the hub has shown an own renewal
+	unseen    time.Time         // since when the hub has taken renewals and shown none
+	silences  int               // relists in a row because of that
+	contested bool              // another process holds the Lease
+	foreign   foreign
+	lapsed    bool // the hub is not as this cluster's last renewal left it, or was not when this process began
+
+	seen     map[string]observation // by cluster
+	missing  map[string]absence     // by record
+	swept    time.Time              // when old entries of missing were last dropped
+	complete map[string]statement   // by cluster
 }
 
-// absence is since when a record has been missed, and when it last was.
-type absence struct{ since, last time.Time }
-
-// renewal is one of this instance's own.
-type renewal struct {
-	said metav1.MicroTime
-	at   time.Time // by a clock that nobody sets
+// New returns a Heartbeat that has seen nothing.
+func New(c Config) *Heartbeat {
+	return &Heartbeat{
+		Config: c, duration: 40 * time.Second, every: 10 * time.Second, lapsed: true, kept: true,
+		seen: map[string]observation{}, missing: map[string]absence{}, complete: map[string]statement{},
+	}
 }
 
-// sight is the last change of a Lease that was seen.
-type sight struct {
-	renewed liveness.Renewal
-	at      time.Time // by this agent's clock
-	changed bool      // this very Lease was seen to change: somebody renews it
-	states  string
-}
-
-// New returns a Heartbeat that has seen nothing. holder names this instance of the agent.
-func New(env *kube.Env, holder string) *Heartbeat {
-	return &Heartbeat{Env: env, holder: holder, duration: 40 * time.Second, every: 10 * time.Second, began: make(chan struct{}), seen: map[string]sight{}, missing: map[string]absence{}, verdicts: map[string]verdict{}}
-}
-
-// Controller is this room's entry in the list of controllers. Requests are the names of Leases; the ClusterSet asks for the own one.
+// Controller returns the controller that reconciles Leases by name. A ClusterSet asks for the own one.
 func (h *Heartbeat) Controller() kube.Controller {
 	return kube.Controller{
 		Name:     "heartbeat",
@@ -98,188 +102,142 @@ func (h *Heartbeat) Controller() kube.Controller {
 	}
 }
 
-// Fresh tells whether the hub has shown the own renewal within the Lease's duration.
-func (h *Heartbeat) Fresh() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s, ok := h.seen[h.Cluster]
-	return ok && h.Now().Sub(s.at) < h.duration
-}
-
-// HubSeen is when that was last; zero before the first time.
-func (h *Heartbeat) HubSeen() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.seen[h.Cluster].at
-}
-
-// Shown is closed once the hub has shown an own renewal.
-func (h *Heartbeat) Shown() <-chan struct{} { return h.began }
-
-// Reconcile renews the own Lease where that is due, and takes note of every other.
+// Reconcile observes a Lease, and renews the own one when that is due.
 func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: h.HubNamespace, Name: req.Name}
-	shown, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
+	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	h.note(req.Name, shown)
+	h.observe(req.Name, lease)
 	if req.Name != h.Cluster {
 		return reconcile.Result{}, nil
-	}
-	if shown != nil {
-		h.watchRival(shown)
-	}
-	if h.Rival() {
-		return reconcile.Result{RequeueAfter: h.duration / 4}, nil
 	}
 	spec, _, err := kube.LeaseSpec(ctx, h.Hub(), h.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	every := time.Duration(spec.RenewSeconds) * time.Second
-	h.mu.Lock()
-	h.duration, h.every = time.Duration(spec.DurationSeconds)*time.Second, every
-	due := time.Duration(0)
-	if n := len(h.wrote); n > 0 && !h.due {
-		due = every - h.Now().Sub(h.wrote[n-1].at)
+	if due := h.due(spec); due > 0 {
+		return reconcile.Result{RequeueAfter: due}, nil
 	}
-	h.mu.Unlock()
-	if due > 0 {
-		return reconcile.Result{RequeueAfter: h.again(ctx, due)}, nil
-	}
-	return h.beat(ctx, name, spec, every)
-}
-
-// beat renews the own Lease, which is due.
-func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec, every time.Duration) (reconcile.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(every/2, time.Second)) // the next one is to be in time
-	defer cancel()
-	err := h.renew(ctx, name, spec)
-	h.Answered(err)
-	if err != nil {
+	err = h.beat(ctx, name, spec)
+	if err != nil && !errors.Is(err, errForeign) {
 		return reconcile.Result{}, err
 	}
-	h.suspect()
-	return reconcile.Result{RequeueAfter: h.again(ctx, every)}, nil
+	return reconcile.Result{RequeueAfter: h.due(spec)}, nil
 }
 
-// suspect asks for a new start where the hub takes renewals and does not show them: its watches are silently dead (DESIGN §7).
-func (h *Heartbeat) suspect() {
-	h.mu.Lock()
-	if h.unseen.IsZero() {
-		h.unseen = h.Now()
-	} else if gap := h.Now().Sub(h.taken); gap >= 2*h.every {
-		h.unseen = h.unseen.Add(gap) // in which it was away, and no more silent than that
-	}
-	h.taken = h.Now()
-	silent := h.Now().Sub(h.unseen)
-	if silent > h.duration {
-		h.unseen = time.Time{} // what is opened now has as long again
-	}
-	h.mu.Unlock()
-	if silent > h.duration {
-		h.Relist("HubSilent", fmt.Sprintf("The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
-	}
-}
-
-// note keeps when a change was seen. The own Lease counts only as this instance wrote it of late: a watch may be slower than renewals
-// are, and one that is older shows the hub as it was then.
-func (h *Heartbeat) note(cluster string, lease *coordinationv1.Lease) {
+// due returns the time until the next renewal, by the ClusterSet's spec.
+func (h *Heartbeat) due(spec hubv1alpha1.LeaseSpec) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return // what was seen grows old
+	h.duration = time.Duration(spec.DurationSeconds) * time.Second
+	h.every = time.Duration(spec.RenewSeconds) * time.Second
+	if h.tried.IsZero() {
+		return 0
 	}
-	renewed := liveness.RenewalOf(lease)
-	was, ok := h.seen[cluster]
-	// One that is older than what was seen came back from a backup, and says nothing of now.
-	if ok && !renewed.After(was.renewed) || cluster == h.Cluster && !h.mine(*lease.Spec.RenewTime) {
-		return
+	wait := h.every
+	if h.wait > 0 {
+		wait = h.wait
 	}
-	if cluster == h.Cluster {
-		h.unseen = time.Time{}
-		if h.first.IsZero() {
-			h.first = h.Now()
-			close(h.began)
-		}
-	}
-	// A Lease that was made anew is a first sight, until its owner renews it: a backup of the hub's objects makes it so, too, and it states
-	// then what was true of the backup.
-	changed := ok && renewed.Created.Equal(was.renewed.Created)
-	h.seen[cluster] = sight{renewed: renewed, at: h.Now(), changed: changed, states: lease.Annotations[liveness.AnnotationRecords]}
+	return wait - h.Now().Sub(h.tried)
 }
 
-// late tells whether an own renewal is too old to show the hub as it is: half of a Lease's duration.
-func (h *Heartbeat) late(r renewal) bool { return h.Now().Sub(r.at) >= h.duration/2 }
-
-// mine tells whether this is an own renewal of late.
-func (h *Heartbeat) mine(said metav1.MicroTime) bool {
-	return slices.ContainsFunc(h.wrote, func(r renewal) bool { return r.said.Equal(&said) && !h.late(r) })
+// beat tries to renew the own Lease. It returns errForeign while another agent holds it.
+func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
+	ctx, cancel := context.WithTimeout(ctx, max(h.every/2, time.Second)) // the next renewal must be in time
+	defer cancel()
+	err := h.renew(ctx, name, spec)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		h.stale = true
+		err = h.renew(ctx, name, spec)
+	}
+	h.mu.Lock()
+	h.tried, h.wait = h.Now(), 0
+	switch {
+	case errors.Is(err, errForeign):
+		h.wait = h.every / 4 // to see whether it is renewed
+	case err != nil:
+		h.tried, h.unseen = time.Time{}, time.Time{}
+	}
+	h.mu.Unlock()
+	if errors.Is(err, errForeign) {
+		h.reportForeign(ctx)
+		return err
+	}
+	h.Answered(err)
+	if err == nil {
+		h.checkSilence()
+	}
+	return err
 }
 
-// remember keeps an own renewal.
-func (h *Heartbeat) remember(said metav1.MicroTime) {
-	h.wrote = append(slices.DeleteFunc(h.wrote, h.late), renewal{said, h.Now()})
-	h.due = false
-}
-
-// renew writes the own Lease. It goes by the hub and not by the cache, which may be what is wrong; and a resourceVersion below one that
-// was seen tells that the hub came back from a backup: its watches then wait for versions that will be used a second time.
+// renew writes the own Lease in place of the last renewal.
 func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
 	names, err := h.own(ctx)
 	if err != nil {
 		return err
 	}
-	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
-	if err != nil {
-		return err
+	previous := h.last
+	if previous == nil || h.stale {
+		if previous, err = h.current(ctx, name); err != nil {
+			return err
+		}
 	}
-	write := h.Hub().Update
-	if lease == nil {
-		lease, write = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}, h.create
+	lease := previous.DeepCopy()
+	vote := votes.Said(lease)
+	if text, known := h.Votes(); known {
+		vote = text
 	}
-	highest, err := h.highest(ctx)
-	if err != nil {
-		return err
-	}
-	if err := h.begin(ctx, lease); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	now := next(h.Now(), lease.Spec.RenewTime, h.said)
-	h.said = &now
-	h.remember(now) // before it is written, since it may be seen before this returns
-	if h.acquired.IsZero() {
-		h.acquired = now
-	}
-	since := h.acquired
-	h.mu.Unlock()
-	said := votes.Said(lease)
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.holder, &spec.DurationSeconds, &now
-	lease.Spec.AcquireTime = &since
+	now, acquired := h.remember(lease.Spec.RenewTime)
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
+	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
-	h.say(lease, said)
-	if err := write(ctx, lease); err != nil {
-		h.mu.Lock()
-		h.due = true
-		h.mu.Unlock()
+	votes.Say(lease, vote)
+	if lease.ResourceVersion == "" {
+		err = h.Hub().Create(ctx, lease)
+	} else {
+		err = h.Hub().Update(ctx, lease)
+	}
+	if err != nil {
 		return err
 	}
-	h.begun = true
+	restored := h.last != nil && wentBack(h.last, previous, lease)
+	h.last, h.stale = lease, false
+	h.mu.Lock()
+	h.contested, h.foreign = false, foreign{}
+	h.lapsed = h.lapsed || restored
+	h.mu.Unlock()
 	h.keep(ctx, lease)
-	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, highest); err == nil && order <= 0 {
-		h.mu.Lock()
-		h.restored = true
-		h.mu.Unlock()
-		h.Relist("HubRestored", fmt.Sprintf("The hub wrote resourceVersion %s after %s was seen: it was restored from a backup. What is in effect stays; what owners publish again is followed.",
-			lease.ResourceVersion, highest))
+	if restored {
+		h.Relist("HubRestored", "The hub went back to before this member's last renewal: it was restored from a backup. "+
+			"What is in effect stays; what owners publish again is followed.")
 	}
 	return nil
 }
 
-// next is what the next renewal says: the time, and always later than those before, whatever the clock does, and whatever the hub has lost of
-// them: peers take one that is earlier for a backup's.
+// wentBack returns whether the hub has lost the last renewal: it had an earlier one, or wrote a lower resourceVersion now. Versions of
+// other kinds may be of another etcd (kube-apiserver's --etcd-servers-overrides), and are not compared.
+func wentBack(last, previous, written *coordinationv1.Lease) bool {
+	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, last.ResourceVersion)
+	return err == nil && order <= 0 || previous.ResourceVersion != "" && previous.Spec.RenewTime.Before(last.Spec.RenewTime)
+}
+
+// remember returns what the next renewal says and what the first one said. Peers take a renewal that is not later than the one before
+// for one from a backup, so it is later whatever the clock does and whatever the hub has lost. It is remembered before it is
+// written, since it may be seen before the write returns.
+func (h *Heartbeat) remember(onHub *metav1.MicroTime) (now, acquired metav1.MicroTime) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now = next(h.Now(), onHub, h.said)
+	h.said = &now
+	h.addWritten(now)
+	if h.acquired.IsZero() {
+		h.acquired = now
+	}
+	return now, h.acquired
+}
+
 func next(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	said := metav1.NewMicroTime(now.Truncate(time.Microsecond))
 	for _, last := range before {
@@ -290,23 +248,22 @@ func next(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	return said
 }
 
-// highest is the highest resourceVersion of Leases that the hub's cache has seen; one that is written later must be above. Versions of
-// other kinds may be of another etcd (kube-apiserver's --etcd-servers-overrides), and are not compared with a Lease's.
-func (h *Heartbeat) highest(ctx context.Context) (string, error) {
-	var leases coordinationv1.LeaseList
-	if err := h.Hub().List(ctx, &leases, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return "", err
+// checkSilence asks for a new link if the hub takes renewals and does not show them: its watches are dead (DESIGN §7). It waits
+// longer each time, since a hub that is merely overloaded would get all lists at once.
+func (h *Heartbeat) checkSilence() {
+	h.mu.Lock()
+	if h.unseen.IsZero() {
+		h.unseen = h.Now()
 	}
-	highest := "1"
-	for i := range leases.Items {
-		version := leases.Items[i].ResourceVersion
-		if order, err := resourceversion.CompareResourceVersion(version, highest); err == nil && order > 0 {
-			highest = version
-		}
+	silent := h.Now().Sub(h.unseen)
+	dead := silent > h.duration<<min(h.silences, 4)
+	if dead {
+		h.silences++
+		h.unseen = time.Time{}
 	}
-	return highest, nil
-}
-
-func (h *Heartbeat) create(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
-	return h.Hub().Create(ctx, o)
+	h.mu.Unlock()
+	if dead {
+		h.Relist("HubSilent", fmt.Sprintf(
+			"The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
+	}
 }

@@ -2,30 +2,36 @@ package heartbeat
 
 import (
 	"testing"
-	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
-// TestF4ARestartTakesNoVoteBack: each renewal says what is known then; before that, what the last process said, where that was said with the
-// renewal before.
-func TestF4ARestartTakesNoVoteBack(t *testing.T) {
+// TestF4ARestartKeepsTheVote: each renewal has the vote that is known then; before that, the vote of the last process.
+func TestF4ARestartKeepsTheVote(t *testing.T) {
 	const before = `{"c":["*"]}`
 	for _, c := range []struct {
 		vote  string
 		known bool
 		want  string
 	}{{"", false, before}, {"", true, ""}, {`{"d":["*"]}`, true, `{"d":["*"]}`}} {
-		w := newWatcher()
-		w.Votes = func() (string, bool) { return c.vote, c.known }
-		l := lease("me", after(0))
-		votes.Say(l, before)
-		said, now := votes.Said(l), after(10*time.Second)
-		if l.Spec.RenewTime = &now; votes.Said(l) != "" {
-			t.Error("it goes with any renewal")
+		now := start
+		hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+		last := process("last", local, hub, &now)
+		last.Votes = func() (string, bool) { return before, true }
+		beat(t, last, &now, interval)
+		next := process("next", local, hub, &now)
+		next.Votes = func() (string, bool) { return c.vote, c.known }
+		beat(t, next, &now, interval)
+		var lease coordinationv1.Lease
+		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
+			t.Fatal(err)
 		}
-		if w.say(l, said); votes.Said(l) != c.want {
-			t.Errorf("%q, known %v: it says %q", c.vote, c.known, votes.Said(l))
+		if got := votes.Said(&lease); got != c.want {
+			t.Errorf("vote %q, known %v: the Lease has %q", c.vote, c.known, got)
 		}
 	}
 }

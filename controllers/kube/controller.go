@@ -42,12 +42,7 @@ type Env struct {
 	Hub func() client.Client
 	// HubNow reads the hub past the cache; nil as long as Hub is.
 	HubNow func() client.Reader
-	// Connections counts the connections to the hub so far: one more, and the hub may have been another in between.
-	Connections func() int64
-	// Position is the resourceVersion up to which the hub's watch of a kind has shown everything, as far as is known: what is later may be on its
-	// way. It is of the cache that Hub reads; "" while the hub is read anew.
-	Position func(kind client.Object) string
-	// Relist is called when the hub's caches are found to be wrong though the hub answers: all of it is to be read again.
+	// Relist is called if the hub was restored, or takes writes and shows nothing: all of it must be listed again.
 	Relist func(reason, message string)
 	// Fresh tells whether the hub is seen as it is now. A stale view may be added from, never taken away on.
 	Fresh func() bool
@@ -76,17 +71,10 @@ type Env struct {
 	// Version is this cluster's Kubernetes version.
 	Version func(context.Context) (string, error)
 
-	// Rival tells that an elder agent speaks for this member on the hub (a clone of this cluster).
-	Rival func() bool
-	// Contested tells that any other agent has renewed this member's Lease within its duration.
+	// Cloned returns whether this agent has stopped publishing because another one renews this member's Lease.
+	Cloned func() bool
+	// Contested returns whether another agent holds this member's Lease.
 	Contested func() bool
-	// Still tells that nothing is to be published: there is an elder one, or there has been no time yet in which it would have shown.
-	Still func() bool
-	// Shown is closed once the hub has shown an own renewal of this agent.
-	Shown <-chan struct{}
-	// Lapsed tells that the hub was not, when this agent began, as this member's last one left it: it may have been restored meanwhile; or
-	// that it was since. What it has lost was said by then at the latest, by this member's clock, which may have been put back.
-	Lapsed func() (then time.Time, lapsed bool)
 
 	// Families are those that this cluster's Services can have.
 	Families func(context.Context) ([]corev1.IPFamily, error)

@@ -29,8 +29,13 @@ func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller
 
 // Options are those by which every manager runs a controller.
 func (c Controller) Options() controller.Options {
-	return controller.Options{Reconciler: quiet{c.Reconciler, backoff(c.Name)}, RateLimiter: backoff(c.Name)}
+	return controller.Options{
+		Reconciler: quiet{c.Reconciler, backoff(c.Name)}, RateLimiter: backoff(c.Name), ReconciliationTimeout: passTimeout,
+	}
 }
+
+// passTimeout is how long a pass may take. An API server ends a request after a minute by default, but a proxy may not pass on the end.
+const passTimeout = 90 * time.Second
 
 // quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
 // concurrency works. The passes come less often as long as it lasts.

@@ -157,7 +157,7 @@ func TestTheStandbyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range events.Items {
-		if e.Reason == "RivalAgent" {
+		if e.Reason == "ClonedAgent" {
 			t.Error("one took the other for a clone's agent: ", e.Message)
 		}
 	}

@@ -85,14 +85,12 @@ func (w *World) startAgent(m *member) {
 			}
 			return a.linked
 		},
-		HubNow:      func() client.Reader { return past },
-		Connections: func() int64 { return a.dials },
-		Position:    a.position,
-		Relist:      a.mustRelist,
-		Restart:     func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
-		Answered:    func(error) {},
-		Version:     func(context.Context) (string, error) { return version, nil },
-		Families:    kube.Families(local, now), Now: now, Events: a, Dial: m.dial,
+		HubNow:   func() client.Reader { return past },
+		Relist:   a.mustRelist,
+		Restart:  func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
+		Answered: func(error) {},
+		Version:  func(context.Context) (string, error) { return version, nil },
+		Families: kube.Families(local, now), Now: now, Events: a, Dial: m.dial,
 		Served: func(client.Object) error {
 			if !w.ranges {
 				return errors.New("this world has no ranges")
@@ -150,17 +148,8 @@ func (a *agent) prepare(c *api.Cache, side kube.Side) {
 
 // join begins to read the hub, for the first time or again: Hub shows what it showed until that is done.
 func (a *agent) join() {
-	a.dials++
 	a.joining = api.NewCache(a.World.hub, hubKinds...)
 	a.prepare(a.joining, kube.Hub)
-}
-
-// position is kube.Env's Position.
-func (a *agent) position(kind client.Object) string {
-	if a.joining != nil {
-		return "" // the watches of what Hub shows have ended
-	}
-	return a.hub.Position(api.KindOf(kind))
 }
 
 // mustRelist is kube.Env's Relist.

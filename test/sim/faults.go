@@ -104,7 +104,6 @@ func (w *World) partition(a *agent) {
 // reconnect ends a partition, if there is one.
 func (a *agent) reconnect() {
 	if a.noReads || a.noWrites {
-		a.dials++
 		a.noReads, a.noWrites = false, false
 		a.note("fault: %s reaches the hub", a.name)
 	}
@@ -152,16 +151,12 @@ func (w *World) resurrected() {
 	}
 }
 
-// endWatches ends some watches of the hub, which are then listed again; the others wait for resourceVersions that they have seen.
+// endWatches breaks off all watches of the hub, which are followed by lists (controllers/relist).
 func (w *World) endWatches() {
 	for _, m := range w.members {
 		for _, a := range m.agents {
-			a.dials++
-			mixed, listed := w.can("mixed watches", 0.3), w.chance(0.3)
 			for _, kind := range hubKinds {
-				if mixed && w.chance(0.4) || !mixed && listed {
-					a.cache(kube.Hub).Break(kind)
-				}
+				a.cache(kube.Hub).Break(kind)
 			}
 		}
 	}

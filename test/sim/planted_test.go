@@ -35,9 +35,6 @@ var planted = []struct {
 	{name: "the owner's word is never believed", says: "which no cluster exports", shared: func(env *kube.Env) {
 		env.Gone = func(string, string, time.Time) bool { return false }
 	}},
-	{name: "a hub that was restored is not read again", says: "the settled state", agent: func(env *kube.Env) {
-		env.Relist = func(string, string) {}
-	}},
 	{name: "the hub takes what a member says for another", says: "nobody touches", hub: func(s *api.Server) { s.Policies = nil }},
 	{name: "any address is imported", says: "(S4)", agent: func(env *kube.Env) { env.Reserved = nil }},
 	{name: "removal goes before addition", says: "C9", agent: local(func(c *broken) {

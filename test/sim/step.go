@@ -82,8 +82,6 @@ func (a *agent) steps(out []step) []step {
 				out = append(out, step{4, func() { a.lists(side, kind) }})
 			} else if c.Behind(kind) {
 				out = append(out, step{10, func() { a.sees(side, kind) }})
-			} else if side == kube.Hub && c.Quiet(kind) {
-				out = append(out, step{10, func() { c.Bookmark(kind) }})
 			}
 		}
 	}

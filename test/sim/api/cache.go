@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -32,8 +30,7 @@ type loan struct{ out, original client.Object }
 type view struct {
 	listed  bool
 	broken  bool
-	at      int64     // the resourceVersion up to which all has been seen, as far as events and bookmarks have told
-	told    time.Time // when the last bookmark came
+	at      int64 // the resourceVersion up to which all has been seen
 	objects table
 }
 
@@ -77,24 +74,6 @@ func (c *Cache) Dead(kind string) bool {
 	return !v.listed || v.broken
 }
 
-// Position is how far the watch of a kind has come, as a resourceVersion.
-func (c *Cache) Position(kind string) string { return strconv.FormatInt(c.views[kind].at, 10) }
-
-// between is the time from one bookmark of a watch to the next.
-const between = time.Minute
-
-// Quiet tells whether there is no event to deliver, and a bookmark is due that says how far the watch has come without one.
-func (c *Cache) Quiet(kind string) bool {
-	v := c.views[kind]
-	return !c.Dead(kind) && c.next(kind) == nil && v.at < c.server.version && c.server.Now().Sub(v.told) >= between
-}
-
-// Bookmark delivers that.
-func (c *Cache) Bookmark(kind string) {
-	v := c.views[kind]
-	v.at, v.told = c.server.version, c.server.Now()
-}
-
 // next is the event that a watch from where the view is would show.
 func (c *Cache) next(kind string) *Event {
 	feed := c.server.feeds[kind]
@@ -132,7 +111,7 @@ func (c *Cache) Deliver(kind string) Change {
 func (c *Cache) Relist(kind string) []Change {
 	v := c.views[kind]
 	was := v.objects
-	v.listed, v.broken, v.at, v.told = true, false, c.server.version, c.server.Now()
+	v.listed, v.broken, v.at = true, false, c.server.version
 	v.objects = c.server.objects[kind]
 	var out []Change
 	for _, o := range v.objects {

@@ -24,9 +24,8 @@ func (s *Server) Snapshot() Snapshot {
 	return Snapshot{objects: maps.Clone(s.objects), version: s.version, ips: maps.Clone(s.ips.taken)}
 }
 
-// Restore goes back to a backup, and resourceVersions fall back with it. A watch that has seen higher ones waits for those to come a
-// second time, and shows nothing till then; what was written in between it never shows. No object is written at the same version before and
-// after, which nothing could tell: where there are few of them that would be common, and in an API server it is not.
+// Restore goes back to a backup, and resourceVersions fall back with it. No object gets the same version before and after: with few
+// objects that would be common, which it is not in an API server.
 func (s *Server) Restore(b Snapshot) {
 	clear(s.feeds)
 	s.restored++

@@ -15,9 +15,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// TestReachWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back. A manager
+// TestStartWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back. A manager
 // does not ask for those kinds again, and finds others that come later.
-func TestReachWaitsForTheAPIServer(t *testing.T) {
+func TestStartWaitsForTheAPIServer(t *testing.T) {
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -31,7 +31,7 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		kinds, err = reach(t.Context(), logr.Discard(), &rest.Config{Host: "http://" + api}, probes)
+		kinds, err = waitForKinds(t.Context(), logr.Discard(), &rest.Config{Host: "http://" + api}, probes)
 		done <- err
 	}()
 	get := func(path string) int {
@@ -88,7 +88,7 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 	}
 	l.Close()
 
-	for name, of := range map[string]ctrl.Options{"agent": managerOptions(agentFlags{}, kinds), "hub": hubOptions(hubFlags{}, kinds)} {
+	for name, of := range map[string]ctrl.Options{"agent": agentOptions(agentFlags{}, kinds), "hub": hubOptions(hubFlags{}, kinds)} {
 		mapper, err := of.MapperProvider(nil, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestReachWaitsForTheAPIServer(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := reach(ended, logr.Discard(), &rest.Config{Host: "http://" + free()}, "0"); err == nil {
+	if _, err := waitForKinds(ended, logr.Discard(), &rest.Config{Host: "http://" + free()}, "0"); err == nil {
 		t.Error("it was to end, and says that the API server answers")
 	}
 }

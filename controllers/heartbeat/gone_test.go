@@ -47,7 +47,7 @@ func TestWhatADepartedMemberHadCreatedIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := process("me", plane(t, interceptor.Funcs{}), hub, &now).departed("west", start.Add(c.created)); got != c.gone {
+		if got := process("me", plane(t, interceptor.Funcs{}), hub, &now).departed(t.Context(), "west", start.Add(c.created)); got != c.gone {
 			t.Errorf("%s: gone %v", what, got)
 		}
 	}
