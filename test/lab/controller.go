@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -26,7 +27,10 @@ type Controller struct {
 	host                 string // the name of its machine, or pod; empty: this one's
 	dir                  string
 	probe, metric, pprof *Port
-	proc                 *process
+
+	mu      sync.Mutex
+	proc    *process
+	stopped bool // by Kill, Terminate or Stop: it is not restarted
 }
 
 // StartAgent runs the agent of a member. It returns when the process lives; Ready tells when its controllers run.
@@ -72,8 +76,9 @@ func startController(ctx context.Context, c *Controller) (_ *Controller, err err
 // Start starts it again after Kill or Terminate.
 func (c *Controller) Start(context.Context) error { return c.StartAs(c.binary) }
 
-// StartAs is Start with another program, which has the same flags.
-func (c *Controller) StartAs(binary string, env ...string) (err error) {
+// StartAs is Start with another program that has the same flags. A program that ends by itself is restarted after a second, as by a
+// kubelet.
+func (c *Controller) StartAs(binary string, env ...string) error {
 	args := append(slices.Clone(c.args), "--health-probe-bind-address", c.probe.Addr(), "--metrics-bind-address", c.metric.Addr(),
 		"--pprof-bind-address", c.pprof.Addr())
 	if c.host != "" {
@@ -84,8 +89,53 @@ func (c *Controller) StartAs(binary string, env ...string) (err error) {
 		args = append(append(as, "sh", "-c", `hostname "$0" && exec "$@"`, c.host, binary), args...)
 		binary = "unshare"
 	}
-	c.proc, err = spawn(c.bin, c.name, filepath.Join(c.dir, "agent.log"), []string{c.dir}, append(slices.Clone(c.env), env...), binary, args...)
-	return err
+	spawnOne := func() (*process, error) {
+		return spawn(c.bin, c.name, filepath.Join(c.dir, "agent.log"), []string{c.dir}, append(slices.Clone(c.env), env...), binary, args...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, err := spawnOne()
+	if err != nil {
+		return err
+	}
+	c.proc, c.stopped = p, false
+	go c.supervise(p, spawnOne)
+	return nil
+}
+
+// supervise restarts a program until another one is started, or it is to end.
+func (c *Controller) supervise(p *process, spawnOne func() (*process, error)) {
+	for {
+		<-p.exited
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		if c.stopped || c.proc != p {
+			c.mu.Unlock()
+			return
+		}
+		next, err := spawnOne()
+		if err != nil {
+			c.mu.Unlock()
+			return
+		}
+		c.proc, p = next, next
+		c.mu.Unlock()
+	}
+}
+
+// process returns the one that runs, or ran last.
+func (c *Controller) process() *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proc
+}
+
+// end returns the process, which is not restarted any more.
+func (c *Controller) end() *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	return c.proc
 }
 
 // Ready asks /readyz.
@@ -100,9 +150,18 @@ func (c *Controller) Alive() bool {
 	return code == http.StatusOK
 }
 
-// UntilReady waits until it is, or has ended.
+// UntilReady waits until it is.
 func (c *Controller) UntilReady(ctx context.Context) error {
-	return c.proc.until(ctx, "ready", startLimit, c.Ready)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for !c.Ready() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s was not ready: %w\n%s", c.name, ctx.Err(), c.process().tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // Metrics is what it shows.
@@ -123,13 +182,13 @@ func profile(port *Port, name string) (string, error) {
 }
 
 // Pause stops it where it stands: its connections stay open and silent.
-func (c *Controller) Pause() error { return c.proc.signal(syscall.SIGSTOP) }
+func (c *Controller) Pause() error { return c.process().signal(syscall.SIGSTOP) }
 
 // Resume lets it go on.
-func (c *Controller) Resume() error { return c.proc.signal(syscall.SIGCONT) }
+func (c *Controller) Resume() error { return c.process().signal(syscall.SIGCONT) }
 
 // PID is its process.
-func (c *Controller) PID() int { return c.proc.pid }
+func (c *Controller) PID() int { return c.process().pid }
 
 // Log is what it has said so far, over all starts.
 func (c *Controller) Log() string {
@@ -141,20 +200,20 @@ func (c *Controller) Log() string {
 }
 
 // Running tells whether it has not ended.
-func (c *Controller) Running() bool { return c.proc.running() }
+func (c *Controller) Running() bool { return c.process().running() }
 
 // Kill ends it at once, as a crash would.
-func (c *Controller) Kill() { c.proc.kill() }
+func (c *Controller) Kill() { c.end().kill() }
 
 // Terminate asks it to end, as a kubelet does.
-func (c *Controller) Terminate() { c.proc.stop(10 * time.Second) }
+func (c *Controller) Terminate() { c.end().stop(10 * time.Second) }
 
 // Stop ends it, and deletes what it wrote.
 func (c *Controller) Stop() {
 	if c == nil {
 		return
 	}
-	c.proc.kill()
+	c.end().kill()
 	c.probe.Release()
 	c.metric.Release()
 	c.pprof.Release()
