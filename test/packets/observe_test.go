@@ -181,7 +181,8 @@ func blind(t *testing.T, c *cluster, is bool) {
 	t.Helper()
 	rules := "add table inet blind\ndelete table inet blind\n"
 	if is {
-		rules += `table inet blind { chain out { type filter hook output priority 0; ip daddr 10.200.0.0/13 tcp dport 8080 reject; ip6 daddr fd02::/16 tcp dport 8080 reject; }; }` + "\n"
+		rules += `table inet blind { chain out { type filter hook output priority 0; ` +
+			`ip daddr 10.200.0.0/13 tcp dport 8080 reject; ip6 daddr fd02::/16 tcp dport 8080 reject; }; }` + "\n"
 	}
 	if err := c.node.do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
 		t.Fatal(err)

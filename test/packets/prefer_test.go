@@ -96,10 +96,11 @@ func (c *cluster) handOver(t *testing.T, namespace string, to netip.AddrPort, re
 
 const handOverPage = `# Hand-over of prefer-local
 
-Written by ` + "`make bench-handover`" + ` on %s: a hub and three members on one machine of %d cores, each with a real API server, our agent and a real kube-proxy
-(nftables), backends in network namespaces. The backends of one member go unready, which is one write to each of two slices, and the others'
-take over its VIP; then they are ready again. A time is from before the writes to the first right answer of a new connection, asked for every
-5 ms. Connections that are made all the time beside it must all be answered. The bar is a p99 of 2 s, either way.
+` + "`make bench-handover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a real API
+server, our agent and a real kube-proxy (nftables), with backends in network namespaces. The backends of one member
+become unready, which is one write to each of two slices, and the others' take over its VIP. Then they become ready
+again. A time is from before the writes to the first right answer of a new connection, which is tried every 5 ms. All
+connections that are made meanwhile must be answered. The bar is a p99 of 2 s, either way.
 
 | what | times | p50 | p99 | max |
 | --- | --- | --- | --- | --- |
@@ -128,7 +129,8 @@ func TestT2OverAndBackHaveARowEach(t *testing.T) {
 		return out
 	}
 	page := handOverTable(time.Now(), took(30, 10, 20), took(7, 5))
-	for _, row := range []string{"| over: the own backends go unready, others answer | 3 | 20ms | 30ms | 30ms |\n", "| back: they are ready again, and answer | 2 | 5ms | 7ms | 7ms |\n"} {
+	for _, row := range []string{"| over: the own backends go unready, others answer | 3 | 20ms | 30ms | 30ms " +
+		"|\n", "| back: they are ready again, and answer | 2 | 5ms | 7ms | 7ms |\n"} {
 		if !strings.Contains(page, row) {
 			t.Errorf("the page has no row %q:\n%s", row, page)
 		}
@@ -268,7 +270,8 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	figures = append(
 		figures,
 		fmt.Sprintf(
-			"packets: prefer-local, from the write of two slices to the first right answer: over %d times, p50 %v, p99 %v, max %v; back %d times, p50 %v, p99 %v, max %v",
+			"packets: prefer-local, from the write of two slices to the first right answer: over %d times, p50 "+
+				"%v, p99 %v, max %v; back %d times, p50 %v, p99 %v, max %v",
 			append(quantiles(over), quantiles(back)...)...),
 	)
 	for _, slow := range slowHandOvers(over, back, os.Getenv("HANDOVER_PAGE") != "") {

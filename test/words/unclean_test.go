@@ -67,8 +67,6 @@ var unclean = []string{
 
 	"test/bench/ipam",
 
-	"test/bench/members",
-
 	"test/bench/vips",
 
 	"test/cases",
@@ -94,8 +92,6 @@ var unclean = []string{
 	"test/model/ipam",
 
 	"test/monitoring",
-
-	"test/packets",
 
 	"test/policies",
 

@@ -29,10 +29,19 @@ func (b *bench) exports(ctx context.Context, rounds int) error {
 			return err
 		}
 		began := time.Now()
-		if err := b.clients[from].Create(ctx, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: svc.Name}}); err != nil {
+		if err := b.clients[from].Create(
+			ctx,
+			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: svc.Name}},
+		); err != nil {
 			return err
 		}
-		if err := until(ctx, to, svc.Name, time.Millisecond, func(answer []string) bool { return len(answer) == 1 }); err != nil {
+		if err := until(
+			ctx,
+			to,
+			svc.Name,
+			time.Millisecond,
+			func(answer []string) bool { return len(answer) == 1 },
+		); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began))
@@ -53,7 +62,8 @@ type moving struct {
 func (b *bench) moving(ctx context.Context, from, to *lab.Member, name string) (*moving, error) {
 	svc, slice := service(name, "10.2.0.1")
 	svc.Spec.ClusterIP = corev1.ClusterIPNone
-	for _, o := range []client.Object{svc, slice, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}} {
+	for _, o := range []client.Object{svc, slice,
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}} {
 		if err := b.clients[from].Create(ctx, o); err != nil {
 			return nil, err
 		}
@@ -71,7 +81,13 @@ func (m *moving) change(ctx context.Context) error {
 
 // seen waits for the answer, asking as often.
 func (m *moving) seen(ctx context.Context, every time.Duration) error {
-	return until(ctx, m.to, m.name, every, func(answer []string) bool { return slices.Equal(answer, m.slice.Endpoints[0].Addresses) })
+	return until(
+		ctx,
+		m.to,
+		m.name,
+		every,
+		func(answer []string) bool { return slices.Equal(answer, m.slice.Endpoints[0].Addresses) },
+	)
 }
 
 // changes measures changes one after the other.
@@ -122,7 +138,12 @@ func until(ctx context.Context, at *lab.Member, name string, every time.Duration
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has not the right answer in %s after two minutes; its agent says:\n%s", name, at.ID, tail(at.Agent.Log(), 8192))
+	return fmt.Errorf(
+		"%s has not the right answer in %s after two minutes; its agent says:\n%s",
+		name,
+		at.ID,
+		tail(at.Agent.Log(), 8192),
+	)
 }
 
 func tail(text string, most int) string { return text[max(0, len(text)-most):] }
@@ -130,10 +151,18 @@ func tail(text string, most int) string { return text[max(0, len(text)-most):] }
 func service(name, address string) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	port, target, ready, tcp := "http", int32(8080), true, corev1.ProtocolTCP
 	meta := metav1.ObjectMeta{Namespace: ns, Name: name}
-	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: port, Port: 80, Protocol: tcp}}}}
+	svc := &corev1.Service{
+		ObjectMeta: meta,
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: port, Port: 80, Protocol: tcp}}},
+	}
 	meta.Name += "-1"
 	meta.Labels = map[string]string{discoveryv1.LabelServiceName: name}
-	return svc, &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:     []discoveryv1.EndpointPort{{Name: &port, Port: &target, Protocol: &tcp}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}}}
+	return svc, &discoveryv1.EndpointSlice{
+		ObjectMeta:  meta,
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &port, Port: &target, Protocol: &tcp}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		},
+	}
 }

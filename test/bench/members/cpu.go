@@ -54,7 +54,8 @@ func now() cpu {
 	return c
 }
 
-// process reads a line of /proc/PID/stat: the ticks are a process's own and, of the children that have ended, all that they and theirs used.
+// process reads a line of /proc/PID/stat: the ticks are a process's own and, of the children that have ended, all
+// that they and theirs used.
 func process(stat string) (pid, parent, used int, ok bool) {
 	var state, skip string
 	var user, system, theirUser, theirSystem int
@@ -62,7 +63,24 @@ func process(stat string) (pid, parent, used int, ok bool) {
 	if _, err := fmt.Sscan(stat, &pid); err != nil {
 		return 0, 0, 0, false
 	}
-	_, err := fmt.Sscan(rest, &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system, &theirUser, &theirSystem)
+	_, err := fmt.Sscan(
+		rest,
+		&state,
+		&parent,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&skip,
+		&user,
+		&system,
+		&theirUser,
+		&theirSystem,
+	)
 	return pid, parent, user + system + theirUser + theirSystem, err == nil
 }
 

@@ -13,9 +13,10 @@ func TestCPUsOfAProcessThatHasEndedAreOurs(t *testing.T) {
 		pid, parent, used int
 		ok                bool
 	}{
-		"with children that have ended": {"17 (agent one) S 4 17 17 0 -1 4194560 9 8 7 6 100 20 3 4 20 0 9 0 55 1 1", 17, 4, 127, true},
-		"cut off":                       {"17 (agent) S 4 17 17 0", 17, 4, 0, false},
-		"nothing":                       {"", 0, 0, 0, false},
+		"with children that have ended": {"17 (agent one) S 4 17 17 0 -1 4194560 9 8 7 6 100 20 3 4 20 0 9 0 55 1 " +
+			"1", 17, 4, 127, true},
+		"cut off": {"17 (agent) S 4 17 17 0", 17, 4, 0, false},
+		"nothing": {"", 0, 0, 0, false},
 	} {
 		pid, parent, used, ok := process(c.stat)
 		if ok != c.ok || ok && (pid != c.pid || parent != c.parent || used != c.used) {

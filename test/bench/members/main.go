@@ -1,5 +1,6 @@
-// Command members measures how long a change takes from one cluster to the other's answer, on real control planes: a hub, members a and b
-// with agent and CoreDNS each, and simulated members that write records and renew Leases on the hub with ServiceAccounts of their own.
+// Command members measures how long a change takes from one cluster to the other's answer, on real control planes:
+// a hub, members a and b with agent and CoreDNS each, and simulated members that write records and renew Leases on
+// the hub with ServiceAccounts of their own.
 package main
 
 import (
@@ -34,7 +35,7 @@ type options struct {
 
 func main() {
 	var o options
-	out := flag.String("out", "", "file to write the table to, besides the screen")
+	out := flag.String("out", "", "file to write the table to, in addition to the screen")
 	flag.IntVar(&o.rounds, "rounds", 200, "changes measured for each line but the restarts'")
 	flag.IntVar(&o.peers, "peers", 40, "simulated members")
 	flag.IntVar(&o.each, "slices", 50, "EndpointRecords of each simulated member")
@@ -87,13 +88,23 @@ func measure(ctx context.Context, o options) (string, bar.Missed, error) {
 			return "", nil, err
 		}
 	}
-	fmt.Fprintf(&b.table, "# From one cluster to the other's answer\n\nWritten by `make bench-members`: a hub and members a and b on one machine of %d CPUs, each a control plane of its own with agent and CoreDNS.\n"+
-		"A change is made in a; it is there when CoreDNS in b gives the new answer. CPUs are those that all of this took, and those that other programs of the machine took meanwhile; its load average was %s when this began.\n\n"+
-		"| what | changes | p50 | p99 | bar of p99 | holds | CPUs | others' CPUs |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n", runtime.NumCPU(), waiting)
+	fmt.Fprintf(&b.table, membersPage, runtime.NumCPU(), waiting)
 	notes, err := b.run(ctx, o)
 	b.table.WriteString(notes)
 	return b.table.String(), b.missed, err
 }
+
+// membersPage is the head of the page.
+const membersPage = `# From one cluster to the other's answer
+
+` + "`make bench-members`" + ` wrote this page with a hub and members a and b on one machine of %d CPUs. Each is a control plane with
+agent and CoreDNS. A change is made in a. It is complete when CoreDNS in b gives the new answer. The column CPUs has the
+CPUs that all of this used, and the next one those that other programs of the machine used. The load average was %s at
+the start.
+
+| what | changes | p50 | p99 | bar of p99 | holds | CPUs | others' CPUs |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+`
 
 // run measures line after line, and returns what is to be said below them.
 func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
@@ -116,20 +127,38 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 	if err != nil {
 		return "", err
 	}
-	notes = fmt.Sprintf("\nEach of the quiet endpoint changes took %.2f requests for records of the hub, and %.0f octets to and from it, both agents together, watches, TLS and heartbeats included.\n",
-		(after.requests-before.requests)/float64(o.rounds), float64(after.bytes-before.bytes)/float64(o.rounds))
+	notes = fmt.Sprintf(
+		"\nEach of the quiet endpoint changes took %.2f requests for records of the hub, and %.0f octets to and "+
+			"from it, both agents together, watches, TLS and heartbeats included.\n",
+		(after.requests-before.requests)/float64(o.rounds),
+		float64(after.bytes-before.bytes)/float64(o.rounds),
+	)
 	crowd, err := b.gather(ctx, o.peers, o.each, o.rate)
 	if err != nil {
 		return notes, err
 	}
-	err = b.changes(ctx, fmt.Sprintf("endpoint change → answer, at %d changes/s with %d slices of %d simulated members on the hub", o.rate, o.peers*o.each, o.peers), moving, o.rounds)
+	err = b.changes(
+		ctx,
+		fmt.Sprintf(
+			"endpoint change → answer, at %d changes/s with %d slices of %d simulated members on the hub",
+			o.rate,
+			o.peers*o.each,
+			o.peers,
+		),
+		moving,
+		o.rounds,
+	)
 	if err == nil {
 		var note string
 		note, err = b.restarts(ctx, o.restarts)
 		notes += note
 	}
 	meanwhile := crowd.stop().report(&b.missed, o.rate)
-	return notes + fmt.Sprintf("\n%s\n\nResident memory of b's agent: %d MiB.\n", meanwhile, resident(to.Agent.PID())>>20), err
+	return notes + fmt.Sprintf(
+		"\n%s\n\nResident memory of b's agent: %d MiB.\n",
+		meanwhile,
+		resident(to.Agent.PID())>>20,
+	), err
 }
 
 // spending is what the agents have cost the hub so far.
@@ -138,7 +167,10 @@ type spending struct {
 	bytes    int64
 }
 
-var recordRequests = regexp.MustCompile(`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointrecords)"[^}]*verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`)
+var recordRequests = regexp.MustCompile(
+	`(?m)^apiserver_request_total\{[^}]*resource="(?:serviceexportrecords|endpointrecords)"[^}]*` +
+		`verb="(?:GET|LIST|POST|PUT|PATCH|DELETE)"[^}]*\} (\S+)$`,
+)
 
 func (b *bench) spent(ctx context.Context) (s spending, err error) {
 	text, err := b.Hub.Kubectl(ctx, "", "get", "--raw", "/metrics")
@@ -174,9 +206,22 @@ func (b *bench) line(what string, took []time.Duration, most time.Duration, sinc
 	bound, holds := "", ""
 	if most > 0 {
 		bound = fmt.Sprintf("< %d ms", most.Milliseconds())
-		holds = b.missed.Holds(fmt.Sprintf("%s: p99 %d ms, bar %s", what, p99.Milliseconds(), bound), len(took) > 0 && p99 < most)
+		holds = b.missed.Holds(
+			fmt.Sprintf("%s: p99 %d ms, bar %s", what, p99.Milliseconds(), bound),
+			len(took) > 0 && p99 < most,
+		)
 	}
-	row := fmt.Sprintf("| %s | %d | %d ms | %d ms | %s | %s | %.1f | %.1f |\n", what, len(took), p50.Milliseconds(), p99.Milliseconds(), bound, holds, own, others)
+	row := fmt.Sprintf(
+		"| %s | %d | %d ms | %d ms | %s | %s | %.1f | %.1f |\n",
+		what,
+		len(took),
+		p50.Milliseconds(),
+		p99.Milliseconds(),
+		bound,
+		holds,
+		own,
+		others,
+	)
 	fmt.Fprint(os.Stderr, row) // a run takes long
 	b.table.WriteString(row)
 }

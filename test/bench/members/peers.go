@@ -25,7 +25,8 @@ import (
 // renewal is the ClusterSet's spec.lease.renewSeconds.
 const renewal = 10 * time.Second
 
-// peer is a simulated member: it renews its Lease, as one that lives does, and changes its records when it is told to.
+// peer is a simulated member: it renews its Lease, as one that lives does, and changes its records when it is told
+// to.
 type peer struct {
 	id      string
 	client  client.Client
@@ -98,10 +99,16 @@ func (b *bench) admit(ctx context.Context, p *peer) error {
 // imported waits until as many slices of simulated members are in a cluster.
 func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 	var last int
-	for deadline := time.Now().Add(10 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(time.Second) {
+	for deadline := time.Now().Add(10 * time.Minute); time.Now().Before(deadline) &&
+		ctx.Err() == nil; time.Sleep(time.Second) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"))
-		if err := b.clients[m].List(ctx, list, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelSourceCluster}); err != nil {
+		if err := b.clients[m].List(
+			ctx,
+			list,
+			client.InNamespace(ns),
+			client.HasLabels{mcsv1beta1.LabelSourceCluster},
+		); err != nil {
 			return err
 		}
 		last = 0
@@ -114,7 +121,13 @@ func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has imported %d of %d slices after ten minutes; its agent says:\n%s", m.ID, last, want, tail(m.Agent.Log(), 8192))
+	return fmt.Errorf(
+		"%s has imported %d of %d slices after ten minutes; its agent says:\n%s",
+		m.ID,
+		last,
+		want,
+		tail(m.Agent.Log(), 8192),
+	)
 }
 
 // publish writes its Lease and, for the first time, its records, which the Lease states.
@@ -122,11 +135,26 @@ func (p *peer) publish(ctx context.Context, i, each int) error {
 	var names []string
 	var objects []client.Object
 	for j := range each {
-		origin := hubv1alpha1.Origin{ClusterID: p.id, ServiceNamespace: ns, ServiceName: fmt.Sprintf("peer%d", j), Revision: 1}
+		origin := hubv1alpha1.Origin{
+			ClusterID:        p.id,
+			ServiceNamespace: ns,
+			ServiceName:      fmt.Sprintf("peer%d", j),
+			Revision:         1,
+		}
 		export := &hubv1alpha1.ServiceExportRecord{
-			ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: origin.ServiceName + "." + ns + "." + p.id},
-			Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin, ExportedAt: &metav1.Time{Time: time.Now()}, Type: mcsv1beta1.ClusterSetIP,
-				Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: lab.HubNamespace,
+				Name:      origin.ServiceName + "." + ns + "." + p.id,
+			},
+			Spec: hubv1alpha1.ServiceExportRecordSpec{
+				Origin:     origin,
+				ExportedAt: &metav1.Time{Time: time.Now()},
+				Type:       mcsv1beta1.ClusterSetIP,
+				Ports: []hubv1alpha1.ServicePort{
+					{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80},
+				},
+				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			},
 		}
 		port := int32(8080)
 		record := &hubv1alpha1.EndpointRecord{
@@ -140,8 +168,18 @@ func (p *peer) publish(ctx context.Context, i, each int) error {
 		p.records = append(p.records, record)
 	}
 	seconds, renewed := int32(40), metav1.NowMicro()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: p.id, Annotations: map[string]string{liveness.AnnotationRecords: liveness.Statement(names)}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &p.id, LeaseDurationSeconds: &seconds, RenewTime: &renewed}}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   lab.HubNamespace,
+			Name:        p.id,
+			Annotations: map[string]string{liveness.AnnotationRecords: liveness.Statement(names)},
+		},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &p.id,
+			LeaseDurationSeconds: &seconds,
+			RenewTime:            &renewed,
+		},
+	}
 	if err := p.client.Create(ctx, lease); err != nil {
 		return err
 	}
@@ -228,7 +266,8 @@ func (c *crowd) drive(ctx context.Context, each, rate int) {
 	}
 }
 
-// turn is which of its records a member changes at the n-th change: another Service's than the other members' in the same round.
+// turn is which of its records a member changes at the n-th change: another Service's than the other members' in
+// the same round.
 func turn(n, members, each int) int { return (n/members*7 + n%members) % each }
 
 // stop ends it, and tells what was made.
@@ -262,9 +301,19 @@ const enough = .95
 func (m made) report(missed *bar.Missed, rate int) string {
 	p50, p99 := quantiles(m.took)
 	got, least := float64(len(m.took))/m.over.Seconds(), enough*float64(rate)
-	holds := missed.Holds(fmt.Sprintf("simulated members: %.1f changes a second, bar >= %.1f", got, least), got >= least)
-	out := fmt.Sprintf("The simulated members made %.1f changes a second meanwhile (bar: >= %.1f; holds: %s), which took the hub's API server %d ms at p50 and %d ms at p99.",
-		got, least, holds, p50.Milliseconds(), p99.Milliseconds())
+	holds := missed.Holds(
+		fmt.Sprintf("simulated members: %.1f changes a second, bar >= %.1f", got, least),
+		got >= least,
+	)
+	out := fmt.Sprintf(
+		"The simulated members made %.1f changes a second meanwhile (bar: >= %.1f; holds: %s), which took the "+
+			"hub's API server %d ms at p50 and %d ms at p99.",
+		got,
+		least,
+		holds,
+		p50.Milliseconds(),
+		p99.Milliseconds(),
+	)
 	if m.late > 0 {
 		out += fmt.Sprintf(" %d changes were not made, since their member was still at the one before.", m.late)
 	}

@@ -19,13 +19,19 @@ func TestLinesUnderLoadHaveHadTheRate(t *testing.T) {
 			var missed bar.Missed
 			text := made{over: 20 * time.Second, took: make([]time.Duration, c.changes)}.report(&missed, 50)
 			if err := missed.Err(); (err == nil) != c.holds || strings.Contains(text, "**no**") == c.holds {
-				t.Errorf("%d changes in 20 s: %v, want 47.5 a second at least; the page says: %s", c.changes, err, text)
+				t.Errorf(
+					"%d changes in 20 s: %v, want 47.5 a second at least; the page says: %s",
+					c.changes,
+					err,
+					text,
+				)
 			}
 		})
 	}
 }
 
-// TestSimulatedMembersChangeServicesOfTheirOwn: in a round each another, and each all of its records in as many rounds as it has.
+// TestSimulatedMembersChangeServicesOfTheirOwn: in a round each another, and each all of its records in as many
+// rounds as it has.
 func TestSimulatedMembersChangeServicesOfTheirOwn(t *testing.T) {
 	const members, each = 40, 50
 	seen := map[[2]int]bool{}

@@ -17,7 +17,8 @@ const (
 	pace   = 250 * time.Millisecond
 )
 
-// restarts measures changes that are made while b's agent starts after a kill, and reads all of the hub: in a, whose endpoints it imports,
+// restarts measures changes that are made while b's agent starts after a kill, and reads all of the hub: in a,
+// whose endpoints it imports,
 // and in b, whose endpoints it publishes. note is what is to be said of it below the table.
 func (b *bench) restarts(ctx context.Context, kills int) (note string, err error) {
 	a, cold := b.Members[0], b.Members[1]
@@ -49,10 +50,20 @@ func (b *bench) restarts(ctx context.Context, kills int) (note string, err error
 		imported, exported = append(imported, took(in)...), append(exported, took(out)...)
 		firstIn, firstOut = append(firstIn, first(in).Sub(began)), append(firstOut, first(out).Sub(began))
 	}
-	what := fmt.Sprintf("live change in %%s during a cold start of b's agent → answer in %%s, the same load (%d kills, a change every %v of the %v after each)", kills, pace, during*pace)
+	what := fmt.Sprintf(
+		"live change in %%s during a cold start of b's agent → answer in %%s, the same load (%d kills, a change "+
+			"every %v of the %v after each)",
+		kills,
+		pace,
+		during*pace,
+	)
 	b.line(fmt.Sprintf(what, "a", "b"), imported, barRestart, since)
 	b.line(fmt.Sprintf(what, "b", "a"), exported, barRestart, since)
-	return fmt.Sprintf("\nFrom the start of b's agent to the first change that it carried: into b %s, out of b %s.\n", starts(firstIn), starts(firstOut)), nil
+	return fmt.Sprintf(
+		"\nFrom the start of b's agent to the first change that it carried: into b %s, out of b %s.\n",
+		starts(firstIn),
+		starts(firstOut),
+	), nil
 }
 
 // starts is the page's words for how long starts took.
@@ -61,7 +72,12 @@ func starts(all []time.Duration) string {
 		return "none"
 	}
 	p50, _ := quantiles(all)
-	return fmt.Sprintf("%d ms at p50 and %d ms at the worst of %d", p50.Milliseconds(), slices.Max(all).Milliseconds(), len(all))
+	return fmt.Sprintf(
+		"%d ms at p50 and %d ms at the worst of %d",
+		p50.Milliseconds(),
+		slices.Max(all).Milliseconds(),
+		len(all),
+	)
 }
 
 // carried is a change from when it was made to when it was seen.

@@ -15,7 +15,9 @@ func TestTheFirstChangeCarriedIsTheFirstSeen(t *testing.T) {
 	if got := took(changes)[0]; got != 4*time.Second {
 		t.Errorf("the first one made took %v, want 4 s", got)
 	}
-	if got, want := starts([]time.Duration{3 * time.Second, time.Second, 2 * time.Second}), "2000 ms at p50 and 3000 ms at the worst of 3"; got != want {
+	if got, want := starts(
+		[]time.Duration{3 * time.Second, time.Second, 2 * time.Second},
+	), "2000 ms at p50 and 3000 ms at the worst of 3"; got != want {
 		t.Errorf("the page says %s, want %s", got, want)
 	}
 }
