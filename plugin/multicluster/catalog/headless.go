@@ -28,16 +28,15 @@ type place struct{ group, host int32 }
 // ranks is how many ranks there are (Topology.rank).
 const ranks = 4
 
-// tier is the hosts of one rank, by where they end in the order. If only far addresses have the rank it has no
-// host.
+// tier is the hosts of one rank, by where they end in the order. If only far addresses have the rank it has no host.
 type tier struct {
 	rank  uint8
 	end   int
 	alone bool // it and those before are answered without those after it
 }
 
-// sourcesOf makes the sources of slices. A source of old, nil for none, is used again if its slices
-// are the same: most changes are those of one slice.
+// sourcesOf makes the sources of slices. A source of old, nil for none, is used again if its slices are the same:
+// most changes are those of one slice.
 func sourcesOf(all []*Slice, old *headless, t Topology) []*source {
 	from := make([]*Slice, 0, len(all))
 	for _, s := range all {
@@ -104,8 +103,8 @@ func join(sources []*source, old *headless, t Topology) *headless {
 // below is the length of the shortest "<label>.<clusterid>." of the source.
 func (s *source) below() int { return s.least + 1 + len(s.cluster) + 1 }
 
-// arrange puts the hosts in the order of answers: by rank, and within a rank so that the hosts of
-// each group stand at even distances. So clusters alternate, wherever an answer begins.
+// arrange puts the hosts in the order of answers: by rank, and within a rank so that the hosts of each group stand
+// at even distances. So clusters alternate, wherever an answer begins.
 func (h *headless) arrange(t Topology) {
 	n := 0
 	for _, g := range h.groups {
@@ -135,8 +134,8 @@ func (h *headless) arrange(t Topology) {
 	}
 }
 
-// interleave puts the hosts of some groups into their places of the order. Host i of m stands at
-// (2i+1)/2m of the way, which is a counting sort.
+// interleave puts the hosts of some groups into their places of the order. Host i of m stands at (2i+1)/2m of the
+// way, which is a counting sort.
 func (h *headless) interleave(first, end int, order []place) {
 	at := func(i, m int) int { return (2*i + 1) * len(order) / (2 * m) }
 	next := make([]int32, len(order)+1)
@@ -160,8 +159,8 @@ func (h *headless) interleave(first, end int, order []place) {
 
 func (h *headless) host(p place) *host { return &h.groups[p.group].hosts[p.host] }
 
-// distinct are the addresses of one family of each tier, each once in all tiers (N6), and each
-// tier's list twice in a row.
+// distinct are the addresses of one family of each tier, each once in all tiers (N6), and each tier's list twice in
+// a row.
 func (h *headless) distinct(wanted Wanted) []string {
 	var packed []byte
 	isNew := firstSeen(wanted, len(h.order))
@@ -192,8 +191,8 @@ func (h *headless) distinct(wanted Wanted) []string {
 	return tiers
 }
 
-// firstSeen returns a function that reports whether it sees an address for the first time. n is how
-// many there may be.
+// firstSeen returns a function that reports whether it sees an address for the first time. n is how many there may
+// be.
 func firstSeen(wanted Wanted, n int) func(addr string) bool {
 	if wanted == V6 {
 		seen := make(map[[16]byte]struct{})
@@ -218,8 +217,8 @@ func width(wanted Wanted) int {
 	return 4
 }
 
-// indexPorts finds the distinct lists of ports, and which of them have which port. What old has of
-// the same lists is used again.
+// indexPorts finds the distinct lists of ports, and which of them have which port. What old has of the same lists is
+// used again.
 func (h *headless) indexPorts(old *headless) {
 	ids := make(map[Ports]uint32)
 	h.listsOf = make([][]uint32, len(h.groups))
@@ -301,7 +300,8 @@ func (h *headless) windowed(wanted Wanted, w Window) string {
 	for _, t := range tiers {
 		for i := range t.end - begin {
 			p := hosts[begin+turn(i, t.end-begin, w.Turn)]
-			for addrs := w.clip(h.host(p).near(wanted), size); addrs != "" && len(out) < w.Max*size; addrs = addrs[size:] {
+			addrs := w.clip(h.host(p).near(wanted), size)
+			for ; addrs != "" && len(out) < w.Max*size; addrs = addrs[size:] {
 				if !holds(out, addrs[:size]) {
 					out = append(out, addrs[:size]...)
 				}
@@ -324,9 +324,9 @@ func holds(packed []byte, addr string) bool {
 	return false
 }
 
-// window takes the hosts that match from where this epoch's window begins, tier by tier, until it
-// is full (M6). What the tiers before leave of the window is how far it moves in a tier with each
-// epoch, so that it comes to every host.
+// window takes the hosts that match from where this epoch's window begins, tier by tier, until it is full (M6). What
+// the tiers before leave of the window is how far it moves in a tier with each epoch, so that it comes to every
+// host.
 func (h *headless) window(w Window, match func(place) bool) (hosts []place, tiers []tier) {
 	hosts = make([]place, 0, min(w.Max, len(h.order)))
 	begin := 0

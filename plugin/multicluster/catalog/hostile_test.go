@@ -3,7 +3,9 @@ package catalog
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -38,15 +40,36 @@ func hostileSlice(i int, last bool, long string) *Slice {
 	return NewSlice(fmt.Sprintf("slice-%02d", i), "evil", ports, endpoints)
 }
 
-// fastest is the shortest time of a few runs: what is left without the noise of the machine.
-func fastest(f func()) time.Duration {
+var begin = time.Now()
+
+// fastest is the shortest of a few runs: what is left without the noise of the machine.
+func fastest(f func()) time.Duration { return least(func() time.Duration { return time.Since(begin) }, f) }
+
+// cheapest is the least CPU time of a few runs. Its clock is coarse.
+func cheapest(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return least(threadTime, f)
+}
+
+func least(clock func() time.Duration, f func()) time.Duration {
 	least := time.Hour
 	for range 7 {
-		start := time.Now()
+		start := clock()
 		f()
-		least = min(least, time.Since(start))
+		least = min(least, clock()-start)
 	}
 	return least
+}
+
+// threadTime is the CPU time of the thread.
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var used syscall.Rusage
+	if err := syscall.Getrusage(thread, &used); err != nil {
+		panic(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // cut walks over the first n targets, which is what fits into a reply.
@@ -78,7 +101,7 @@ func TestNoQuestionOfAHostileExportIsExpensive(t *testing.T) {
 			"no cluster":     func() { s.Host("absent", V4, Window{}) },
 			"zone":           func() { s.Zone("zone-00-0000", true) },
 			"A in a window":  func() { s.Self(V4, Window{Max: 100, Epoch: 3}) },
-			"rare in window": func() { cut(s, "rare", "tcp", 1); s.Targets("rare", "tcp", Window{Max: 100, Epoch: 3}).Walk() },
+			"rare in window": func() { s.Targets("rare", "tcp", Window{Max: 100, Epoch: 3}).Walk() },
 		} {
 			if took := fastest(ask); took > 5*time.Millisecond {
 				t.Errorf("%s: %s takes %v", name, kind, took)
@@ -111,7 +134,7 @@ func TestOneChangeOfAHostileExportIsCheap(t *testing.T) {
 		from := hostileSlices(50)
 		s := Rebuild(nil, headlessImport(), from, topology)
 		i := 0
-		took := fastest(func() {
+		took := cheapest(func() {
 			i++
 			from[0] = NewSlice("slice-00", "evil", []Port{{Name: "common", Number: uint16(i)}},
 				[]Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 200, 0, byte(i)}), Host: "h"}})

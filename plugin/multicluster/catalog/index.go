@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Index finds the Service of a name. Reading takes no lock: a reader loads one pointer to a map
-// that is never changed, and sees each Service whole, before a change or after it (L3). Writers
-// take turns, and replace the map of one shard.
+// Index finds the Service of a name. Reading takes no lock: a reader loads one pointer to a map that is never
+// changed, and sees each Service whole, before a change or after it (L3). Writers take turns, and replace the map of
+// one shard.
 type Index struct {
 	seed    maphash.Seed
 	shards  [shards]atomic.Pointer[map[string]*Service]
@@ -47,8 +47,8 @@ func (x *Index) HasNamespace(ns string) bool {
 // Serial is the zone's (M4): the low 32 bits of the highest resourceVersion that altered an answer, never 0.
 func (x *Index) Serial() uint32 { return max(uint32(x.serial.Load()), 1) }
 
-// Set replaces the Service of a key, nil for none, and reports whether that altered an answer. version is the resourceVersion
-// of the change, and moves the serial if it did (M4).
+// Set replaces the Service of a key, nil for none, and reports whether that altered an answer. version is the
+// resourceVersion of the change, and moves the serial if it did (M4).
 func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -72,8 +72,8 @@ func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	return true
 }
 
-// count keeps the number of a namespace's Services. A new one is counted before it is seen and an
-// old one afterwards, so that a namespace is never absent while a Service of it answers.
+// count keeps the number of a namespace's Services. A new one is counted before it is seen and an old one
+// afterwards, so that a namespace is never absent while a Service of it answers.
 func (x *Index) count(s *Service, by int64) {
 	ns := s.Namespace()
 	n, ok := x.spaces.Load(ns)

@@ -13,10 +13,9 @@ type Port struct {
 	Number uint16
 }
 
-// Ports is a list of ports, interned: most Services of a ClusterSet have the ports of many others.
-// The packed form begins with the distinct numbers. One entry for each name and protocol follows,
-// with its numbers. Lists of numbers begin with their length, names with theirs; numbers and
-// lengths of lists take two octets.
+// Ports is a list of ports, interned: most Services of a ClusterSet have the ports of many others. The packed form
+// begins with the distinct numbers. One entry for each name and protocol follows, with its numbers. Lists of numbers
+// begin with their length, names with theirs; numbers and lengths of lists take two octets.
 type Ports struct{ packed unique.Handle[string] }
 
 var noPorts = Ports{unique.Make("")}
@@ -25,8 +24,8 @@ var noPorts = Ports{unique.Make("")}
 // own.
 type portName struct{ name, proto string }
 
-// PackPorts interns the ports that have records: those with a name and a number. If a name is no
-// DNS label, the port has no name of its own, but counts at the Service's (N7).
+// PackPorts interns the ports that have records: those with a name and a number. If a name is no DNS label, the port
+// has no name of its own, but counts at the Service's (N7).
 func PackPorts(ports []Port) Ports {
 	var names []portName
 	var all []uint16
@@ -147,8 +146,8 @@ func (p Ports) shortest(proto string) int {
 	return least
 }
 
-// offer is what one list of ports has of a port: its numbers. In the entry of a protocol it is the
-// length of the shortest name instead.
+// offer is what one list of ports has of a port: its numbers. In the entry of a protocol it is the length of the
+// shortest name instead.
 type offer struct {
 	list     uint32
 	shortest uint8

@@ -1,7 +1,7 @@
-// Package catalog holds the answers of clusterset.local as immutable values. It takes imports and
-// slices, stripped to what an answer needs, and builds one Service for each namespaced name. A
-// Result is found in a Service without sorting, joining or locking. The package knows neither the
-// Kubernetes API nor DNS messages, and uses no clock, client, log or metric.
+// Package catalog holds the answers of clusterset.local as immutable values. It takes imports and slices, stripped
+// to what an answer needs, and builds one Service for each namespaced name. A Result is found in a Service without
+// sorting, joining or locking. The package knows neither the Kubernetes API nor DNS messages, and uses no clock,
+// client, log or metric.
 package catalog
 
 import (
@@ -39,8 +39,8 @@ type Import struct {
 	Ports           []Port
 }
 
-// Endpoint is one ready address of a slice. Host is the label that names it, "" if its address does
-// (N15). Zone is what Topology.Keep returned for its zone.
+// Endpoint is one ready address of a slice. Host is the label that names it, "" if its address does (N15). Zone is
+// what Topology.Keep returned for its zone.
 type Endpoint struct {
 	Addr netip.Addr
 	Host string
@@ -58,8 +58,8 @@ type Slice struct {
 	zones   []string // of the endpoints; nil if none has one
 }
 
-// NewSlice packs the ready endpoints of one EndpointSlice. Endpoints whose address is not of the
-// first one's family are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
+// NewSlice packs the ready endpoints of one EndpointSlice. Endpoints whose address is not of the first one's family
+// are left out. An endpoint whose host is no DNS label (RFC 1123) has no name.
 func NewSlice(name, cluster string, ports []Port, endpoints []Endpoint) *Slice {
 	s := &Slice{name: name, cluster: strings.ToLower(cluster), ports: PackPorts(ports)}
 	var addrs, labels []byte
@@ -130,9 +130,8 @@ func (s *Slice) Equal(o *Slice) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return s.name == o.name && s.cluster == o.cluster && s.ports == o.ports && s.addrs == o.addrs && s.width == o.width &&
-		s.labels == o.labels &&
-		slices.Equal(s.zones, o.zones)
+	return s.name == o.name && s.cluster == o.cluster && s.ports == o.ports && s.width == o.width &&
+		s.addrs == o.addrs && s.labels == o.labels && slices.Equal(s.zones, o.zones)
 }
 
 // Cluster is the ID of the source cluster.
@@ -159,8 +158,8 @@ func IsLabel(s string) bool {
 	return true
 }
 
-// IsClusterID reports whether s can be a cluster ID (N14, N17): one DNS label or two joined by a
-// dot, 63 octets in all, in any case, since names match without case (RFC 4343).
+// IsClusterID reports whether s can be a cluster ID (N14, N17): one DNS label or two joined by a dot, 63 octets in
+// all, in any case, since names match without case (RFC 4343).
 func IsClusterID(s string) bool {
 	s = strings.ToLower(s)
 	if len(s) > 63 {

@@ -26,9 +26,9 @@ const (
 	Success
 )
 
-// Result is what the catalog has for a question. All readers share its memory, and none can write
-// to it. It is small, since large values would make the stack of a query's goroutine grow. The
-// answers of a question for SRV, after success, are Targets of the Service.
+// Result is what the catalog has for a question. All readers share its memory, and none can write to it. It is
+// small, since large values would make the stack of a query's goroutine grow. The answers of a question for SRV,
+// after success, are Targets of the Service.
 type Result struct {
 	Outcome Outcome
 	// Pending: there is no address yet, but there will be (N5).
@@ -42,10 +42,9 @@ type Window struct {
 	// Max is how many hosts and addresses are answered (M6); 0: all. Each Epoch's are others.
 	Max   int
 	Epoch uint64
-	// Turn is where in the order of endpoints this answer begins; any number is valid, and each
-	// question should have its own. The order interleaves clusters, and each tier of a preference
-	// turns by itself. Result.Addrs and Walk are in that order, so an answer that does not fit is
-	// cut at its end.
+	// Turn is where in the order of endpoints this answer begins; any number is valid, and each question should have
+	// its own. The order interleaves clusters, and each tier of a preference turns by itself. Result.Addrs and Walk
+	// are in that order, so an answer that does not fit is cut at its end.
 	Turn uint64
 	// Everyone adds the endpoints that a preference leaves out (T2).
 	Everyone bool
@@ -53,14 +52,14 @@ type Window struct {
 	Zone int
 }
 
-// MaxName is the most octets of a name in presentation format with its last dot, none of them
-// escaped (RFC 1035 §2.3.4).
+// MaxName is the most octets of a name in presentation format with its last dot, none of them escaped (RFC 1035
+// §2.3.4).
 const MaxName = 254
 
 const maxLabel = 63
 
-// space is how many octets are left for labels before the Service's own name. A name that does not
-// fit does not exist (N12).
+// space is how many octets are left for labels before the Service's own name. A name that does not fit does not
+// exist (N12).
 func (s *Service) space(w Window) int { return MaxName - len(s.key) - len(".svc.") - w.Zone }
 
 // start is the place in a ring of n from which the window of this epoch begins.
@@ -165,10 +164,10 @@ func (s *Service) hasProto(proto string, w Window) bool {
 	})
 }
 
-// Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (N12); the zone is in
-// lower case. It is that of the zone's endpoints; without any it is all of them with prefer, and nil with pin. ok reports
-// whether the name exists: with the option all zones of a Headless Service do, so that one without endpoints is answered as
-// one that is not known is.
+// Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (N12); the zone
+// is in lower case. It is that of the zone's endpoints; without any it is all of them with prefer, and nil with pin.
+// ok reports whether the name exists: with the option all zones of a Headless Service do, so that one without
+// endpoints is answered as one that is not known is.
 func (s *Service) Zone(zone string, pin bool) (in *Service, ok bool) {
 	if s.headless == nil || s.headless.zones == nil {
 		return nil, false

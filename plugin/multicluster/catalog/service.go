@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Service is all that one namespaced name answers. It is immutable, so a query that has loaded it
-// sees one state (L3).
+// Service is all that one namespaced name answers. It is immutable, so a query that has loaded it sees one state
+// (L3).
 type Service struct {
 	key      string // "<svc>.<ns>", lower case
 	v4, v6   string // ClusterSetIP: spec.ips of each family, packed
@@ -18,14 +18,13 @@ type Service struct {
 	kind     Type
 }
 
-// Build makes the Service of an import and its slices, which must be those of the same namespaced
-// name, in any order. It returns nil if the name answers nothing: a Headless one without a ready
-// endpoint (N6), a type that K1645 does not know, or a name that is no label, since objects of a
-// CRD may have dots in theirs.
+// Build makes the Service of an import and its slices, which must be those of the same namespaced name, in any
+// order. It returns nil if the name answers nothing: a Headless one without a ready endpoint (N6), a type that K1645
+// does not know, or a name that is no label, since objects of a CRD may have dots in theirs.
 func Build(imp *Import, from []*Slice) *Service { return Rebuild(nil, imp, from, Topology{}) }
 
-// Rebuild is Build in a topology, after a change: what has not changed since old, nil for none, is
-// used again. The old one must have been built in the same topology.
+// Rebuild is Build in a topology, after a change: what has not changed since old, nil for none, is used again. The
+// old one must have been built in the same topology.
 func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// source is what one source cluster adds to a headless Service. It is immutable, and goes from one
-// Service to the next until a slice of its cluster changes.
+// source is what one source cluster adds to a headless Service. It is immutable, and goes from one Service to the
+// next until a slice of its cluster changes.
 type source struct {
 	cluster string
 	from    []*Slice
@@ -17,8 +17,8 @@ type source struct {
 	zones   map[string]*source
 }
 
-// group is the hosts of a source that have the same rank and the same ports, in the order of
-// (slice, place in the slice).
+// group is the hosts of a source that have the same rank and the same ports, in the order of (slice, place in the
+// slice).
 type group struct {
 	cluster string
 	rank    uint8   // Topology.rank of the best endpoint of each host
@@ -29,8 +29,8 @@ type group struct {
 	hasFar  bool
 }
 
-// host is one name with its distinct addresses, packed. Those of the best rank are first, those of
-// the other rank take the last far octets.
+// host is one name with its distinct addresses, packed. Those of the best rank are first, those of the other rank
+// take the last far octets.
 type host struct {
 	label      string // "" for a host without a name
 	v4, v6     string
@@ -108,8 +108,8 @@ func largest(endpoints map[string]int) (zones []string) {
 	return zones
 }
 
-// builder makes the hosts of a source. Each host first gets a place in the order of slices; groups
-// are made at the end, when the ports of all are known.
+// builder makes the hosts of a source. Each host first gets a place in the order of slices; groups are made at the
+// end, when the ports of all are known.
 type builder struct {
 	topology Topology
 	hosts    []host
@@ -164,8 +164,8 @@ func build(from []*Slice, t Topology, n int, wanted func(zone string) bool) *sou
 	return s
 }
 
-// add takes the endpoints of a slice that are in the preferred zone, or those that are not. Without
-// a preferred zone all are.
+// add takes the endpoints of a slice that are in the preferred zone, or those that are not. Without a preferred zone
+// all are.
 func (b *builder) add(s *Slice, near bool, wanted func(zone string) bool) {
 	labels := s.labels
 	for i := range s.Len() {
@@ -200,6 +200,10 @@ func (b *builder) host(label string, rank uint8) int32 {
 func (b *builder) addPorts(id int32, ports Ports) {
 	old := b.lists[id]
 	if slices.Contains(b.combinations[old], ports) {
+		return
+	}
+	if last := b.combinations[len(b.combinations)-1]; old == 0 && len(last) == 1 && last[0] == ports { // most
+		b.lists[id] = uint32(len(b.combinations) - 1)
 		return
 	}
 	next, ok := b.with[extended{old, ports}]
@@ -265,11 +269,8 @@ func (b *builder) group(s *source) {
 		if !ok {
 			g = len(s.groups)
 			at[k] = g
-			s.groups = append(
-				s.groups,
-				&group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far},
-			)
-			sizes = append(sizes, 0)
+			made := &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far}
+			s.groups, sizes = append(s.groups, made), append(sizes, 0)
 		}
 		of[i] = g
 		sizes[g]++
@@ -287,7 +288,9 @@ func (b *builder) group(s *source) {
 		g.hosts[places[at]] = h
 		g.hasFar = g.hasFar || h.far4+h.far6 > 0
 		if h.label != "" {
-			b.byName[h.label] = int32(starts[at] + places[at])
+			if id := starts[at] + places[at]; id != i {
+				b.byName[h.label] = int32(id)
+			}
 			s.least, g.least = shorter(s.least, len(h.label)), shorter(g.least, len(h.label))
 		}
 		places[at]++

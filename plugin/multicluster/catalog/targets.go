@@ -14,9 +14,8 @@ func (s *Service) Targets(name, proto string, w Window) Targets {
 	return Targets{svc: s, name: portName{name, proto}, window: w}
 }
 
-// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's
-// turn. Each step takes constant time, and none but the first allocates. The zero value has no
-// target.
+// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step
+// takes constant time, and none but the first allocates. The zero value has no target.
 type Walk struct {
 	Targets
 	hosts  []place // in the order of answers

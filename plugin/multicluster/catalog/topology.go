@@ -2,9 +2,9 @@ package catalog
 
 import "strings"
 
-// Topology is where answers are given, and what that does to those of Headless Services: whose
-// endpoints stand first or alone (T2), and whether names of zones exist. The zero value knows no
-// places. Cluster and Zone are in lower case, "" for none.
+// Topology is where answers are given, and what that does to those of Headless Services: whose endpoints stand first
+// or alone (T2), and whether names of zones exist. The zero value knows no places. Cluster and Zone are in lower
+// case, "" for none.
 type Topology struct {
 	Cluster, Zone         string // preferred: a source cluster, and a zone of endpoints
 	ClusterOnly, ZoneOnly bool   // others are left out while a preferred one is ready
@@ -22,9 +22,9 @@ func (t Topology) Keep(zone string) string {
 	return ""
 }
 
-// rank is the place of a cluster's endpoints in a zone, 0 to 3. The preferred cluster weighs more
-// than the preferred zone. Only where the others of the zone alone are left out does the zone weigh
-// more: then what is left is the first ranks, with the cluster before others within.
+// rank is the place of a cluster's endpoints in a zone, 0 to 3. The preferred cluster weighs more than the preferred
+// zone. Only where the others of the zone alone are left out does the zone weigh more: then what is left is the
+// first ranks, with the cluster before others within.
 func (t Topology) rank(cluster, zone string) uint8 {
 	var c, z uint8
 	if t.Cluster != "" && cluster != t.Cluster {

@@ -94,9 +94,8 @@ func (s *source) WatchWithContext(ctx context.Context, opts metav1.ListOptions) 
 	return s.streamed(ctx, w), nil
 }
 
-// streamed notes what becomes of a streamed list: it is complete with the bookmark at its end, not
-// when it opens. For a list that breaks off it adds an error, so that the Reflector waits before it
-// tries again.
+// streamed notes what becomes of a streamed list: it is complete with the bookmark at its end, not when it opens.
+// For a list that breaks off it adds an error, so that the Reflector waits before it tries again.
 func (s *source) streamed(ctx context.Context, w watch.Interface) watch.Interface {
 	complete := false
 	return forward(w, func(e watch.Event) (watch.Event, bool) {
@@ -107,10 +106,8 @@ func (s *source) streamed(ctx context.Context, w watch.Interface) watch.Interfac
 				s.asked(ctx, streamedList, apierrors.FromObject(e.Object))
 			}
 		case watch.Bookmark:
-			if o, err := meta.Accessor(
-				e.Object,
-			); err == nil &&
-				o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			o, err := meta.Accessor(e.Object)
+			if err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				complete = true
 				s.asked(ctx, streamedList, nil)
 			}
@@ -125,8 +122,8 @@ func (s *source) streamed(ctx context.Context, w watch.Interface) watch.Interfac
 	})
 }
 
-// typed makes a source read objects by their generated types, and strip them. strip returns nil for
-// objects that do not count.
+// typed makes a source read objects by their generated types, and strip them. strip returns nil for objects that do
+// not count.
 func (s *source) typed(empty runtime.Object, strip func(runtime.Object) runtime.Object) {
 	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		list := empty.DeepCopyObject()
@@ -168,9 +165,8 @@ func (s *source) request(path string, opts metav1.ListOptions) *rest.Request {
 		SetHeader("Accept", s.accept)
 }
 
-// open starts a request in the most preferred version that is served. It asks each time, so it
-// follows a change of the served versions when the watch ends, as a watch does when its CRD
-// changes.
+// open starts a request in the most preferred version that is served. It asks each time, so it follows a change of
+// the served versions when the watch ends, as a watch does when its CRD changes.
 func (s *source) open(ctx context.Context, opts metav1.ListOptions) (body io.ReadCloser, err error) {
 	for _, path := range s.paths {
 		if body, err = s.request(path, opts).Stream(ctx); !apierrors.IsNotFound(err) {

@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config names one source of objects. Two that are equal, down to the content of the files that
-// they name, share one Watch (L4).
+// Config names one source of objects. Two that are equal, down to the content of the files that they name, share one
+// Watch (L4).
 type Config struct {
 	Kubeconfig, Context           string // no Kubeconfig and no Endpoint: in-cluster
 	Endpoint                      string // URL of the API server
@@ -83,12 +83,7 @@ func selector(expression string) (string, error) {
 func checkTLS(cfg *rest.Config) error {
 	if cfg.CertFile != "" || cfg.KeyFile != "" {
 		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
-			return fmt.Errorf(
-				"cannot use client certificate '%s' with key '%s': %w",
-				cfg.CertFile,
-				cfg.KeyFile,
-				err,
-			)
+			return fmt.Errorf("cannot use client certificate '%s' with key '%s': %w", cfg.CertFile, cfg.KeyFile, err)
 		}
 	}
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
@@ -121,15 +116,10 @@ func (c Config) credentials() (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, &clientcmd.ConfigOverrides{}, nil).
-			ClientConfig()
+		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, nil, nil).ClientConfig()
 		if err != nil {
-			return nil, fmt.Errorf(
-				"cannot use context '%s' of kubeconfig %s: %w",
-				raw.CurrentContext,
-				c.Kubeconfig,
-				err,
-			)
+			return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w",
+				raw.CurrentContext, c.Kubeconfig, err)
 		}
 		return cfg, nil
 	case c.Endpoint != "":
@@ -165,19 +155,13 @@ func (c Config) kubeconfig() (*clientcmdapi.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s has no current-context: name a context", c.Kubeconfig)
 	}
 	if err := clientcmdapi.MinifyConfig(raw); err != nil {
-		return nil, fmt.Errorf(
-			"cannot use context '%s' of kubeconfig %s: %w",
-			raw.CurrentContext,
-			c.Kubeconfig,
-			err,
-		)
+		return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
 	}
 	return raw, nil
 }
 
-// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of
-// all that selects. A file of a token counts by its path, since tokens are replaced every hour and
-// that makes no other source.
+// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of all that selects. A
+// file of a token counts by its path, since tokens are replaced every hour and that makes no other source.
 func (c Config) fingerprint() (string, error) {
 	contents, err := c.contents()
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// feed is where the Reflector of one kind of object puts what it gets (cache.ReflectorStore). It
-// applies each event to the store as it comes. A list is applied at its end, and shows what is
-// gone.
+// feed is where the Reflector of one kind of object puts what it gets (cache.ReflectorStore). It applies each event
+// to the store as it comes. A list is applied at its end, and shows what is gone.
 type feed struct {
 	store *store
 	heard atomic.Int64 // when the API server last sent something, bookmarks included, in Unix nanoseconds

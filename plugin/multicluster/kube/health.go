@@ -21,7 +21,7 @@ const (
 	unreachable
 )
 
-// health keeps what requests to the API server came to, and says so once, not at every attempt.
+// health keeps the results of requests to the API server, and logs each change once, not at every attempt.
 type health struct {
 	mu       sync.Mutex
 	synced   func() bool
@@ -32,10 +32,7 @@ type health struct {
 
 func newHealth(resources int, synced func() bool) *health {
 	return &health{
-		synced:   synced,
-		wanted:   resources,
-		answered: make(map[string]trouble),
-		refusals: make(map[string]error),
+		synced: synced, wanted: resources, answered: make(map[string]trouble), refusals: make(map[string]error),
 	}
 }
 
@@ -61,7 +58,7 @@ func (h *health) refused() error {
 	return nil
 }
 
-// asked takes note of the result of a request.
+// asked notes the result of a request.
 func (h *health) asked(r *source, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,20 +86,13 @@ func (h *health) asked(r *source, what request, err error) {
 		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
 	case unauthorized:
 		if !said {
-			log.Errorf(
-				"The API server does not accept our credentials: check the kubeconfig or the ServiceAccount's token; %s, and it is tried again (%v)",
-				consequence,
-				cause(err),
-			)
+			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the "+
+				"ServiceAccount's token; %s, and it is tried again (%v)", consequence, cause(err))
 		}
 	case unreachable:
 		if !said {
-			log.Errorf(
-				"Cannot list and watch %s: check that the API server can be reached; %s, and it is tried again (%v)",
-				r.kind,
-				consequence,
-				cause(err),
-			)
+			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried "+
+				"again (%v)", r.kind, consequence, cause(err))
 		}
 	}
 }
@@ -128,10 +118,8 @@ func refusal(r *source, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}
-	return fmt.Errorf(
-		"not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside where that is in use",
-		r.kind,
-	)
+	return fmt.Errorf("not allowed to list and watch %s: apply deploy/coredns, or deploy/coredns/beside "+
+		"where that is in use", r.kind)
 }
 
 // cause leaves out the URL, which is long.
@@ -143,9 +131,9 @@ func cause(err error) error {
 	return err
 }
 
-// expected reports whether an error is part of the protocol, so that the reflector asks in another
-// way at once: no streamed lists, or no right to watch, or a resourceVersion that is too old, or
-// too new for a server that lags behind.
+// expected reports whether an error is part of the protocol, so that the reflector asks in another way at once: no
+// streamed lists, or no right to watch, or a resourceVersion that is too old, or too new for a server that lags
+// behind.
 func expected(err error, what request) bool {
 	return what == streamedList && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) ||
 		apierrors.IsResourceExpired(err) ||

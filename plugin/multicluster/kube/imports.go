@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the
-// API server two thirds of what a stream does.
+// imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the API server two
+// thirds of what a stream does.
 func (c Config) imports(labels, single string, wanted func(string) bool) *source {
 	s := &source{
 		kind:       "ServiceImports",
@@ -113,8 +113,7 @@ func portNumber(n int32) uint16 {
 	return uint16(n)
 }
 
-// address reads an address of an object. Zones mean nothing to another host, and Kubernetes refuses IPv4-mapped
-// IPv6
+// address reads an address of an object. Zones mean nothing to another host, and Kubernetes refuses IPv4-mapped IPv6
 // addresses too.
 func address(text string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(text)

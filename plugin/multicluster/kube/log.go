@@ -8,8 +8,8 @@ import (
 
 var log = clog.NewWithPlugin("multicluster")
 
-// clientLog takes what client-go logs about our watches. health reports what matters of it once;
-// the rest is for debugging.
+// clientLog takes what client-go logs about our watches. health reports what matters of it once; the rest is for
+// debugging.
 func clientLog() logr.Logger {
 	return funcr.New(func(_, args string) { log.Debug(args) }, funcr.Options{})
 }

@@ -15,9 +15,8 @@ const subsystem = "multicluster"
 
 var (
 	// programmingDuration is the SLI of
-	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md:
-	// it begins with the annotation that the slice's controller wrote, on the clock of another
-	// machine.
+	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md: it begins
+	// with the annotation that the slice's controller wrote, on the clock of another machine.
 	programmingDuration = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: plugin.Namespace,
 		Subsystem: subsystem,
@@ -164,9 +163,8 @@ func (s *store) skip(o, old *sliceObject) {
 		return
 	}
 	if s.warnings++; s.warnings > maxWarnings {
-		log.Warningf(
-			"More EndpointSlices are skipped; from here on they are only counted in coredns_multicluster_skipped_slices_total",
-		)
+		log.Warning("More EndpointSlices are skipped; from here on they are only counted in " +
+			"coredns_multicluster_skipped_slices_total")
 		return
 	}
 	log.Warningf("EndpointSlice %s is skipped: %s", o.namespace+"/"+o.name, advice[o.content.skipped])

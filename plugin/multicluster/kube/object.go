@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stripped is a Kubernetes object, stripped to what answers need. Reflector and store share it. All
-// but round is immutable.
+// stripped is a Kubernetes object, stripped to what answers need. Reflector and store share it. All but round is
+// immutable.
 type stripped[T any] struct {
 	namespace, name string
 	version         uint64

@@ -8,8 +8,8 @@ var registry = struct {
 	open map[string]*Watch
 }{open: make(map[string]*Watch)}
 
-// Open takes a reference on the Watch of a source and starts it if it is the first. It asks nothing
-// of the API server, so an open Watch is handed out as it is, also while the API server is down.
+// Open takes a reference on the Watch of a source and starts it if it is the first. It asks nothing of the API
+// server, so an open Watch is handed out as it is, also while the API server is down.
 func Open(c Config) (*Watch, error) {
 	key, err := c.fingerprint()
 	if err != nil {

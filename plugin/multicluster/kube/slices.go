@@ -102,8 +102,8 @@ func ports(s *discoveryv1.EndpointSlice) []catalog.Port {
 	return all
 }
 
-// endpoints are the ready ones whose address is of the slice's type (N16). Terminating ones are not
-// ready, unless the slice says so.
+// endpoints are the ready ones whose address is of the slice's type (N16). Terminating ones are not ready, unless
+// the slice says so.
 func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 	ready := make([]catalog.Endpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {

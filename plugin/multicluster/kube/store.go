@@ -188,8 +188,8 @@ func (s *store) publishSlices(key string, g *service, version uint64, trigger in
 	}
 }
 
-// publish makes what is known of a Service the answer. Before the first build nothing is answered,
-// and listed does it.
+// publish makes what is known of a Service the answer. Before the first build nothing is answered, and listed does
+// it.
 func (s *store) publish(key string, g *service, version uint64, trigger int64) {
 	if !s.synced.Load() {
 		return

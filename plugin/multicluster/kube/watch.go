@@ -1,6 +1,6 @@
-// Package kube watches ServiceImports and the EndpointSlices of source clusters. It strips them as
-// they arrive, joins them, and publishes the Service of each change in a catalog.Index. It only
-// reads from the API, and knows neither questions nor replies.
+// Package kube watches ServiceImports and the EndpointSlices of source clusters. It strips them as they arrive,
+// joins them, and publishes the Service of each change in a catalog.Index. It only reads from the API, and knows
+// neither questions nor replies.
 package kube
 
 import (
@@ -43,8 +43,8 @@ func (w *Watch) Wait() <-chan struct{} { return w.store.done }
 // Started is when it was opened first.
 func (w *Watch) Started() time.Time { return w.started }
 
-// Refused returns what keeps the first build from being complete, if that is a CRD or a permission
-// that is missing (L2).
+// Refused returns what keeps the first build from being complete, if that is a CRD or a permission that is missing
+// (L2).
 func (w *Watch) Refused() error {
 	if w.Synced() {
 		return nil
@@ -82,8 +82,8 @@ func start(c Config, key string) (*Watch, error) {
 	return w, nil
 }
 
-// backoff keeps attempts at most 4 s apart, so that what was missing is found soon. There are two
-// requests per attempt.
+// backoff keeps attempts at most 4 s apart, so that what was missing is found soon. There are two requests per
+// attempt.
 var backoff = wait.Backoff{
 	Duration: 250 * time.Millisecond,
 	Factor:   2,
@@ -128,8 +128,8 @@ func (c Config) sources() ([]*source, error) {
 	return all, nil
 }
 
-// wanted reports which namespaces count; it is nil for all. A single one is asked for alone, so
-// that namespaced RBAC is enough.
+// wanted reports which namespaces count; it is nil for all. A single one is asked for alone, so that namespaced RBAC
+// is enough.
 func (c Config) wanted() (wanted func(ns string) bool, single string) {
 	switch len(c.Namespaces) {
 	case 0:

@@ -100,8 +100,8 @@ func TestNotSyncedWhileSlicesAreMissing(t *testing.T) {
 	if w.Synced() {
 		t.Fatal("synced without EndpointSlices (L1)")
 	}
-	if got := w.Refused().
-		Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns, or deploy/coredns/beside where that is in use" {
+	if got := w.Refused().Error(); got != "not allowed to list and watch EndpointSlices: apply deploy/coredns, "+
+		"or deploy/coredns/beside where that is in use" {
 		t.Error(got)
 	}
 	a.edit(func() { a.forbidden["endpointslices"] = false })
