@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, and remove everything
+const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, remove all of it
                               KEEP=1: keep it running, and write its addresses to bin/lab.env
        clusterset-lab up      create the same without checks, and keep it running
        clusterset-lab env     print bin/lab.env

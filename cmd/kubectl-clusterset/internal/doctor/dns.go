@@ -154,7 +154,7 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 	for _, l := range b.All("kubernetes") {
 		if l.Option(plugin) != nil {
 			return wrong(edit+", append the server block clusterset.local:53, and remove the option; "+report.DocsDNS,
-				"the option multicluster of the plugin kubernetes answers %s: it serves ClusterSetIP names only in part", zone)
+				"the option multicluster of the plugin kubernetes answers %s, ClusterSetIP names only in part", zone)
 		}
 	}
 	if len(b.All(plugin)) > 0 {
@@ -294,8 +294,7 @@ func cached(c *corefile.Corefile, who, edit string, limits map[string]int) []rep
 		}
 		if stale := l.Option("serve_stale"); stale != nil && !disabled(l, "success") {
 			return wrong(edit+", and add \"disable success "+zone+"\" to cache",
-				"%s's cache serves stale answers of %s: addresses of removed "+
-					"endpoints for up to an hour", who, zone)
+				"%s's cache serves stale answers of %s: addresses of removed endpoints for up to an hour", who, zone)
 		}
 		var kept []string
 		for _, kind := range []string{"success", "denial"} {

@@ -99,8 +99,7 @@ func tokenLifetime(f *Facts) []report.Finding {
 			"expired for other members", report.Age(-left))
 	case left > 24*time.Hour+time.Minute:
 		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's "+
-			"policy on tokens is missing, "+
-			"or somebody else created it", report.Age(left))
+			"policy on tokens is missing, or somebody else created it", report.Age(left))
 	}
 	return nil
 }

@@ -113,8 +113,7 @@ func importsOthers(f *Facts) []report.Finding {
 	return warn("remove the other implementation; "+
 		report.DocsMigrate+"; or kubectl -n NAMESPACE delete serviceimport NAME",
 		"the agent did not create the ServiceImports %s: another implementation of the API runs here (Submariner, "+
-			"Cilium), or somebody "+
-			"created them", strings.Join(names, ", "))
+			"Cilium), or somebody created them", strings.Join(names, ", "))
 }
 
 // poolsHere finds pools in this cluster's ranges, which its agent may not have reported yet.

@@ -94,8 +94,7 @@ func (r *Report) notExported(f *Facts) {
 	case f.Export != nil: // ownExport has the reason
 	case f.Service != nil && !f.unread(Exports):
 		r.error(fmt.Sprintf("%skubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: "+
-			"ServiceExport, "+
-			"metadata: {namespace: %s, name: %s}}'", first, ns, name),
+			"ServiceExport, metadata: {namespace: %s, name: %s}}'", first, ns, name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
 		r.error(first+"create a ServiceExport in the cluster of the Service", "%sno cluster exports the name", seen)

@@ -107,8 +107,7 @@ func (r *Report) silentFinding(h *Hub) {
 		return
 	}
 	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset "+
-		"leave NAME --evict, or set "+
-		"spec.lease.mostSilent of the ClusterSet to Expire",
+		"leave NAME --evict, or set spec.lease.mostSilent of the ClusterSet to Expire",
 		"%d of %d members do not renew their Leases: if they stopped together, "+
 			"live members keep their endpoints", silent, members))
 }

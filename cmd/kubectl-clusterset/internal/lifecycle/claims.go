@@ -1,0 +1,138 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// claimable reports whether the claim is this cluster's already, and fails if it cannot be claimed.
+func (j *join) claimable(ctx context.Context) (mine bool, err error) {
+	name := types.NamespacedName{Namespace: j.HubNamespace, Name: j.ClusterID}
+	p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, j.Hub, name)
+	if err != nil {
+		return false, j.Hub.Failed(err, "reading ClusterProfile %s", name)
+	}
+	if j.lease, err = kube.Get[*coordinationv1.Lease](ctx, j.Hub, name); err != nil {
+		return false, j.Hub.Failed(err, "reading Lease %s", name)
+	}
+	// a claim in use may be that of this clone's original
+	_, begun, err := claims(ctx, &j.Options, j.uid)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range begun {
+		if id != j.ClusterID && j.was == nil { // a member's may be that of its clone
+			return false, report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
+				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
+		}
+	}
+	if p == nil {
+		return false, j.unknown()
+	}
+	return true, taken(p, j.uid, j.Hub.Name)
+}
+
+// unknown is the error of --renew for a member that the hub does not know.
+func (j *join) unknown() error {
+	if !j.Renew {
+		return nil
+	}
+	remedy := "on the right hub: kubectl clusterset join, without --renew, admits it again with its cluster ID and " +
+		"VIPs; kubectl clusterset " +
+		"leave removes what is left here"
+	if j.leaving() {
+		remedy = "kubectl clusterset leave continues"
+	}
+	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
+		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)
+}
+
+// taken is the error if a claim is not for the cluster uid.
+func taken(p *inventoryv1alpha1.ClusterProfile, uid, hub string) error {
+	holder, joining := p.Annotations[clusterset.AnnotationClusterUID], p.Annotations[clusterset.AnnotationJoiningUID]
+	switch {
+	case p.DeletionTimestamp != nil || p.Annotations[clusterset.AnnotationLeft] != "":
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is not free yet on %s: its records are being deleted",
+			p.Name, hub), "wait, or check that clusterset-controller hub runs, and run the command again")
+	case holder != "" && holder != uid:
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
+			"UID %s", p.Name, hub, holder), "choose another with --cluster-id, or let that cluster leave first")
+	case holder == "" && joining != "" && joining != uid:
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by the cluster whose kube-system has the "+
+			"UID %s, which is joining",
+			p.Name, hub, joining), "choose another with --cluster-id, or kubectl clusterset leave "+p.Name+" --evict")
+	case holder == "" && joining == "":
+		return report.WithRemedy(fmt.Errorf("cluster ID %s is taken on %s, by a ClusterProfile with no recorded owner",
+			p.Name, hub),
+			fmt.Sprintf("choose another with --cluster-id; if it was created for this cluster: kubectl -n %s "+
+				"annotate clusterprofile %s %s=%s", p.Namespace, p.Name, clusterset.AnnotationJoiningUID, uid))
+	}
+	return nil
+}
+
+// claim creates the ClusterProfile. If two clusters try at once, one succeeds.
+func (j *join) claim(ctx context.Context) error {
+	mine, err := j.claimable(ctx)
+	if err != nil {
+		return err
+	}
+	if mine {
+		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
+		return nil
+	}
+	err = j.Hub.Create(ctx, only(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		_, err = j.claimable(ctx)
+		return err
+	}
+	if err != nil {
+		return j.Hub.Failed(err, "claiming cluster ID %s", j.ClusterID)
+	}
+	j.Say("the hub: claimed cluster ID %s", j.ClusterID)
+	return nil
+}
+
+// claims returns the cluster IDs that a cluster of this UID holds, and those of its unfinished joins.
+func claims(ctx context.Context, o *Options, uid string) (held, begun []string, err error) {
+	if o.Hub == nil {
+		return nil, nil, nil
+	}
+	var all inventoryv1alpha1.ClusterProfileList
+	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil && !meta.IsNoMatchError(err) {
+		return nil, nil, o.Hub.Failed(err, "listing ClusterProfiles")
+	}
+	for i := range all.Items {
+		switch p := &all.Items[i]; {
+		case !of(p, uid):
+		case p.Annotations[clusterset.AnnotationClusterUID] == uid:
+			held = append(held, p.Name)
+		default:
+			begun = append(begun, p.Name)
+		}
+	}
+	return held, begun, nil
+}
+
+// of reports whether a claim is that of the cluster uid.
+func of(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
+	holder := p.Annotations[clusterset.AnnotationClusterUID]
+	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
+}
+
+// inUse reports whether a claim is that of a member that has not left.
+func inUse(p *inventoryv1alpha1.ClusterProfile) bool {
+	return p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationClusterUID] != "" &&
+		p.Annotations[clusterset.AnnotationLeft] == ""
+}

@@ -1,0 +1,131 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// pulse watches whether a member renews its Lease.
+type pulse struct {
+	lease   *coordinationv1.Lease // at first
+	since   time.Time
+	renewed bool // since
+}
+
+// ended reports whether nobody has renewed the Lease for its duration, by this machine's clock.
+func (p *pulse) ended(ctx context.Context, hub *cluster.Cluster, name types.NamespacedName) (bool, error) {
+	lease, err := kube.Get[*coordinationv1.Lease](ctx, hub, name)
+	if err != nil || lease == nil {
+		return err == nil, err
+	}
+	if p.lease == nil {
+		p.lease, p.since = lease, time.Now()
+	}
+	p.renewed = kube.Version(lease) != kube.Version(p.lease)
+	return time.Since(p.since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 40))*time.Second, nil
+}
+
+// Evict removes a member from the hub's side.
+func Evict(ctx context.Context, o *Options, id string) error {
+	if _, err := ask(ctx, o.Hub, o.Say); err != nil {
+		return err
+	}
+	right := cluster.Right{
+		Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
+		Namespace: o.HubNamespace, Name: id,
+	}
+	if err := allowed(ctx, o.Hub, []cluster.Right{right}); err != nil {
+		return err
+	}
+	var all inventoryv1alpha1.ClusterProfileList
+	if err := o.Hub.List(ctx, &all, client.InNamespace(o.HubNamespace)); err != nil {
+		return o.Hub.Failed(err, "listing ClusterProfiles")
+	}
+	if err := evictable(all.Items, id); err != nil {
+		return fmt.Errorf("%s, ClusterSet %s: %w", o.Hub.Name, o.HubNamespace, err)
+	}
+	if o.DryRun != nil {
+		_, err := fmt.Fprintf(o.DryRun, onHub+"ClusterProfile %s/%s\n", o.Hub.Name, "", o.HubNamespace, id)
+		return err
+	}
+	if err := giveUp(ctx, o, id, 0, ""); err != nil {
+		return err
+	}
+	o.Say("if that cluster still exists, its imports stay until: kubectl clusterset leave --context MEMBER " +
+		"--hub-context HUB")
+	return nil
+}
+
+// evictable is the error if id is no member: another cluster manager's ClusterProfile is not ours to delete.
+func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
+	var ids []string
+	for i := range all {
+		manager := all[i].Spec.ClusterManager.Name
+		switch {
+		case manager == clusterset.ClusterManager && all[i].Name == id:
+			return nil
+		case manager == clusterset.ClusterManager:
+			ids = append(ids, all[i].Name)
+		case all[i].Name == id:
+			return fmt.Errorf("ClusterProfile %s belongs to the cluster manager %s, and is no member", id, manager)
+		}
+	}
+	return fmt.Errorf("there is no member %s; members are: %s", id, strings.Join(ids, ", "))
+}
+
+// giveUp deletes a ClusterProfile, unless it goes by itself within patience, and waits until it is gone. With a uid,
+// it deletes only that cluster's; and one in use only when its Lease has expired, because a clone has the same UID.
+// If the claim changes meanwhile, it is examined again.
+func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
+	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
+	deadline, deleted := time.Now().Add(patience), false
+	var life pulse
+	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return false, "", err
+		}
+		if p == nil || uid != "" && !of(p, uid) {
+			return true, "", nil
+		}
+		if uid != "" && inUse(p) {
+			if ended, err := life.ended(ctx, o.Hub, name); err != nil || life.renewed || !ended {
+				return life.renewed, "its Lease on the hub has not expired yet", err
+			}
+		}
+		if p.DeletionTimestamp == nil && !deleted && time.Now().After(deadline) {
+			unchanged := client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}
+			if err := client.IgnoreNotFound(o.Hub.Delete(ctx, p, unchanged)); err != nil {
+				return false, "", err
+			}
+			deleted = true
+			o.Say("the hub: deleting ClusterProfile %s", id)
+		}
+		return false, "ClusterProfile " + id + " still exists", nil
+	})
+	if err != nil {
+		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id),
+			facts.HubLog)
+	}
+	if life.renewed {
+		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)
+		return nil
+	}
+	o.Say("the hub: removed %s, with its credentials, records and Lease", id)
+	return nil
+}
