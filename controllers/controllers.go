@@ -1,5 +1,5 @@
-// Package controllers is the one list of everything that runs in an agent. README.md says of each what it reads, decides, writes and
-// owns.
+// Package controllers is the one list of everything that runs in an agent. README.md says of each what it reads,
+// decides, writes and owns.
 package controllers
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants faults in env
-// with adjust, before the controllers that use these are made.
+// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants
+// faults in env with adjust, before the controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
 	beat := heartbeat.New(heartbeat.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
@@ -44,13 +44,27 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	return []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
 		serviceimport.New(serviceimport.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
-			Deleted: env.Gone, Families: env.Families, VIPs: env.VIPs, Reserved: env.Reserved, Now: env.Now, Events: env.Events,
+			Cluster:      env.Cluster,
+			HubNamespace: env.HubNamespace,
+			Local:        env.Local,
+			LocalNow:     env.LocalNow,
+			Hub:          env.Hub,
+			Deleted:      env.Gone,
+			Families:     env.Families,
+			VIPs:         env.VIPs,
+			Reserved:     env.Reserved,
+			Now:          env.Now,
+			Events:       env.Events,
 		}),
 		vips.Controller(),
 		beat.Controller(),
 		publish.New(publish.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat, Now: env.Now,
+			Cluster:      env.Cluster,
+			HubNamespace: env.HubNamespace,
+			Local:        env.Local,
+			Hub:          env.Hub,
+			Lease:        beat,
+			Now:          env.Now,
 		}),
 		record.New(record.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Deleted: env.Gone,

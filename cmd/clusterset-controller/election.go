@@ -17,16 +17,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A leader whose node fails has last renewed on the hub up to 10 s before. The other replica leads at most 26 s later (leaderDuration,
-// leaderRetry and its jitter), before the other members remove this member's endpoints after 50 s.
+// A leader whose node fails has last renewed on the hub up to 10 s before. The other replica leads at most 26 s later
+// (leaderDuration, leaderRetry and its jitter), before the other members remove this member's endpoints after 50 s.
 const (
 	leaderDuration = 20 * time.Second
 	leaderDeadline = 15 * time.Second
 	leaderRetry    = 2 * time.Second
 )
 
-// elect makes the manager's replicas elect a leader. The identity is the pod's name: a container that crashed leads again at once.
-// contested returns whether another leader is known to be at work.
+// elect makes the manager's replicas elect a leader. The identity is the pod's name: a container that crashed leads
+// again at once. contested returns whether another leader is known to be at work.
 func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -49,8 +49,8 @@ func elect(o *ctrl.Options, cfg *rest.Config, name string, contested func() bool
 	return nil
 }
 
-// lock keeps a leader while the API server does not answer. Nobody else can be elected then, and a leader that ended would stop renewing
-// on the hub: the other members would remove endpoints that work (DESIGN §7: keep serving).
+// lock keeps a leader while the API server does not answer. Nobody else can be elected then, and a leader that ended
+// would stop renewing on the hub: the other members would remove endpoints that work (DESIGN §7: keep serving).
 type lock struct {
 	resourcelock.Interface
 	contested func() bool
@@ -85,7 +85,8 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return err
 }
 
-// unanswered returns whether a request got no decision: no connection, no answer in time, or an API server without its store.
+// unanswered returns whether a request got no decision: no connection, no answer in time, or an API server without its
+// store.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||

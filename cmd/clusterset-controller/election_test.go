@@ -74,12 +74,16 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestT1TheStandbyIsInTime: when the leader's node is gone right before its next renewal, and the standby sees and tries as late as it may.
-// The ClusterSet's defaults are docs/reference.md's.
+// TestT1TheStandbyIsInTime: when the leader's node is gone right before its next renewal, and the standby sees and
+// tries as late as it may. The ClusterSet's defaults are docs/reference.md's.
 func TestT1TheStandbyIsInTime(t *testing.T) {
 	const renew, dead, start = 10 * time.Second, 50 * time.Second, 5 * time.Second
 	poll := leaderRetry + time.Duration(leaderelection.JitterFactor*float64(leaderRetry))
 	if worst := renew + poll + leaderDuration + poll + start; worst > dead {
-		t.Errorf("a standby may renew first %v after the last renewal, and the others give its member up after %v", worst, dead)
+		t.Errorf(
+			"a standby may renew first %v after the last renewal, and the others give its member up after %v",
+			worst,
+			dead,
+		)
 	}
 }

@@ -83,11 +83,16 @@ type addresses struct{ metrics, probes, pprof string }
 func (a *addresses) bind(flags *flag.FlagSet) {
 	flags.StringVar(&a.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
 	flags.StringVar(&a.probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
-	flags.StringVar(&a.pprof, "pprof-bind-address", "0", "address of /debug/pprof, which asks for no credentials; 0: none")
+	flags.StringVar(
+		&a.pprof,
+		"pprof-bind-address",
+		"0",
+		"address of /debug/pprof, which asks for no credentials; 0: none",
+	)
 }
 
-// loadConfig loads a kubeconfig; without a path, the in-cluster configuration. The fairness of the API servers limits requests, not the
-// client.
+// loadConfig loads a kubeconfig; without a path, the in-cluster configuration. The fairness of the API servers limits
+// requests, not the client.
 func loadConfig(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -105,7 +110,10 @@ func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 		Metrics:                server.Options{BindAddress: "0"}, // serveMetrics adds labels
 		HealthProbeBindAddress: a.probes,
 		PprofBindAddress:       a.pprof,
-		Cache:                  cache.Options{NewInformer: relist.NewInformer, DefaultTransform: cache.TransformStripManagedFields()},
+		Cache: cache.Options{
+			NewInformer:      relist.NewInformer,
+			DefaultTransform: cache.TransformStripManagedFields(),
+		},
 	}
 }
 
@@ -146,8 +154,8 @@ func serveMetrics(mgr manager.Manager, address string, labels prometheus.Labels)
 	})
 }
 
-// waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be made before. It serves
-// /healthz meanwhile: it would not help to restart this program. It returns an error if ctx ends.
+// waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be made before.
+// It serves /healthz meanwhile: it would not help to restart this program. It returns an error if ctx ends.
 func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
@@ -171,8 +179,13 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 		}
 		if err.Error() != last {
 			last = err.Error()
-			logger.Info("waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(), "reason", last,
-				"remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
+			logger.Info(
+				"waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(),
+				"reason",
+				last,
+				"remedy",
+				"kubectl apply -k deploy/member, or on a hub deploy/hub",
+			)
 		}
 		select {
 		case <-ctx.Done():

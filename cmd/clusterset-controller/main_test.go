@@ -15,8 +15,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// TestStartWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the probes back. A manager
-// does not ask for those kinds again, and finds others that come later.
+// TestStartWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the
+// probes back. A manager does not ask for those kinds again, and finds others that come later.
 func TestStartWaitsForTheAPIServer(t *testing.T) {
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,15 +65,21 @@ func TestStartWaitsForTheAPIServer(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case req.URL.Path == "/apis/later.example/v1" && later.Load():
-			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "later.example/v1", "resources": [{"name": "things", "kind": "Thing"}]}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"kind": "APIResourceList", "groupVersion": "later.example/v1", "resources": [{"name": "things", "kind": "Thing"}]}`,
+				),
+			)
 		case req.URL.Path != "/apis/hub.clusterset-dns.io/v1alpha1":
 			_, _ = w.Write([]byte(`{}`))
 		case !served.Load():
 			w.WriteHeader(http.StatusNotFound)
 			missing <- struct{}{}
 		default:
-			_, _ = w.Write([]byte(`{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1", "resources": [
-				{"name": "serviceexportrecords", "kind": "ServiceExportRecord", "namespaced": true}]}`))
+			_, _ = w.Write(
+				[]byte(`{"kind": "APIResourceList", "groupVersion": "hub.clusterset-dns.io/v1alpha1", "resources": [
+				{"name": "serviceexportrecords", "kind": "ServiceExportRecord", "namespaced": true}]}`),
+			)
 		}
 	})}
 	defer server.Close()
@@ -94,7 +100,11 @@ func TestStartWaitsForTheAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := asked.Load()
-		if _, err := mapper.RESTMapping(schema.GroupKind{Group: "hub.clusterset-dns.io", Kind: "ServiceExportRecord"}, "v1alpha1"); err != nil || asked.Load() != before {
+		if _, err := mapper.RESTMapping(
+			schema.GroupKind{Group: "hub.clusterset-dns.io", Kind: "ServiceExportRecord"},
+			"v1alpha1",
+		); err != nil ||
+			asked.Load() != before {
 			t.Errorf("%s: %d requests for a kind that was found: %v", name, asked.Load()-before, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package agent runs the controllers of one member: against its own API server at once, against the hub as soon and as long as that can
-// be reached. It decides nothing.
+// Package agent runs the controllers of one member: against its own API server at once, against the hub as soon and as
+// long as that can be reached. It decides nothing.
 package agent
 
 import (
@@ -46,8 +46,9 @@ import (
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme,
-		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
+		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme,
+		authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
+		inventoryv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -83,13 +84,20 @@ type Agent struct {
 	options options
 }
 
-// New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every attempt to reach
-// it, so that a kubeconfig may come later.
+// New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every
+// attempt to reach it, so that a kubeconfig may come later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Agent{Options: o, mgr: mgr, hub: hub, log: mgr.GetLogger().WithName("agent"), started: map[string]controller.Controller{}, relist: make(chan string, 1)}
+	a := &Agent{
+		Options: o,
+		mgr:     mgr,
+		hub:     hub,
+		log:     mgr.GetLogger().WithName("agent"),
+		started: map[string]controller.Controller{},
+		relist:  make(chan string, 1),
+	}
 	events, err := kube.EventRecorder(mgr.GetConfig(), mgr.GetScheme(), o.HubNamespace+"/"+o.Cluster)
 	if err != nil {
 		return nil, err
@@ -134,8 +142,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	return a, nil
 }
 
-// Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be reached is a condition
-// and a metric, not a reason to restart.
+// Ready is the readiness check: the member's own side runs, or would if this replica led. Whether the hub can be
+// reached is a condition and a metric, not a reason to restart.
 func (a *Agent) Ready() error {
 	select {
 	case <-a.mgr.Elected():
@@ -169,9 +177,15 @@ func (a *Agent) Start(ctx context.Context) error {
 }
 
 func (a *Agent) run(ctx context.Context) error {
-	err := a.await(ctx, "this cluster", "kubectl apply -k deploy/member", attemptTimeout, func(ctx context.Context) error {
-		return served(ctx, a.mgr.GetAPIReader(), localKinds())
-	})
+	err := a.await(
+		ctx,
+		"this cluster",
+		"kubectl apply -k deploy/member",
+		attemptTimeout,
+		func(ctx context.Context) error {
+			return served(ctx, a.mgr.GetAPIReader(), localKinds())
+		},
+	)
 	if err != nil {
 		return nil // only the end of ctx gets here
 	}
@@ -217,8 +231,8 @@ func (a *Agent) warm(ctx context.Context) error {
 	return nil
 }
 
-// attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take no watch until this
-// cluster's caches have synced.
+// attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take
+// no watch until this cluster's caches have synced.
 func (a *Agent) attach(hub cache.Cache, first bool) error {
 	for _, c := range a.list {
 		if c.NeedsHub && first {
@@ -260,8 +274,8 @@ func (a *Agent) start(c kube.Controller, hub cache.Cache) error {
 	return a.mgr.Add(ctl)
 }
 
-// concurrency returns the number of workers. Passes mostly wait for an API server, and the first list must find a worker also while live
-// changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
+// concurrency returns the number of workers. Passes mostly wait for an API server, and the first list must find a
+// worker also while live changes, which go ahead of it, keep many waiting. The heartbeat is one loop.
 func concurrency(name string) int {
 	if name == "heartbeat" {
 		return 1
@@ -307,8 +321,8 @@ func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQue
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// revisit asks a controller to look at everything in this cluster once more, behind all live changes. A new cache of the hub sends no
-// event for what is no longer there.
+// revisit asks a controller to look at everything in this cluster once more, behind all live changes. A new cache of
+// the hub sends no event for what is no longer there.
 func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 	for _, w := range c.Watches {
 		if w.Side != kube.Local || w.Optional && a.options.served(w.Object) != nil {

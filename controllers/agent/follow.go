@@ -7,8 +7,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// followHub has the controllers use the first link, and then each next one. If the hub's kubeconfig changes, the next link is opened
-// beside the one that works. If the hub was restored or its watches are dead, the next one takes its place.
+// followHub has the controllers use the first link, and then each next one. If the hub's kubeconfig changes, the next
+// link is opened beside the one that works. If the hub was restored or its watches are dead, the next one takes its
+// place.
 func (a *Agent) followHub(ctx context.Context, next *link) error {
 	var current *link // nil while what the caches show is no longer kept up to date
 	look := time.NewTicker(kubeconfigInterval)
@@ -77,7 +78,8 @@ func (a *Agent) use(l *link, first bool) error {
 // kubeconfigInterval is how often the hub's kubeconfig is read. A kubelet takes a minute to bring a Secret.
 const kubeconfigInterval = 10 * time.Second
 
-// access is how the hub is reached, and as whom. client-go itself reads again what stands in other files, such as the agent's token.
+// access is how the hub is reached, and as whom. client-go itself reads again what stands in other files, such as the
+// agent's token.
 type access struct {
 	host, serverName string
 	caFile, ca       string // the file's name, or the content itself
@@ -86,15 +88,23 @@ type access struct {
 }
 
 func accessOf(cfg *rest.Config) *access {
-	w := &access{host: cfg.Host, serverName: cfg.ServerName, caFile: cfg.CAFile, ca: string(cfg.CAData), insecure: cfg.Insecure,
-		cert: string(cfg.CertData), key: string(cfg.KeyData)}
+	w := &access{
+		host:       cfg.Host,
+		serverName: cfg.ServerName,
+		caFile:     cfg.CAFile,
+		ca:         string(cfg.CAData),
+		insecure:   cfg.Insecure,
+		cert:       string(cfg.CertData),
+		key:        string(cfg.KeyData),
+	}
 	if cfg.BearerTokenFile == "" {
 		w.token = cfg.BearerToken
 	}
 	return w
 }
 
-// accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read does not.
+// accessChanged returns whether the hub's kubeconfig differs from the latest that was tried. One that cannot be read
+// does not.
 func (a *Agent) accessChanged() bool {
 	tried := a.access.Load()
 	if tried == nil {

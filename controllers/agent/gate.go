@@ -17,13 +17,25 @@ import (
 // errMembership ends an agent that is to begin anew.
 var errMembership = errors.New("membership has changed")
 
-// newGate makes what lets this cluster in, with a client that reads none of the manager's caches, since it goes before them.
+// newGate makes what lets this cluster in, with a client that reads none of the manager's caches, since it goes before
+// them.
 func (a *Agent) newGate() (err error) {
-	local, err := client.New(a.mgr.GetConfig(), client.Options{Scheme: a.mgr.GetScheme(), HTTPClient: a.mgr.GetHTTPClient(), Mapper: a.mgr.GetRESTMapper()})
+	local, err := client.New(
+		a.mgr.GetConfig(),
+		client.Options{Scheme: a.mgr.GetScheme(), HTTPClient: a.mgr.GetHTTPClient(), Mapper: a.mgr.GetRESTMapper()},
+	)
 	if err != nil {
 		return err
 	}
-	a.gate = &membership.Gate{Cluster: a.Cluster, Given: a.Given, HubNamespace: a.HubNamespace, Local: local, Hub: a.dial, Token: a.token, Now: a.Now}
+	a.gate = &membership.Gate{
+		Cluster:      a.Cluster,
+		Given:        a.Given,
+		HubNamespace: a.HubNamespace,
+		Local:        local,
+		Hub:          a.dial,
+		Token:        a.token,
+		Now:          a.Now,
+	}
 	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
 	if err != nil {
 		return err
@@ -56,25 +68,32 @@ func (a *Agent) token() (string, error) {
 	return cfg.BearerToken, nil
 }
 
-// enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as an Event.
+// enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as
+// an Event.
 func (a *Agent) enter(ctx context.Context) error {
 	var said word
-	return a.await(ctx, "membership", "the reason says it; kubectl clusterset doctor looks further", 12*attemptTimeout, func(ctx context.Context) error {
-		err := a.gate.Enter(ctx)
-		if err == nil {
-			a.waiting.Store(nil)
-			return nil
-		}
-		if errors.Is(err, membership.ErrIdentity) {
-			a.env.Restart(err.Error())
-		}
-		reason := err.Error()
-		a.waiting.Store(&reason)
-		if note := said.note(reason, a.Now()); note != "" {
-			a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", note)
-		}
-		return err
-	})
+	return a.await(
+		ctx,
+		"membership",
+		"the reason says it; kubectl clusterset doctor looks further",
+		12*attemptTimeout,
+		func(ctx context.Context) error {
+			err := a.gate.Enter(ctx)
+			if err == nil {
+				a.waiting.Store(nil)
+				return nil
+			}
+			if errors.Is(err, membership.ErrIdentity) {
+				a.env.Restart(err.Error())
+			}
+			reason := err.Error()
+			a.waiting.Store(&reason)
+			if note := said.note(reason, a.Now()); note != "" {
+				a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", note)
+			}
+			return err
+		},
+	)
 }
 
 // word is what was told last of why this cluster is no member.
@@ -86,7 +105,8 @@ type word struct {
 // repeat is how often a reason that stays is told: kubectl clusterset shows what the agent said within ten minutes.
 const repeat = 4 * time.Minute
 
-// note is what to tell now; "" for nothing. It says for how long, also since an Event like one of late would be counted and not be seen.
+// note is what to tell now; "" for nothing. It says for how long, also since an Event like one of late would be counted
+// and not be seen.
 func (w *word) note(reason string, now time.Time) string {
 	if reason != w.reason {
 		*w = word{reason, now, now}
@@ -101,7 +121,13 @@ func (w *word) note(reason string, now time.Time) string {
 
 // renew keeps the credentials for the hub alive as long as ctx lasts.
 func (a *Agent) renew(ctx context.Context) {
-	renewer := &credentials.Renewer{Cluster: a.Cluster, HubNamespace: a.HubNamespace, Local: a.gate.Local, Hub: a.dial, Now: a.Now}
+	renewer := &credentials.Renewer{
+		Cluster:      a.Cluster,
+		HubNamespace: a.HubNamespace,
+		Local:        a.gate.Local,
+		Hub:          a.dial,
+		Now:          a.Now,
+	}
 	last := ""
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)

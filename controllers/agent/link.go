@@ -50,7 +50,7 @@ func (a *Agent) openLink(ctx context.Context, primary bool) *link {
 // fill connects a link and waits until its caches have synced. It returns an error if ctx ends.
 func (a *Agent) fill(ctx context.Context, l *link) error {
 	var hub cluster.Cluster
-	const remedy = "check --hub-kubeconfig and --hub-namespace, and kubectl apply -k deploy/hub and deploy/hub/clusterset there"
+	const remedy = "check --hub-kubeconfig and --hub-namespace; on the hub: kubectl apply -k deploy/hub"
 	err := a.await(ctx, "the hub", remedy, attemptTimeout, func(ctx context.Context) (err error) {
 		hub, err = a.connect(ctx, l.primary)
 		return err
@@ -120,7 +120,12 @@ func (a *Agent) connect(ctx context.Context, primary *atomic.Bool) (cluster.Clus
 const attemptTimeout = 10 * time.Second
 
 // await calls try until it succeeds. The log says each new reason once, with what to do.
-func (a *Agent) await(ctx context.Context, what, remedy string, limit time.Duration, try func(context.Context) error) error {
+func (a *Agent) await(
+	ctx context.Context,
+	what, remedy string,
+	limit time.Duration,
+	try func(context.Context) error,
+) error {
 	last, pause := "", kube.Pause
 	for {
 		one, cancel := context.WithTimeout(ctx, limit)
@@ -166,8 +171,8 @@ func hubKinds(namespace string) []kind {
 	}
 }
 
-// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is decided on a kind
-// that is not there. An API server that is busy is asked for all of them at once.
+// served confirms that kinds can be listed with the rights that the agent has, before any cache is asked: nothing is
+// decided on a kind that is not there. An API server that is busy is asked for all of them at once.
 func served(ctx context.Context, api client.Reader, kinds []kind) error {
 	errs := make([]error, len(kinds))
 	var all sync.WaitGroup

@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and clusterset (ID6).
+// collector shows what an agent knows, beside controller-runtime's own metrics. Every series bears cluster and
+// clusterset (ID6).
 type collector struct {
 	a                                        *Agent
 	member, fresh, cloned, relisted          *prometheus.Desc
@@ -32,40 +33,48 @@ func newCollector(a *Agent) *collector {
 		return prometheus.NewDesc("clusterset_agent_"+name, help, variable, labels)
 	}
 	return &collector{
-		a:            a,
-		member:       desc("member", "1 while this cluster is a member and this replica leads."),
-		fresh:        desc("hub_fresh", "1 while the hub shows this agent its own Lease renewals, else 0: then nothing is taken away on what it shows."),
-		cloned:       desc("cloned", "1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
-		relisted:     desc("hub_relists_total", "How often the hub was listed again because it was restored or its watches were dead."),
-		records:      desc("records", "ServiceExportRecords in effect in this cluster: own, followed (a peer's as the hub shows it), held (a peer's that the hub shows otherwise or not at all).", "state"),
-		exports:      desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
-		conflicts:    desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
-		imports:      desc("imports", "ServiceImports of this cluster that the agent made: ready, not_ready (no VIP yet, or none can be had).", "state"),
-		ip:           desc("vips", "Addresses that these ServiceImports have."),
-		sourceLive:   desc("source_live", "1 while another member renews its Lease, 0 while it counts as dead in this cluster.", "source"),
-		sourceSeen:   desc("source_seen_timestamp_seconds", "When that member's last renewal was seen, moved on by the time for which the hub was not seen.", "source"),
-		sourcesHeld:  desc("sources_held", "1 while most other members are silent together, and none of them counts as dead for it."),
-		reached:      desc("endpoints_reached", "Endpoints of another member that this one looks at and reaches.", "source"),
-		unreached:    desc("endpoints_unreached", "Endpoints of another member that this one looks at and does not reach, which is its vote.", "source"),
-		withheld:     desc("endpoints_withheld", "Endpoints of another member that this one looks at and that the members' votes withhold; keepLast may keep them ready all the same.", "source"),
-		probes:       desc("probes_total", "Looks at endpoints of other members.", "result"),
-		truncated:    desc("vote_truncated", "1 while not all that this member does not reach has room in its vote."),
-		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub runs out, as it says itself."),
-		tokenLives:   desc("token_lifetime_seconds", "For how long that token was made; it is renewed at a twenty-fourth of this."),
+		a:      a,
+		member: desc("member", "1 while this cluster is a member and this replica leads."),
+		fresh: desc("hub_fresh",
+			"1 while the hub shows this agent its own Lease renewals; else nothing is removed because of what it shows."),
+		cloned: desc("cloned",
+			"1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
+		relisted: desc("hub_relists_total",
+			"How often the hub was listed again because it was restored or its watches were dead."),
+		records: desc("records", "ServiceExportRecords in effect in this cluster: own; followed (another member's, as on the "+
+			"hub); held (another member's, not as on the hub).", "state"),
+		exports:    desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
+		conflicts:  desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
+		imports:    desc("imports", "ServiceImports that the agent created: ready, not_ready (without a VIP).", "state"),
+		ip:         desc("vips", "Addresses of these ServiceImports."),
+		sourceLive: desc("source_live", "1 while another member is live, 0 while it is expired in this cluster.", "source"),
+		sourceSeen: desc("source_seen_timestamp_seconds",
+			"When that member's last renewal was seen, plus the time in which the hub was not seen.", "source"),
+		sourcesHeld: desc("sources_held",
+			"1 while most other members do not renew their Leases, and none of them expires because of that."),
+		reached:   desc("endpoints_reached", "Endpoints of another member that this one probes and reaches.", "source"),
+		unreached: desc("endpoints_unreached", "Endpoints of another member that this one probes and does not reach.", "source"),
+		withheld: desc("endpoints_withheld",
+			"Endpoints of another member that this one probes and that are withheld by a majority of votes.", "source"),
+		probes:       desc("probes_total", "Probes of endpoints of other members.", "result"),
+		truncated:    desc("vote_truncated", "1 while the vote is too large to name all endpoints that are not reached."),
+		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub expires."),
+		tokenLives:   desc("token_lifetime_seconds", "The lifetime of that token, which is renewed 24 times in it."),
 	}
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip, c.sourceLive, c.sourceSeen, c.sourcesHeld,
+		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip,
+		c.sourceLive, c.sourceSeen, c.sourcesHeld,
 		c.reached, c.unreached, c.withheld, c.probes, c.truncated, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's. It asks no API server: only caches, and the kubeconfig of the hub.
+// Collect implements prometheus.Collector. It reads caches and the hub's kubeconfig, and sends no request.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ready := c.a.ready.Load()
 	c.gauge(ch, c.member, boolean(ready))
@@ -96,7 +105,8 @@ func boolean(is bool) float64 {
 	return 0
 }
 
-// list reads a cache. It fails only where the agent stops, or where the cache is not there yet: what it would show is left out.
+// list reads a cache. It fails only where the agent stops, or where the cache is not there yet: what it would show is
+// left out.
 func (c *collector) list(ctx context.Context, into client.ObjectList, of ...client.ListOption) bool {
 	return c.a.env.Local.List(ctx, into, append(of, client.UnsafeDisableDeepCopy)...) == nil
 }
@@ -151,7 +161,7 @@ func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	states, ips := none(), 0
 	for i := range list.Items {
-		if list.Items[i].Labels[derived.LabelManagedBy] != kube.Manager { // another's: nobody gives it conditions that we know
+		if list.Items[i].Labels[derived.LabelManagedBy] != kube.Manager { // another implementation's
 			continue
 		}
 		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++

@@ -28,7 +28,10 @@ import (
 
 // observed is an agent of cluster east with these objects in its caches.
 func observed(token string, local ...client.Object) *Agent {
-	a := &Agent{Options: Options{Cluster: "east", HubNamespace: "prod"}, hub: func() (*rest.Config, error) { return &rest.Config{BearerToken: token}, nil }}
+	a := &Agent{
+		Options: Options{Cluster: "east", HubNamespace: "prod"},
+		hub:     func() (*rest.Config, error) { return &rest.Config{BearerToken: token}, nil },
+	}
 	a.env = &kube.Env{
 		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
 		Fresh: func() bool { return true }, Cloned: func() bool { return false },
@@ -49,7 +52,8 @@ func cached(objects ...client.Object) client.Client {
 	return b.Build()
 }
 
-// shown is every series of an agent, by its name and the value of its label, if it has one beside cluster and clusterset.
+// shown is every series of an agent, by its name and the value of its label, if it has one beside cluster and
+// clusterset.
 func shown(t *testing.T, a *Agent) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -66,7 +70,8 @@ func shown(t *testing.T, a *Agent) map[string]float64 {
 		for _, m := range f.GetMetric() {
 			name, id := strings.TrimPrefix(f.GetName(), "clusterset_agent_"), 0
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "cluster" && l.GetValue() == "east" || l.GetName() == "clusterset" && l.GetValue() == "prod" {
+				if l.GetName() == "cluster" && l.GetValue() == "east" ||
+					l.GetName() == "clusterset" && l.GetValue() == "prod" {
 					id++
 				} else {
 					name += "/" + l.GetValue()
@@ -101,13 +106,23 @@ func named[T client.Object](namespace, name string, o T, set func(T)) T {
 
 func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	record := func(name, cluster string, withdrawn bool, held metav1.ConditionStatus) client.Object {
-		return named(kube.SystemNamespace, name, &hubv1alpha1.ServiceExportRecord{}, func(r *hubv1alpha1.ServiceExportRecord) {
-			r.Spec.ClusterID, r.Spec.Withdrawn = cluster, withdrawn
-			r.Status.Conditions = condition(hubv1alpha1.ConditionHeld, held)
-		})
+		return named(
+			kube.SystemNamespace,
+			name,
+			&hubv1alpha1.ServiceExportRecord{},
+			func(r *hubv1alpha1.ServiceExportRecord) {
+				r.Spec.ClusterID, r.Spec.Withdrawn = cluster, withdrawn
+				r.Status.Conditions = condition(hubv1alpha1.ConditionHeld, held)
+			},
+		)
 	}
 	export := func(name string, c []metav1.Condition) client.Object {
-		return named("shop", name, &mcsv1beta1.ServiceExport{}, func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = c })
+		return named(
+			"shop",
+			name,
+			&mcsv1beta1.ServiceExport{},
+			func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = c },
+		)
 	}
 	imp := func(name string, ready metav1.ConditionStatus, ips ...string) client.Object {
 		return named("shop", name, &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) {
@@ -115,13 +130,45 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 			i.Spec.IPs, i.Status.Conditions = ips, condition(mcsv1beta1.ServiceImportConditionReady, ready)
 		})
 	}
-	a := observed("",
-		record("web.east", "east", false, metav1.ConditionFalse), record("old.east", "east", true, metav1.ConditionFalse),
-		record("web.west", "west", false, metav1.ConditionTrue), record("db.west", "west", false, metav1.ConditionFalse), record("x.west", "west", false, metav1.ConditionFalse),
-		export("new", nil), export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
-		export("db", append(condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue), condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...)),
-		imp("web", metav1.ConditionTrue, "10.0.0.1", "fd00::1"), imp("db", metav1.ConditionFalse), imp("x", metav1.ConditionTrue, "10.0.0.2"),
-		named("shop", "others", &mcsv1beta1.ServiceImport{}, func(i *mcsv1beta1.ServiceImport) { i.Spec.IPs = []string{"10.0.0.9"} }),
+	a := observed(
+		"",
+		record(
+			"web.east",
+			"east",
+			false,
+			metav1.ConditionFalse,
+		),
+		record("old.east", "east", true, metav1.ConditionFalse),
+		record(
+			"web.west",
+			"west",
+			false,
+			metav1.ConditionTrue,
+		),
+		record("db.west", "west", false, metav1.ConditionFalse),
+		record("x.west", "west", false, metav1.ConditionFalse),
+		export("new", nil),
+		export("web", condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue)),
+		export(
+			"db",
+			append(
+				condition(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue),
+				condition(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue)...),
+		),
+		imp(
+			"web",
+			metav1.ConditionTrue,
+			"10.0.0.1",
+			"fd00::1",
+		),
+		imp("db", metav1.ConditionFalse),
+		imp("x", metav1.ConditionTrue, "10.0.0.2"),
+		named(
+			"shop",
+			"others",
+			&mcsv1beta1.ServiceImport{},
+			func(i *mcsv1beta1.ServiceImport) { i.Spec.IPs = []string{"10.0.0.9"} },
+		),
 	)
 	a.relists.Store(3)
 	a.env.Held = func() bool { return true }
@@ -133,7 +180,8 @@ func TestMetricsOfWhatIsExportedAndImported(t *testing.T) {
 	})
 }
 
-// A replica that waits asks no cache, which there is not; it says so by a zero, since a series that is missing alerts nobody.
+// A replica that waits asks no cache, which there is not; it says so by a zero, since a series that is missing alerts
+// nobody.
 func TestMetricsOfAReplicaThatWaits(t *testing.T) {
 	a := observed("")
 	a.ready.Store(false)
@@ -145,7 +193,12 @@ func TestMetricsOfAReplicaThatWaits(t *testing.T) {
 func TestMetricsOfEndpointsOfOthers(t *testing.T) {
 	a := observed("")
 	a.env.Probes = func() kube.Probes {
-		return kube.Probes{Sources: map[string]kube.Probed{"west": {Reached: 3, Unreached: 2, Withheld: 1}}, Succeeded: 7, Failed: 4, TooLarge: true}
+		return kube.Probes{
+			Sources:   map[string]kube.Probed{"west": {Reached: 3, Unreached: 2, Withheld: 1}},
+			Succeeded: 7,
+			Failed:    4,
+			TooLarge:  true,
+		}
 	}
 	got := shown(t, a)
 	for name, value := range map[string]float64{
@@ -165,7 +218,12 @@ func (unheard) Event(runtime.Object, string, string, string) {}
 func TestMetricsOfOtherMembers(t *testing.T) {
 	ctx, start := t.Context(), time.Unix(1_000_000, 0)
 	set := named("prod", "prod", &hubv1alpha1.ClusterSet{}, func(s *hubv1alpha1.ClusterSet) {
-		s.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+		s.Spec.Lease = hubv1alpha1.LeaseSpec{
+			RenewSeconds:    10,
+			DurationSeconds: 40,
+			GraceSeconds:    10,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		}
 	})
 	renewed := func(name string) client.Object {
 		return named("prod", name, &coordinationv1.Lease{}, func(l *coordinationv1.Lease) {
@@ -179,12 +237,20 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 	a.env.Events = unheard{}
 	a.env.Hub, a.env.HubSeen, a.env.Now = func() client.Client { return hub }, func() time.Time { return now }, func() time.Time { return now }
 	observer := sources.New(sources.Config{
-		Cluster: a.env.Cluster, HubNamespace: a.env.HubNamespace, Local: a.env.Local, Hub: a.env.Hub, HubSeen: a.env.HubSeen,
-		Now: a.env.Now, Events: a.env.Events,
+		Cluster:      a.env.Cluster,
+		HubNamespace: a.env.HubNamespace,
+		Local:        a.env.Local,
+		Hub:          a.env.Hub,
+		HubSeen:      a.env.HubSeen,
+		Now:          a.env.Now,
+		Events:       a.env.Events,
 	})
 	for range 8 { // 70 s, in which west goes on
 		for _, name := range []string{"west", "north"} {
-			if _, err := observer.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
+			if _, err := observer.Reconcile(
+				ctx,
+				reconcile.Request{NamespacedName: types.NamespacedName{Name: name}},
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

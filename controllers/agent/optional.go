@@ -21,7 +21,8 @@ import (
 // again is how often a kind is looked for that this cluster does not serve: with an upgrade it may.
 const again = 30 * time.Second
 
-// optionalKinds may be missing: a cluster before Kubernetes 1.33 has none of them, and VIPs come from its own ranges (V7).
+// optionalKinds may be missing: a cluster before Kubernetes 1.33 has none of them, and VIPs come from its own ranges
+// (V7).
 func optionalKinds() []kind {
 	return []kind{
 		{&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, ""},
@@ -53,7 +54,8 @@ func (o *options) set(object client.Object, err error) {
 	o.missing[fmt.Sprintf("%T", object)] = err
 }
 
-// look asks for the optional kinds once, before any controller asks. That an API server does not answer says nothing of its kinds.
+// look asks for the optional kinds once, before any controller asks. That an API server does not answer says nothing of
+// its kinds.
 func (a *Agent) look(ctx context.Context) error {
 	return a.await(ctx, "this cluster", "it must answer", attemptTimeout, func(ctx context.Context) error {
 		for _, k := range optionalKinds() {
@@ -67,7 +69,13 @@ func (a *Agent) look(ctx context.Context) error {
 					return err
 				}
 			} else {
-				a.log.Info("without an optional kind", "reason", err.Error(), "effect", "VIPs come from this cluster's own ranges, in mode shared; other modes say what they lack")
+				a.log.Info(
+					"without an optional kind",
+					"reason",
+					err.Error(),
+					"effect",
+					"VIPs come from this cluster's own ranges, in mode shared; other modes say what they lack",
+				)
 			}
 		}
 		return nil
@@ -123,7 +131,8 @@ func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.C
 
 // absent tells whether an error says that a kind is not there, or is none of the agent's.
 func absent(err error) bool {
-	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsMethodNotSupported(err)
 }
 
 // register adds the agent's metrics, and those of its controllers.

@@ -33,7 +33,11 @@ type unsynced struct {
 	asked chan string
 }
 
-func (u unsynced) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+func (u unsynced) GetInformer(
+	ctx context.Context,
+	o client.Object,
+	opts ...cache.InformerGetOption,
+) (cache.Informer, error) {
 	select {
 	case u.asked <- fmt.Sprintf("%T", o):
 	case <-ctx.Done():
@@ -50,7 +54,8 @@ func (u unsynced) GetInformer(ctx context.Context, o client.Object, opts ...cach
 	return nil, ctx.Err()
 }
 
-// eager is a manager that runs a controller at once, and does nothing else until that waits for the caches of as many watches as are next.
+// eager is a manager that runs a controller at once, and does nothing else until that waits for the caches of as many
+// watches as are next.
 type eager struct {
 	manager.Manager
 	ctx   context.Context
@@ -87,7 +92,8 @@ func (e *eager) Add(r manager.Runnable) error {
 	return nil
 }
 
-// TestControllersRunWithAllTheirWatches, and those that need the hub while this cluster's caches sync: a Lease renewal waits for none of them.
+// TestControllersRunWithAllTheirWatches, and those that need the hub while this cluster's caches sync: a Lease renewal
+// waits for none of them.
 func TestControllersRunWithAllTheirWatches(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	asked := make(chan string)
@@ -95,14 +101,31 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 	defer mgr.ended.Wait()
 	defer end()
 	none := func(context.Context, client.Object) []reconcile.Request { return nil }
-	idle := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
+	idle := reconcile.Func(
+		func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil },
+	)
 	a := &Agent{mgr: mgr, started: map[string]controller.Controller{}, list: []kube.Controller{
 		{Name: "import", Reconciler: idle, Watches: []kube.Watch{
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: none}, {Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: none},
+			{
+				Side:     kube.Local,
+				Object:   &mcsv1beta1.ServiceImport{},
+				Requests: none,
+			},
+			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: none},
 		}},
-		{Name: "beat", Reconciler: idle, NeedsHub: true, Watches: []kube.Watch{{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: none}}},
+		{
+			Name:       "beat",
+			Reconciler: idle,
+			NeedsHub:   true,
+			Watches:    []kube.Watch{{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: none}},
+		},
 		{Name: "export", Reconciler: idle, NeedsHub: true, Watches: []kube.Watch{
-			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: none}, {Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: none},
+			{
+				Side:     kube.Local,
+				Object:   &mcsv1beta1.ServiceExport{},
+				Requests: none,
+			},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: none},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: none},
 		}},
 	}}
@@ -128,11 +151,17 @@ func TestControllersRunWithAllTheirWatches(t *testing.T) {
 	}
 }
 
-// TestCachesFillSideBySide, all that are read from the start and the optional ones: none waits until another has synced.
+// TestCachesFillSideBySide, all that are read from the start and the optional ones: none waits until another has
+// synced.
 func TestCachesFillSideBySide(t *testing.T) {
 	asked := make(chan string, 10)
 	a := &Agent{mgr: &eager{local: unsynced{asked: asked}}, list: []kube.Controller{{Watches: []kube.Watch{
-		{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}}, {Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}}, {Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true},
+		{
+			Side:   kube.Local,
+			Object: &mcsv1beta1.ServiceImport{},
+		},
+		{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}},
+		{Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true},
 		{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}},
 	}}}}
 	for name, step := range map[string]func(context.Context) error{
@@ -157,7 +186,10 @@ func TestCachesFillSideBySide(t *testing.T) {
 func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
 	queue := priorityqueue.New[reconcile.Request]("ahead")
 	defer queue.ShutDown()
-	asks := ahead{handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)), func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" }}
+	asks := ahead{
+		handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)),
+		func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" },
+	}
 	for _, name := range []string{"a", "changed", "b"} {
 		record := &hubv1alpha1.EndpointRecord{}
 		record.Namespace, record.Name = "prod", name

@@ -1,5 +1,6 @@
-// Package credentials renews the token by which a member writes to the hub, long before it runs out (DESIGN §6). It asks for a token of
-// the same lifetime as the one it has, so that the admin who made the first decides, within the day that the hub's policy allows.
+// Package credentials renews the token by which a member writes to the hub, long before it expires (DESIGN §6). It
+// asks for a token of the same lifetime as the one it has, so that the admin who made the first decides, within the day
+// that the hub's policy allows.
 package credentials
 
 import (
@@ -38,20 +39,41 @@ var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, 
 // Renew is one attempt. It returns when to call again, also after an error.
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	const unknown = time.Minute // until there is a token that can be read
-	secret, err := kube.Get[*corev1.Secret](ctx, r.Local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub})
+	secret, err := kube.Get[*corev1.Secret](
+		ctx,
+		r.Local,
+		types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
+	)
 	if err != nil {
 		return unknown, err
 	}
 	if secret == nil {
-		return unknown, fmt.Errorf("there is no Secret %s/%s: %w", kube.SystemNamespace, clusterset.SecretHub, ErrElsewhere)
+		return unknown, fmt.Errorf(
+			"there is no Secret %s/%s: %w",
+			kube.SystemNamespace,
+			clusterset.SecretHub,
+			ErrElsewhere,
+		)
 	}
 	old, err := clusterset.ParseToken(string(secret.Data[tokenKey]))
 	if err != nil {
-		return unknown, fmt.Errorf("key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one", tokenKey, kube.SystemNamespace, clusterset.SecretHub, err)
+		return unknown, fmt.Errorf(
+			"key %s of Secret %s/%s: %w; kubectl clusterset join --renew makes a new one",
+			tokenKey,
+			kube.SystemNamespace,
+			clusterset.SecretHub,
+			err,
+		)
 	}
 	account := clusterset.AccountPrefix + r.Cluster
 	if want := "system:serviceaccount:" + r.HubNamespace + ":" + account; old.Subject != want {
-		return unknown, fmt.Errorf("the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one", kube.SystemNamespace, clusterset.SecretHub, old.Subject, want)
+		return unknown, fmt.Errorf(
+			"the token in Secret %s/%s is of %s and not of %s; kubectl clusterset join --renew makes a new one",
+			kube.SystemNamespace,
+			clusterset.SecretHub,
+			old.Subject,
+			want,
+		)
 	}
 	if wait := due(old, r.Now()); wait > 0 {
 		return wait, nil
@@ -68,20 +90,30 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	if err := hub.SubResource("token").Create(ctx, owner, request); err != nil {
 		ends := time.Unix(old.Expires, 0).UTC()
 		if r.Now().After(ends) {
-			return again, fmt.Errorf("this member's token ran out at %s: kubectl clusterset join --renew; id and VIPs stay: %w", ends.Format(time.RFC3339), err)
+			return again, fmt.Errorf(
+				"this member's token expired at %s: kubectl clusterset join --renew, which keeps ID and VIPs: %w",
+				ends.Format(time.RFC3339),
+				err,
+			)
 		}
-		return again, fmt.Errorf("asking the hub for a new token (this one runs out at %s, after which: kubectl clusterset join --renew): %w", ends.Format(time.RFC3339), err)
+		return again, fmt.Errorf(
+			"asking the hub for a new token failed (this one expires at %s; then: kubectl clusterset join --renew): %w",
+			ends.Format(time.RFC3339),
+			err,
+		)
 	}
 	renewed := secret.DeepCopy()
 	renewed.Data[tokenKey] = []byte(request.Status.Token)
 	if err := r.Local.Update(ctx, renewed); err != nil {
 		return again, err
 	}
-	log.FromContext(ctx).Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	log.FromContext(ctx).
+		Info("renewed the token for the hub", "expires", request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return old.Lifetime() / share, nil
 }
 
-// due is how long until it is to be renewed. A token from the future is the work of a clock that is wrong: nothing is to wait for it.
+// due is how long until it is to be renewed. A token from the future is the work of a clock that is wrong: nothing is
+// to wait for it.
 func due(t clusterset.Token, now time.Time) time.Duration {
 	age := now.Sub(time.Unix(t.Issued, 0))
 	if age < -t.Lifetime()/share {

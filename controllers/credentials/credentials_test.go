@@ -58,7 +58,7 @@ func TestRenew(t *testing.T) {
 	}{
 		{"not due", token(subject, day), 0, nil, time.Hour, token(subject, day), nil},
 		{"due", token(subject, day), time.Hour, nil, time.Hour, fresh, nil},
-		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"), 15 * time.Minute, token(subject, day), []string{"Unauthorized", "ran out at 2023-11-15T22:13:20Z", "join --renew"}},
+		{"run out, and the hub takes it no more", token(subject, day), 25 * time.Hour, errors.New("Unauthorized"), 15 * time.Minute, token(subject, day), []string{"Unauthorized", "expired at 2023-11-15T22:13:20Z", "join --renew"}},
 		{"of another subject", token("system:serviceaccount:blue:mcs-west", day), 2 * time.Hour, nil, time.Minute, token("system:serviceaccount:blue:mcs-west", day), []string{"mcs-west", "join --renew"}},
 		{"no token", "", 0, nil, time.Minute, "", []string{"no JSON Web Token", "join --renew"}},
 		{"nonsense", "a.!.c", 0, nil, time.Minute, "a.!.c", []string{"no JSON Web Token"}},
@@ -73,7 +73,9 @@ func TestRenew(t *testing.T) {
 				}
 			}
 			local := fake.NewClientBuilder().WithScheme(s).Build()
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}}
+			secret := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub},
+			}
 			if c.secret != "-" {
 				secret.Data = map[string][]byte{"token": []byte(c.secret), "kubeconfig": []byte("k")}
 				if err := local.Create(t.Context(), secret); err != nil {
@@ -94,8 +96,11 @@ func TestRenew(t *testing.T) {
 				},
 			}).Build()
 			r := &Renewer{
-				Cluster: "east", HubNamespace: "blue", Local: local, Hub: func() (client.Client, error) { return hub, nil },
-				Now: func() time.Time { return time.Unix(issued, 0).Add(c.age) },
+				Cluster:      "east",
+				HubNamespace: "blue",
+				Local:        local,
+				Hub:          func() (client.Client, error) { return hub, nil },
+				Now:          func() time.Time { return time.Unix(issued, 0).Add(c.age) },
 			}
 			again, err := r.Renew(t.Context())
 			if again != c.again || (err == nil) != (c.says == nil) {

@@ -29,13 +29,13 @@ type statement struct {
 	complete bool
 }
 
-// Gone returns whether a record that the hub does not show is gone by its owner's word: the owner's Lease has, since the record was
-// first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). It returns false while the hub is not
-// seen as it is. Whoever misses a record must ask again within a minute. created is when it was, by the hub's clock: what is
-// older than its member's departure is gone with it.
+// Gone returns whether a record that the hub does not show is gone by its owner's word: the owner's Lease has, since
+// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). It returns
+// false while the hub is not seen as it is. Whoever misses a record must ask again within a minute. created is when it
+// was, by the hub's clock: what is older than its member's departure is gone with it.
 //
-// A statement from before the record was missed proves nothing, nor does the first sight of a Lease: a hub that was emptied may
-// show an old set, and the owner may have expired.
+// A statement from before the record was missed proves nothing, nor does the first sight of a Lease: a hub that was
+// emptied may show an old set, and the owner may have expired.
 func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 	since := h.missed(record)
 	if !h.Fresh() {
@@ -66,8 +66,8 @@ func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 	return complete
 }
 
-// departed returns whether the hub says that a member left or was evicted after it had created a record. The absence of its
-// ClusterProfile proves nothing: an emptied hub has none either (DESIGN §2).
+// departed returns whether the hub says that a member left or was evicted after it had created a record. The absence of
+// its ClusterProfile proves nothing: an emptied hub has none either (DESIGN §2).
 func (h *Heartbeat) departed(ctx context.Context, cluster string, created time.Time) bool {
 	var sets hubv1alpha1.ClusterSetList
 	if err := h.Hub().List(ctx, &sets, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -101,7 +101,8 @@ func (h *Heartbeat) missed(record string) time.Time {
 	return m.since
 }
 
-// compare returns whether a member states exactly what the hub shows of it, and not suddenly few of what is in effect here.
+// compare returns whether a member states exactly what the hub shows of it, and not suddenly few of what is in effect
+// here.
 func (h *Heartbeat) compare(ctx context.Context, cluster, states string) (bool, error) {
 	shown, withdrawn, err := h.onHub(ctx, cluster)
 	if err != nil {
@@ -121,7 +122,12 @@ func (h *Heartbeat) compare(ctx context.Context, cluster, states string) (bool, 
 // own returns the names of the records that this member means to have, by its own cluster and never by the hub.
 func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
 	var records hubv1alpha1.ServiceExportRecordList
-	err = h.Local.List(ctx, &records, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByCluster: h.Cluster})
+	err = h.Local.List(
+		ctx,
+		&records,
+		client.InNamespace(kube.SystemNamespace),
+		client.MatchingFields{kube.ByCluster: h.Cluster},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members (SPEC T1, DESIGN §7). The own
-// renewal, seen again, proves that the caches show the hub as it is now. A change of another Lease proves that its member is live,
-// and states which records that member has.
+// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members (SPEC T1, DESIGN §7).
+// The own renewal, seen again, proves that the caches show the hub as it is now. A change of another Lease proves that
+// its member is live, and states which records that member has.
 //
 // It compares times of one clock only: when this agent saw a change, never what the clock of another cluster wrote.
 package heartbeat
@@ -37,7 +37,8 @@ type Config struct {
 	Hub      func() client.Client
 	HubNow   func() client.Reader
 
-	// Votes returns what this member cannot reach of other members' endpoints. known is false until that has been observed.
+	// Votes returns what this member cannot reach of other members' endpoints. known is false until that has been
+	// observed.
 	Votes func() (text string, known bool)
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
@@ -91,12 +92,20 @@ func (h *Heartbeat) Controller() kube.Controller {
 		Name:     "heartbeat",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: kube.Named(func(client.Object) types.NamespacedName {
-				return types.NamespacedName{Name: h.Cluster}
-			})},
-			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: kube.Named(func(o client.Object) types.NamespacedName {
-				return types.NamespacedName{Name: o.GetName()}
-			})},
+			{
+				Side:   kube.Hub,
+				Object: &hubv1alpha1.ClusterSet{},
+				Requests: kube.Named(func(client.Object) types.NamespacedName {
+					return types.NamespacedName{Name: h.Cluster}
+				}),
+			},
+			{
+				Side:   kube.Hub,
+				Object: &coordinationv1.Lease{},
+				Requests: kube.Named(func(o client.Object) types.NamespacedName {
+					return types.NamespacedName{Name: o.GetName()}
+				}),
+			},
 		},
 		Reconciler: h,
 	}
@@ -210,22 +219,27 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.mu.Unlock()
 	h.keep(ctx, lease)
 	if restored {
-		h.Relist("HubRestored", "The hub went back to before this member's last renewal: it was restored from a backup. "+
-			"What is in effect stays; what owners publish again is followed.")
+		h.Relist(
+			"HubRestored",
+			"The hub went back to before this member's last renewal: it was restored from a backup. "+
+				"What is in effect stays; what owners publish again is followed.",
+		)
 	}
 	return nil
 }
 
-// wentBack returns whether the hub has lost the last renewal: it had an earlier one, or wrote a lower resourceVersion now. Versions of
-// other kinds may be of another etcd (kube-apiserver's --etcd-servers-overrides), and are not compared.
+// wentBack returns whether the hub has lost the last renewal: it had an earlier one, or wrote a lower resourceVersion
+// now. Versions of other kinds may be of another etcd (kube-apiserver's --etcd-servers-overrides), and are not
+// compared.
 func wentBack(last, previous, written *coordinationv1.Lease) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, last.ResourceVersion)
-	return err == nil && order <= 0 || previous.ResourceVersion != "" && previous.Spec.RenewTime.Before(last.Spec.RenewTime)
+	return err == nil && order <= 0 ||
+		previous.ResourceVersion != "" && previous.Spec.RenewTime.Before(last.Spec.RenewTime)
 }
 
-// remember returns what the next renewal says and what the first one said. Peers take a renewal that is not later than the one before
-// for one from a backup, so it is later whatever the clock does and whatever the hub has lost. It is remembered before it is
-// written, since it may be seen before the write returns.
+// remember returns what the next renewal says and what the first one said. Peers take a renewal that is not later than
+// the one before for one from a backup, so it is later whatever the clock does and whatever the hub has lost. It is
+// remembered before it is written, since it may be seen before the write returns.
 func (h *Heartbeat) remember(onHub *metav1.MicroTime) (now, acquired metav1.MicroTime) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,8 +262,8 @@ func next(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
 	return said
 }
 
-// checkSilence asks for a new link if the hub takes renewals and does not show them: its watches are dead (DESIGN §7). It waits
-// longer each time, since a hub that is merely overloaded would get all lists at once.
+// checkSilence asks for a new link if the hub takes renewals and does not show them: its watches are dead (DESIGN §7).
+// It waits longer each time, since a hub that is merely overloaded would get all lists at once.
 func (h *Heartbeat) checkSilence() {
 	h.mu.Lock()
 	if h.unseen.IsZero() {
@@ -264,6 +278,8 @@ func (h *Heartbeat) checkSilence() {
 	h.mu.Unlock()
 	if dead {
 		h.Relist("HubSilent", fmt.Sprintf(
-			"The hub takes this member's Lease renewals, and its watch has shown none for %v.", silent.Round(time.Second)))
+			"The hub takes this member's Lease renewals, and its watch has shown none for %v.",
+			silent.Round(time.Second),
+		))
 	}
 }

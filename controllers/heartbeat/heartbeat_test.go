@@ -48,7 +48,11 @@ func lease(holder string, renewed metav1.MicroTime) *coordinationv1.Lease {
 func TestRenewalsOnlyGoForward(t *testing.T) {
 	last := after(0)
 	for _, now := range []time.Duration{-time.Hour, 0, time.Nanosecond, time.Second} {
-		if said := next(start.Add(now), &last); !last.Before(&said) || now < time.Second && said.Sub(last.Time) != time.Microsecond {
+		if said := next(
+			start.Add(now),
+			&last,
+		); !last.Before(&said) ||
+			now < time.Second && said.Sub(last.Time) != time.Microsecond {
 			t.Errorf("%v: %v after %v", now, said, last)
 		}
 	}
@@ -71,7 +75,8 @@ func TestAnAgentPublishesOnceTheHubShowsItsRenewal(t *testing.T) {
 	}
 }
 
-// TestFreshByOwnRenewalsOfLate: a watch may be slower than renewals are, but not so slow that it shows the hub as it was.
+// TestFreshByOwnRenewalsOfLate: a watch may be slower than renewals are, but not so slow that it shows the hub as it
+// was.
 func TestFreshByOwnRenewalsOfLate(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -117,8 +122,8 @@ func TestWhatIsNoSightOfTheHub(t *testing.T) {
 	}
 }
 
-// TestHubSilent: the hub takes renewals and shows none for longer than a duration. Each further relist waits twice as long, until one is
-// shown.
+// TestHubSilent: the hub takes renewals and shows none for longer than a duration. Each further relist waits twice as
+// long, until one is shown.
 func TestHubSilent(t *testing.T) {
 	w := newWatcher()
 	var at []time.Duration
@@ -163,8 +168,9 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestT1ALeaseThatIsMadeAnewIsAFirstSight, also by a clock that is behind the one before: a backup of the hub's objects makes them anew, and
-// what it states is none of its owner's word before that renews. One that is older is a backup's in any case.
+// TestT1ALeaseThatIsMadeAnewIsAFirstSight, also by a clock that is behind the one before: a backup of the hub's objects
+// makes them anew, and what it states is none of its owner's word before that renews. One that is older is a backup's
+// in any case.
 func TestT1ALeaseThatIsMadeAnewIsAFirstSight(t *testing.T) {
 	for made, taken := range map[time.Duration]bool{time.Minute: true, -time.Minute: false, 0: false} {
 		w := newWatcher()

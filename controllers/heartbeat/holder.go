@@ -17,18 +17,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A clone of this cluster has its UID and its credentials. Whoever renewed the Lease last speaks for the member: an agent renews it in
-// place of its own cluster's last renewal, and writes to the hub only while that succeeds. The resourceVersion of that renewal is
-// kept in the cluster (clusterset.LeaseRenewed), so that a restart and another replica continue at once. An agent that finds another
-// resourceVersion waits, and stops if the foreign holder renews again.
+// A clone of this cluster has its UID and its credentials. Whoever renewed the Lease last speaks for the member: an
+// agent renews it in place of its own cluster's last renewal, and writes to the hub only while that succeeds. The
+// resourceVersion of that renewal is kept in the cluster (clusterset.LeaseRenewed), so that a restart and another
+// replica continue at once. An agent that finds another resourceVersion waits, and stops if the foreign holder renews
+// again.
 
 var (
 	errForeign = errors.New("another agent holds this member's Lease")
 	keptName   = types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 )
 
-// foreign is a Lease that this cluster has not renewed last, as far as it knows. Its holder may be a process of this cluster that
-// ended before it could keep its last renewal.
+// foreign is a Lease that this cluster has not renewed last, as far as it knows. Its holder may be a process of this
+// cluster that ended before it could keep its last renewal.
 type foreign struct {
 	version   string
 	since     time.Time // when that version was first seen
@@ -36,8 +37,8 @@ type foreign struct {
 	reported  bool
 }
 
-// sees notes the Lease, and returns whether its holder may still be at work: one that was seen once may renew within an interval, and
-// one that was seen twice has until the Lease expires.
+// sees notes the Lease, and returns whether its holder may still be at work: one that was seen once may renew within an
+// interval, and one that was seen twice has until the Lease expires.
 func (f *foreign) sees(lease *coordinationv1.Lease, now time.Time, every, duration time.Duration) bool {
 	if version := kube.Version(lease); version != f.version {
 		f.version, f.since = version, now
@@ -49,7 +50,8 @@ func (f *foreign) sees(lease *coordinationv1.Lease, now time.Time, every, durati
 	return now.Sub(f.since) < every+every/5
 }
 
-// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other agent holds the Lease.
+// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other agent
+// holds the Lease.
 func (h *Heartbeat) MayPublish() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,8 +72,8 @@ func (h *Heartbeat) Cloned() bool {
 	return h.foreign.sightings > 1
 }
 
-// Lapsed returns whether the hub was not as this member's last renewal left it when this agent began, or was restored since. What the
-// hub has lost was written before then, by this member's clock.
+// Lapsed returns whether the hub was not as this member's last renewal left it when this agent began, or was restored
+// since. What the hub has lost was written before then, by this member's clock.
 func (h *Heartbeat) Lapsed() (then time.Time, lapsed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +83,8 @@ func (h *Heartbeat) Lapsed() (then time.Time, lapsed bool) {
 	return then, h.lapsed
 }
 
-// current returns the Lease on the hub, or a new one, to be renewed. It returns errForeign while a foreign holder may be at work.
+// current returns the Lease on the hub, or a new one, to be renewed. It returns errForeign while a foreign holder may
+// be at work.
 func (h *Heartbeat) current(ctx context.Context, name types.NamespacedName) (*coordinationv1.Lease, error) {
 	there, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
 	if err != nil {
@@ -126,19 +129,25 @@ func (h *Heartbeat) reportForeign(ctx context.Context) {
 	if !due {
 		return
 	}
-	message := fmt.Sprintf("Another agent renews the Lease of cluster %s on the hub, and it is not of this cluster's leader election: "+
-		"is one of the two a clone? This agent publishes nothing until the other one has stopped. What is imported here stays. "+
-		"Give the clone an ID of its own: docs/operate.md, to clone a cluster.", h.Cluster)
+	message := fmt.Sprintf(
+		"Another agent renews the Lease of cluster %s on the hub, and it is not of this cluster's leader election: "+
+			"is one of the two a clone? This agent publishes nothing until the other one has stopped. "+
+			"What is imported here stays. "+
+			"Give the clone an ID of its own: docs/operate.md, to clone a cluster.",
+		h.Cluster,
+	)
 	log.FromContext(ctx).Info("publishing stops", "reason", message)
 	h.Events.Event(kube.System(), kube.Warning, "ClonedAgent", message)
 }
 
-// keep stores which version of the Lease the last renewal made. If that fails, the next start waits as after a foreign renewal.
+// keep stores which version of the Lease the last renewal made. If that fails, the next start waits as after a foreign
+// renewal.
 func (h *Heartbeat) keep(ctx context.Context, renewed *coordinationv1.Lease) {
 	err := h.store(ctx, renewed)
 	if err != nil && h.kept {
-		log.FromContext(ctx).Info("the last renewal cannot be kept in this cluster: an agent that starts now publishes nothing at first",
-			"reason", err.Error())
+		log.FromContext(ctx).
+			Info("the last renewal cannot be kept in this cluster: an agent that starts now publishes nothing at first",
+				"reason", err.Error())
 	}
 	h.kept = err == nil
 }
@@ -149,7 +158,9 @@ func (h *Heartbeat) store(ctx context.Context, renewed *coordinationv1.Lease) er
 		return err
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: keptName.Namespace, Name: keptName.Name, Labels: map[string]string{derived.LabelManagedBy: kube.Manager},
+		Namespace: keptName.Namespace,
+		Name:      keptName.Name,
+		Labels:    map[string]string{derived.LabelManagedBy: kube.Manager},
 	}}
 	if kept != nil {
 		lease = kept.DeepCopy()

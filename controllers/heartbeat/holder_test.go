@@ -80,8 +80,8 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 	}
 }
 
-// TestACloneStops: it finds a renewal that its cluster has not kept, and sees another one. The original never notices. If that stops,
-// the clone takes over after a Lease's duration; then the original finds the clone, and stops.
+// TestACloneStops: it finds a renewal that its cluster has not kept, and sees another one. The original never notices.
+// If that stops, the clone takes over after a Lease's duration; then the original finds the clone, and stops.
 func TestACloneStops(t *testing.T) {
 	now := start
 	hub, local, copied := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
@@ -188,8 +188,8 @@ func TestARestoredHubIsListedAgain(t *testing.T) {
 	}
 }
 
-// TestT1RenewalsGoForwardThoughTheHubForgot what the last one said, and the clock that said it was put right: else peers would take each for
-// a backup's until the clock is where it was.
+// TestT1RenewalsGoForwardThoughTheHubForgot what the last one said, and the clock that said it was put right: else
+// peers would take each for a backup's until the clock is where it was.
 func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
 	now := start.Add(10 * time.Minute) // it is ahead
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
@@ -205,7 +205,10 @@ func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		beat(t, h, &now, interval)
 		last := said()
-		if err := hub.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "east"}}); err != nil {
+		if err := hub.Delete(
+			t.Context(),
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "east"}},
+		); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(-10 * time.Minute)

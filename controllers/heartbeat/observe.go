@@ -39,8 +39,8 @@ func (h *Heartbeat) HubSeen() time.Time {
 	return h.seen[h.Cluster].at
 }
 
-// observe notes when a Lease was seen to change. The own Lease counts only as this process wrote it of late: an older renewal shows
-// the hub as it was then.
+// observe notes when a Lease was seen to change. The own Lease counts only as this process wrote it of late: an older
+// renewal shows the hub as it was then.
 func (h *Heartbeat) observe(cluster string, lease *coordinationv1.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +60,8 @@ func (h *Heartbeat) observe(cluster string, lease *coordinationv1.Lease) {
 	}
 	h.seen[cluster] = observation{
 		renewed: renewed, at: h.Now(), states: lease.Annotations[liveness.AnnotationRecords],
-		// A Lease that was created again may come from a backup, and states what was true then, until its owner renews it.
+		// A Lease that was created again may come from a backup, and states what was true then, until its owner renews
+		// it.
 		changed: known && renewed.Created.Equal(was.renewed.Created),
 	}
 }

@@ -8,10 +8,19 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// LeaseSpec returns the Lease settings of the ClusterSet in namespace, or the defaults of T1 unless there is exactly one ClusterSet;
-// found reports whether there is.
-func LeaseSpec(ctx context.Context, hub client.Reader, namespace string) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
-	spec = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+// LeaseSpec returns the Lease settings of the ClusterSet in namespace, or the defaults of T1 unless there is exactly
+// one ClusterSet; found reports whether there is.
+func LeaseSpec(
+	ctx context.Context,
+	hub client.Reader,
+	namespace string,
+) (spec hubv1alpha1.LeaseSpec, found bool, err error) {
+	spec = hubv1alpha1.LeaseSpec{
+		RenewSeconds:    10,
+		DurationSeconds: 40,
+		GraceSeconds:    10,
+		OnExpiry:        hubv1alpha1.ExpiryRemove,
+	}
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
 		return spec, false, err
@@ -25,9 +34,13 @@ func LeaseSpec(ctx context.Context, hub client.Reader, namespace string) (spec h
 	return spec, len(sets.Items) == 1, nil
 }
 
-// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults; nil if it allows no probes. found reports whether
-// there is exactly one ClusterSet.
-func ProbeSpec(ctx context.Context, hub client.Reader, namespace string) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
+// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults; nil if it allows no probes. found
+// reports whether there is exactly one ClusterSet.
+func ProbeSpec(
+	ctx context.Context,
+	hub client.Reader,
+	namespace string,
+) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
 		return nil, false, err

@@ -1,5 +1,5 @@
-// Package kube is what every reconciler stands on: the two API servers of an agent, and the description of a controller from which
-// the manager (and the simulation in test/sim) starts it. It decides nothing.
+// Package kube is what every reconciler stands on: the two API servers of an agent, and the description of a controller
+// from which the manager (and the simulation in test/sim) starts it. It decides nothing.
 package kube
 
 import (
@@ -30,7 +30,8 @@ const (
 	Hub   Side = "hub"
 )
 
-// Env is what a reconciler may reach. Clients read from caches that may be stale, and hand out objects that must not be changed.
+// Env is what a reconciler may reach. Clients read from caches that may be stale, and hand out objects that must not be
+// changed.
 type Env struct {
 	Cluster      string // this member's cluster id
 	HubNamespace string
@@ -38,7 +39,8 @@ type Env struct {
 	Local client.Client
 	// LocalNow reads past the cache, for the rare step that a stale view would make harmful.
 	LocalNow client.Reader
-	// Hub is nil until the hub's caches have synced once; afterwards it stays, and shows the last view while the hub is away.
+	// Hub is nil until the hub's caches have synced once; afterwards it stays, and shows the last view while the hub is
+	// away.
 	Hub func() client.Client
 	// HubNow reads the hub past the cache; nil as long as Hub is.
 	HubNow func() client.Reader
@@ -48,14 +50,14 @@ type Env struct {
 	Fresh func() bool
 	// HubSeen is when the hub last showed an own renewal of this agent, by its clock; zero before the first.
 	HubSeen func() time.Time
-	// Gone tells whether a record of a member that the hub does not show is gone by its owner's word: the member's live Lease has, since
-	// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). False while the view is
-	// not fresh. Whoever misses a record asks again within a minute. created is when it was, by the hub's clock: what is older than its
-	// member's departure is gone with it.
+	// Gone tells whether a record of a member that the hub does not show is gone by its owner's word: the member's live
+	// Lease has, since the record was first missed, stated exactly the set that the hub shows, and not suddenly few
+	// (DESIGN §2). False while the view is not fresh. Whoever misses a record asks again within a minute. created is
+	// when it was, by the hub's clock: what is older than its member's departure is gone with it.
 	Gone func(cluster, record string, created time.Time) bool
 
-	// Votes is what this member does not reach of others' endpoints, for its Lease on the hub (F4); known is false as long as that has not
-	// been seen, and what the Lease says stays.
+	// Votes is what this member does not reach of others' endpoints, for its Lease on the hub (F4); known is false as
+	// long as that has not been seen, and what the Lease says stays.
 	Votes func() (text string, known bool)
 	// Probes is the same in numbers.
 	Probes func() Probes
@@ -102,10 +104,12 @@ type Probes struct {
 	TooLarge          bool              // not all that is down had room in the vote
 }
 
-// Probed is how many endpoints of a cluster are looked at: reached or not by this member; withheld here, by whoever's vote.
+// Probed is how many endpoints of a cluster are looked at: reached or not by this member; withheld here, by whoever's
+// vote.
 type Probed struct{ Reached, Unreached, Withheld int }
 
-// Events reports to the user at the object concerned. eventType is Normal or Warning; reason is from the closed list in docs.
+// Events reports to the user at the object concerned. eventType is Normal or Warning; reason is from the closed list in
+// docs.
 type Events interface {
 	Event(about runtime.Object, eventType, reason, message string)
 }
@@ -125,8 +129,8 @@ type Controller struct {
 	Metrics    []prometheus.Collector
 }
 
-// Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and with the new
-// object, for a deletion with the last one seen.
+// Watch turns a change of one kind into requests, each the key of one pass. For an update it is asked with the old and
+// with the new object, for a deletion with the last one seen.
 type Watch struct {
 	Side     Side
 	Object   client.Object
@@ -134,8 +138,8 @@ type Watch struct {
 	Requests func(context.Context, client.Object) []reconcile.Request
 	// Alike tells of an update whether it changes nothing of concern, so that it asks for nothing; nil: never.
 	Alike func(was, is client.Object) bool
-	// Ahead tells of an object of the first list whether it has changed while nobody looked, so that it goes ahead of the others as a change
-	// does; nil: never. It decides on the order alone.
+	// Ahead tells of an object of the first list whether it has changed while nobody looked, so that it goes ahead of
+	// the others as a change does; nil: never. It decides on the order alone.
 	Ahead func(context.Context, client.Object) bool
 }
 
@@ -149,5 +153,10 @@ type Index struct {
 
 // System is what Events are about that concern the agent as a whole.
 func System() *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: SystemNamespace, Namespace: SystemNamespace}
+	return &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Namespace",
+		Name:       SystemNamespace,
+		Namespace:  SystemNamespace,
+	}
 }

@@ -14,9 +14,9 @@ import (
 // FamiliesKept is how long an answer about IP families is kept: it changes only with the API server's flags.
 const FamiliesKept = 10 * time.Minute
 
-// Families asks the API server which IP families it gives a Service that prefers both, by a dry run, so that nothing is written; no
-// other source says so on every supported version (an IPv6 ServiceCIDR on an IPv4-only API server is refused all the same). The answer
-// is kept for FamiliesKept.
+// Families asks the API server which IP families it gives a Service that prefers both, by a dry run, so that nothing is
+// written; no other source says so on every supported version (an IPv6 ServiceCIDR on an IPv4-only API server is
+// refused all the same). The answer is kept for FamiliesKept.
 func Families(c client.Client, now func() time.Time) func(context.Context) ([]corev1.IPFamily, error) {
 	var (
 		mu    sync.Mutex
@@ -38,7 +38,11 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 			if known != nil {
 				return known, nil // the last answer stands while the API server is away
 			}
-			return nil, fmt.Errorf("which IP families this cluster has cannot be told: dry run of a Service in %s: %w", SystemNamespace, err)
+			return nil, fmt.Errorf(
+				"which IP families this cluster has cannot be told: dry run of a Service in %s: %w",
+				SystemNamespace,
+				err,
+			)
 		}
 		known, asked = probe.Spec.IPFamilies, now()
 		return known, nil

@@ -20,11 +20,12 @@ func Get[T interface {
 	return object, nil
 }
 
-// Version tells two states of an object apart, also where a hub that was restored has given out one resourceVersion twice.
+// Version tells two states of an object apart, also where a hub that was restored has given out one resourceVersion
+// twice.
 func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
 
-// Changes is a patch of what differs from was, and only if the object is still as it was. Objects of a kind that others define are written
-// by it: an update would take away the fields that this program does not know.
+// Changes is a patch of what differs from was, and only if the object is still as it was. Objects of a kind that others
+// define are written by it: an update would take away the fields that this program does not know.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 }

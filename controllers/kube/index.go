@@ -27,7 +27,12 @@ func Indexes() []Index {
 	return []Index{
 		{Local, &hubv1alpha1.ServiceExportRecord{}, ByService, recordService},
 		{Local, &hubv1alpha1.ServiceExportRecord{}, ByCluster, recordCluster},
-		{Local, &hubv1alpha1.ServiceExportRecord{}, ByNamespace, func(o client.Object) []string { return []string{Origin(o).ServiceNamespace} }},
+		{
+			Local,
+			&hubv1alpha1.ServiceExportRecord{},
+			ByNamespace,
+			func(o client.Object) []string { return []string{Origin(o).ServiceNamespace} },
+		},
 		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string { return keyOf(SourceOf(o)) }},
 		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string { return keyOf(ImportOf(o)) }},
 		{Local, &discoveryv1.EndpointSlice{}, ByCluster, func(o client.Object) []string {
@@ -52,24 +57,29 @@ func keyOf(n types.NamespacedName) []string {
 	return []string{Key(n)}
 }
 
-// SourceOf names the Service of a slice that somebody else made; imported slices have none, and are never exported again. One that the agent
-// made and that lost labels is the derived Service's, by its name: no label tells where it belongs.
+// SourceOf names the Service of a slice that somebody else made; imported slices have none, and are never exported
+// again. One that the agent made and that lost labels is the derived Service's, by its name: no label tells where it
+// belongs.
 func SourceOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
 	if of := madeFor(o); of != "" && ImportOf(o).Name == "" {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: of}
 	}
-	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" || l[discoveryv1.LabelManagedBy] == Manager {
+	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" ||
+		l[discoveryv1.LabelManagedBy] == Manager {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}
 }
 
-// madeFor is the derived Service in the name of a slice that remembers a record; "" where the slice has another manager, or another name.
+// madeFor is the derived Service in the name of a slice that remembers a record; "" where the slice has another
+// manager, or another name.
 func madeFor(o client.Object) string {
 	by, name := o.GetLabels()[discoveryv1.LabelManagedBy], o.GetName()
 	at := strings.LastIndexByte(name, '-')
-	if by != "" && by != Manager || o.GetAnnotations()[endpoints.AnnotationRecord] == "" || !strings.HasPrefix(name, "derived-") || at < len("derived-") {
+	if by != "" && by != Manager || o.GetAnnotations()[endpoints.AnnotationRecord] == "" ||
+		!strings.HasPrefix(name, "derived-") ||
+		at < len("derived-") {
 		return ""
 	}
 	return name[:at]

@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// New makes a controller as this manager runs them, workers passes at a time. It is given to the manager (Add) behind its watches: one that
-// runs begins without those that come later, and takes none before the caches of the earlier ones have synced.
+// New makes a controller as this manager runs them, workers passes at a time. It is given to the manager (Add) behind
+// its watches: one that runs begins without those that come later, and takes none before the caches of the earlier ones
+// have synced.
 func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller, error) {
 	o := c.Options()
 	o.MaxConcurrentReconciles = workers
@@ -30,15 +31,21 @@ func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller
 // Options are those by which every manager runs a controller.
 func (c Controller) Options() controller.Options {
 	return controller.Options{
-		Reconciler: quiet{c.Reconciler, backoff(c.Name)}, RateLimiter: backoff(c.Name), ReconciliationTimeout: passTimeout,
+		Reconciler: quiet{
+			c.Reconciler,
+			backoff(c.Name),
+		},
+		RateLimiter:           backoff(c.Name),
+		ReconciliationTimeout: passTimeout,
 	}
 }
 
-// passTimeout is how long a pass may take. An API server ends a request after a minute by default, but a proxy may not pass on the end.
+// passTimeout is how long a pass may take. An API server ends a request after a minute by default, but a proxy may not
+// pass on the end.
 const passTimeout = 90 * time.Second
 
-// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how optimistic
-// concurrency works. The passes come less often as long as it lasts.
+// quiet turns what a stale cache or another writer causes into another pass, without an error in the log: it is how
+// optimistic concurrency works. The passes come less often as long as it lasts.
 type quiet struct {
 	reconcile.Reconciler
 	retry workqueue.TypedRateLimiter[reconcile.Request]
@@ -56,8 +63,8 @@ func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	return res, nil
 }
 
-// backoff of what failed: after a long outage nothing may wait for minutes, and the heartbeat, by which the others send traffic here
-// again, for no longer than a person would.
+// backoff of what failed: after a long outage nothing may wait for minutes, and the heartbeat, by which the others send
+// traffic here again, for no longer than a person would.
 func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
 	most := 10 * time.Second
 	if name == "heartbeat" {
@@ -66,8 +73,8 @@ func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, most)
 }
 
-// Pause is how long a start waits before it tries again what failed, longer each time (Step, of a copy): an API server that was busy answers
-// in a moment, mostly.
+// Pause is how long a start waits before it tries again what failed, longer each time (Step, of a copy): an API server
+// that was busy answers in a moment, mostly.
 var Pause = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
 
 // Recorder reports to the events API.
@@ -97,9 +104,9 @@ func cut(message string, limit int) string {
 	return message[:end] + more
 }
 
-// action tells notes apart. client-go makes one series of all Events that are alike but for their notes, and shows the first note only:
-// what is wrong with a second cluster would not be seen for as long as the first one's series lasts. There are few actions, so that a peer
-// who makes up one note after the other cannot fill this cluster with Events.
+// action tells notes apart. client-go makes one series of all Events that are alike but for their notes, and shows the
+// first note only: what is wrong with a second cluster would not be seen for as long as the first one's series lasts.
+// There are few actions, so that a peer who makes up one note after the other cannot fill this cluster with Events.
 func action(note string) string {
 	const actions = 64
 	h := fnv.New32a()

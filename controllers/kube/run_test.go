@@ -98,7 +98,11 @@ func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
 // TestOtherWritersAreNoErrors: a conflict is another pass, later each time; anything else is an error.
 func TestOtherWritersAreNoErrors(t *testing.T) {
 	var fails error
-	c := Controller{Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, fails })}
+	c := Controller{
+		Reconciler: reconcile.Func(
+			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, fails },
+		),
+	}
 	r := c.Options().Reconciler
 	kind := schema.GroupResource{Resource: "services"}
 	var last time.Duration

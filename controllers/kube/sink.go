@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// EventRecorder writes Events to an API server, as reported by an instance: whose they are, once the Events of many clusters are collected
-// in one place (ID6). They go on for as long as the process does.
+// EventRecorder writes Events to an API server, as reported by an instance: whose they are, once the Events of many
+// clusters are collected in one place (ID6). They go on for as long as the process does.
 func EventRecorder(cfg *rest.Config, scheme *runtime.Scheme, instance string) (events.EventRecorder, error) {
 	api, err := eventsclient.NewForConfig(rest.AddUserAgent(rest.CopyConfig(cfg), "events"))
 	if err != nil {

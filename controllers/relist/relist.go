@@ -1,6 +1,6 @@
-// Package relist makes a Reflector list again after a gap, so that a cache survives an API server that was restored from a backup.
-// Such a server hands out resourceVersions a second time: a watch that continues from one of the first time misses changes for good.
-// The pauses between lists are the Reflector's own; this package adds none.
+// Package relist makes a Reflector list again after a gap, so that a cache survives an API server that was restored
+// from a backup. Such a server hands out resourceVersions a second time: a watch that continues from one of the first
+// time misses changes for good. The pauses between lists are the Reflector's own; this package adds none.
 package relist
 
 import (
@@ -22,16 +22,19 @@ import (
 const (
 	// listTimeout is how long API servers let a list last by default.
 	listTimeout = time.Minute
-	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on the end.
+	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on
+	// the end.
 	grace = 30 * time.Second
 )
 
 // ListerWatcher wraps another one for a single Reflector.
-//   - A list after the first asks for the newest state. Another API server may lag behind the last known resourceVersion, and a
-//     restored one may never reach it.
-//   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
-//   - A watch that ended before the time that it asked for is followed by a list.
-//   - A request that outlasts its timeout is cancelled.
+// - A list after the first asks for the newest state. Another API server may lag behind the last known resourceVersion,
+// and a
+//
+//	  restored one may never reach it.
+//	- A watch that could not be opened is followed by a list, unless the API server was too busy (429).
+//	- A watch that ended before the time that it asked for is followed by a list.
+//	- A request that outlasts its timeout is cancelled.
 type ListerWatcher struct {
 	inner cache.ListerWatcherWithContext
 	// lastWatch is the latest watch since the last list; nil if there is none.
@@ -121,13 +124,15 @@ func (s *span) broken(ctx context.Context) bool {
 	}
 	lasted := time.Since(s.start)
 	if lasted >= s.timeout+grace {
-		klog.FromContext(ctx).Info("A watch did not end in time. Does a proxy stall it?", "lasted", lasted.Round(time.Second).String())
+		klog.FromContext(ctx).
+			Info("A watch did not end in time. Does a proxy stall it?", "lasted", lasted.Round(time.Second).String())
 	}
 	return lasted < s.timeout || lasted >= s.timeout+grace
 }
 
-// notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be asked for the
-// same watch later. (A streamed list is not retried either, since the Reflector would ignore the end of its context meanwhile.)
+// notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be
+// asked for the same watch later. (A streamed list is not retried either, since the Reflector would ignore the end of
+// its context meanwhile.)
 func notRetriable(err error, streamed bool) error {
 	if utilnet.IsConnectionRefused(err) || streamed && apierrors.IsTooManyRequests(err) {
 		return errors.New(err.Error())

@@ -20,7 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// server is an API server with one ConfigMap. It records what it is asked for, and answers watches with the scripted errors first.
+// server is an API server with one ConfigMap. It records what it is asked for, and answers watches with the scripted
+// errors first.
 type server struct {
 	asked   []string
 	errs    []error
@@ -40,7 +41,10 @@ func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
 func (s *server) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.asked = append(s.asked, "list "+o.ResourceVersion)
 	object := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "kept", ResourceVersion: s.version}}
-	return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: s.version}, Items: []corev1.ConfigMap{object}}, nil
+	return &corev1.ConfigMapList{
+		ListMeta: metav1.ListMeta{ResourceVersion: s.version},
+		Items:    []corev1.ConfigMap{object},
+	}, nil
 }
 
 func (s *server) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -92,7 +96,9 @@ func TestAWatchThatBreaksOffIsFollowedByAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{version: "90"}
 		store := run(t, s, 2*time.Minute, func() {
-			s.open.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "lost", ResourceVersion: "120"}})
+			s.open.Add(
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "lost", ResourceVersion: "120"}},
+			)
 			synctest.Wait()
 			s.version = "95" // restored, and written since
 			s.open.Stop()
@@ -111,7 +117,9 @@ func TestAWatchThatEndsInTimeContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{version: "90"}
 		run(t, s, 25*time.Minute, func() {
-			s.open.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "new", ResourceVersion: "120"}})
+			s.open.Add(
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "new", ResourceVersion: "120"}},
+			)
 		})
 		if len(s.asked) < 4 || s.asked[1] != "watch 90" {
 			t.Fatalf("asked for %q", s.asked)

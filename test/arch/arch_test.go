@@ -41,11 +41,21 @@ var pure = []string{
 
 var rules = []rule{
 	{
-		name:      "pure rooms reach no world",
-		reason:    "a decision is a function of values: no client, clock, randomness, log or metric, so that one seed replays it",
-		from:      pure,
-		forbidden: []string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", "github.com/coredns/coredns", "net/http", "log", "os/exec", "math/rand", "time"},
-		direct:    true,
+		name:   "pure rooms reach no world",
+		reason: "a decision is a function of values: no client, clock, randomness, log or metric, so that one seed replays it",
+		from:   pure,
+		forbidden: []string{
+			"k8s.io/",
+			"sigs.k8s.io/",
+			"github.com/prometheus/",
+			"github.com/coredns/coredns",
+			"net/http",
+			"log",
+			"os/exec",
+			"math/rand",
+			"time",
+		},
+		direct: true,
 	},
 	{
 		name:      "pure rooms know no Kubernetes",
@@ -66,11 +76,15 @@ var rules = []rule{
 		forbidden: []string{module + "plugin/multicluster/catalog"},
 	},
 	{
-		name:      "kube does not reach up",
-		reason:    "watches publish into the catalogue; what is asked and answered is no concern of theirs",
-		from:      []string{module + "plugin/multicluster/kube"},
-		forbidden: []string{module + "plugin/multicluster/query", module + "plugin/multicluster/reply", "github.com/miekg/dns"},
-		direct:    true,
+		name:   "kube does not reach up",
+		reason: "watches publish into the catalogue; what is asked and answered is no concern of theirs",
+		from:   []string{module + "plugin/multicluster/kube"},
+		forbidden: []string{
+			module + "plugin/multicluster/query",
+			module + "plugin/multicluster/reply",
+			"github.com/miekg/dns",
+		},
+		direct: true,
 	},
 	{
 		name:      "the product does not reach its tests",
@@ -97,7 +111,20 @@ var rules = []rule{
 var decisions = []string{module + "controllers/clusterset", module + "controllers/decide"}
 
 // reconcilers are the rooms with a loop each.
-var reconcilers = []string{"serviceexport", "serviceimport", "clustersetip", "publish", "record", "heartbeat", "sources", "observe", "membership", "inventory", "departed", "blocks"}
+var reconcilers = []string{
+	"serviceexport",
+	"serviceimport",
+	"clustersetip",
+	"publish",
+	"record",
+	"heartbeat",
+	"sources",
+	"observe",
+	"membership",
+	"inventory",
+	"departed",
+	"blocks",
+}
 
 // relist is the one package of the controllers that the plugin shares.
 const relist = module + "controllers/relist"
@@ -105,11 +132,23 @@ const relist = module + "controllers/relist"
 func init() {
 	rules = append(rules,
 		rule{
-			name:      "decisions reach no world",
-			reason:    "gather, decide, apply: what is decided by values alone is tested by tables, models and seeds",
-			from:      decisions,
-			forbidden: []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "k8s.io/klog", "github.com/go-logr", "github.com/prometheus/", "net/http", "log", "os", "math/rand", "sync", module + "controllers/kube"},
-			direct:    true,
+			name:   "decisions reach no world",
+			reason: "gather, decide, apply: what is decided by values alone is tested by tables, models and seeds",
+			from:   decisions,
+			forbidden: []string{
+				"k8s.io/client-go",
+				"sigs.k8s.io/controller-runtime",
+				"k8s.io/klog",
+				"github.com/go-logr",
+				"github.com/prometheus/",
+				"net/http",
+				"log",
+				"os",
+				"math/rand",
+				"sync",
+				module + "controllers/kube",
+			},
+			direct: true,
 		},
 		rule{
 			name:      "controllers and plugin do not know each other",
@@ -151,19 +190,22 @@ func init() {
 func TestDecisionsHaveNoClock(t *testing.T) {
 	files := 0
 	for _, dir := range decisions {
-		err := filepath.WalkDir(filepath.Join("../..", strings.TrimPrefix(dir, module)), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			files++
-			text, err := os.ReadFile(path)
-			for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "metav1.Now("} {
-				if strings.Contains(string(text), clock) {
-					t.Errorf("%s calls %s): the time is an input of a decision", path, clock)
+		err := filepath.WalkDir(
+			filepath.Join("../..", strings.TrimPrefix(dir, module)),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+					return err
 				}
-			}
-			return err
-		})
+				files++
+				text, err := os.ReadFile(path)
+				for _, clock := range []string{"time.Now(", "time.Since(", "time.Until(", "metav1.Now("} {
+					if strings.Contains(string(text), clock) {
+						t.Errorf("%s calls %s): the time is an input of a decision", path, clock)
+					}
+				}
+				return err
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +253,8 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// under tells whether path is one of the prefixes, or below one: a prefix without a slash at its end matches whole elements.
+// under tells whether path is one of the prefixes, or below one: a prefix without a slash at its end matches whole
+// elements.
 func under(path string, prefixes []string) bool {
 	for _, p := range prefixes {
 		if path == p || strings.HasPrefix(path, strings.TrimSuffix(p, "/")+"/") {

@@ -44,7 +44,8 @@ func TestEveryRuleOfDNSHasATest(t *testing.T) {
 	match(t, "docs/spec/DNS.md", rules, tested)
 }
 
-// TestEveryRuleOfMultiClusterServicesHasATest on real control planes, by whose name it is found: E, I, S and C of docs/spec/SPEC.md.
+// TestEveryRuleOfMultiClusterServicesHasATest on real control planes, by whose name it is found: E, I, S and C of
+// docs/spec/SPEC.md.
 func TestEveryRuleOfMultiClusterServicesHasATest(t *testing.T) {
 	text, err := os.ReadFile("../../docs/spec/SPEC.md")
 	if err != nil {
@@ -67,7 +68,8 @@ func TestEveryRuleOfMultiClusterServicesHasATest(t *testing.T) {
 	known(t, "docs/spec/SPEC.md", rules, bearing(t, "[EISC]", "../../controllers", "../../cmd", ".."))
 }
 
-// bearing are the files of tests that begin with rules of these letters, by rule: TestL1L4OutageKeepsAnswers, TestE3E6WhatIsExported.
+// bearing are the files of tests that begin with rules of these letters, by rule: TestL1L4OutageKeepsAnswers,
+// TestE3E6WhatIsExported.
 func bearing(t *testing.T, letters string, roots ...string) map[string]string {
 	t.Helper()
 	one, tested := regexp.MustCompile(`^`+letters+`\d`), map[string]string{}

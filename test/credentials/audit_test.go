@@ -62,11 +62,12 @@ func (r *request) of(cluster string) bool {
 	return r.User.Username == "system:serviceaccount:clusterset:mcs-"+cluster
 }
 
-// failed tells whether it is a member's write that failed, or anybody's request who was not known. One that came upon a newer version of
-// the object is how optimistic concurrency works, and is done again at once.
+// failed tells whether it is a member's write that failed, or anybody's request who was not known. One that came upon a
+// newer version of the object is how optimistic concurrency works, and is done again at once.
 func (r *request) failed() bool {
 	code := r.ResponseStatus.Code
-	return code == http.StatusUnauthorized || code >= 400 && code != http.StatusConflict && r.write() && (r.of("east") || r.of("west"))
+	return code == http.StatusUnauthorized ||
+		code >= 400 && code != http.StatusConflict && r.write() && (r.of("east") || r.of("west"))
 }
 
 // token is the id of the one that it was made with.
@@ -76,5 +77,13 @@ func (r *request) token() string {
 }
 
 func (r *request) String() string {
-	return fmt.Sprintf("%s %s %s by %q: %d %s", r.StageTimestamp.Format(time.TimeOnly), r.Verb, r.RequestURI, r.User.Username, r.ResponseStatus.Code, r.ResponseStatus.Message)
+	return fmt.Sprintf(
+		"%s %s %s by %q: %d %s",
+		r.StageTimestamp.Format(time.TimeOnly),
+		r.Verb,
+		r.RequestURI,
+		r.User.Username,
+		r.ResponseStatus.Code,
+		r.ResponseStatus.Message,
+	)
 }

@@ -1,7 +1,7 @@
-// Package credentials proves the life of a member's token on real control planes (DESIGN §6; issue 4, D): renewed under load without one
-// failed write, run out, and revoked. The members are made by bin/kubectl-clusterset, and their agents run from their Deployments, with
-// their Secrets as files. That a member gets no token of another, and none for longer than a day, is test/policies'
-// TestTokensAreOnesOwnAndShort.
+// Package credentials proves the life of a member's token on real control planes (DESIGN §6; issue 4, D): renewed under
+// load without one failed write, run out, and revoked. The members are made by bin/kubectl-clusterset, and their agents
+// run from their Deployments, with their Secrets as files. That a member gets no token of another, and none for longer
+// than a day, is test/policies' TestTokensAreOnesOwnAndShort.
 package credentials
 
 import (
@@ -31,7 +31,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// long tells whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing is aged.
+// long tells whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing is
+// aged.
 var long = os.Getenv("CHAOS") != ""
 
 // lifetime is the shortest that an API server issues tokens for.
@@ -97,7 +98,13 @@ func (e *environment) start(ctx context.Context) (err error) {
 	if _, err := os.Stat(filepath.Join(e.root, "bin", "kubectl-clusterset")); err != nil {
 		return fmt.Errorf("%w: make build makes it", err)
 	}
-	e.planes, err = lab.StartPlanes(ctx, func(name string) lab.Options { return lab.Options{Audit: name == "hub"} }, "hub", "east", "west")
+	e.planes, err = lab.StartPlanes(
+		ctx,
+		func(name string) lab.Options { return lab.Options{Audit: name == "hub"} },
+		"hub",
+		"east",
+		"west",
+	)
 	if err != nil {
 		return err
 	}
@@ -139,7 +146,11 @@ func (e *environment) start(ctx context.Context) (err error) {
 
 // joins is the command that makes a cluster a member.
 func joins(cluster string) string {
-	return fmt.Sprintf("join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v", cluster, lifetime)
+	return fmt.Sprintf(
+		"join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v",
+		cluster,
+		lifetime,
+	)
 }
 
 // plugin is a kubectl clusterset command, and all that it prints.
@@ -178,10 +189,16 @@ func (e *environment) exported(t *testing.T, name, address string) *discoveryv1.
 	t.Helper()
 	port, ready, portName, protocol := int32(8080), true, "http", corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: ns, Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns,
+			Name:      name + "-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: name},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &protocol, Port: &port}},
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		},
 	}
 	for _, o := range []client.Object{
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
@@ -204,7 +221,12 @@ func (e *environment) exported(t *testing.T, name, address string) *discoveryv1.
 // seen tells whether west has this address, and only it, for a name of east's.
 func (e *environment) seen(ctx context.Context, name, address string) error {
 	var slices discoveryv1.EndpointSliceList
-	if err := e.admin["west"].List(ctx, &slices, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: name}); err != nil {
+	if err := e.admin["west"].List(
+		ctx,
+		&slices,
+		client.InNamespace(ns),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: name},
+	); err != nil {
 		return err
 	}
 	var got []string

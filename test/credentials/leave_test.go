@@ -25,11 +25,20 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	if err == nil {
 		t.Fatalf("it left without a token:\n%s", out)
 	}
-	if err := said(out, "the hub refuses this member's credentials", "has expired: kubectl clusterset join --renew"); err != nil {
+	if err := said(
+		out,
+		"the hub refuses this member's credentials",
+		"has expired: kubectl clusterset join --renew",
+	); err != nil {
 		t.Error(err)
 	}
 	record := &hubv1alpha1.ServiceExportRecord{} // in west its endpoints may have expired by now
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "parting.shop.east"}, record); err != nil || record.Spec.Withdrawn {
+	if err := e.admin["hub"].Get(
+		t.Context(),
+		client.ObjectKey{Namespace: "clusterset", Name: "parting.shop.east"},
+		record,
+	); err != nil ||
+		record.Spec.Withdrawn {
 		t.Errorf("it is withdrawn already: %v, %+v", err, record.Spec)
 	}
 	out, err = e.plugin(t.Context(), "join --context=east --hub-context=hub --renew")
@@ -44,7 +53,12 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 	}
 	eventually(t, "west has it no more", func(ctx context.Context) error { return e.seen(ctx, "parting", "") })
 	profile := &inventoryv1alpha1.ClusterProfile{}
-	if err := e.admin["hub"].Get(t.Context(), client.ObjectKey{Namespace: "clusterset", Name: "east"}, profile); client.IgnoreNotFound(err) != nil || err == nil {
+	if err := e.admin["hub"].Get(
+		t.Context(),
+		client.ObjectKey{Namespace: "clusterset", Name: "east"},
+		profile,
+	); client.IgnoreNotFound(err) != nil ||
+		err == nil {
 		t.Errorf("its claim is still on the hub: %v", err)
 	}
 	e.join(t, "east")

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestTheHubMoves: the agent takes the address that join wrote, also while the old one answers no more, without a restart; and one that
-// leads nowhere takes nothing from it, as long as the old one answers.
+// TestTheHubMoves: the agent takes the address that join wrote, also while the old one answers no more, without a
+// restart; and one that leads nowhere takes nothing from it, as long as the old one answers.
 func TestTheHubMoves(t *testing.T) {
 	e := setUp(t)
 	slice := e.exported(t, "moving", "10.1.0.10")
@@ -36,7 +36,11 @@ func TestTheHubMoves(t *testing.T) {
 	starts := e.nodes["east"].Starts("clusterset-controller")
 	renew := func(address string) {
 		t.Helper()
-		line := fmt.Sprintf("join --context=east --hub-context=hub --renew --token-lifetime=%v --hub-server=%s", lifetime, address)
+		line := fmt.Sprintf(
+			"join --context=east --hub-context=hub --renew --token-lifetime=%v --hub-server=%s",
+			lifetime,
+			address,
+		)
 		if text, err := e.plugin(t.Context(), line); err != nil {
 			t.Fatalf("kubectl clusterset %s: %v\n%s", line, err, text)
 		}

@@ -19,10 +19,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestSeveralLifetimesUnderLoadWithoutAFailedWrite: exports and endpoints of east change all the while; by the hub's audit log no write of
-// a member failed, nobody was unknown, and every token in use was replaced before its end: an API server takes one for another minute, so
-// that its refusals alone would not tell. In the short form the tokens that the agents get to see have two minutes left; an agent reads the
-// file anew within one.
+// TestSeveralLifetimesUnderLoadWithoutAFailedWrite: exports and endpoints of east change all the while; by the hub's
+// audit log no write of a member failed, nobody was unknown, and every token in use was replaced before its end: an API
+// server takes one for another minute, so that its refusals alone would not tell. In the short form the tokens that the
+// agents get to see have two minutes left; an agent reads the file anew within one.
 func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
 	e := setUp(t)
 	life, lasts := 2*time.Minute, 7*time.Minute
@@ -73,7 +73,13 @@ func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
 			t.Error(r.String())
 		}
 	}
-	t.Logf("%d changes, %d writes of east on the hub; tokens used by east: %d, by west: %d", changes, written, len(used["east"]), len(used["west"]))
+	t.Logf(
+		"%d changes, %d writes of east on the hub; tokens used by east: %d, by west: %d",
+		changes,
+		written,
+		len(used["east"]),
+		len(used["west"]),
+	)
 	if written < changes/4 {
 		t.Errorf("%d writes are no load for %d changes", written, changes)
 	}
@@ -85,7 +91,13 @@ func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
 			}
 		}
 		if len(tokens) < 3 || !long && short < 3 {
-			t.Errorf("%s wrote with %d tokens, %d of which had no more than %v to live: that is not several lifetimes", cluster, len(tokens), short, life)
+			t.Errorf(
+				"%s wrote with %d tokens, %d of which had no more than %v to live: that is not several lifetimes",
+				cluster,
+				len(tokens),
+				short,
+				life,
+			)
 		}
 	}
 }
@@ -102,8 +114,8 @@ type tokens struct {
 	of map[string]token
 }
 
-// note notes every token that a member gets, and in the short form leaves it no more than life: the agent renews what it finds, and finds
-// what is left here.
+// note notes every token that a member gets, and in the short form leaves it no more than life: the agent renews what
+// it finds, and finds what is left here.
 func (e *environment) note(ctx context.Context, t *testing.T, cluster string, life time.Duration, given *tokens) {
 	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		err := func() error {
@@ -179,7 +191,13 @@ func TestAnOutageLongerThanALifetime(t *testing.T) {
 	}
 	e.restart(t, "east")
 	eventually(t, "the agent says what to do", func(ctx context.Context) error {
-		return e.told(ctx, "east", "TokenNotRenewed", "this member's token ran out at", "kubectl clusterset join --renew")
+		return e.told(
+			ctx,
+			"east",
+			"TokenNotRenewed",
+			"this member's token expired at",
+			"kubectl clusterset join --renew",
+		)
 	})
 	eventually(t, "so does doctor", func(ctx context.Context) error {
 		out, err := e.plugin(ctx, "doctor --context=east")

@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 )
 
-// An API server believes a token that it has checked for a while, and one that has ended for a minute, since clocks differ (RFC 7519
-// §4.1.4). Of a ServiceAccount that was deleted it hears by its own watch.
+// An API server believes a token that it has checked for a while, and one that has ended for a minute, since clocks
+// differ (RFC 7519 §4.1.4). Of a ServiceAccount that was deleted it hears by its own watch.
 const (
 	notice = 10 * time.Second
 	cached = 10*time.Second + notice
@@ -68,8 +68,8 @@ func out(t *testing.T, c client.Client) (last time.Time) {
 	return last
 }
 
-// TestALeakedTokenEndsWithItsLife where the thief does not renew it, as the next test has him do; and until then it does nothing but its
-// member's writes (test/policies).
+// TestALeakedTokenEndsWithItsLife where the thief does not renew it, as the next test has him do; and until then it
+// does nothing but its member's writes (test/policies).
 func TestALeakedTokenEndsWithItsLife(t *testing.T) {
 	e := setUp(t)
 	secret, err := e.token(t.Context(), "west")
@@ -89,8 +89,8 @@ func TestALeakedTokenEndsWithItsLife(t *testing.T) {
 	}
 }
 
-// TestAServiceAccountDeletedIsOutAtOnce, whatever its tokens have left to live, and though whoever has one got himself another by it
-// (docs/security.md); what was imported stays, and the member is told what to do.
+// TestAServiceAccountDeletedIsOutAtOnce, whatever its tokens have left to live, and though whoever has one got himself
+// another by it (docs/security.md); what was imported stays, and the member is told what to do.
 func TestAServiceAccountDeletedIsOutAtOnce(t *testing.T) {
 	e := setUp(t)
 	e.exported(t, "kept", "10.1.0.5")
@@ -135,11 +135,25 @@ func TestAServiceAccountDeletedIsOutAtOnce(t *testing.T) {
 // TestAMemberThatMayNotRenewIsOutWithinItsTokensLife, and says so as long as something can be done about it.
 func TestAMemberThatMayNotRenewIsOutWithinItsTokensLife(t *testing.T) {
 	e := setUp(t)
-	if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset", "delete", "rolebinding", "mcs-west:token"); err != nil {
+	if _, err := e.planes["hub"].Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		"clusterset",
+		"delete",
+		"rolebinding",
+		"mcs-west:token",
+	); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent says that it cannot renew", func(ctx context.Context) error {
-		return e.told(ctx, "west", "TokenNotRenewed", "this one runs out at", "after which: kubectl clusterset join --renew")
+		return e.told(
+			ctx,
+			"west",
+			"TokenNotRenewed",
+			"this one expires at",
+			"after which: kubectl clusterset join --renew",
+		)
 	})
 	const left = 20 * time.Second
 	if err := e.age(t.Context(), "west", left); err != nil {

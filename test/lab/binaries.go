@@ -1,6 +1,6 @@
-// Package lab runs real Kubernetes control planes, etcd, kube-apiserver and kube-controller-manager, as processes on loopback, and
-// CoreDNS beside them: to start, stop, kill, pause and cut off. The programs are built once, from Go modules, and kept in the
-// user's cache. Whatever way this process ends, a watchdog ends what it started.
+// Package lab runs real Kubernetes control planes, etcd, kube-apiserver and kube-controller-manager, as processes on
+// loopback, and CoreDNS beside them: to start, stop, kill, pause and cut off. The programs are built once, from Go
+// modules, and kept in the user's cache. Whatever way this process ends, a watchdog ends what it started.
 package lab
 
 import (
@@ -47,8 +47,8 @@ func Root() (string, error) {
 	}
 }
 
-// Find gives the programs, and builds those that are not in the cache yet. One that the folder KUBEBUILDER_ASSETS holds is
-// taken from there.
+// Find gives the programs, and builds those that are not in the cache yet. One that the folder KUBEBUILDER_ASSETS holds
+// is taken from there.
 func Find(ctx context.Context) (*Binaries, error) {
 	root, err := Root()
 	if err != nil {
@@ -106,7 +106,13 @@ func cacheFolder(root string) (string, error) {
 		h.Write(content)
 	}
 	base = filepath.Join(base, "clusterset-lab")
-	return filepath.Join(base, fmt.Sprintf("%s-%s-%x", KubernetesVersion, EtcdVersion, h.Sum(nil)[:6])), os.MkdirAll(base, 0o755)
+	return filepath.Join(
+			base,
+			fmt.Sprintf("%s-%s-%x", KubernetesVersion, EtcdVersion, h.Sum(nil)[:6]),
+		), os.MkdirAll(
+			base,
+			0o755,
+		)
 }
 
 // lock makes processes that build at the same time take turns. It ends with the process.
@@ -155,8 +161,19 @@ func build(ctx context.Context, root, dir string) error {
 	if err := compile(ctx, filepath.Join(lab, "watchdog"), filepath.Join(tmp, "watchdog"), "-s -w"); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "lab: building etcd %s and Kubernetes %s from source (%s) ...\n", EtcdVersion, KubernetesVersion, buildTakes)
-	if err := compile(ctx, filepath.Join(lab, "controlplane"), filepath.Join(tmp, "controlplane"), versionFlags()); err != nil {
+	fmt.Fprintf(
+		os.Stderr,
+		"lab: building etcd %s and Kubernetes %s from source (%s) ...\n",
+		EtcdVersion,
+		KubernetesVersion,
+		buildTakes,
+	)
+	if err := compile(
+		ctx,
+		filepath.Join(lab, "controlplane"),
+		filepath.Join(tmp, "controlplane"),
+		versionFlags(),
+	); err != nil {
 		return err
 	}
 	for _, a := range applets {
@@ -171,8 +188,12 @@ func build(ctx context.Context, root, dir string) error {
 func versionFlags() string {
 	flags := "-s -w"
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean",
-			pkg, KubernetesVersion, strings.Split(KubernetesVersion, ".")[1])
+		flags += fmt.Sprintf(
+			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean",
+			pkg,
+			KubernetesVersion,
+			strings.Split(KubernetesVersion, ".")[1],
+		)
 	}
 	return flags
 }

@@ -27,8 +27,8 @@ type ClusterSetOptions struct {
 	Step func(format string, args ...any)
 }
 
-// ClusterSet is a hub and its members, each a control plane of its own, set up with the manifests of deploy/ as an admin would, each
-// program with its own ServiceAccount.
+// ClusterSet is a hub and its members, each a control plane of its own, set up with the manifests of deploy/ as an
+// admin would, each program with its own ServiceAccount.
 type ClusterSet struct {
 	Hub     *ControlPlane
 	Members []*Member

@@ -35,22 +35,44 @@ type Controller struct {
 
 // StartAgent runs the agent of a member. It returns when the process lives; Ready tells when its controllers run.
 func StartAgent(ctx context.Context, binary string, o AgentOptions) (*Controller, error) {
-	args := append([]string{"agent", "--kubeconfig", o.Kubeconfig, "--hub-kubeconfig", o.HubKubeconfig, "--hub-namespace", o.HubNamespace,
-		"--cluster-id", o.ClusterID}, o.Args...)
+	args := append(
+		[]string{
+			"agent",
+			"--kubeconfig",
+			o.Kubeconfig,
+			"--hub-kubeconfig",
+			o.HubKubeconfig,
+			"--hub-namespace",
+			o.HubNamespace,
+			"--cluster-id",
+			o.ClusterID,
+		},
+		o.Args...)
 	return startController(ctx, &Controller{binary: binary, name: "agent " + o.ClusterID, args: args, env: o.Env})
 }
 
-// Twin starts another replica of the same Deployment, in a pod of that name: a UTS namespace, by root's right or by a user namespace.
+// Twin starts another replica of the same Deployment, in a pod of that name: a UTS namespace, by root's right or by a
+// user namespace.
 func (c *Controller) Twin(ctx context.Context, pod string) (*Controller, error) {
 	if err := Require("unshare", "hostname"); err != nil {
 		return nil, err
 	}
-	return startController(ctx, &Controller{binary: c.binary, name: c.name + ", " + pod, args: c.args, env: c.env, host: pod})
+	return startController(
+		ctx,
+		&Controller{binary: c.binary, name: c.name + ", " + pod, args: c.args, env: c.env, host: pod},
+	)
 }
 
 // StartHub runs what keeps a clusterset on its hub. It returns when the process lives.
 func StartHub(ctx context.Context, binary, kubeconfig, namespace string) (*Controller, error) {
-	return startController(ctx, &Controller{binary: binary, name: "hub " + namespace, args: []string{"hub", "--kubeconfig", kubeconfig, "--hub-namespace", namespace}})
+	return startController(
+		ctx,
+		&Controller{
+			binary: binary,
+			name:   "hub " + namespace,
+			args:   []string{"hub", "--kubeconfig", kubeconfig, "--hub-namespace", namespace},
+		},
+	)
 }
 
 func startController(ctx context.Context, c *Controller) (_ *Controller, err error) {
@@ -76,11 +98,18 @@ func startController(ctx context.Context, c *Controller) (_ *Controller, err err
 // Start starts it again after Kill or Terminate.
 func (c *Controller) Start(context.Context) error { return c.StartAs(c.binary) }
 
-// StartAs is Start with another program that has the same flags. A program that ends by itself is restarted after a second, as by a
-// kubelet.
+// StartAs is Start with another program that has the same flags. A program that ends by itself is restarted after a
+// second, as by a kubelet.
 func (c *Controller) StartAs(binary string, env ...string) error {
-	args := append(slices.Clone(c.args), "--health-probe-bind-address", c.probe.Addr(), "--metrics-bind-address", c.metric.Addr(),
-		"--pprof-bind-address", c.pprof.Addr())
+	args := append(
+		slices.Clone(c.args),
+		"--health-probe-bind-address",
+		c.probe.Addr(),
+		"--metrics-bind-address",
+		c.metric.Addr(),
+		"--pprof-bind-address",
+		c.pprof.Addr(),
+	)
 	if c.host != "" {
 		as := []string{"--uts"}
 		if os.Getuid() != 0 {
@@ -90,7 +119,14 @@ func (c *Controller) StartAs(binary string, env ...string) error {
 		binary = "unshare"
 	}
 	spawnOne := func() (*process, error) {
-		return spawn(c.bin, c.name, filepath.Join(c.dir, "agent.log"), []string{c.dir}, append(slices.Clone(c.env), env...), binary, args...)
+		return spawn(
+			c.bin,
+			c.name,
+			filepath.Join(c.dir, "agent.log"),
+			[]string{c.dir},
+			append(slices.Clone(c.env), env...),
+			binary,
+			args...)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

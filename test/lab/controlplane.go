@@ -107,8 +107,17 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.writeSecrets(); err != nil {
 		return err
 	}
-	// It outlives every other program, and its watchdog deletes the folders of logs and kubeconfigs, and of etcd's data.
-	if c.folders, err = spawn(c.bin, "folders", filepath.Join(c.dir, "folders.log"), []string{c.dir, c.data}, nil, "sleep", "infinity"); err != nil {
+	// It outlives every other program, and its watchdog deletes the folders of logs and kubeconfigs, and of etcd's
+	// data.
+	if c.folders, err = spawn(
+		c.bin,
+		"folders",
+		filepath.Join(c.dir, "folders.log"),
+		[]string{c.dir, c.data},
+		nil,
+		"sleep",
+		"infinity",
+	); err != nil {
 		return err
 	}
 	if err := c.startEtcd(); err != nil {
@@ -135,10 +144,22 @@ func (c *ControlPlane) startEtcd() (err error) {
 
 func (c *ControlPlane) startManager(ctx context.Context) error {
 	var err error
-	c.manager, err = spawn(c.bin, "kube-controller-manager", filepath.Join(c.dir, "kube-controller-manager.log"), nil, nil,
-		c.bin.ControllerManager, "--kubeconfig="+c.Kubeconfig(), "--leader-elect=false", "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", c.managerPort.Number), "--service-account-private-key-file="+c.path("sa.key"),
-		"--root-ca-file="+c.path("pki/apiserver.crt"), "--cert-dir="+c.path("manager"), "--profiling=false")
+	c.manager, err = spawn(
+		c.bin,
+		"kube-controller-manager",
+		filepath.Join(c.dir, "kube-controller-manager.log"),
+		nil,
+		nil,
+		c.bin.ControllerManager,
+		"--kubeconfig="+c.Kubeconfig(),
+		"--leader-elect=false",
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.managerPort.Number),
+		"--service-account-private-key-file="+c.path("sa.key"),
+		"--root-ca-file="+c.path("pki/apiserver.crt"),
+		"--cert-dir="+c.path("manager"),
+		"--profiling=false",
+	)
 	if err != nil {
 		return err
 	}
@@ -150,12 +171,20 @@ func (c *ControlPlane) startManager(ctx context.Context) error {
 // StartAPIServer starts the API server, with the port, data and certificates that it had before.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	args := append([]string{
-		"--etcd-servers=http://" + c.etcdPort.Addr(), "--cert-dir=" + c.path("pki"), "--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", c.apiPort.Number),
-		"--service-cluster-ip-range=" + c.options.ServiceCIDR, "--endpoint-reconciler-type=none", // loopback is no endpoint
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("sa.key"),
-		"--service-account-signing-key-file=" + c.path("sa.key"), "--token-auth-file=" + c.path("tokens.csv"),
-		"--authorization-mode=RBAC", "--enable-priority-and-fairness=false", "--profiling=false",
+		"--etcd-servers=http://" + c.etcdPort.Addr(),
+		"--cert-dir=" + c.path("pki"),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.apiPort.Number),
+		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
+		"--endpoint-reconciler-type=none", // loopback is no endpoint
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("sa.key"),
+		"--service-account-signing-key-file=" + c.path("sa.key"),
+		"--token-auth-file=" + c.path("tokens.csv"),
+		"--authorization-mode=RBAC",
+		"--enable-priority-and-fairness=false",
+		"--profiling=false",
 		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
 	if c.options.Audit || c.options.AuditWrites {
@@ -173,10 +202,18 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		args = append(args, "--audit-policy-file="+c.path("audit.yaml"), "--audit-log-path="+c.AuditLog(),
 			"--audit-log-maxsize=0") // one file: else the first 100 MiB are another's soon
 	}
-	// One that finds its storage too slow for its first checks ends, and whoever runs it starts it again: so does a kubelet.
+	// One that finds its storage too slow for its first checks ends, and whoever runs it starts it again: so does a
+	// kubelet.
 	for attempt := 1; ; attempt++ {
 		var err error
-		if c.api, err = spawn(c.bin, "kube-apiserver", c.path("kube-apiserver.log"), nil, nil, c.bin.APIServer, args...); err != nil {
+		if c.api, err = spawn(
+			c.bin,
+			"kube-apiserver",
+			c.path("kube-apiserver.log"),
+			nil,
+			nil,
+			c.bin.APIServer,
+			args...); err != nil {
 			return err
 		}
 		err = c.api.until(ctx, "ready", startLimit, func() bool { return c.get("/readyz") == http.StatusOK })
@@ -193,7 +230,8 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 // get asks the API server as admin: an HTTP status, 0 if there is none.
 func (c *ControlPlane) get(path string) int {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is made by the server that is asked
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the certificate is made by the server that is asked
 	}}
 	r, err := http.NewRequest(http.MethodGet, "https://"+c.apiPort.Addr()+path, nil)
 	if err != nil {
@@ -263,7 +301,10 @@ func (c *ControlPlane) RESTConfig() (*rest.Config, error) {
 
 // Kubectl runs the real kubectl as admin, with input on standard input, and gives its output.
 func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.bin.Kubectl, append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.path("kubectl-cache")}, args...)...)
+	cmd := exec.CommandContext(
+		ctx,
+		c.bin.Kubectl,
+		append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.path("kubectl-cache")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -302,9 +343,13 @@ func (c *ControlPlane) apply(ctx context.Context, input string, what ...string) 
 	return err
 }
 
-// ServiceAccountKubeconfig makes a kubeconfig with a token of a ServiceAccount, which has the rights that RBAC gives it. via may be a
-// Forwarder of this control plane.
-func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string, via *Forwarder) (string, error) {
+// ServiceAccountKubeconfig makes a kubeconfig with a token of a ServiceAccount, which has the rights that RBAC gives
+// it. via may be a Forwarder of this control plane.
+func (c *ControlPlane) ServiceAccountKubeconfig(
+	ctx context.Context,
+	namespace, name string,
+	via *Forwarder,
+) (string, error) {
 	token, err := c.Kubectl(ctx, "", "-n", namespace, "create", "token", name, "--duration=24h")
 	if err != nil {
 		return "", err

@@ -35,8 +35,8 @@ type DNS struct {
 	proc                               *process
 }
 
-// StartDNS runs a CoreDNS binary with a Corefile, in which DNS_PORT, READY_ADDR, METRICS_ADDR, HEALTH_ADDR and PPROF_ADDR stand for free
-// ones. It returns when the server answers, or the error that it ended with.
+// StartDNS runs a CoreDNS binary with a Corefile, in which DNS_PORT, READY_ADDR, METRICS_ADDR, HEALTH_ADDR and
+// PPROF_ADDR stand for free ones. It returns when the server answers, or the error that it ended with.
 func StartDNS(ctx context.Context, bin *Binaries, binary, corefile string, env ...string) (*DNS, error) {
 	d := &DNS{bin: bin, binary: binary, env: env}
 	if err := d.start(ctx, corefile); err != nil {
@@ -74,7 +74,12 @@ func (d *DNS) Start(ctx context.Context) error {
 		return err
 	}
 	// It names its version once every listener, UDP and TCP, is there.
-	return d.proc.until(ctx, "listening", startLimit, func() bool { return strings.Contains(d.Log()[len(before):], "CoreDNS-") })
+	return d.proc.until(
+		ctx,
+		"listening",
+		startLimit,
+		func() bool { return strings.Contains(d.Log()[len(before):], "CoreDNS-") },
+	)
 }
 
 func (d *DNS) write(corefile string) error {
@@ -84,11 +89,12 @@ func (d *DNS) write(corefile string) error {
 // Fill puts its ports and addresses where a Corefile has the words that stand for them.
 func (d *DNS) Fill(corefile string) string {
 	return strings.NewReplacer("DNS_PORT", fmt.Sprint(d.port.Number), "READY_ADDR", d.ready.Addr(), "METRICS_ADDR", d.metric.Addr(),
-		"HEALTH_ADDR", d.health.Addr(), "PPROF_ADDR", d.pprof.Addr()).Replace(corefile)
+		"HEALTH_ADDR", d.health.Addr(), "PPROF_ADDR", d.pprof.Addr()).
+		Replace(corefile)
 }
 
-// ServeDNS is bin/coredns for a cluster, with the rights of deploy/coredns. corefile makes its Corefile for a kubeconfig; nil: multicluster
-// alone. It returns when CoreDNS is ready.
+// ServeDNS is bin/coredns for a cluster, with the rights of deploy/coredns. corefile makes its Corefile for a
+// kubeconfig; nil: multicluster alone. It returns when CoreDNS is ready.
 func ServeDNS(ctx context.Context, c *ControlPlane, corefile func(kubeconfig string) (string, error)) (*DNS, error) {
 	if corefile == nil {
 		corefile = func(kubeconfig string) (string, error) { return fmt.Sprintf(stanza, kubeconfig), nil }
@@ -101,7 +107,10 @@ func ServeDNS(ctx context.Context, c *ControlPlane, corefile func(kubeconfig str
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.Apply(ctx, string(bare)), c.ApplyFolder(ctx, filepath.Join(root, "deploy/coredns"))); err != nil {
+	if err := errors.Join(
+		c.Apply(ctx, string(bare)),
+		c.ApplyFolder(ctx, filepath.Join(root, "deploy/coredns")),
+	); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := c.ServiceAccountKubeconfig(ctx, "kube-system", "coredns", nil)

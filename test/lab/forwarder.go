@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Forwarder is a way to an API server that can be cut: what goes through it can be dropped or left hanging while others still
-// reach the server.
+// Forwarder is a way to an API server that can be cut: what goes through it can be dropped or left hanging while others
+// still reach the server.
 type Forwarder struct {
 	bytes    atomic.Int64
 	listener net.Listener

@@ -20,9 +20,9 @@ import (
 // system is where our Deployments are.
 const system = "clusterset-system"
 
-// Kubelet does for a control plane what its nodes would: it runs one replica of each Deployment in clusterset-system as a process of this
-// machine, which is bin/clusterset-controller with the Deployment's arguments, a token of its ServiceAccount, and its Secrets as files that
-// follow their changes.
+// Kubelet does for a control plane what its nodes would: it runs one replica of each Deployment in clusterset-system as
+// a process of this machine, which is bin/clusterset-controller with the Deployment's arguments, a token of its
+// ServiceAccount, and its Secrets as files that follow their changes.
 type Kubelet struct {
 	plane   *ControlPlane
 	api     client.Client
@@ -50,7 +50,13 @@ func StartKubelet(c *ControlPlane) (*Kubelet, error) {
 		return nil, err
 	}
 	cfg.QPS, cfg.Timeout = -1, 10*time.Second
-	k := &Kubelet{plane: c, dir: c.path("node"), done: make(chan struct{}), running: map[string]*pod{}, starts: map[string]int{}}
+	k := &Kubelet{
+		plane:   c,
+		dir:     c.path("node"),
+		done:    make(chan struct{}),
+		running: map[string]*pod{},
+		starts:  map[string]int{},
+	}
 	if k.api, err = client.New(cfg, client.Options{Scheme: clientgoscheme.Scheme}); err != nil {
 		return nil, err
 	}
@@ -191,7 +197,14 @@ func (k *Kubelet) begin(ctx context.Context, d *appsv1.Deployment) (*pod, error)
 	k.mu.Lock()
 	k.starts[d.Name]++
 	k.mu.Unlock()
-	p.proc, err = spawn(k.plane.bin, d.Name, filepath.Join(k.dir, d.Name+".log"), []string{dir}, nil, filepath.Join(root, "bin", "clusterset-controller"), args...)
+	p.proc, err = spawn(
+		k.plane.bin,
+		d.Name,
+		filepath.Join(k.dir, d.Name+".log"),
+		[]string{dir},
+		nil,
+		filepath.Join(root, "bin", "clusterset-controller"),
+		args...)
 	return p, err
 }
 
@@ -199,7 +212,13 @@ func (k *Kubelet) begin(ctx context.Context, d *appsv1.Deployment) (*pod, error)
 func (k *Kubelet) mount(ctx context.Context, p *pod) error {
 	for at, name := range p.secrets {
 		var s corev1.Secret
-		if err := k.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, &s); client.IgnoreNotFound(err) != nil {
+		if err := k.api.Get(
+			ctx,
+			client.ObjectKey{Namespace: system, Name: name},
+			&s,
+		); client.IgnoreNotFound(
+			err,
+		) != nil {
 			return err
 		}
 		if err := os.MkdirAll(at, 0o755); err != nil {

@@ -87,8 +87,8 @@ func folder(t *testing.T, name string) string {
 	return filepath.Join(root, name)
 }
 
-// status asks an API server with a kubeconfig: the HTTP status, or the error of the connection. It comes back when the server says
-// so, which it does while it prepares the storage of a kind.
+// status asks an API server with a kubeconfig: the HTTP status, or the error of the connection. It comes back when the
+// server says so, which it does while it prepares the storage of a kind.
 func status(t *testing.T, kubeconfig, method, path string, limit time.Duration) (int, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -175,7 +175,13 @@ func TestKilledAndStoppedAPIServerComesBackWithPortDataAndTokens(t *testing.T) {
 			t.Errorf("%s, but it answers %d", end.how, code)
 		}
 		must(t, c.StartAPIServer(t.Context()))
-		if code, err := status(t, account, http.MethodGet, "/api/v1/namespaces/"+ns+"/configmaps/kept", ordinary); code != http.StatusOK {
+		if code, err := status(
+			t,
+			account,
+			http.MethodGet,
+			"/api/v1/namespaces/"+ns+"/configmaps/kept",
+			ordinary,
+		); code != http.StatusOK {
 			t.Errorf("%s and started: the ConfigMap with the token of before: %d %v", end.how, code, err)
 		}
 	}
@@ -199,7 +205,17 @@ func TestServiceAccountIsRefusedWhatRBACDoesNotGive(t *testing.T) {
 	must(t, c.ApplyFolder(t.Context(), folder(t, "deploy/crds")))
 	ns := namespace(t, c)
 	kubectl(t, c, "-n", ns, "create", "serviceaccount", "reader")
-	kubectl(t, c, "-n", ns, "create", "role", "reader", "--verb=list", "--resource=serviceimports.multicluster.x-k8s.io")
+	kubectl(
+		t,
+		c,
+		"-n",
+		ns,
+		"create",
+		"role",
+		"reader",
+		"--verb=list",
+		"--resource=serviceimports.multicluster.x-k8s.io",
+	)
 	kubectl(t, c, "-n", ns, "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+ns+":reader")
 	account, err := c.ServiceAccountKubeconfig(t.Context(), ns, "reader", nil)
 	must(t, err)
@@ -263,18 +279,58 @@ func TestClientBehindAForwarderIsCutOffAloneAndReturns(t *testing.T) {
 // Two at once, the second with its options.
 func TestControlPlanesStandSideBySide(t *testing.T) {
 	first := controlPlane(t)
-	second := Run(t, Options{ServiceCIDR: "10.97.0.0/16", NoControllerManager: true, APIServer: []string{"--service-node-port-range=31000-31001"}})
+	second := Run(
+		t,
+		Options{
+			ServiceCIDR:         "10.97.0.0/16",
+			NoControllerManager: true,
+			APIServer:           []string{"--service-node-port-range=31000-31001"},
+		},
+	)
 	// Where it has the name of an earlier run it has its address too.
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: one, namespace: default}\nspec: {type: NodePort, ports: [{port: 80}]}\n"
 	must(t, first.Apply(t.Context(), service))
 	must(t, second.Apply(t.Context(), service))
-	if ip := kubectl(t, first, "get", "service", "one", "-o", "jsonpath={.spec.clusterIP}"); !strings.HasPrefix(ip, "10.96.") {
+	if ip := kubectl(
+		t,
+		first,
+		"get",
+		"service",
+		"one",
+		"-o",
+		"jsonpath={.spec.clusterIP}",
+	); !strings.HasPrefix(
+		ip,
+		"10.96.",
+	) {
 		t.Errorf("the first gives %s", ip)
 	}
-	if ip := kubectl(t, second, "get", "service", "one", "-o", "jsonpath={.spec.clusterIP}"); !strings.HasPrefix(ip, "10.97.") {
+	if ip := kubectl(
+		t,
+		second,
+		"get",
+		"service",
+		"one",
+		"-o",
+		"jsonpath={.spec.clusterIP}",
+	); !strings.HasPrefix(
+		ip,
+		"10.97.",
+	) {
 		t.Errorf("the second gives %s", ip)
 	}
-	if port := kubectl(t, second, "get", "service", "one", "-o", "jsonpath={.spec.ports[0].nodePort}"); !strings.HasPrefix(port, "3100") {
+	if port := kubectl(
+		t,
+		second,
+		"get",
+		"service",
+		"one",
+		"-o",
+		"jsonpath={.spec.ports[0].nodePort}",
+	); !strings.HasPrefix(
+		port,
+		"3100",
+	) {
 		t.Errorf("the second gives node port %s", port)
 	}
 	if out := kubectl(t, second, "get", "serviceaccounts", "-o", "name"); out != "" {
@@ -290,7 +346,19 @@ func TestSnapshotIsAllThatThereIsAfterItsRestore(t *testing.T) {
 	must(t, err)
 	kubectl(t, c, "create", "namespace", "after")
 	must(t, c.Restore(t.Context(), snapshot))
-	if out := kubectl(t, c, "get", "namespaces", "before", "after", "--ignore-not-found", "-o", "name"); strings.TrimSpace(out) != "namespace/before" {
+	if out := kubectl(
+		t,
+		c,
+		"get",
+		"namespaces",
+		"before",
+		"after",
+		"--ignore-not-found",
+		"-o",
+		"name",
+	); strings.TrimSpace(
+		out,
+	) != "namespace/before" {
 		t.Errorf("there are %q", out)
 	}
 }

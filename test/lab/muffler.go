@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Muffler stands before an API server, with its own certificate, and can make the watches that there are go silent. All else passes, new
-// watches too.
+// Muffler stands before an API server, with its own certificate, and can make the watches that there are go silent. All
+// else passes, new watches too.
 type Muffler struct {
 	server *http.Server
 	addr   string
@@ -38,7 +38,10 @@ func (c *ControlPlane) Muffle() (*Muffler, error) {
 	m := &Muffler{addr: listener.Addr().String(), silent: make(chan struct{})}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.FlushInterval = -1
-	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // to the laboratory's own server
+	proxy.Transport = &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2: true,
+	} // to the laboratory's own server
 	proxy.ModifyResponse = func(r *http.Response) error {
 		if r.Request.URL.Query().Get("watch") != "" {
 			m.mu.Lock()
@@ -50,7 +53,11 @@ func (c *ControlPlane) Muffle() (*Muffler, error) {
 	m.server = &http.Server{Handler: proxy}
 	pki := filepath.Join(c.Dir(), "pki")
 	go func() {
-		_ = m.server.ServeTLS(listener, filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key")) // ends with Close
+		_ = m.server.ServeTLS(
+			listener,
+			filepath.Join(pki, "apiserver.crt"),
+			filepath.Join(pki, "apiserver.key"),
+		) // ends with Close
 	}()
 	return m, nil
 }

@@ -49,7 +49,11 @@ func TestDNSReloadsOrSaysWhyNot(t *testing.T) {
 	must(t, d.Reload(t.Context(), strings.ReplaceAll(corefile, "one", "two")))
 	ask("two")
 	for range 2 { // the second time there is an older complaint in the log
-		if err := d.Reload(t.Context(), ".:DNS_PORT {\n nonsense\n}"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		if err := d.Reload(
+			t.Context(),
+			".:DNS_PORT {\n nonsense\n}",
+		); err == nil ||
+			!strings.Contains(err.Error(), "nonsense") {
 			t.Errorf("the error of a Corefile that cannot be is %v", err)
 		}
 		ask("two")
@@ -58,7 +62,13 @@ func TestDNSReloadsOrSaysWhyNot(t *testing.T) {
 	if d.Running() || d.Log() == "" {
 		t.Error("killed, it runs or has lost its log")
 	}
-	if _, err := StartDNS(t.Context(), bin, coredns(t), ".:DNS_PORT {\n nonsense\n}"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+	if _, err := StartDNS(
+		t.Context(),
+		bin,
+		coredns(t),
+		".:DNS_PORT {\n nonsense\n}",
+	); err == nil ||
+		!strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("the error of a start with a Corefile that cannot be is %v", err)
 	}
 }
@@ -209,7 +219,9 @@ func TestRequireInstallsTheMissingOrNamesThePackage(t *testing.T) {
 
 	script("apt-get", "echo noise; echo 'E: no network'; exit 100")
 	err := Require("present", "dig")
-	if err == nil || !strings.Contains(err.Error(), "bind9-dnsutils") || !strings.Contains(err.Error(), "E: no network") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "bind9-dnsutils") ||
+		!strings.Contains(err.Error(), "E: no network") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("without network the error is %v", err)
 	}
 	script("apt-get", fmt.Sprintf(`echo "$@" >> %s`, said))
@@ -226,7 +238,8 @@ func TestRequireInstallsTheMissingOrNamesThePackage(t *testing.T) {
 	}
 }
 
-// TestKubeconfigsAreAlwaysWhole: tests that share a control plane ask for the same account's while programs of others start.
+// TestKubeconfigsAreAlwaysWhole: tests that share a control plane ask for the same account's while programs of others
+// start.
 func TestKubeconfigsAreAlwaysWhole(t *testing.T) {
 	c := &ControlPlane{dir: t.TempDir()}
 	file := filepath.Join(c.dir, "some.kubeconfig")

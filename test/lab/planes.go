@@ -46,7 +46,8 @@ func (p Planes) Stop() {
 	all.Wait()
 }
 
-// WriteKubeconfig makes what an admin of all of them has: a kubeconfig with a context for each, of its name, and no current one.
+// WriteKubeconfig makes what an admin of all of them has: a kubeconfig with a context for each, of its name, and no
+// current one.
 func (p Planes) WriteKubeconfig(file string) error {
 	all := clientcmdapi.NewConfig()
 	for name, c := range p {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ports are reserved by a lock on a file each, so that laboratories side by side, of any process, do not take the same. They lie
-// below the range from which the kernel gives ports to connections.
+// ports are reserved by a lock on a file each, so that laboratories side by side, of any process, do not take the same.
+// They lie below the range from which the kernel gives ports to connections.
 const (
 	firstPort = 20000
 	lastPort  = 32000

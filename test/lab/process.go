@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// process is one program of the laboratory. It runs under the watchdog, which ends it when this process ends, however that
-// happens.
+// process is one program of the laboratory. It runs under the watchdog, which ends it when this process ends, however
+// that happens.
 type process struct {
 	name   string
 	leash  io.Closer // the watchdog ends the program when this closes, with this process at the latest
@@ -24,7 +24,14 @@ type process struct {
 }
 
 // spawn starts a program, its output appended to the file log. remove are folders that the watchdog deletes at the end.
-func spawn(b *Binaries, name, log string, remove []string, env []string, program string, args ...string) (*process, error) {
+func spawn(
+	b *Binaries,
+	name, log string,
+	remove []string,
+	env []string,
+	program string,
+	args ...string,
+) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:n
 subjects: [{kind: ServiceAccount, name: kube-proxy, namespace: kube-system}]
 `
 
-// All is kube-proxy's default but for conntrack, whose limits are the machine's and not to be touched. By default changes are written to
-// the kernel at most once a second, so what it sees in the wrong order stays wrong that long.
+// All is kube-proxy's default but for conntrack, whose limits are the machine's and not to be touched. By default
+// changes are written to the kernel at most once a second, so what it sees in the wrong order stays wrong that long.
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: %q}
@@ -41,9 +41,10 @@ type Proxy struct {
 	proc *process
 }
 
-// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount. in calls a function on a thread
-// that is in the network namespace where it is to run; loopback must be up there, and is its way to the API server. It returns when
-// kube-proxy is healthy, and whatever changes of its Node from then on is not lost to it.
+// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount. in calls a
+// function on a thread that is in the network namespace where it is to run; loopback must be up there, and is its way
+// to the API server. It returns when kube-proxy is healthy, and whatever changes of its Node from then on is not lost
+// to it.
 func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func() error) error) (*Proxy, error) {
 	if err := c.Apply(ctx, proxyAccount); err != nil {
 		return nil, err
@@ -71,7 +72,15 @@ func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func(
 	}
 	err = in(func() (err error) {
 		log := filepath.Join(p.dir, "kube-proxy.log")
-		if p.proc, err = spawn(c.bin, "kube-proxy", log, []string{p.dir}, nil, c.bin.KubeProxy, "--config="+config); err != nil {
+		if p.proc, err = spawn(
+			c.bin,
+			"kube-proxy",
+			log,
+			[]string{p.dir},
+			nil,
+			c.bin.KubeProxy,
+			"--config="+config,
+		); err != nil {
 			return err
 		}
 		if err := p.proc.until(ctx, "following its Node", startLimit, p.followsNode); err != nil {

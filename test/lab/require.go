@@ -9,16 +9,25 @@ import (
 )
 
 // packages are the Debian packages of the programs that tests run.
-var packages = map[string]string{"dig": "bind9-dnsutils", "dnsperf": "dnsperf", "taskset": "util-linux", "unshare": "util-linux", "hostname": "hostname", "setcap": "libcap2-bin",
-	"ip": "iproute2", "nft": "nftables", "promtool": "prometheus"}
+var packages = map[string]string{
+	"dig":      "bind9-dnsutils",
+	"dnsperf":  "dnsperf",
+	"taskset":  "util-linux",
+	"unshare":  "util-linux",
+	"hostname": "hostname",
+	"setcap":   "libcap2-bin",
+	"ip":       "iproute2",
+	"nft":      "nftables",
+	"promtool": "prometheus",
+}
 
 var (
 	installing sync.Mutex
 	updated    bool
 )
 
-// Require makes sure that programs are there: those missing are installed from Debian's packages, by root or with passwordless
-// sudo. Where that cannot be, the error names the packages in one line.
+// Require makes sure that programs are there: those missing are installed from Debian's packages, by root or with
+// passwordless sudo. Where that cannot be, the error names the packages in one line.
 func Require(programs ...string) error {
 	installing.Lock()
 	defer installing.Unlock()

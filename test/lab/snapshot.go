@@ -21,8 +21,8 @@ func (c *ControlPlane) Snapshot() (dir string, err error) {
 	return dir, os.CopyFS(filepath.Join(dir, "data"), os.DirFS(c.data))
 }
 
-// Restore ends API server and etcd, and starts them with the data of a snapshot: what came later never was, and resourceVersions fall
-// back.
+// Restore ends API server and etcd, and starts them with the data of a snapshot: what came later never was, and
+// resourceVersions fall back.
 func (c *ControlPlane) Restore(ctx context.Context, snapshot string) error {
 	c.api.kill()
 	c.etcd.kill()

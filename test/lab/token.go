@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Age is a token of a ServiceAccount as it would be at another time: by the key that this cluster signs tokens with, for the same account
-// and lifetime, but with only so much left to live. API servers issue none for less than ten minutes; what they think of one that ends
-// sooner is as true.
+// Age is a token of a ServiceAccount as it would be at another time: by the key that this cluster signs tokens with,
+// for the same account and lifetime, but with only so much left to live. API servers issue none for less than ten
+// minutes; what they think of one that ends sooner is as true.
 func (c *ControlPlane) Age(token string, left time.Duration) (aged string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -92,13 +92,22 @@ func TestProgramThatEndsLeavesItsLog(t *testing.T) {
 	p, err := spawn(bin, "sh", filepath.Join(dir, "log"), []string{dir}, nil, "/bin/sh", "-c", "echo no room; exit 3")
 	must(t, err)
 	err = p.until(t.Context(), "ready", time.Minute, func() bool { return false })
-	if err == nil || !strings.Contains(err.Error(), "sh ended before it was ready") || !strings.Contains(err.Error(), "no room") {
+	if err == nil || !strings.Contains(err.Error(), "sh ended before it was ready") ||
+		!strings.Contains(err.Error(), "no room") {
 		t.Errorf("the error is %v", err)
 	}
 	if err := p.signal(syscall.SIGTERM); err == nil {
 		t.Error("a program that has ended took a signal")
 	}
-	if _, err := spawn(bin, "absent", filepath.Join(dir, "log"), nil, nil, "/absent"); err == nil || !strings.Contains(err.Error(), "/absent") {
+	if _, err := spawn(
+		bin,
+		"absent",
+		filepath.Join(dir, "log"),
+		nil,
+		nil,
+		"/absent",
+	); err == nil ||
+		!strings.Contains(err.Error(), "/absent") {
 		t.Errorf("the error of a program that does not exist is %v", err)
 	}
 }

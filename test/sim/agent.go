@@ -21,7 +21,16 @@ import (
 )
 
 var (
-	localKinds = []string{api.Namespace, api.Service, api.EndpointSlice, api.ServiceExport, api.ServiceImport, api.ServiceExportRecord, api.ClusterProperty, api.Lease}
+	localKinds = []string{
+		api.Namespace,
+		api.Service,
+		api.EndpointSlice,
+		api.ServiceExport,
+		api.ServiceImport,
+		api.ServiceExportRecord,
+		api.ClusterProperty,
+		api.Lease,
+	}
 	rangeKinds = []string{api.ServiceCIDR, api.IPAddress}
 	hubKinds   = []string{api.ClusterSet, api.ServiceExportRecord, api.EndpointRecord, api.Lease, api.ClusterProfile}
 )
@@ -222,7 +231,8 @@ func (a *agent) handle(side kube.Side, kind string, c api.Change) {
 			continue
 		}
 		for _, watch := range l.Watches {
-			if watch.Side != side || watch.Optional && !a.ranges || api.KindOf(watch.Object) != kind || c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
+			if watch.Side != side || watch.Optional && !a.ranges || api.KindOf(watch.Object) != kind ||
+				c.Old != nil && c.New != nil && watch.Alike != nil && watch.Alike(c.Old, c.New) {
 				continue
 			}
 			for _, o := range []client.Object{c.Old, c.New} {

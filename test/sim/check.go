@@ -95,9 +95,14 @@ func (w *World) checkImport(m *member, t *truth) error {
 	return errors.Join(
 		differ("spec of the ServiceImport (I3)", want, imp.Spec),
 		differ("status.clusters (I4)", t.merged.Clusters, clusters),
-		differ("status.endpointSliceObjects (I5)", mcsv1beta1.EndpointSliceObjectsPresent, imp.Status.EndpointSliceObjects),
+		differ(
+			"status.endpointSliceObjects (I5)",
+			mcsv1beta1.EndpointSliceObjectsPresent,
+			imp.Status.EndpointSliceObjects,
+		),
 		differ("annotation derived-service", derivedName(t.name), imp.Annotations[resolution.AnnotationDerived]),
-		exported("label", t.merged.Labels, imp.Labels), exported("annotation", t.merged.Annotations, imp.Annotations),
+		exported("label", t.merged.Labels, imp.Labels),
+		exported("annotation", t.merged.Annotations, imp.Annotations),
 		condition(imp.Status.Conditions, "Ready", status, reason, imp.Generation),
 	)
 }
@@ -116,7 +121,13 @@ func exported(what string, want, got map[string]string) error {
 }
 
 // condition is E8, too: it must be of the current generation.
-func condition(in []metav1.Condition, kind string, status metav1.ConditionStatus, reason string, generation int64) error {
+func condition(
+	in []metav1.Condition,
+	kind string,
+	status metav1.ConditionStatus,
+	reason string,
+	generation int64,
+) error {
 	c := meta.FindStatusCondition(in, kind)
 	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != generation {
 		return fmt.Errorf("condition %s is %s, want %s/%s of generation %d", kind, show(c), status, reason, generation)
@@ -140,8 +151,14 @@ func (m *member) vips(n types.NamespacedName, families []corev1.IPFamily) []stri
 }
 
 func (w *World) checkService(m *member, t *truth) error {
-	svc := get[*corev1.Service](m, api.Service, types.NamespacedName{Namespace: t.name.Namespace, Name: derivedName(t.name)})
-	if len(t.exports) == 0 || m.namespace(t.name.Namespace) == nil || t.merged.Type == mcsv1beta1.Headless || len(t.families(m)) == 0 || len(t.merged.Ports) == 0 {
+	svc := get[*corev1.Service](
+		m,
+		api.Service,
+		types.NamespacedName{Namespace: t.name.Namespace, Name: derivedName(t.name)},
+	)
+	if len(t.exports) == 0 || m.namespace(t.name.Namespace) == nil || t.merged.Type == mcsv1beta1.Headless ||
+		len(t.families(m)) == 0 ||
+		len(t.merged.Ports) == 0 {
 		return nil // one that is there stays for a while, or for the VIP's next use
 	}
 	if svc == nil {
@@ -175,7 +192,10 @@ func (w *World) checkSlices(m *member, t *truth) error {
 		}
 	}
 	for _, record := range slices.Sorted(maps.Keys(got)) {
-		problems = append(problems, fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", got[record].Name, record))
+		problems = append(
+			problems,
+			fmt.Errorf("slice %s is there, of %q, which no cluster exports (S2)", got[record].Name, record),
+		)
 	}
 	return errors.Join(problems...)
 }
@@ -183,8 +203,19 @@ func (w *World) checkSlices(m *member, t *truth) error {
 func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
 	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, false)
 	if err := errors.Join(
-		differ("labels", labels, s.Labels), differ("owners", resolution.Owners(imp), s.OwnerReferences), differ("addressType", src.slice.AddressType, s.AddressType),
-		differ("ports (C3, C4)", t.ports(src), s.Ports), differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),
+		differ(
+			"labels",
+			labels,
+			s.Labels,
+		),
+		differ("owners", resolution.Owners(imp), s.OwnerReferences),
+		differ("addressType", src.slice.AddressType, s.AddressType),
+		differ(
+			"ports (C3, C4)",
+			t.ports(src),
+			s.Ports,
+		),
+		differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),
 	); err != nil {
 		return fmt.Errorf("slice %s of %s: %w", s.Name, src.record, err)
 	}
@@ -222,7 +253,10 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 	var problems []error
 	have := func(where string, kind string, o interface{ GetName() string }, withdrawn bool) {
 		if !withdrawn && !wanted[o.GetName()] {
-			problems = append(problems, fmt.Errorf("%s %s of %s is in effect, though nobody exports that", kind, o.GetName(), where))
+			problems = append(
+				problems,
+				fmt.Errorf("%s %s of %s is in effect, though nobody exports that", kind, o.GetName(), where),
+			)
 		}
 	}
 	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](w.hub, api.ServiceExportRecord) {
@@ -235,7 +269,10 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 		for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
 			have(m.id, api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
 			if meta.IsStatusConditionTrue(rec.Status.Conditions, hubv1alpha1.ConditionHeld) {
-				problems = append(problems, fmt.Errorf("record %s in %s is still held: %s", rec.Name, m.id, show(rec.Status.Conditions)))
+				problems = append(
+					problems,
+					fmt.Errorf("record %s in %s is still held: %s", rec.Name, m.id, show(rec.Status.Conditions)),
+				)
 			}
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// truth is what one name must come to, in every cluster: computed from the users' objects and the text, not by the reconcilers.
+// truth is what one name must come to, in every cluster: computed from the users' objects and the text, not by the
+// reconcilers.
 type truth struct {
 	name    types.NamespacedName
 	exports []clusterset.Export // of all clusters
@@ -112,10 +113,17 @@ func (l *liar) exports(t *truth) {
 // exportOfRecord is what a valid record says.
 func exportOfRecord(rec *hubv1alpha1.ServiceExportRecord) clusterset.Export {
 	e := clusterset.Export{
-		Cluster: rec.Spec.ClusterID, Namespace: rec.Spec.ServiceNamespace, Name: rec.Spec.ServiceName, Created: rec.Spec.ExportedAt.Time,
-		Type: rec.Spec.Type, SessionAffinity: rec.Spec.SessionAffinity, SessionAffinityConfig: rec.Spec.SessionAffinityConfig,
-		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster, Families: rec.Spec.IPFamilies,
-		Labels: rec.Spec.ExportedLabels, Annotations: rec.Spec.ExportedAnnotations,
+		Cluster:               rec.Spec.ClusterID,
+		Namespace:             rec.Spec.ServiceNamespace,
+		Name:                  rec.Spec.ServiceName,
+		Created:               rec.Spec.ExportedAt.Time,
+		Type:                  rec.Spec.Type,
+		SessionAffinity:       rec.Spec.SessionAffinity,
+		SessionAffinityConfig: rec.Spec.SessionAffinityConfig,
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyCluster,
+		Families:              rec.Spec.IPFamilies,
+		Labels:                rec.Spec.ExportedLabels,
+		Annotations:           rec.Spec.ExportedAnnotations,
 	}
 	if p := rec.Spec.InternalTrafficPolicy; p != nil {
 		e.InternalTrafficPolicy = *p
@@ -140,7 +148,13 @@ func sliceOf(rec *hubv1alpha1.EndpointRecord) *discoveryv1.EndpointSlice {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: p.Port})
 	}
 	for _, e := range rec.Spec.Endpoints {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{e.Address}, Conditions: discoveryv1.EndpointConditions{Ready: e.Ready}})
+		s.Endpoints = append(
+			s.Endpoints,
+			discoveryv1.Endpoint{
+				Addresses:  []string{e.Address},
+				Conditions: discoveryv1.EndpointConditions{Ready: e.Ready},
+			},
+		)
 	}
 	return s
 }
@@ -150,16 +164,21 @@ func derivedName(n types.NamespacedName) string { return resolution.DerivedName(
 // claimable is S4, as far as the liar tries it.
 func claimable(address string) bool {
 	a, err := netip.ParseAddr(address)
-	return err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast() && !reserved[0].Contains(a)
+	return err == nil && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast() &&
+		!reserved[0].Contains(a)
 }
 
-// ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it serves that. Each
-// is there for kube-proxy, unless there is no VIP, and by the import's name, unless that is kube-proxy's for another.
+// ports are those of a source's slice as the importer calls them (C4): where a cluster lost a port, no endpoint of it
+// serves that. Each is there for kube-proxy, unless there is no VIP, and by the import's name, unless that is
+// kube-proxy's for another.
 func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	add := func(name string, p discoveryv1.EndpointPort) {
 		if !slices.ContainsFunc(out, func(q discoveryv1.EndpointPort) bool { return *q.Name == name }) {
-			out = append(out, discoveryv1.EndpointPort{Name: &name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+			out = append(
+				out,
+				discoveryv1.EndpointPort{Name: &name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol},
+			)
 		}
 	}
 	names := t.merged.Names[s.cluster]
@@ -178,8 +197,8 @@ func (t *truth) ports(s source) []discoveryv1.EndpointPort {
 	return out
 }
 
-// endpoints are a source's as an importer must have them: what only its own cluster can know stays at home, and hints say where traffic
-// is to be kept near (DESIGN §4).
+// endpoints are a source's as an importer must have them: what only its own cluster can know stays at home, and hints
+// say where traffic is to be kept near (DESIGN §4).
 func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 	out := []discoveryv1.Endpoint{}
 	for _, e := range s.slice.Endpoints {

@@ -11,8 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// fault is one way for things to go wrong. Three more, a conflict of writes, a lost answer, and one that was lost before the API server was
-// done, happen at the writes (step.go); late and reordered events need no fault, since every kind of every cache advances by itself.
+// fault is one way for things to go wrong. Three more, a conflict of writes, a lost answer, and one that was lost
+// before the API server was done, happen at the writes (step.go); late and reordered events need no fault, since every
+// kind of every cache advances by itself.
 type fault struct {
 	name   string
 	weight int
@@ -134,8 +135,8 @@ func (w *World) emptyHub(*agent) {
 	w.history.Events["(hub emptied)"]++
 }
 
-// resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner is heard, that is
-// followed.
+// resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
+// is heard, that is followed.
 func (w *World) resurrected() {
 	stands := map[string]bool{}
 	for _, n := range names {

@@ -57,7 +57,15 @@ type guard struct {
 }
 
 func newGuard() guard {
-	return guard{map[types.UID]map[corev1.IPFamily]string{}, map[place]bool{}, map[place]bool{}, map[place]time.Time{}, map[place]types.UID{}, map[address]bool{}, map[place]time.Time{}}
+	return guard{
+		map[types.UID]map[corev1.IPFamily]string{},
+		map[place]bool{},
+		map[place]bool{},
+		map[place]time.Time{},
+		map[place]types.UID{},
+		map[address]bool{},
+		map[place]time.Time{},
+	}
 }
 
 func (g *guard) forgive(m *member, n types.NamespacedName)      { g.forgiven[place{m.id, n}] = true }
@@ -100,7 +108,9 @@ func (w *World) watch(m *member, c *api.Write) {
 // watchHub: a record of what nobody touched is not withdrawn, whatever the hub has been through.
 func (w *World) watchHub(c *api.Write) {
 	id, member := strings.CutPrefix(c.User, api.Member)
-	if !member || id == w.liarID() || c.Old == nil || c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointRecord || !w.frozen[nameOf(c.Old)] {
+	if !member || id == w.liarID() || c.Old == nil ||
+		c.Key.Kind != api.ServiceExportRecord && c.Key.Kind != api.EndpointRecord ||
+		!w.frozen[nameOf(c.Old)] {
 		return
 	}
 	if c.New != nil && (!originOf(c.New).Withdrawn || originOf(c.Old).Withdrawn) || originOf(c.Old).Withdrawn {
@@ -124,11 +134,13 @@ func (w *World) watchOwnership(m *member, c *api.Write) {
 		ok = strings.HasPrefix(c.Key.Name, "derived-") && ours(c.New, "app.kubernetes.io/managed-by")
 	case api.EndpointSlice:
 		// One whose labels a user removed is known by its name.
-		ok = ours(c.New, discoveryv1.LabelManagedBy) && (ours(c.Old, discoveryv1.LabelManagedBy) || strings.HasPrefix(c.Key.Name, "derived-"))
+		ok = ours(c.New, discoveryv1.LabelManagedBy) &&
+			(ours(c.Old, discoveryv1.LabelManagedBy) || strings.HasPrefix(c.Key.Name, "derived-"))
 	case api.ServiceExportRecord, api.Lease:
 		ok = c.Key.Namespace == kube.SystemNamespace
 	case api.ServiceCIDR: // of others', only the finalizer
-		ok = ours(c.New, derived.LabelManagedBy) && ours(c.Old, derived.LabelManagedBy) || c.Old != nil && (c.New == nil || sameRange(c.Old, c.New))
+		ok = ours(c.New, derived.LabelManagedBy) && ours(c.Old, derived.LabelManagedBy) ||
+			c.Old != nil && (c.New == nil || sameRange(c.Old, c.New))
 	case api.IPAddress:
 		ok = true // watchRanges
 	case api.ClusterProperty: // of the clusterset's, only the mode
@@ -142,7 +154,8 @@ func (w *World) watchOwnership(m *member, c *api.Write) {
 // sameRange: a range that goes with its last finalizer, or whose finalizers alone change.
 func sameRange(was, is client.Object) bool {
 	a, b := was.(*networkingv1.ServiceCIDR), is.(*networkingv1.ServiceCIDR)
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
 // watchAddresses is S4, for every slice that is imported from somebody else.
@@ -158,7 +171,8 @@ func (w *World) watchAddresses(m *member, c *api.Write) {
 	}
 }
 
-// watchImports is I2: an import is made where a record of its name is in effect, or was until lately, for who reads an old cache.
+// watchImports is I2: an import is made where a record of its name is in effect, or was until lately, for who reads an
+// old cache.
 func (w *World) watchImports(m *member, c *api.Write) {
 	imp, ok := c.New.(*mcsv1beta1.ServiceImport)
 	if !ok || c.Old != nil {
@@ -219,7 +233,15 @@ func (w *World) watchFrozen(m *member, c *api.Write) {
 		w.fail("nobody touches %s, and the agent of %s %ss %s", n, m.id, c.Verb(), c.Key)
 	}
 	if was, is := w.essence(c.Old), w.essence(c.New); !equality.Semantic.DeepEqual(was, is) {
-		w.fail("nobody touches %s, and the agent of %s %ss %s:\n  was %s\n  is  %s", n, m.id, c.Verb(), c.Key, show(was), show(is))
+		w.fail(
+			"nobody touches %s, and the agent of %s %ss %s:\n  was %s\n  is  %s",
+			n,
+			m.id,
+			c.Verb(),
+			c.Key,
+			show(was),
+			show(is),
+		)
 	}
 }
 
@@ -263,13 +285,22 @@ func (w *World) watchVIP(m *member, c *api.Write) {
 			w.guard.vips[imp.UID] = given
 		}
 		if w.guard.deleted[place{m.id, n}] && len(imp.Spec.IPs) == 0 {
-			w.guard.forgive(m, n) // the address was in the import only, and the import became Headless before the Service was back
+			w.guard.forgive(
+				m,
+				n,
+			) // the address was in the import only, and the import became Headless before the Service was back
 			return
 		}
 		for i, ip := range imp.Spec.IPs {
 			f := api.FamilyOf(ip)
 			if i >= len(imp.Spec.IPFamilies) || imp.Spec.IPFamilies[i] != f {
-				w.fail("I3: import %s in %s has ips %v in another order than ipFamilies %v", n, m.id, imp.Spec.IPs, imp.Spec.IPFamilies)
+				w.fail(
+					"I3: import %s in %s has ips %v in another order than ipFamilies %v",
+					n,
+					m.id,
+					imp.Spec.IPs,
+					imp.Spec.IPFamilies,
+				)
 			}
 			if given[f] != "" && given[f] != ip && !w.guard.excused[address{m.id, n, given[f]}] {
 				w.fail("I6: the %s VIP of import %s in %s was %s and is %s", f, n, m.id, given[f], ip)
@@ -283,7 +314,13 @@ func (w *World) watchVIP(m *member, c *api.Write) {
 	}
 	last := w.guard.last[place{m.id, n}]
 	if get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n) != nil || w.now.Sub(last) < time.Hour-15*time.Minute {
-		w.fail("I6: the agent of %s gives up the VIP %v of %s, whose import was there %s ago", m.id, svc.Spec.ClusterIPs, n, w.now.Sub(last))
+		w.fail(
+			"I6: the agent of %s gives up the VIP %v of %s, whose import was there %s ago",
+			m.id,
+			svc.Spec.ClusterIPs,
+			n,
+			w.now.Sub(last),
+		)
 	}
 }
 

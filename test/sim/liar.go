@@ -20,8 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// liar is a member in other hands: no agent, but its credentials for the hub. Before each quiet it repents: what it says then, everybody
-// must make the same of.
+// liar is a member in other hands: no agent, but its credentials for the hub. Before each quiet it repents: what it
+// says then, everybody must make the same of.
 type liar struct {
 	*World
 	member   *member
@@ -58,7 +58,12 @@ func (l *liar) publish(o client.Object) {
 
 func (l *liar) origin(n types.NamespacedName) hubv1alpha1.Origin {
 	l.revision++
-	return hubv1alpha1.Origin{ClusterID: l.member.id, ServiceNamespace: n.Namespace, ServiceName: n.Name, Revision: l.revision}
+	return hubv1alpha1.Origin{
+		ClusterID:        l.member.id,
+		ServiceNamespace: n.Namespace,
+		ServiceName:      n.Name,
+		Revision:         l.revision,
+	}
 }
 
 // acts does something to one name.
@@ -103,11 +108,20 @@ func (l *liar) export(n types.NamespacedName, nonsense bool) *hubv1alpha1.Servic
 	at := metav1.NewTime(l.now.Add(time.Duration(l.rng.IntN(200)-180) * time.Hour).Truncate(time.Second))
 	rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}}
 	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{
-		Origin: l.origin(n), ExportedAt: &at, Type: pick(l.World, []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}),
-		IPFamilies: pick(l.World, families), SessionAffinity: corev1.ServiceAffinityNone, ExportedLabels: l.labels(),
+		Origin: l.origin(
+			n,
+		),
+		ExportedAt:      &at,
+		Type:            pick(l.World, []mcsv1beta1.ServiceImportType{mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless}),
+		IPFamilies:      pick(l.World, families),
+		SessionAffinity: corev1.ServiceAffinityNone,
+		ExportedLabels:  l.labels(),
 	}
 	for _, p := range l.ports() {
-		rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+		rec.Spec.Ports = append(
+			rec.Spec.Ports,
+			hubv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol},
+		)
 	}
 	if !nonsense {
 		return rec
@@ -135,11 +149,16 @@ var noPeer = []string{"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "1
 
 // slice is a record of endpoints it claims to have, some of which nobody may claim.
 func (l *liar) slice(n types.NamespacedName, nonsense bool) *hubv1alpha1.EndpointRecord {
-	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("lie-%s-%d.%s", n.Name, l.rng.IntN(2), l.member.id)}}
+	rec := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("lie-%s-%d.%s", n.Name, l.rng.IntN(2), l.member.id)},
+	}
 	rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: l.origin(n), AddressType: discoveryv1.AddressTypeIPv4}
 	for _, p := range l.ports() {
 		number := 8000 + p.Port
-		rec.Spec.Ports = append(rec.Spec.Ports, hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &number})
+		rec.Spec.Ports = append(
+			rec.Spec.Ports,
+			hubv1alpha1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: &number},
+		)
 	}
 	for i := range l.rng.IntN(4) {
 		ready, address := true, fmt.Sprintf("10.99.0.%d", i+1)
@@ -185,8 +204,8 @@ func (l *liar) states(names []string) {
 	l.publish(lease)
 }
 
-// repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It says so as an
-// honest member would, by higher revisions and by its Lease; names in keep stay as they are.
+// repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It
+// says so as an honest member would, by higher revisions and by its Lease; names in keep stay as they are.
 func (l *liar) repents(keep map[types.NamespacedName]bool) {
 	maps.DeleteFunc(l.says, func(_ string, o client.Object) bool { return !keep[nameOf(o)] })
 	for _, n := range names {

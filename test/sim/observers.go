@@ -14,7 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// Observers are the members that look at each other's endpoints (F4). All of these can be reached, but not by who is blind.
+// Observers are the members that look at each other's endpoints (F4). All of these can be reached, but not by who is
+// blind.
 type Observers struct {
 	hubv1alpha1.ProbeSpec
 	Blind int  // how many honest members may be blind in one episode, now and then
@@ -93,7 +94,8 @@ func (l *liar) votes() {
 
 // watchVotes counts them: where nobody says anything, nothing is shown.
 func (w *World) watchVotes(c *api.Write) {
-	if lease, ok := c.New.(*coordinationv1.Lease); ok && lease.Annotations[votes.Annotation] != "" && c.User != api.Member+w.liarID() {
+	if lease, ok := c.New.(*coordinationv1.Lease); ok && lease.Annotations[votes.Annotation] != "" &&
+		c.User != api.Member+w.liarID() {
 		w.history.Events["(a vote)"]++
 	}
 }

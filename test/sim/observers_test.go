@@ -19,9 +19,9 @@ func probing(seed uint64, blind int, lies bool) Options {
 	return o
 }
 
-// TestF4Observers plays worlds whose members look at each other's endpoints. That nothing is lost to one that is blind, or lies, and that the last
-// endpoints of a port stay where two are (keepLast), is looked at with every write (watchWithheld, watchFrozen, watchTraffic); that
-// everything counts again once all see, in quiet.
+// TestF4Observers plays worlds whose members look at each other's endpoints. That nothing is lost to one that is blind,
+// or lies, and that the last endpoints of a port stay where two are (keepLast), is looked at with every write
+// (watchWithheld, watchFrozen, watchTraffic); that everything counts again once all see, in quiet.
 func TestF4Observers(t *testing.T) {
 	for _, c := range []struct {
 		name     string

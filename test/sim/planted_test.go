@@ -35,7 +35,11 @@ var planted = []struct {
 	{name: "the owner's word is never believed", says: "which no cluster exports", shared: func(env *kube.Env) {
 		env.Gone = func(string, string, time.Time) bool { return false }
 	}},
-	{name: "the hub takes what a member says for another", says: "nobody touches", hub: func(s *api.Server) { s.Policies = nil }},
+	{
+		name: "the hub takes what a member says for another",
+		says: "nobody touches",
+		hub:  func(s *api.Server) { s.Policies = nil },
+	},
 	{name: "any address is imported", says: "(S4)", agent: func(env *kube.Env) { env.Reserved = nil }},
 	{name: "removal goes before addition", says: "C9", agent: local(func(c *broken) {
 		c.update = func(ctx context.Context, o client.Object) error {
@@ -101,19 +105,23 @@ var planted = []struct {
 			return c.Client.Update(ctx, o)
 		}
 	})},
-	{name: "a pass writes what is there already", says: "a pass over a settled state writes", agent: func(env *kube.Env) {
-		right := env.Families
-		env.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
-			ns := &corev1.Namespace{}
-			if err := env.Local.Get(ctx, client.ObjectKey{Name: kube.SystemNamespace}, ns); err != nil {
-				return nil, err
+	{
+		name: "a pass writes what is there already",
+		says: "a pass over a settled state writes",
+		agent: func(env *kube.Env) {
+			right := env.Families
+			env.Families = func(ctx context.Context) ([]corev1.IPFamily, error) {
+				ns := &corev1.Namespace{}
+				if err := env.Local.Get(ctx, client.ObjectKey{Name: kube.SystemNamespace}, ns); err != nil {
+					return nil, err
+				}
+				if err := env.Local.Update(ctx, ns); err != nil {
+					return nil, err
+				}
+				return right(ctx)
 			}
-			if err := env.Local.Update(ctx, ns); err != nil {
-				return nil, err
-			}
-			return right(ctx)
-		}
-	}},
+		},
+	},
 	{name: "a cached object is changed", says: "changed by its reader", agent: local(func(c *broken) {
 		c.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 			var services corev1.ServiceList

@@ -64,7 +64,8 @@ func (q *queue) runnable() []reconcile.Request {
 	return out
 }
 
-// done puts a request back as its pass says. What fails is tried again later and later, as the agent's own rate limiter has it.
+// done puts a request back as its pass says. What fails is tried again later and later, as the agent's own rate limiter
+// has it.
 func (q *queue) done(req reconcile.Request, res reconcile.Result, err error, now time.Time) {
 	delete(q.running, req)
 	if err != nil {

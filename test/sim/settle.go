@@ -18,8 +18,8 @@ import (
 const (
 	mostSteps = 20000
 	mostTime  = 15 * time.Minute
-	// calm is how long nothing but Leases must be written to say that all is done: longer than any Lease lasts or any retry waits. A
-	// second time it is as long as the slowest recheck.
+	// calm is how long nothing but Leases must be written to say that all is done: longer than any Lease lasts or any
+	// retry waits. A second time it is as long as the slowest recheck.
 	calm, again = 70 * time.Second, 11 * time.Second
 )
 
@@ -46,8 +46,8 @@ func text(in map[types.NamespacedName]bool) map[string]bool {
 	return out
 }
 
-// settle ends all trouble, waits until nothing happens any more, and compares what there is with what there must be. Then it asks for
-// every pass once more, which must write nothing.
+// settle ends all trouble, waits until nothing happens any more, and compares what there is with what there must be.
+// Then it asks for every pass once more, which must write nothing.
 func (w *World) settle() {
 	w.note("== quiet")
 	w.quiet = true
@@ -84,7 +84,11 @@ func (w *World) calmDown(calm time.Duration) {
 	w.changed = w.now
 	for w.now.Sub(w.changed) < calm {
 		if w.steps-steps > mostSteps || w.now.Sub(began) > mostTime {
-			w.fail("it does not converge: after %d steps and %s there are still writes", w.steps-steps, w.now.Sub(began))
+			w.fail(
+				"it does not converge: after %d steps and %s there are still writes",
+				w.steps-steps,
+				w.now.Sub(began),
+			)
 		}
 		if !w.step() {
 			w.idle()

@@ -33,7 +33,8 @@ type outcome struct {
 	err error
 }
 
-// play yields the outcomes of n seeds in order. Each is a world of its own, so there is one for every processor at a time.
+// play yields the outcomes of n seeds in order. Each is a world of its own, so there is one for every processor at a
+// time.
 func play(from, n uint64, options func(seed uint64) Options) iter.Seq2[uint64, outcome] {
 	return func(yield func(uint64, outcome) bool) {
 		coming := make(chan chan outcome, runtime.GOMAXPROCS(0)-1)
@@ -81,7 +82,11 @@ func TestSeeds(t *testing.T) {
 	for s, o := range play(*first, *seeds, options) {
 		var v *Violation
 		if errors.As(o.err, &v) && *goOn {
-			t.Errorf("seed %d: %.600s", s, strings.Join(strings.SplitN(v.What, "\n", 4)[:min(3, strings.Count(v.What, "\n")+1)], " "))
+			t.Errorf(
+				"seed %d: %.600s",
+				s,
+				strings.Join(strings.SplitN(v.What, "\n", 4)[:min(3, strings.Count(v.What, "\n")+1)], " "),
+			)
 		} else if o.err != nil {
 			t.Fatal(o.err)
 		}

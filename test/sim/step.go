@@ -59,7 +59,10 @@ func (w *World) possible(collectors bool) []step {
 			out = append(out, step{20, func() { w.collects(m, "Kubernetes looks at", k, m.server.Tend) }})
 		}
 		for _, k := range m.server.Going() {
-			out = append(out, step{20, func() { w.collects(m, "the namespace controller deletes", k, m.server.Finish) }})
+			out = append(
+				out,
+				step{20, func() { w.collects(m, "the namespace controller deletes", k, m.server.Finish) }},
+			)
 		}
 	}
 	return w.grants(out)

@@ -67,7 +67,12 @@ func (w *World) tamperService(m *member, n types.NamespacedName) {
 	case 2:
 		w.remove(m, svc) // refused by the policy
 	default: // by an admin, against the policy: the import remembers the address, unless it is Headless
-		if imp := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n); imp == nil || len(imp.Spec.IPs) != len(svc.Spec.ClusterIPs) {
+		if imp := get[*mcsv1beta1.ServiceImport](
+			m,
+			api.ServiceImport,
+			n,
+		); imp == nil ||
+			len(imp.Spec.IPs) != len(svc.Spec.ClusterIPs) {
 			return
 		}
 		w.guard.adminDeleted(m, n)
@@ -77,9 +82,12 @@ func (w *World) tamperService(m *member, n types.NamespacedName) {
 
 // imported are the slices of an import, by their labels.
 func (m *member) imported(n types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice), func(s *discoveryv1.EndpointSlice) bool {
-		return s.Namespace != n.Namespace || s.Labels[mcsv1beta1.LabelServiceName] != n.Name
-	})
+	return slices.DeleteFunc(
+		all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice),
+		func(s *discoveryv1.EndpointSlice) bool {
+			return s.Namespace != n.Namespace || s.Labels[mcsv1beta1.LabelServiceName] != n.Name
+		},
+	)
 }
 
 func (w *World) tamperSlice(m *member, n types.NamespacedName) {
@@ -113,7 +121,8 @@ func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 	}
 }
 
-// tamperRecord deletes one of this cluster's records. The hub has them all, so none is lost, unless the hub has just lost its memory.
+// tamperRecord deletes one of this cluster's records. The hub has them all, so none is lost, unless the hub has just
+// lost its memory.
 func (w *World) tamperRecord(m *member, n types.NamespacedName) {
 	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
 		if rec.Spec.ServiceNamespace == n.Namespace && rec.Spec.ServiceName == n.Name {

@@ -39,8 +39,15 @@ type Violation struct {
 }
 
 func (v *Violation) Error() string {
-	return fmt.Sprintf("seed %d: %s\n\nstep, time, what happened (newest last):\n%s\n\nseed %d: %s\nreplay: go test ./test/sim -run TestSeeds -seed %d -v",
-		v.Seed, v.What, v.Trace, v.Seed, v.What, v.Seed)
+	return fmt.Sprintf(
+		"seed %d: %s\n\nstep, time, what happened (newest last):\n%s\n\nseed %d: %s\nreplay: go test ./test/sim -run TestSeeds -seed %d -v",
+		v.Seed,
+		v.What,
+		v.Trace,
+		v.Seed,
+		v.What,
+		v.Seed,
+	)
 }
 
 // fail ends the run.

@@ -25,8 +25,8 @@ type backend struct {
 	number   int32
 }
 
-// flow is what a pass of serviceimport knows of ready endpoints when it begins, and which of them are without traffic before its next
-// write. No write of its own may make that more (C9): additions come first, removals last.
+// flow is what a pass of serviceimport knows of ready endpoints when it begins, and which of them are without traffic
+// before its next write. No write of its own may make that more (C9): additions come first, removals last.
 type flow struct {
 	name   types.NamespacedName
 	known  map[backend]bool
@@ -44,7 +44,8 @@ func (a *agent) watchTraffic(l *loop, req reconcile.Request) (end func()) {
 	return func() { a.flow = outer }
 }
 
-// known are the backends with a ready endpoint in what the agent's caches show of a name, as it is resolved by the text.
+// known are the backends with a ready endpoint in what the agent's caches show of a name, as it is resolved by the
+// text.
 func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	t := truth{name: n}
 	for _, o := range a.local.All(api.ServiceExportRecord) {
@@ -73,14 +74,17 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	for _, o := range a.hub.All(api.EndpointRecord) {
 		rec := o.(*hubv1alpha1.EndpointRecord)
 		is := wordOfRecord(rec)
-		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) && !is.before(a.heard[rec.Name]) && !nonsense(rec) {
+		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) &&
+			!is.before(a.heard[rec.Name]) &&
+			!nonsense(rec) {
 			t.count(out, rec.Spec.ClusterID, sliceOf(rec))
 		}
 	}
 	return out
 }
 
-// word is when an owner said something: in which of the records that the hub had of one name, one after the other, and which revision.
+// word is when an owner said something: in which of the records that the hub had of one name, one after the other, and
+// which revision.
 type word struct{ created, revision int64 }
 
 func (w word) before(other word) bool {
@@ -91,7 +95,8 @@ func wordOfRecord(rec *hubv1alpha1.EndpointRecord) word {
 	return word{rec.CreationTimestamp.Unix(), rec.Spec.Revision}
 }
 
-// hears notes the last word on a record, also one that withdraws it: a hub that was restored from a backup shows earlier ones again.
+// hears notes the last word on a record, also one that withdraws it: a hub that was restored from a backup shows
+// earlier ones again.
 func (a *agent) hears(o client.Object) {
 	if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok && !wordOfRecord(rec).before(a.heard[rec.Name]) {
 		a.heard[rec.Name] = wordOfRecord(rec)
@@ -120,13 +125,17 @@ func nonsense(rec *hubv1alpha1.EndpointRecord) bool {
 
 // count adds the backends that a cluster's slice has a ready endpoint for.
 func (t *truth) count(out map[backend]bool, cluster string, s *discoveryv1.EndpointSlice) {
-	if !slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) }) {
+	if !slices.ContainsFunc(
+		s.Endpoints,
+		func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) },
+	) {
 		return
 	}
 	for _, p := range s.Ports {
 		name, ok := t.merged.Names[cluster][*p.Name]
 		i := slices.IndexFunc(t.merged.Ports, func(u clusterset.Port) bool { return u.Name == name })
-		if ok && i >= 0 && *p.Protocol == t.merged.Ports[i].Protocol { // else the slice is older than its Service's ports
+		if ok && i >= 0 &&
+			*p.Protocol == t.merged.Ports[i].Protocol { // else the slice is older than its Service's ports
 			out[backend{s.AddressType, t.merged.Ports[i].Protocol, t.merged.Ports[i].Number}] = true
 		}
 	}
@@ -134,9 +143,14 @@ func (t *truth) count(out map[backend]bool, cluster string, s *discoveryv1.Endpo
 
 func ready(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// without are the backends that the derived Service offers and the agent knows an endpoint for, while kube-proxy finds none.
+// without are the backends that the derived Service offers and the agent knows an endpoint for, while kube-proxy finds
+// none.
 func (a *agent) without(f *flow) []backend {
-	svc := get[*corev1.Service](a.member, api.Service, types.NamespacedName{Namespace: f.name.Namespace, Name: derivedName(f.name)})
+	svc := get[*corev1.Service](
+		a.member,
+		api.Service,
+		types.NamespacedName{Namespace: f.name.Namespace, Name: derivedName(f.name)},
+	)
 	if svc == nil {
 		return nil
 	}
@@ -156,7 +170,8 @@ func (a *agent) without(f *flow) []backend {
 func reached(among []*discoveryv1.EndpointSlice, svc *corev1.Service, p corev1.ServicePort, b backend) bool {
 	for _, s := range among {
 		_, headless := s.Labels[corev1.IsHeadlessService]
-		if s.Namespace != svc.Namespace || s.Labels[discoveryv1.LabelServiceName] != svc.Name || headless || s.AddressType != b.family {
+		if s.Namespace != svc.Namespace || s.Labels[discoveryv1.LabelServiceName] != svc.Name || headless ||
+			s.AddressType != b.family {
 			continue
 		}
 		joins := func(q discoveryv1.EndpointPort) bool { return *q.Name == p.Name && *q.Protocol == p.Protocol }
@@ -189,13 +204,23 @@ func (w *World) wrote(c *api.Write) {
 			continue // somebody else has just taken the endpoints away, whose pass comes next
 		}
 		if !slices.Contains(a.flow.before, b) {
-			w.fail("C9: %s %ss %s, after which %s/%d (%s) of live import %s in %s has no endpoint, though one is known and ready",
-				a.name, c.Verb(), c.Key, b.protocol, b.number, b.family, a.flow.name, a.id)
+			w.fail(
+				"C9: %s %ss %s, after which %s/%d (%s) of live import %s in %s has no endpoint, though one is known and ready",
+				a.name,
+				c.Verb(),
+				c.Key,
+				b.protocol,
+				b.number,
+				b.family,
+				a.flow.name,
+				a.id,
+			)
 		}
 	}
 }
 
-// believes tells whether the agent's cache, or what this pass has written, has endpoints for a backend of its derived Service.
+// believes tells whether the agent's cache, or what this pass has written, has endpoints for a backend of its derived
+// Service.
 func (a *agent) believes(svc *corev1.Service, b backend) bool {
 	cached := slices.Clone(a.flow.wrote)
 	for _, o := range a.local.All(api.EndpointSlice) {

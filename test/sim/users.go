@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
-// action is something that a user, or a part of Kubernetes, does to one name in one member. It does nothing where it does not apply.
+// action is something that a user, or a part of Kubernetes, does to one name in one member. It does nothing where it
+// does not apply.
 type action struct {
 	name   string
 	weight int
@@ -89,7 +90,9 @@ func (w *World) remove(m *member, o client.Object) {
 }
 
 func (w *World) createService(m *member, n types.NamespacedName) {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, Labels: map[string]string{"app": n.Name}}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, Labels: map[string]string{"app": n.Name}},
+	}
 	svc.Spec = w.serviceSpec(m)
 	if get[*corev1.Service](m, api.Service, n) == nil {
 		w.create(m, svc)
@@ -106,7 +109,10 @@ func (w *World) serviceSpec(m *member) corev1.ServiceSpec {
 	case n < 5:
 		return corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
 	}
-	if policy := pick(w, []corev1.IPFamilyPolicy{"", corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicySingleStack}); policy != "" {
+	if policy := pick(
+		w,
+		[]corev1.IPFamilyPolicy{"", corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicySingleStack},
+	); policy != "" {
 		spec.IPFamilyPolicy = &policy
 	}
 	if w.chance(0.3) {
@@ -121,7 +127,9 @@ func (w *World) properties(spec *corev1.ServiceSpec) {
 	if w.chance(0.3) {
 		timeout := pick(w, []int32{60, 10800})
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout},
+		}
 	} else {
 		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	}
@@ -196,7 +204,10 @@ func (w *World) recreateService(m *member, n types.NamespacedName) {
 		return
 	}
 	w.remove(m, svc)
-	again := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}, Spec: w.serviceSpec(m)}
+	again := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name},
+		Spec:       w.serviceSpec(m),
+	}
 	w.create(m, again)
 }
 
@@ -204,7 +215,13 @@ func (w *World) export(m *member, n types.NamespacedName) {
 	if get[*mcsv1beta1.ServiceExport](m, api.ServiceExport, n) != nil {
 		return
 	}
-	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name, Labels: map[string]string{"private": "yes"}}}
+	e := &mcsv1beta1.ServiceExport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: n.Namespace,
+			Name:      n.Name,
+			Labels:    map[string]string{"private": "yes"},
+		},
+	}
 	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = w.labels(), w.labels()
 	w.create(m, e)
 	if w.chance(0.8) {
@@ -240,7 +257,10 @@ func (w *World) unexport(m *member, n types.NamespacedName) {
 
 // shared tells whether a namespace holds a name that nobody may touch.
 func (w *World) shared(n types.NamespacedName) bool {
-	return slices.ContainsFunc(names, func(other types.NamespacedName) bool { return other.Namespace == n.Namespace && w.frozen[other] })
+	return slices.ContainsFunc(
+		names,
+		func(other types.NamespacedName) bool { return other.Namespace == n.Namespace && w.frozen[other] },
+	)
 }
 
 func (w *World) createNamespace(m *member, n types.NamespacedName) {
@@ -259,9 +279,13 @@ func (w *World) deleteNamespace(m *member, n types.NamespacedName) {
 
 // slicesOf are those of a member's own Service.
 func (m *member) slicesOf(n types.NamespacedName) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice), func(s *discoveryv1.EndpointSlice) bool {
-		return s.Namespace != n.Namespace || s.Labels[discoveryv1.LabelServiceName] != n.Name || s.Labels[mcsv1beta1.LabelServiceName] != ""
-	})
+	return slices.DeleteFunc(
+		all[*discoveryv1.EndpointSlice](m.server, api.EndpointSlice),
+		func(s *discoveryv1.EndpointSlice) bool {
+			return s.Namespace != n.Namespace || s.Labels[discoveryv1.LabelServiceName] != n.Name ||
+				s.Labels[mcsv1beta1.LabelServiceName] != ""
+		},
+	)
 }
 
 func (w *World) createSlice(m *member, n types.NamespacedName) {
@@ -270,8 +294,12 @@ func (w *World) createSlice(m *member, n types.NamespacedName) {
 		return
 	}
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-		Namespace: n.Namespace, Name: fmt.Sprintf("%s.%d", n.Name, w.steps),
-		Labels: map[string]string{discoveryv1.LabelServiceName: n.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"},
+		Namespace: n.Namespace,
+		Name:      fmt.Sprintf("%s.%d", n.Name, w.steps),
+		Labels: map[string]string{
+			discoveryv1.LabelServiceName: n.Name,
+			discoveryv1.LabelManagedBy:   "endpointslice-controller.k8s.io",
+		},
 	}}
 	s.AddressType = discoveryv1.AddressType(pick(w, m.server.Families))
 	if w.chance(0.05) {
@@ -286,7 +314,10 @@ func slicePorts(svc *corev1.Service) []discoveryv1.EndpointPort {
 	var out []discoveryv1.EndpointPort
 	for _, p := range svc.Spec.Ports {
 		number := p.TargetPort.IntVal
-		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &number, AppProtocol: p.AppProtocol})
+		out = append(
+			out,
+			discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &number, AppProtocol: p.AppProtocol},
+		)
 	}
 	return out
 }
@@ -304,7 +335,11 @@ func (w *World) endpoints(m *member, family discoveryv1.AddressType) []discovery
 			address = fmt.Sprintf("host-%d.example.com", host)
 		}
 		ready, node, zone := w.chance(0.8), "node-1", pick(w, []string{"z1", "z2"})
-		e := discoveryv1.Endpoint{Addresses: []string{address}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}
+		e := discoveryv1.Endpoint{
+			Addresses:  []string{address},
+			NodeName:   &node,
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		}
 		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: fmt.Sprintf("pod-%d", host)}
 		if w.chance(0.8) {
 			e.Zone = &zone

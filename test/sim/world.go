@@ -29,11 +29,22 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // The pools are small, so that things meet; c/a-b and b-c/a differ in more than their dashes.
 var (
 	names = []types.NamespacedName{
-		{Namespace: "shop", Name: "web"}, {Namespace: "shop", Name: "db"}, {Namespace: "c", Name: "a-b"}, {Namespace: "b-c", Name: "a"},
+		{
+			Namespace: "shop",
+			Name:      "web",
+		},
+		{Namespace: "shop", Name: "db"},
+		{Namespace: "c", Name: "a-b"},
+		{Namespace: "b-c", Name: "a"},
 	}
 	ids      = []string{"a", "a-b", "b.c", "a0"}
 	families = [][]corev1.IPFamily{
-		{corev1.IPv4Protocol}, {corev1.IPv4Protocol, corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}, {corev1.IPv4Protocol},
+		{
+			corev1.IPv4Protocol,
+		},
+		{corev1.IPv4Protocol, corev1.IPv6Protocol},
+		{corev1.IPv6Protocol, corev1.IPv4Protocol},
+		{corev1.IPv4Protocol},
 	}
 )
 
@@ -101,7 +112,11 @@ func Run(o Options) (stats Stats, err error) {
 			r.Trace = w.trace.String()
 			err = r
 		default:
-			err = &Violation{Seed: o.Seed, What: fmt.Sprintf("panic: %v\n%s", r, debug.Stack()), Trace: w.trace.String()}
+			err = &Violation{
+				Seed:  o.Seed,
+				What:  fmt.Sprintf("panic: %v\n%s", r, debug.Stack()),
+				Trace: w.trace.String(),
+			}
 		}
 		stats = w.history.Stats
 		stats.Steps = w.steps
@@ -131,7 +146,13 @@ func newWorld(o Options) *World {
 		w.BreakHub(w.hub)
 	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: hubNamespace, Name: "set"}}
-	set.Spec.Lease = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep, MostSilent: []hubv1alpha1.MostSilent{hubv1alpha1.MostSilentHold, hubv1alpha1.MostSilentExpire}[o.Seed%2]}
+	set.Spec.Lease = hubv1alpha1.LeaseSpec{
+		RenewSeconds:    10,
+		DurationSeconds: 40,
+		GraceSeconds:    10,
+		OnExpiry:        hubv1alpha1.ExpiryKeep,
+		MostSilent:      []hubv1alpha1.MostSilent{hubv1alpha1.MostSilentHold, hubv1alpha1.MostSilentExpire}[o.Seed%2],
+	}
 	if o.Probe != nil {
 		set.Spec.Probe = &o.Probe.ProbeSpec
 	}
@@ -158,7 +179,11 @@ func (w *World) addMember(id string) {
 	w.joins(m)
 	for _, n := range names {
 		if w.chance(0.8) {
-			_ = m.server.Create("admin", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, false) // may be there
+			_ = m.server.Create(
+				"admin",
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}},
+				false,
+			) // may be there
 		}
 	}
 	w.members = append(w.members, m)
@@ -202,7 +227,10 @@ func orElse(n, otherwise int) int {
 
 // honest are the members that have an agent.
 func (w *World) honest() []*member {
-	return slices.DeleteFunc(slices.Clone(w.members), func(m *member) bool { return w.liar != nil && w.liar.member == m })
+	return slices.DeleteFunc(
+		slices.Clone(w.members),
+		func(m *member) bool { return w.liar != nil && w.liar.member == m },
+	)
 }
 
 // namespace returns a member's, or nil where there is none or it is going.

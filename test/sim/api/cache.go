@@ -63,7 +63,8 @@ func (c *Cache) Synced() bool {
 	return true
 }
 
-// Behind tells whether there is an event to deliver; Dead, whether the kind must be listed (again) before there can be one.
+// Behind tells whether there is an event to deliver; Dead, whether the kind must be listed (again) before there can be
+// one.
 func (c *Cache) Behind(kind string) bool {
 	return !c.Dead(kind) && c.next(kind) != nil
 }
@@ -135,7 +136,12 @@ func (c *Cache) lend(out, original client.Object) { c.lent = append(c.lent, loan
 func (c *Cache) Returned() error {
 	for _, l := range c.lent {
 		if !reflect.DeepEqual(l.out, l.original) {
-			return fmt.Errorf("%s came from a cache and was changed by its reader:\n  was %+v\n  is  %+v", KeyOf(l.original), l.original, l.out)
+			return fmt.Errorf(
+				"%s came from a cache and was changed by its reader:\n  was %+v\n  is  %+v",
+				KeyOf(l.original),
+				l.original,
+				l.out,
+			)
 		}
 	}
 	return nil

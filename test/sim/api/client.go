@@ -23,8 +23,9 @@ type Client struct {
 	Server *Server
 	User   string
 	Cache  *Cache
-	// Before is asked before each write and each direct read; its error stands for a request that did not arrive. After is asked once a
-	// write was made; its error stands for an answer that did not arrive. Either may panic: then the client's holder dies there.
+	// Before is asked before each write and each direct read; its error stands for a request that did not arrive. After
+	// is asked once a write was made; its error stands for an answer that did not arrive. Either may panic: then the
+	// client's holder dies there.
 	Before, After func(verb string, k Key) error
 }
 
@@ -79,7 +80,15 @@ func (c *Client) List(_ context.Context, list client.ObjectList, opts ...client.
 	if partial != nil {
 		refuse(c.Cache != nil, "metadata from a cache")
 		for _, o := range originals {
-			m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration()}}
+			m := metav1.PartialObjectMetadata{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace:       o.GetNamespace(),
+					Name:            o.GetName(),
+					UID:             o.GetUID(),
+					ResourceVersion: o.GetResourceVersion(),
+					Generation:      o.GetGeneration(),
+				},
+			}
 			partial.Items = append(partial.Items, m)
 		}
 		partial.ResourceVersion = strconv.FormatInt(version, 10)
@@ -98,7 +107,8 @@ func (c *Client) List(_ context.Context, list client.ObjectList, opts ...client.
 }
 
 func (c *Client) matches(kind string, obj client.Object, o *client.ListOptions) bool {
-	if o.Namespace != "" && obj.GetNamespace() != o.Namespace || o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(obj.GetLabels())) {
+	if o.Namespace != "" && obj.GetNamespace() != o.Namespace ||
+		o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(obj.GetLabels())) {
 		return false
 	}
 	if o.FieldSelector == nil {
@@ -111,7 +121,10 @@ func (c *Client) matches(kind string, obj client.Object, o *client.ListOptions) 
 			}
 			continue
 		}
-		refuse(c.Cache == nil || c.Cache.indexes[kind][r.Field] == nil, "field "+r.Field+" of "+kind+", which is not indexed")
+		refuse(
+			c.Cache == nil || c.Cache.indexes[kind][r.Field] == nil,
+			"field "+r.Field+" of "+kind+", which is not indexed",
+		)
 		matched := false
 		for _, v := range c.Cache.indexes[kind][r.Field](obj) {
 			matched = matched || v == r.Value
@@ -176,9 +189,17 @@ func (s status) Update(_ context.Context, o client.Object, opts ...client.SubRes
 }
 
 // Patch is client.SubResourceWriter's, of what was changed since it was read (kube.Changes): that comes to an update.
-func (s status) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s status) Patch(
+	ctx context.Context,
+	o client.Object,
+	p client.Patch,
+	opts ...client.SubResourcePatchOption,
+) error {
 	data, err := p.Data(o)
-	refuse(len(opts) > 0 || err != nil || !bytes.Contains(data, []byte(`"resourceVersion"`)), "Status().Patch of anything but the resourceVersion that was read")
+	refuse(
+		len(opts) > 0 || err != nil || !bytes.Contains(data, []byte(`"resourceVersion"`)),
+		"Status().Patch of anything but the resourceVersion that was read",
+	)
 	return s.Update(ctx, o)
 }
 

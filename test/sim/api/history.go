@@ -24,15 +24,16 @@ func (s *Server) Snapshot() Snapshot {
 	return Snapshot{objects: maps.Clone(s.objects), version: s.version, ips: maps.Clone(s.ips.taken)}
 }
 
-// Restore goes back to a backup, and resourceVersions fall back with it. No object gets the same version before and after: with few
-// objects that would be common, which it is not in an API server.
+// Restore goes back to a backup, and resourceVersions fall back with it. No object gets the same version before and
+// after: with few objects that would be common, which it is not in an API server.
 func (s *Server) Restore(b Snapshot) {
 	clear(s.feeds)
 	s.restored++
 	s.objects, s.version, s.ips.taken = maps.Clone(b.objects), b.version+s.restored, maps.Clone(b.ips)
 }
 
-// Empty is a restore without a backup, after which the admin has applied again what keep holds for, at versions of the new server.
+// Empty is a restore without a backup, after which the admin has applied again what keep holds for, at versions of the
+// new server.
 func (s *Server) Empty(keep func(client.Object) bool) {
 	s.restored++
 	s.version = 10 + s.restored
@@ -56,10 +57,18 @@ func (k Key) groupKind() schema.GroupKind {
 func (s *Server) label() string { return strings.ReplaceAll(s.Name, ".", "-") }
 
 // collectable are the kinds whose objects have owners, or a namespace, here.
-var collectable = []string{EndpointSlice, Lease, Service, ServiceExport, ServiceImport, ServiceExportRecord, EndpointRecord}
+var collectable = []string{
+	EndpointSlice,
+	Lease,
+	Service,
+	ServiceExport,
+	ServiceImport,
+	ServiceExportRecord,
+	EndpointRecord,
+}
 
-// Orphans are the objects that the garbage collector is about to delete: all their owners are gone, or an owner waits for it
-// (foreground deletion).
+// Orphans are the objects that the garbage collector is about to delete: all their owners are gone, or an owner waits
+// for it (foreground deletion).
 func (s *Server) Orphans() []Key {
 	var out []Key
 	for _, kind := range collectable {

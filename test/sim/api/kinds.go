@@ -49,19 +49,67 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	Namespace:           {new: func() client.Object { return &corev1.Namespace{} }, cluster: true},
-	Service:             {new: func() client.Object { return &corev1.Service{} }},
-	EndpointSlice:       {group: discoveryv1.GroupName, new: func() client.Object { return &discoveryv1.EndpointSlice{} }},
-	Lease:               {group: coordinationv1.GroupName, new: func() client.Object { return &coordinationv1.Lease{} }},
-	ServiceExport:       {group: mcsv1beta1.GroupName, new: func() client.Object { return &mcsv1beta1.ServiceExport{} }, custom: true, status: true},
-	ServiceImport:       {group: mcsv1beta1.GroupName, new: func() client.Object { return &mcsv1beta1.ServiceImport{} }, custom: true, status: true},
-	ClusterSet:          {group: hubv1alpha1.GroupVersion.Group, new: func() client.Object { return &hubv1alpha1.ClusterSet{} }, custom: true},
-	ServiceExportRecord: {group: hubv1alpha1.GroupVersion.Group, new: func() client.Object { return &hubv1alpha1.ServiceExportRecord{} }, custom: true, status: true},
-	EndpointRecord:      {group: hubv1alpha1.GroupVersion.Group, new: func() client.Object { return &hubv1alpha1.EndpointRecord{} }, custom: true},
-	ClusterProperty:     {group: aboutv1beta1.GroupVersion.Group, new: func() client.Object { return &aboutv1beta1.ClusterProperty{} }, cluster: true, custom: true},
-	ServiceCIDR:         {group: networkingv1.GroupName, new: func() client.Object { return &networkingv1.ServiceCIDR{} }, cluster: true, status: true},
-	IPAddress:           {group: networkingv1.GroupName, new: func() client.Object { return &networkingv1.IPAddress{} }, cluster: true},
-	ClusterProfile:      {group: inventoryv1alpha1.GroupVersion.Group, new: func() client.Object { return &inventoryv1alpha1.ClusterProfile{} }, custom: true, status: true},
+	Namespace: {new: func() client.Object { return &corev1.Namespace{} }, cluster: true},
+	Service:   {new: func() client.Object { return &corev1.Service{} }},
+	EndpointSlice: {
+		group: discoveryv1.GroupName,
+		new:   func() client.Object { return &discoveryv1.EndpointSlice{} },
+	},
+	Lease: {
+		group: coordinationv1.GroupName,
+		new:   func() client.Object { return &coordinationv1.Lease{} },
+	},
+	ServiceExport: {
+		group:  mcsv1beta1.GroupName,
+		new:    func() client.Object { return &mcsv1beta1.ServiceExport{} },
+		custom: true,
+		status: true,
+	},
+	ServiceImport: {
+		group:  mcsv1beta1.GroupName,
+		new:    func() client.Object { return &mcsv1beta1.ServiceImport{} },
+		custom: true,
+		status: true,
+	},
+	ClusterSet: {
+		group:  hubv1alpha1.GroupVersion.Group,
+		new:    func() client.Object { return &hubv1alpha1.ClusterSet{} },
+		custom: true,
+	},
+	ServiceExportRecord: {
+		group:  hubv1alpha1.GroupVersion.Group,
+		new:    func() client.Object { return &hubv1alpha1.ServiceExportRecord{} },
+		custom: true,
+		status: true,
+	},
+	EndpointRecord: {
+		group:  hubv1alpha1.GroupVersion.Group,
+		new:    func() client.Object { return &hubv1alpha1.EndpointRecord{} },
+		custom: true,
+	},
+	ClusterProperty: {
+		group:   aboutv1beta1.GroupVersion.Group,
+		new:     func() client.Object { return &aboutv1beta1.ClusterProperty{} },
+		cluster: true,
+		custom:  true,
+	},
+	ServiceCIDR: {
+		group:   networkingv1.GroupName,
+		new:     func() client.Object { return &networkingv1.ServiceCIDR{} },
+		cluster: true,
+		status:  true,
+	},
+	IPAddress: {
+		group:   networkingv1.GroupName,
+		new:     func() client.Object { return &networkingv1.IPAddress{} },
+		cluster: true,
+	},
+	ClusterProfile: {
+		group:  inventoryv1alpha1.GroupVersion.Group,
+		new:    func() client.Object { return &inventoryv1alpha1.ClusterProfile{} },
+		custom: true,
+		status: true,
+	},
 }
 
 // KindOf names the kind of an object, or of the items of a list.

@@ -24,8 +24,8 @@ const (
 	NamespaceController = "namespace-controller"
 )
 
-// MembersWriteTheirOwn is deploy/hub's policies: a member writes records and the Lease of its own cluster, but no record's status, and of
-// its ClusterProfile only that.
+// MembersWriteTheirOwn is deploy/hub's policies: a member writes records and the Lease of its own cluster, but no
+// record's status, and of its ClusterProfile only that.
 func MembersWriteTheirOwn(w *Write) error {
 	id, member := strings.CutPrefix(w.User, Member)
 	if !member {
@@ -48,20 +48,33 @@ func MembersWriteTheirOwn(w *Write) error {
 	}
 	switch {
 	case owner != id:
-		return apierrors.NewForbidden(w.Key.resource(), w.Key.Name, fmt.Errorf("cluster %s does not write what is cluster %q's", id, owner))
+		return apierrors.NewForbidden(
+			w.Key.resource(),
+			w.Key.Name,
+			fmt.Errorf("cluster %s does not write what is cluster %q's", id, owner),
+		)
 	case w.Status && w.Key.Kind != ClusterProfile:
-		return apierrors.NewForbidden(w.Key.resource(), w.Key.Name, fmt.Errorf("members do not write the status of records on the hub"))
+		return apierrors.NewForbidden(
+			w.Key.resource(),
+			w.Key.Name,
+			fmt.Errorf("members do not write the status of records on the hub"),
+		)
 	case w.New != nil && len(w.New.GetFinalizers())+len(w.New.GetOwnerReferences()) > 0:
-		return apierrors.NewForbidden(w.Key.resource(), w.Key.Name, fmt.Errorf("cluster %s may not change finalizers or ownerReferences", id))
+		return apierrors.NewForbidden(
+			w.Key.resource(),
+			w.Key.Name,
+			fmt.Errorf("cluster %s may not change finalizers or ownerReferences", id),
+		)
 	}
 	return nil
 }
 
-// DerivedServicesStay is deploy/member's policy: only the agent, or the end of its namespace, deletes a derived Service. Edits, which that
-// policy refuses as well, pass here: where it is not applied they are put right (I9).
+// DerivedServicesStay is deploy/member's policy: only the agent, or the end of its namespace, deletes a derived
+// Service. Edits, which that policy refuses as well, pass here: where it is not applied they are put right (I9).
 func DerivedServicesStay(manager string) func(*Write) error {
 	return func(w *Write) error {
-		if w.New != nil || w.Key.Kind != Service || !strings.HasPrefix(w.Key.Name, "derived-") || w.Old.GetLabels()["app.kubernetes.io/managed-by"] != manager {
+		if w.New != nil || w.Key.Kind != Service || !strings.HasPrefix(w.Key.Name, "derived-") ||
+			w.Old.GetLabels()["app.kubernetes.io/managed-by"] != manager {
 			return nil
 		}
 		if w.User == Agent || w.User == NamespaceController || w.User == "admin" {
@@ -77,7 +90,14 @@ func endpointSlice(s *Server, oldObject, object client.Object) error {
 		return s.invalid(k, field.Invalid(field.NewPath("addressType"), slice.AddressType, "field is immutable"))
 	}
 	if len(slice.Endpoints) > 1000 || len(validation.IsDNS1123Subdomain(slice.Name)) > 0 {
-		return s.invalid(k, field.Invalid(field.NewPath("endpoints"), len(slice.Endpoints), "at most 1000, and a name that is a DNS subdomain"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				field.NewPath("endpoints"),
+				len(slice.Endpoints),
+				"at most 1000, and a name that is a DNS subdomain",
+			),
+		)
 	}
 	var names []string
 	for i := range slice.Ports {
@@ -99,10 +119,16 @@ func endpointSlice(s *Server, oldObject, object client.Object) error {
 func serviceImport(s *Server, object client.Object) error {
 	imp := object.(*mcsv1beta1.ServiceImport)
 	if t := imp.Spec.Type; t != mcsv1beta1.ClusterSetIP && t != mcsv1beta1.Headless {
-		return s.invalid(KeyOf(imp), field.NotSupported(field.NewPath("spec", "type"), t, []string{"ClusterSetIP", "Headless"}))
+		return s.invalid(
+			KeyOf(imp),
+			field.NotSupported(field.NewPath("spec", "type"), t, []string{"ClusterSetIP", "Headless"}),
+		)
 	}
 	if imp.Spec.Ports == nil || len(imp.Spec.IPs) > 2 || len(imp.Spec.IPFamilies) > 2 {
-		return s.invalid(KeyOf(imp), field.Invalid(field.NewPath("spec"), imp.Spec, "ports must be there, ips and ipFamilies at most two"))
+		return s.invalid(
+			KeyOf(imp),
+			field.Invalid(field.NewPath("spec"), imp.Spec, "ports must be there, ips and ipFamilies at most two"),
+		)
 	}
 	return nil
 }
@@ -124,10 +150,21 @@ func origin(s *Server, k Key, o, old *hubv1alpha1.Origin) error {
 		}
 	}
 	if o.Revision < 1 || o.Revision > 1<<53 {
-		return s.invalid(k, field.Invalid(path.Child("revision"), o.Revision, "should be greater than or equal to 1, and less than or equal to 9007199254740992"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				path.Child("revision"),
+				o.Revision,
+				"should be greater than or equal to 1, and less than or equal to 9007199254740992",
+			),
+		)
 	}
-	if old != nil && (o.ClusterID != old.ClusterID || o.ServiceNamespace != old.ServiceNamespace || o.ServiceName != old.ServiceName) {
-		return s.invalid(k, field.Invalid(path, o.ClusterID, "clusterID, serviceNamespace and serviceName are immutable"))
+	if old != nil &&
+		(o.ClusterID != old.ClusterID || o.ServiceNamespace != old.ServiceNamespace || o.ServiceName != old.ServiceName) {
+		return s.invalid(
+			k,
+			field.Invalid(path, o.ClusterID, "clusterID, serviceNamespace and serviceName are immutable"),
+		)
 	}
 	return nil
 }
@@ -144,10 +181,24 @@ func exportRecord(s *Server, oldObject, object client.Object) error {
 	}
 	path := field.NewPath("spec")
 	if rec.Name != spec.ServiceName+"."+spec.ServiceNamespace+"."+spec.ClusterID {
-		return s.invalid(k, field.Invalid(field.NewPath(""), rec.Name, "metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				field.NewPath(""),
+				rec.Name,
+				"metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>",
+			),
+		)
 	}
 	if !spec.Withdrawn && (spec.Type == "" || spec.ExportedAt == nil || len(spec.IPFamilies) == 0) {
-		return s.invalid(k, field.Invalid(path, spec.Type, "type, exportedAt and ipFamilies are required unless the record is withdrawn"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				path,
+				spec.Type,
+				"type, exportedAt and ipFamilies are required unless the record is withdrawn",
+			),
+		)
 	}
 	if t := spec.Type; t != "" && t != mcsv1beta1.ClusterSetIP && t != mcsv1beta1.Headless {
 		return s.invalid(k, field.NotSupported(path.Child("type"), t, []string{"ClusterSetIP", "Headless"}))
@@ -170,10 +221,25 @@ func endpointRecord(s *Server, oldObject, object client.Object) error {
 		return err
 	}
 	if _, id, _ := strings.Cut(rec.Name, "."); id != rec.Spec.ClusterID {
-		return s.invalid(k, field.Invalid(field.NewPath(""), rec.Name, "metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				field.NewPath(""),
+				rec.Name,
+				"metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot",
+			),
+		)
 	}
-	if !rec.Spec.Withdrawn && rec.Spec.AddressType != discoveryv1.AddressTypeIPv4 && rec.Spec.AddressType != discoveryv1.AddressTypeIPv6 {
-		return s.invalid(k, field.Invalid(field.NewPath("spec", "addressType"), rec.Spec.AddressType, "addressType is required unless the record is withdrawn"))
+	if !rec.Spec.Withdrawn && rec.Spec.AddressType != discoveryv1.AddressTypeIPv4 &&
+		rec.Spec.AddressType != discoveryv1.AddressTypeIPv6 {
+		return s.invalid(
+			k,
+			field.Invalid(
+				field.NewPath("spec", "addressType"),
+				rec.Spec.AddressType,
+				"addressType is required unless the record is withdrawn",
+			),
+		)
 	}
 	for _, p := range rec.Spec.Ports {
 		if err := recordPort(s, k, p.Protocol, p.Port); err != nil {
@@ -186,7 +252,14 @@ func endpointRecord(s *Server, oldObject, object client.Object) error {
 func recordPort(s *Server, k Key, protocol corev1.Protocol, number *int32) error {
 	known := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 	if !slices.Contains(known, protocol) || number != nil && (*number < 1 || *number > 65535) {
-		return s.invalid(k, field.Invalid(field.NewPath("spec", "ports"), protocol, "a protocol of TCP, UDP, SCTP and a port of 1..65535"))
+		return s.invalid(
+			k,
+			field.Invalid(
+				field.NewPath("spec", "ports"),
+				protocol,
+				"a protocol of TCP, UDP, SCTP and a port of 1..65535",
+			),
+		)
 	}
 	return nil
 }

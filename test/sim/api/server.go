@@ -67,7 +67,13 @@ type Event struct {
 
 // NewServer returns a server that holds the given namespaces.
 func NewServer(name string, now func() time.Time, families []corev1.IPFamily, namespaces ...string) *Server {
-	s := &Server{Name: name, Now: now, Families: families, Changed: func(*Write) {}, ips: &addresses{taken: map[string]bool{}}}
+	s := &Server{
+		Name:     name,
+		Now:      now,
+		Families: families,
+		Changed:  func(*Write) {},
+		ips:      &addresses{taken: map[string]bool{}},
+	}
 	s.objects, s.feeds, s.freed = map[string]table{}, map[string][]Event{}, map[string]types.NamespacedName{}
 	for _, ns := range namespaces {
 		if err := s.Create("admin", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, false); err != nil {
@@ -136,10 +142,23 @@ func (s *Server) Update(user string, o client.Object, status bool) error {
 		return apierrors.NewNotFound(key.resource(), key.Name)
 	}
 	if o.GetResourceVersion() == "" && k.custom {
-		return s.invalid(key, field.Invalid(field.NewPath("metadata", "resourceVersion"), "", "must be specified for an update"))
+		return s.invalid(
+			key,
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), "", "must be specified for an update"),
+		)
 	}
-	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() || o.GetUID() != "" && o.GetUID() != old.GetUID() {
-		return apierrors.NewConflict(key.resource(), key.Name, fmt.Errorf("the object has been modified: %s is at resourceVersion %s, not %s", s.Name, old.GetResourceVersion(), v))
+	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() ||
+		o.GetUID() != "" && o.GetUID() != old.GetUID() {
+		return apierrors.NewConflict(
+			key.resource(),
+			key.Name,
+			fmt.Errorf(
+				"the object has been modified: %s is at resourceVersion %s, not %s",
+				s.Name,
+				old.GetResourceVersion(),
+				v,
+			),
+		)
 	}
 	obj := wire(o)
 	if status {
@@ -174,8 +193,13 @@ func (s *Server) Delete(user string, key Key, pre *metav1.Preconditions) error {
 	if old == nil {
 		return apierrors.NewNotFound(key.resource(), key.Name)
 	}
-	if pre != nil && (pre.UID != nil && *pre.UID != old.GetUID() || pre.ResourceVersion != nil && *pre.ResourceVersion != old.GetResourceVersion()) {
-		return apierrors.NewConflict(key.resource(), key.Name, fmt.Errorf("the object in %s is not the one that is to be deleted", s.Name))
+	if pre != nil &&
+		(pre.UID != nil && *pre.UID != old.GetUID() || pre.ResourceVersion != nil && *pre.ResourceVersion != old.GetResourceVersion()) {
+		return apierrors.NewConflict(
+			key.resource(),
+			key.Name,
+			fmt.Errorf("the object in %s is not the one that is to be deleted", s.Name),
+		)
 	}
 	w := &Write{User: user, Key: key, Old: old}
 	for _, p := range s.Policies {
@@ -254,7 +278,8 @@ func (s *Server) valid(w *Write) error {
 func (s *Server) put(w *Write) {
 	s.version++
 	at := strconv.FormatInt(s.version, 10)
-	if w.New != nil && w.New.GetDeletionTimestamp() != nil && len(w.New.GetFinalizers()) == 0 && w.Key.Kind != Namespace {
+	if w.New != nil && w.New.GetDeletionTimestamp() != nil && len(w.New.GetFinalizers()) == 0 &&
+		w.Key.Kind != Namespace {
 		w.New = nil // the last finalizer went
 	}
 	if w.Key.Kind == Service && s.ranges {
@@ -291,7 +316,11 @@ func (s *Server) inNamespace(k Key) error {
 		return apierrors.NewNotFound(Key{Kind: Namespace}.resource(), k.Namespace)
 	}
 	if ns.GetDeletionTimestamp() != nil {
-		return apierrors.NewForbidden(k.resource(), k.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", k.Namespace))
+		return apierrors.NewForbidden(
+			k.resource(),
+			k.Name,
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", k.Namespace),
+		)
 	}
 	return nil
 }

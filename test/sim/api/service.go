@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// addresses are the cluster IPs in use. An address is not given out twice before the range is used up, so that a VIP that changes is
-// seen to change.
+// addresses are the cluster IPs in use. An address is not given out twice before the range is used up, so that a VIP
+// that changes is seen to change.
 type addresses struct {
 	taken map[string]bool
 	last  int
@@ -71,10 +71,24 @@ func (s *Server) service(oldObject, object client.Object) error {
 	if old != nil && old.Spec.Type != corev1.ServiceTypeExternalName {
 		keepAllocated(&svc.Spec, &old.Spec)
 		if len(svc.Spec.ClusterIPs) == 0 || svc.Spec.ClusterIPs[0] != old.Spec.ClusterIPs[0] {
-			return s.invalid(k, field.Invalid(field.NewPath("spec", "clusterIPs").Index(0), svc.Spec.ClusterIPs, "may not change once set"))
+			return s.invalid(
+				k,
+				field.Invalid(
+					field.NewPath("spec", "clusterIPs").Index(0),
+					svc.Spec.ClusterIPs,
+					"may not change once set",
+				),
+			)
 		}
 		if len(svc.Spec.IPFamilies) == 0 || svc.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
-			return s.invalid(k, field.Invalid(field.NewPath("spec", "ipFamilies").Index(0), svc.Spec.IPFamilies, "primary ipFamily can not be changed"))
+			return s.invalid(
+				k,
+				field.Invalid(
+					field.NewPath("spec", "ipFamilies").Index(0),
+					svc.Spec.IPFamilies,
+					"primary ipFamily can not be changed",
+				),
+			)
 		}
 	}
 	if err := s.families(k, &svc.Spec); err != nil {
@@ -90,9 +104,12 @@ func defaultService(spec *corev1.ServiceSpec) {
 	if spec.SessionAffinity == "" {
 		spec.SessionAffinity = corev1.ServiceAffinityNone
 	}
-	if spec.SessionAffinity == corev1.ServiceAffinityClientIP && (spec.SessionAffinityConfig == nil || spec.SessionAffinityConfig.ClientIP == nil || spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil) {
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP &&
+		(spec.SessionAffinityConfig == nil || spec.SessionAffinityConfig.ClientIP == nil || spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil) {
 		timeout := corev1.DefaultClientIPServiceAffinitySeconds
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout},
+		}
 	}
 	if spec.InternalTrafficPolicy == nil && spec.Type != corev1.ServiceTypeExternalName {
 		cluster := corev1.ServiceInternalTrafficPolicyCluster
@@ -127,16 +144,27 @@ func checkService(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 		}
 	}
 	if spec.SessionAffinity == corev1.ServiceAffinityNone && spec.SessionAffinityConfig != nil {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "sessionAffinityConfig"), "must not be set when session affinity is None"))
+		errs = append(
+			errs,
+			field.Forbidden(
+				field.NewPath("spec", "sessionAffinityConfig"),
+				"must not be set when session affinity is None",
+			),
+		)
 	}
-	distributions := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+	distributions := []string{
+		corev1.ServiceTrafficDistributionPreferClose,
+		corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode,
+	}
 	if d := spec.TrafficDistribution; d != nil && !slices.Contains(distributions, *d) {
 		errs = append(errs, field.NotSupported(field.NewPath("spec", "trafficDistribution"), *d, distributions))
 	}
 	return errs
 }
 
-// keepAllocated is what an update that says nothing of addresses and families keeps, and what a turn to one family trims.
+// keepAllocated is what an update that says nothing of addresses and families keeps, and what a turn to one family
+// trims.
 func keepAllocated(spec, old *corev1.ServiceSpec) {
 	if spec.ClusterIP == "" {
 		spec.ClusterIP, spec.ClusterIPs = old.ClusterIP, slices.Clone(old.ClusterIPs)
@@ -147,7 +175,8 @@ func keepAllocated(spec, old *corev1.ServiceSpec) {
 	if spec.IPFamilyPolicy == nil {
 		spec.IPFamilyPolicy = old.IPFamilyPolicy
 	}
-	if p := spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicySingleStack && old.IPFamilyPolicy != nil && *old.IPFamilyPolicy != *p {
+	if p := spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicySingleStack && old.IPFamilyPolicy != nil &&
+		*old.IPFamilyPolicy != *p {
 		spec.IPFamilies, spec.ClusterIPs = spec.IPFamilies[:1], spec.ClusterIPs[:min(1, len(spec.ClusterIPs))]
 	}
 }
@@ -168,11 +197,21 @@ func (s *Server) families(k Key, spec *corev1.ServiceSpec) error {
 	switch policy {
 	case corev1.IPFamilyPolicySingleStack:
 		if len(spec.IPFamilies) > 1 || len(spec.ClusterIPs) > 1 {
-			return s.invalid(k, field.Invalid(path, spec.IPFamilies, "may only hold one family where the policy is SingleStack"))
+			return s.invalid(
+				k,
+				field.Invalid(path, spec.IPFamilies, "may only hold one family where the policy is SingleStack"),
+			)
 		}
 	case corev1.IPFamilyPolicyRequireDualStack:
 		if len(s.Families) < 2 {
-			return s.invalid(k, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), policy, "this cluster is not configured for dual-stack services"))
+			return s.invalid(
+				k,
+				field.Invalid(
+					field.NewPath("spec", "ipFamilyPolicy"),
+					policy,
+					"this cluster is not configured for dual-stack services",
+				),
+			)
 		}
 	}
 	if len(spec.IPFamilies) == 0 && len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != corev1.ClusterIPNone {
@@ -203,7 +242,10 @@ func (s *Server) allocate(k Key, old *corev1.Service, spec *corev1.ServiceSpec) 
 	if s.ranges {
 		for i, ip := range spec.ClusterIPs {
 			if FamilyOf(ip) != spec.IPFamilies[i] {
-				return s.invalid(k, field.Invalid(path.Index(i), ip, "is not of the family "+string(spec.IPFamilies[i])))
+				return s.invalid(
+					k,
+					field.Invalid(path.Index(i), ip, "is not of the family "+string(spec.IPFamilies[i])),
+				)
 			}
 		}
 		return s.assignAddresses(k, old, spec)
@@ -214,7 +256,10 @@ func (s *Server) allocate(k Key, old *corev1.Service, spec *corev1.ServiceSpec) 
 			return s.invalid(k, field.Invalid(path.Index(i), ip, "is not of the family "+string(spec.IPFamilies[i])))
 		}
 		if s.ips.taken[ip] && !held {
-			return s.invalid(k, field.Invalid(path.Index(i), ip, "failed to allocate IP: provided IP is already allocated"))
+			return s.invalid(
+				k,
+				field.Invalid(path.Index(i), ip, "failed to allocate IP: provided IP is already allocated"),
+			)
 		}
 	}
 	for i := len(spec.ClusterIPs); i < len(spec.IPFamilies); i++ {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// table holds the objects of one kind in the order of their names. It is never changed, only replaced: whoever reads one has it as it
-// was, and a backup costs nothing.
+// table holds the objects of one kind in the order of their names. It is never changed, only replaced: whoever reads
+// one has it as it was, and a backup costs nothing.
 type table []client.Object
 
 func (t table) find(n types.NamespacedName) (int, bool) {
