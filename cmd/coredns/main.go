@@ -1,8 +1,7 @@
 // Command coredns is stock CoreDNS with every stock plugin, plus multicluster.
 //
 // It takes the stock flags (-conf, -plugins, -version, ...) and is meant to replace the stock image without any
-// other
-// change. The only addition to the plugin order is multicluster, right before kubernetes (see order.go).
+// other change. The only addition to the plugin order is multicluster, right before kubernetes (see order.go).
 package main
 
 import (

@@ -7,8 +7,7 @@ import (
 )
 
 // order puts multicluster right before kubernetes, so that our plugin and not the in-tree multicluster option
-// answers
-// a zone that both are given, and so that it stands after transfer, which must see AXFR first.
+// answers a zone that both are given, and so that it stands after transfer, which must see AXFR first.
 func order() {
 	at := slices.Index(dnsserver.Directives, "kubernetes")
 	dnsserver.Directives = slices.Insert(dnsserver.Directives, at, "multicluster")

@@ -8,8 +8,7 @@ import (
 )
 
 // TestL6Order: multicluster stands behind all that may answer or alter before it, transfer among them, and right
-// before kubernetes; the
-// order of the others is the stock one.
+// before kubernetes; the order of the others is the stock one.
 func TestL6Order(t *testing.T) {
 	stock := slices.Clone(dnsserver.Directives)
 	t.Cleanup(func() { dnsserver.Directives = stock })

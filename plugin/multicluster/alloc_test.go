@@ -44,7 +44,13 @@ func large() *Multicluster {
 		for c := range 5 {
 			var eps []catalog.Endpoint
 			for i := c; i < n; i += 5 {
-				eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}), Host: fmt.Sprintf("pod-%d", i)})
+				eps = append(
+					eps,
+					catalog.Endpoint{
+						Addr: netip.AddrFrom4([4]byte{10, byte(c), byte(i >> 8), byte(i)}),
+						Host: fmt.Sprintf("pod-%d", i),
+					},
+				)
 			}
 			slices = append(slices, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
 				[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
@@ -65,8 +71,8 @@ type hotQuestion struct {
 	edns  uint16
 }
 
-// What a question may allocate (Must show C): the plugin, whatever the answer's size; and for a ClusterSetIP Service all that
-// happens to it, from the plugin to the packed reply.
+// What a question may allocate (Must show C): the plugin, whatever the answer's size; and for a ClusterSetIP
+// Service all that happens to it, from the plugin to the packed reply.
 const (
 	budget       = 10
 	budgetPacked = 6

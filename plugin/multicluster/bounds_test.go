@@ -25,20 +25,33 @@ func (*deaf) WriteMsg(*dns.Msg) error { return errDeaf }
 
 func TestM5AFailedWriteIsAnError(t *testing.T) {
 	m := large()
-	for _, name := range []string{"web.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "clusterset.local."} {
+	for _, name := range []string{
+		"web.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "clusterset.local.",
+	} {
 		r := question(name, dns.TypeA, 1232)
 		w := request.NewScrubWriter(r, new(deaf))
-		if rcode, err := m.ServeDNS(context.Background(), w, r); !errors.Is(err, errDeaf) || rcode != dns.RcodeServerFailure {
+		if rcode, err := m.ServeDNS(
+			context.Background(),
+			w,
+			r,
+		); !errors.Is(err, errDeaf) ||
+			rcode != dns.RcodeServerFailure {
 			t.Errorf("%s: %s, %v", name, dns.RcodeToString[rcode], err)
 		}
 	}
 }
 
-// N12: a host name that does not fit into a name of DNS does not exist, and above it does not either what only it would make exist (N4,
+// N12: a host name that does not fit into a name of DNS does not exist, and above it does not either what only it
+// would make exist (N4,
 // N8). Its addresses are still the Service's.
 func TestN12HostNameThatDoesNotFit(t *testing.T) {
 	label := strings.Repeat("a", 63)
-	imp := &catalog.Import{Namespace: label, Name: label, Type: catalog.Headless, Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
+	imp := &catalog.Import{
+		Namespace: label,
+		Name:      label,
+		Type:      catalog.Headless,
+		Ports:     []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}},
+	}
 	for _, tc := range []struct {
 		hosts                            []string
 		service, port, protocol, cluster string
@@ -51,17 +64,24 @@ func TestN12HostNameThatDoesNotFit(t *testing.T) {
 			eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Host: host})
 		}
 		x := catalog.NewIndex()
-		x.Set(label+"."+label, catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}), 1)
+		x.Set(
+			label+"."+label,
+			catalog.Build(imp, []*catalog.Slice{catalog.NewSlice("s", label, imp.Ports, eps)}),
+			1,
+		)
 		m := &Multicluster{
 			origins: []string{defaultZone},
 			zones:   []*reply.Zone{reply.NewZone(defaultZone, 1, []netip.Addr{nameserver})},
 			source:  &fixed{index: x},
 		}
 		service := label + "." + label + ".svc.clusterset.local."
-		for name, want := range map[string]string{"": tc.service, "_http._tcp.": tc.port, "_tcp.": tc.protocol, label + ".": tc.cluster} {
+		for name, want := range map[string]string{
+			"": tc.service, "_http._tcp.": tc.port, "_tcp.": tc.protocol, label + ".": tc.cluster,
+		} {
 			got, _ := ask(t, m, question(name+service, dns.TypeSRV, 0), true)
 			is := fmt.Sprint(dns.RcodeToString[got.Rcode], " ", len(got.Answer))
-			if is != want || len(got.Answer) == 0 && (len(got.Ns) != 1 || got.Ns[0].Header().Rrtype != dns.TypeSOA) {
+			if is != want ||
+				len(got.Answer) == 0 && (len(got.Ns) != 1 || got.Ns[0].Header().Rrtype != dns.TypeSOA) {
 				t.Errorf("%v: SRV of %.10s: %s, want %s", tc.hosts, name, is, want)
 			}
 		}
@@ -82,7 +102,8 @@ func TestN12HostNameThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// M3: a client whose buffer is larger than a datagram can be gets as much as a datagram carries, and TC, not an error.
+// M3: a client whose buffer is larger than a datagram can be gets as much as a datagram carries, and TC, not an
+// error.
 func TestM3NoDatagramIsTooLarge(t *testing.T) {
 	m, x := large(), catalog.NewIndex()
 	var eps []catalog.Endpoint
@@ -107,7 +128,10 @@ func TestM3NoDatagramIsTooLarge(t *testing.T) {
 	c := &dns.Client{UDPSize: dns.MaxMsgSize, Timeout: time.Minute}
 	answer := make(chan *dns.Msg, 1)
 	go func() {
-		got, _, err := c.Exchange(question("huge.test.svc.clusterset.local.", dns.TypeA, dns.MaxMsgSize), listener.LocalAddr().String())
+		got, _, err := c.Exchange(
+			question("huge.test.svc.clusterset.local.", dns.TypeA, dns.MaxMsgSize),
+			listener.LocalAddr().String(),
+		)
 		if err != nil {
 			failed <- err
 			return

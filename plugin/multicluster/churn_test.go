@@ -33,8 +33,8 @@ const (
 	churnAskers = 4
 )
 
-// generationOfService makes Service i in its version v. Every address of it has v in its second and third octet, so an answer of
-// two versions shows. Even versions are ClusterSetIP, odd ones Headless; every 13th does not exist.
+// generationOfService makes Service i in its version v. Every address of it has v in its second and third octet, so
+// an answer of two versions shows. Even versions are ClusterSetIP, odd ones Headless; every 13th does not exist.
 func generationOfService(i, v int) *catalog.Service {
 	imp := &catalog.Import{Namespace: "churn", Name: fmt.Sprintf("s%d", i), Type: catalog.ClusterSetIP,
 		Ports: []catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}}
@@ -58,7 +58,8 @@ func generationOfService(i, v int) *catalog.Service {
 	return catalog.Build(imp, slices)
 }
 
-// chain puts loadbalance, rewrite, cache and dnssec in front of the handler, set up from a Corefile as the server does.
+// chain puts loadbalance, rewrite, cache and dnssec in front of the handler, set up from a Corefile as the server
+// does.
 func chain(t *testing.T, m plugin.Handler) plugin.Handler {
 	t.Helper()
 	var all []plugin.Plugin
@@ -89,14 +90,25 @@ func chain(t *testing.T, m plugin.Handler) plugin.Handler {
 
 func signingKey(t *testing.T) string {
 	t.Helper()
-	key := &dns.DNSKEY{Hdr: dns.RR_Header{Name: "clusterset.local.", Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 3600},
-		Flags: 257, Protocol: 3, Algorithm: dns.ECDSAP256SHA256}
+	key := &dns.DNSKEY{
+		Hdr: dns.RR_Header{
+			Name:   "clusterset.local.",
+			Rrtype: dns.TypeDNSKEY,
+			Class:  dns.ClassINET,
+			Ttl:    3600,
+		},
+		Flags:     257,
+		Protocol:  3,
+		Algorithm: dns.ECDSAP256SHA256,
+	}
 	private, err := key.Generate(256)
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := filepath.Join(t.TempDir(), fmt.Sprintf("Kclusterset.local.+%03d+%05d", key.Algorithm, key.KeyTag()))
-	for name, text := range map[string]string{base + ".key": key.String(), base + ".private": key.PrivateKeyString(private)} {
+	for name, text := range map[string]string{
+		base + ".key": key.String(), base + ".private": key.PrivateKeyString(private),
+	} {
 		if err := os.WriteFile(name, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -104,8 +116,8 @@ func signingKey(t *testing.T) string {
 	return base
 }
 
-// L3, M5: 10,000 imports change under load, types flip, names come and go, with plugins in the chain that change replies on their way
-// back. No answer is of two versions, none fails to pack, and none is stale when it is over.
+// L3, M5: 10,000 imports change under load, types flip, names come and go, with plugins in the chain that change
+// replies on their way back. No answer is of two versions, none fails to pack, and none is stale when it is over.
 func TestL3ChurnUnderLoad(t *testing.T) {
 	x := catalog.NewIndex()
 	m := &Multicluster{
@@ -174,7 +186,15 @@ func settled(t *testing.T, h plugin.Handler, version *[churned]atomic.Int64) {
 				t.Fatal(err)
 			}
 			if shown := versionIn(reply); outcomeOf(reply) != q.want(v) || q.want(v) > 0 && shown != v&0xffff {
-				t.Errorf("%ss%d, %s is stale: version %d, want %d:\n%v", q.prefix, i, dns.TypeToString[q.qtype], shown, v, reply)
+				t.Errorf(
+					"%ss%d, %s is stale: version %d, want %d:\n%v",
+					q.prefix,
+					i,
+					dns.TypeToString[q.qtype],
+					shown,
+					v,
+					reply,
+				)
 			}
 		}
 	}
@@ -186,7 +206,12 @@ type churnQuestion struct {
 	qtype  uint16
 }
 
-var churnQuestions = []churnQuestion{{"", dns.TypeA}, {"_http._tcp.", dns.TypeSRV}, {"h0.c1.", dns.TypeA}, {"", dns.TypeAAAA}}
+var churnQuestions = []churnQuestion{
+	{"", dns.TypeA},
+	{"_http._tcp.", dns.TypeSRV},
+	{"h0.c1.", dns.TypeA},
+	{"", dns.TypeAAAA},
+}
 
 func churnName(i int) string { return fmt.Sprintf("s%d.churn.svc.", i) }
 
@@ -207,7 +232,8 @@ func (q churnQuestion) want(v int) int {
 	return 1
 }
 
-// may tells whether there was a version from least to most with this outcome; shown is the one that the answer shows, 0 for none. After
+// may reports whether there was a version from least to most with this outcome; shown is the one that the answer
+// shows, 0 for none. After
 // 26 versions everything comes again.
 func (q churnQuestion) may(outcome, shown, least, most int) bool {
 	for v := max(2, least, most-26); v <= most; v++ {
@@ -230,7 +256,8 @@ func outcomeOf(m *dns.Msg) int {
 	return bad
 }
 
-// askChurned asks the plugin itself, of which only what is so meanwhile is right, or through the chain, whose cache may be older.
+// askChurned asks the plugin itself, whose answer must be of a version during the question, or the chain, whose cache
+// may be older.
 func askChurned(t *testing.T, m, chain plugin.Handler, r *rand.Rand, version *[churned]atomic.Int64) {
 	i := r.IntN(churned)
 	if r.IntN(4) > 0 {
@@ -267,7 +294,14 @@ func askChurned(t *testing.T, m, chain plugin.Handler, r *rand.Rand, version *[c
 	if shown < 0 {
 		t.Errorf("%s: an answer of two versions (L3):\n%v", name, reply)
 	} else if outcome := outcomeOf(reply); !q.may(outcome, shown, least, most) {
-		t.Errorf("%s %s: no version from %d to %d gives this answer (L3):\n%v", name, dns.TypeToString[q.qtype], least, most, reply)
+		t.Errorf(
+			"%s %s: no version from %d to %d gives this answer (L3):\n%v",
+			name,
+			dns.TypeToString[q.qtype],
+			least,
+			most,
+			reply,
+		)
 	}
 }
 

@@ -30,7 +30,8 @@ func agree(t *testing.T, m *Multicluster, want *model.Model, q model.Question, s
 	}
 }
 
-// FuzzQuery: whatever bytes come as a query, nothing panics, every reply packs and fits, and the answer is the model's.
+// FuzzQuery: whatever bytes come as a query, nothing panics, every reply packs and fits, and the answer is the
+// model's.
 func FuzzQuery(f *testing.F) {
 	objs := fixtureObjects(f)
 	m, want := handler(objs), model.New(model.Defaults(nameserver), objs)
@@ -48,8 +49,11 @@ func FuzzQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, tcp bool) {
 		r := new(dns.Msg)
-		// What the server does not hand to plugins: no question, several, another class or operation, another version of EDNS.
-		if r.Unpack(b) != nil || len(r.Question) != 1 || r.Question[0].Qclass != dns.ClassINET || r.Opcode != dns.OpcodeQuery || r.Response {
+		// What the server does not hand to plugins: no question, several, another class or operation, another
+		// version of EDNS.
+		if r.Unpack(b) != nil || len(r.Question) != 1 || r.Question[0].Qclass != dns.ClassINET ||
+			r.Opcode != dns.OpcodeQuery ||
+			r.Response {
 			t.Skip()
 		}
 		var size uint16

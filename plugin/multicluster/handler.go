@@ -70,7 +70,7 @@ func refuse(r *dns.Msg) int {
 		return dns.RcodeNotImplemented
 	case q.Qclass != dns.ClassINET: // chaos and forward have the server let other classes in
 		return dns.RcodeRefused
-	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR: // the transfer plugin, which stands before us, passed it on (L6)
+	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR: // the transfer plugin passed it on (L6)
 		return dns.RcodeRefused
 	}
 	return dns.RcodeSuccess

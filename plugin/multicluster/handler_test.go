@@ -75,7 +75,10 @@ func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 		}
 		for _, p := range o.Spec.Ports {
 			if p.Port > 0 && p.Port < 1<<16 {
-				imp.Ports = append(imp.Ports, catalog.Port{Name: p.Name, Proto: string(p.Protocol), Number: uint16(p.Port)})
+				imp.Ports = append(
+					imp.Ports,
+					catalog.Port{Name: p.Name, Proto: string(p.Protocol), Number: uint16(p.Port)},
+				)
 			}
 		}
 		key := imp.Name + "." + imp.Namespace
@@ -86,7 +89,8 @@ func index(objs model.Objects, t catalog.Topology) *catalog.Index {
 
 func slice(o discoveryv1.EndpointSlice, t catalog.Topology) *catalog.Slice {
 	cluster := o.Labels["multicluster.kubernetes.io/source-cluster"]
-	if !catalog.IsClusterID(cluster) || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
+	if !catalog.IsClusterID(cluster) ||
+		o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil
 	}
 	var ports []catalog.Port
@@ -106,7 +110,8 @@ func slice(o discoveryv1.EndpointSlice, t catalog.Topology) *catalog.Slice {
 		}
 		for _, s := range e.Addresses {
 			a, err := netip.ParseAddr(s)
-			if err != nil || a.Zone() != "" || a.Is4In6() || a.Is4() != (o.AddressType == discoveryv1.AddressTypeIPv4) {
+			if err != nil || a.Zone() != "" || a.Is4In6() ||
+				a.Is4() != (o.AddressType == discoveryv1.AddressTypeIPv4) {
 				continue
 			}
 			host, zone := "", ""
@@ -146,8 +151,8 @@ func (c *streamClient) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40212}
 }
 
-// ask puts a question through the server's writer, as the server does. It gives the reply, nil if there is none, and the
-// handler's rcode.
+// ask puts a question through the server's writer, as the server does. It gives the reply, nil if there is none,
+// and the handler's rcode.
 func ask(t testing.TB, m *Multicluster, r *dns.Msg, tcp bool) (*dns.Msg, int) {
 	t.Helper()
 	c := &streamClient{client{t: t}}
@@ -222,7 +227,8 @@ func seedOf(t testing.TB) uint64 {
 	return seed
 }
 
-// On random clustersets, malformed objects among them, every answer is the model's, over UDP of three sizes and TCP.
+// On random clustersets, malformed objects among them, every answer is the model's, over UDP of three sizes and
+// TCP.
 func TestAgreesWithModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(seedOf(t), 0))
 	for round := range 400 {

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// shedTotal counts what the option shed refuses. The metrics of watches and of what they hold are in kube/metrics.go.
+// shedTotal counts what the option shed refuses. The metrics of watches and of what they hold are in
+// kube/metrics.go.
 var shedTotal = promauto.NewCounter(prometheus.CounterOpts{
 	Namespace: plugin.Namespace,
 	Subsystem: pluginName,

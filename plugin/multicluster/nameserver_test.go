@@ -9,12 +9,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// M2, M3, M5: however many addresses the name server has, replies fit the client's buffer, say so where answers are missing, and have
-// none twice.
+// M2, M3, M5: however many addresses the name server has, replies fit the client's buffer, say so where answers are
+// missing, and have none twice.
 func TestM3NameserversFitEveryBuffer(t *testing.T) {
 	var all []netip.Addr
 	for i := range 40 {
-		four, six := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)})
+		four, six := netip.AddrFrom4(
+			[4]byte{10, 0, 0, byte(i)},
+		), netip.AddrFrom16(
+			[16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)},
+		)
 		all = append(all, four, six, four)
 	}
 	for _, tc := range []struct {
@@ -56,7 +60,17 @@ func TestM3NameserversFitEveryBuffer(t *testing.T) {
 				}
 			}
 			if len(seen) != four+six || len(seen) < tc.least || four > tc.four || six > tc.six {
-				t.Fatalf("%s %d: %d A and %d AAAA, %d of them different; want %d and %d, %d at least", tc.name, tc.edns, four, six, len(seen), tc.four, tc.six, tc.least)
+				t.Fatalf(
+					"%s %d: %d A and %d AAAA, %d of them different; want %d and %d, %d at least",
+					tc.name,
+					tc.edns,
+					four,
+					six,
+					len(seen),
+					tc.four,
+					tc.six,
+					tc.least,
+				)
 			}
 			if cut := tc.qtype != dns.TypeNS && len(seen) < 40; msg.Truncated != cut {
 				t.Fatalf("%s %d: TC is %v with %d of 40 addresses", tc.name, tc.edns, msg.Truncated, len(seen))

@@ -44,7 +44,10 @@ func parse(c *caddy.Controller) (*stanza, error) {
 		option, ok := options[c.Val()]
 		switch {
 		case slices.Contains(kubernetesOptions, c.Val()):
-			return nil, c.Errf("'%s' is an option of the kubernetes plugin, not of multicluster: remove it here", c.Val())
+			return nil, c.Errf(
+				"'%s' is an option of the kubernetes plugin, not of multicluster: remove it here",
+				c.Val(),
+			)
 		case !ok:
 			return nil, c.Errf("unknown option '%s'", c.Val())
 		}
@@ -80,9 +83,13 @@ func (s *stanza) contradiction() (wrong string, options []string) {
 	case s.config.TLSCert != "" && s.config.Endpoint == "":
 		return "tls is used with endpoint only", []string{"tls"}
 	case s.config.Burst > 0 && s.config.QPS == 0:
-		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out", []string{"apiserver_burst"}
+		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out", []string{
+			"apiserver_burst",
+		}
 	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
-		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal", []string{"noendpoints"}
+		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal", []string{
+			"noendpoints",
+		}
 	}
 	return "", nil
 }

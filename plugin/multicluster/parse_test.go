@@ -24,7 +24,8 @@ func TestO1Defaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.origins) != 1 || s.origins[0] != "clusterset.local." || s.ttl != 5 || s.startupTimeout != 5*time.Second ||
-		s.maxEndpoints != 0 || s.nameservers != nil {
+		s.maxEndpoints != 0 ||
+		s.nameservers != nil {
 		t.Errorf("defaults: %+v", s)
 	}
 }
@@ -60,11 +61,15 @@ func TestO1EveryOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 || len(s.config.Namespaces) != 2 ||
+	if strings.Join(s.origins, " ") != "a.example. b.example." || s.config.Context != "other" || s.ttl != 30 ||
+		len(s.config.Namespaces) != 2 ||
 		s.config.Labels != "app in (a, b)" || !s.config.EndpointPodNames || s.maxEndpoints != 20 ||
 		len(s.nameservers) != 2 || s.startupTimeout != time.Minute || s.config.QPS != 2.5 || s.config.Burst != 7 ||
-		s.config.Topology != (catalog.Topology{Cluster: "eu.example", ClusterOnly: true, Zone: "eu-west-1a", Zonal: true}) ||
-		!s.Fall.Through("x.a.example.") || s.Fall.Through("x.b.example.") {
+		s.config.Topology != (catalog.Topology{
+			Cluster: "eu.example", ClusterOnly: true, Zone: "eu-west-1a", Zonal: true,
+		}) ||
+		!s.Fall.Through("x.a.example.") ||
+		s.Fall.Through("x.b.example.") {
 		t.Errorf("options: %+v", s)
 	}
 }
@@ -80,15 +85,20 @@ current-context: other
 // O2, and I of the bad input: what is wrong is an error that names the line and says what would be right.
 func TestO2ErrorsNameTheLine(t *testing.T) {
 	lines := map[string]int{ // of what is not wrong in the second
-		"reverse zone": 1, "zone outside the server block": 1, "namespaces twice over": 3, "kubeconfig and endpoint": 3, "prefer twice": 3,
-		"apiserver_burst of no limit": 3,
+		"reverse zone":                  1,
+		"zone outside the server block": 1,
+		"namespaces twice over":         3,
+		"kubeconfig and endpoint":       3,
+		"prefer twice":                  3,
+		"apiserver_burst of no limit":   3,
 	}
 	for _, tc := range []struct{ name, text, want string }{
 		{"unknown option", "multicluster {\n bogus\n}", "unknown option 'bogus'"},
 		{"pods", "multicluster {\n pods insecure\n}", "'pods' is an option of the kubernetes plugin"},
 		{"ignore", "multicluster {\n ignore empty_service\n}", "'ignore' is an option of the kubernetes plugin"},
 		{"apiserver_max_inflight", "multicluster {\n apiserver_max_inflight 5\n}", "option of the kubernetes plugin"},
-		{"multicluster", "multicluster {\n multicluster clusterset.local\n}", "'multicluster' is an option of the kubernetes plugin"},
+		{"multicluster", "multicluster {\n multicluster clusterset.local\n}",
+			"'multicluster' is an option of the kubernetes plugin"},
 		{"max_endpoints for what", "multicluster {\n max_endpoints 5 xfr\n}", "followed by 'transfer' only: 'xfr'"},
 		{"ttl not a number", "multicluster {\n ttl x\n}", "ttl must be a number of seconds in [0, 3600]: 'x'"},
 		{"ttl too large", "multicluster {\n ttl 3601\n}", "in [0, 3600]"},
@@ -99,7 +109,8 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"max_endpoints", "multicluster {\n max_endpoints 0\n}", "at least 1"},
 		{"nameserver", "multicluster {\n nameserver ns.example.org\n}", "must be an IP address"},
 		{"startup_timeout", "multicluster {\n startup_timeout 5\n}", "duration such as 5s"},
-		{"fallthrough zone", "multicluster {\n fallthrough example.org\n}", "not authoritative for fallthrough zone example.org."},
+		{"fallthrough zone", "multicluster {\n fallthrough example.org\n}",
+			"not authoritative for fallthrough zone example.org."},
 		{"reverse zone", "multicluster clusterset.local in-addr.arpa {\n}", "PTR is not served"},
 		{"zone outside the server block", "multicluster example.org {\n}", "not authoritative for zone example.org."},
 		{"second stanza", "multicluster\nmulticluster", "only one multicluster stanza"},
@@ -108,19 +119,25 @@ func TestO2ErrorsNameTheLine(t *testing.T) {
 		{"tls alone", "multicluster {\n tls a b c\n}", "tls is used with endpoint only"},
 		{"kubeconfig missing", "multicluster {\n kubeconfig /nowhere/config\n}", "/nowhere/config"},
 		{"label selector", "multicluster {\n labels ==\n}", "labels"},
-		{"prefer nothing", "multicluster {\n prefer local\n}", "usage is 'prefer local CLUSTERID|zone ZONE [order|subset]'"},
-		{"prefer something else", "multicluster {\n prefer region eu\n}", "prefer is 'local CLUSTERID' or 'zone ZONE', not 'region'"},
+		{"prefer nothing", "multicluster {\n prefer local\n}",
+			"usage is 'prefer local CLUSTERID|zone ZONE [order|subset]'"},
+		{"prefer something else", "multicluster {\n prefer region eu\n}",
+			"prefer is 'local CLUSTERID' or 'zone ZONE', not 'region'"},
 		{"prefer no cluster id", "multicluster {\n prefer local a.b.c\n}", "'a.b.c' cannot be a cluster ID"},
 		{"prefer no zone", "multicluster {\n prefer zone -a\n}", "'-a' cannot be a zone"},
-		{"prefer otherwise", "multicluster {\n prefer zone a only\n}", "prefer zone a is 'order' or 'subset', not 'only'"},
-		{"prefer twice", "multicluster {\n prefer local a\n prefer local b\n}", "prefer local is given twice, for 'a' and 'b'"},
+		{"prefer otherwise", "multicluster {\n prefer zone a only\n}",
+			"prefer zone a is 'order' or 'subset', not 'only'"},
+		{"prefer twice", "multicluster {\n prefer local a\n prefer local b\n}",
+			"prefer local is given twice, for 'a' and 'b'"},
 		{"zonal with argument", "multicluster {\n zonal a\n}", "usage is 'zonal'"},
-		{"prefer without endpoints", "multicluster {\n noendpoints\n prefer local a\n}", "noendpoints leaves nothing to prefer"},
+		{"prefer without endpoints", "multicluster {\n noendpoints\n prefer local a\n}",
+			"noendpoints leaves nothing to prefer"},
 		{"zones without endpoints", "multicluster {\n noendpoints\n zonal\n}", "noendpoints leaves nothing"},
 		{"apiserver_qps", "multicluster {\n apiserver_qps -1\n}", "at least 0"},
 		{"apiserver_qps not a number", "multicluster {\n apiserver_qps NaN\n}", "at least 0: 'NaN'"},
 		{"apiserver_qps infinite", "multicluster {\n apiserver_qps inf\n}", "at least 0: 'inf'"},
-		{"apiserver_burst alone", "multicluster {\n apiserver_burst 5\n}", "apiserver_burst limits nothing without apiserver_qps"},
+		{"apiserver_burst alone", "multicluster {\n apiserver_burst 5\n}",
+			"apiserver_burst limits nothing without apiserver_qps"},
 		{"apiserver_burst of no limit", "multicluster {\n apiserver_qps 0\n apiserver_burst 5\n}", "limits nothing"},
 		{"apiserver_burst", "multicluster {\n apiserver_burst x\n}", "at least 0"},
 	} {

@@ -27,14 +27,22 @@ func randomTopology(r *rand.Rand) (catalog.Topology, model.Config) {
 		ZoneOnly:    r.IntN(2) == 0,
 		Zonal:       r.IntN(2) == 0,
 	}
-	t.ClusterOnly, t.ZoneOnly = t.ClusterOnly && t.Cluster != "", t.ZoneOnly && t.Zone != "" // as the Corefile has them
+	t.ClusterOnly, t.ZoneOnly = t.ClusterOnly &&
+		t.Cluster != "", t.ZoneOnly &&
+		t.Zone != "" // as the Corefile has them
 	c := model.Defaults(nameserver)
 	c.Zonal = t.Zonal
-	c.Prefer = model.Preference{Cluster: t.Cluster, Zone: t.Zone, ClusterSubset: t.ClusterOnly, ZoneSubset: t.ZoneOnly}
+	c.Prefer = model.Preference{
+		Cluster:       t.Cluster,
+		Zone:          t.Zone,
+		ClusterSubset: t.ClusterOnly,
+		ZoneSubset:    t.ZoneOnly,
+	}
 	return t, c
 }
 
-// T2: with any preference every answer, and its order, is the model's, whatever fits; no name exists more or less for it.
+// T2: with any preference every answer, and its order, is the model's, whatever fits; no name exists more or less
+// for it.
 func TestT2AgreesWithModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(seedOf(t), 2))
 	for round := range 400 {
@@ -43,12 +51,24 @@ func TestT2AgreesWithModel(t *testing.T) {
 			model.Malform(r, &objs)
 		}
 		topology, config := randomTopology(r)
-		want, without := model.New(config, objs), model.New(model.Config{Zonal: config.Zonal, TTL: config.TTL}, objs)
+		want, without := model.New(
+			config,
+			objs,
+		), model.New(
+			model.Config{Zonal: config.Zonal, TTL: config.TTL},
+			objs,
+		)
 		m := handlerIn(topology, objs)
 		for _, q := range model.Questions(r, objs, 150) {
 			size, tcp := []uint16{0, 512, 1232, 4096}[r.IntN(4)], r.IntN(3) == 0
 			agree(t, m, want, q, size, tcp)
-			if a, b := want.Answer(q.Name, q.Type).Outcome, without.Answer(q.Name, q.Type).Outcome; (a == model.NameError) != (b == model.NameError) {
+			if a, b := want.Answer(
+				q.Name,
+				q.Type,
+			).Outcome, without.Answer(
+				q.Name,
+				q.Type,
+			).Outcome; (a == model.NameError) != (b == model.NameError) {
 				t.Errorf("%v: %v, without preference %v", q, a, b)
 			}
 			if t.Failed() {
@@ -80,7 +100,8 @@ func TestT2TransferListsEverything(t *testing.T) {
 	}
 }
 
-// preferred is the handler of large() with a preference: of 100 endpoints over five clusters, every second is in zone eu-1a.
+// preferred is the handler of large() with a preference: of 100 endpoints over five clusters, every second is in
+// zone eu-1a.
 func preferred(topology catalog.Topology) *Multicluster {
 	m := large()
 	x := m.source.(*fixed).index
@@ -89,8 +110,14 @@ func preferred(topology catalog.Topology) *Multicluster {
 	for c := range 5 {
 		var eps []catalog.Endpoint
 		for i := c; i < 100; i += 5 {
-			eps = append(eps, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(c), 0, byte(i)}), Host: fmt.Sprintf("pod-%d", i),
-				Zone: topology.Keep([]string{"eu-1a", "eu-1b"}[i%2])})
+			eps = append(
+				eps,
+				catalog.Endpoint{
+					Addr: netip.AddrFrom4([4]byte{10, byte(c), 0, byte(i)}),
+					Host: fmt.Sprintf("pod-%d", i),
+					Zone: topology.Keep([]string{"eu-1a", "eu-1b"}[i%2]),
+				},
+			)
 		}
 		from = append(from, catalog.NewSlice(fmt.Sprint(c), fmt.Sprintf("cluster-%d", c),
 			[]catalog.Port{{Name: "http", Proto: "TCP", Number: 80}}, eps))
@@ -108,7 +135,8 @@ var everyPreference = map[string]catalog.Topology{
 	"local_zonal": {Cluster: "cluster-3", Zonal: true},
 }
 
-// T2: a preference is carried out when an answer is made ready, so a question allocates as without: the budgets of the hot path hold.
+// T2: a preference is carried out when an answer is made ready, so a question allocates as without: the budgets of
+// the hot path hold.
 func TestT2AllocationBudget(t *testing.T) {
 	for name, topology := range everyPreference {
 		m := preferred(topology)
@@ -136,7 +164,8 @@ func TestT2WhatIsCutIsPreferredLess(t *testing.T) {
 	}
 }
 
-// T2, M6: the window takes what is preferred first, the same hosts for A and SRV, and fills up from the rest, each in its turn.
+// T2, M6: the window takes what is preferred first, the same hosts for A and SRV, and fills up from the rest, each
+// in its turn.
 func TestT2WindowTakesPreferredFirst(t *testing.T) {
 	for _, tc := range []struct {
 		topology catalog.Topology
@@ -181,8 +210,9 @@ func TestT2WindowTakesPreferredFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkT2HeadlessOf100 measures each kind of preference beside none, in turns, so that what else the machine does touches both alike:
-// x is the ratio of medians. Those that answer a subset have less to do, and names of zones are asked for themselves.
+// BenchmarkT2HeadlessOf100 measures each kind of preference beside none, in turns, so that what else the machine
+// does touches both alike: x is the ratio of medians. Those that answer a subset have less to do, and names of
+// zones are asked for themselves.
 func BenchmarkT2HeadlessOf100(b *testing.B) {
 	for _, q := range []hotQuestion{
 		{query: "h100.test.svc.clusterset.local.", qtype: dns.TypeA, edns: 4096},
@@ -220,7 +250,9 @@ func TestO4MetadataOfAZonesName(t *testing.T) {
 	ctx := metadata.ContextWithMetadata(context.Background())
 	r := question("Corp.Example.pin._zone.h100.test.svc.clusterset.local.", dns.TypeA, 0)
 	ctx = m.Metadata(ctx, request.Request{Req: r})
-	for label, want := range map[string]string{"zone": "corp.example", "service": "h100", "namespace": "test", "type": "Headless"} {
+	for label, want := range map[string]string{
+		"zone": "corp.example", "service": "h100", "namespace": "test", "type": "Headless",
+	} {
 		value := metadata.ValueFunc(ctx, pluginName+"/"+label)
 		if value == nil || value() != want {
 			t.Errorf("%s is not %q", label, want)

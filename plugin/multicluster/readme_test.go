@@ -43,14 +43,19 @@ func TestReadmeListsOptions(t *testing.T) {
 // The man page lists every metric with its labels, and no other (O3).
 func TestReadmeListsMetrics(t *testing.T) {
 	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^\\* `(coredns_multicluster_\\w+)\\{([\\w, ]*)\\}`").FindAllStringSubmatch(readme(t), -1) {
+	metric := regexp.MustCompile("(?m)^\\* `(coredns_multicluster_\\w+)\\{([\\w, ]*)\\}`")
+	for _, m := range metric.FindAllStringSubmatch(readme(t), -1) {
 		listed = append(listed, m[1])
 	}
 	descriptions := described(t)
 	slices.Sort(listed)
 	slices.Sort(descriptions)
 	if len(listed) == 0 || !slices.Equal(listed, descriptions) {
-		t.Errorf("README.md lists\n%s\nand the code has\n%s", strings.Join(listed, "\n"), strings.Join(descriptions, "\n"))
+		t.Errorf(
+			"README.md lists\n%s\nand the code has\n%s",
+			strings.Join(listed, "\n"),
+			strings.Join(descriptions, "\n"),
+		)
 	}
 }
 

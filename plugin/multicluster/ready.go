@@ -5,8 +5,8 @@ import "time"
 // Ready implements ready.Readiness for all stanzas together.
 func (m *Multicluster) Ready() bool { return m.generation.ready(time.Now()) }
 
-// ready reports whether the generation that answers is complete. While a reload waits for new lists, that is the one
-// before, though the ready plugin already asks the new one.
+// ready reports whether the generation that answers is complete. While a reload waits for new lists, that is the
+// one before, though the ready plugin already asks the new one.
 func (g *generation) ready(now time.Time) bool {
 	generations.Lock()
 	defer generations.Unlock()

@@ -20,9 +20,9 @@ func TestM7OtherClassesAndOperationsAreRefused(t *testing.T) {
 	}{
 		"class CH":           {name, dns.OpcodeQuery, dns.ClassCHAOS, dns.TypeA, dns.RcodeRefused},
 		"class ANY":          {name, dns.OpcodeQuery, dns.ClassANY, dns.TypeA, dns.RcodeRefused},
-		"NOTIFY":             {"clusterset.local.", dns.OpcodeNotify, dns.ClassINET, dns.TypeSOA, dns.RcodeNotImplemented},
-		"UPDATE":             {"clusterset.local.", dns.OpcodeUpdate, dns.ClassINET, dns.TypeSOA, dns.RcodeNotImplemented},
-		"AXFR":               {"clusterset.local.", dns.OpcodeQuery, dns.ClassINET, dns.TypeAXFR, dns.RcodeRefused},
+		"NOTIFY":             {defaultZone, dns.OpcodeNotify, dns.ClassINET, dns.TypeSOA, dns.RcodeNotImplemented},
+		"UPDATE":             {defaultZone, dns.OpcodeUpdate, dns.ClassINET, dns.TypeSOA, dns.RcodeNotImplemented},
+		"AXFR":               {defaultZone, dns.OpcodeQuery, dns.ClassINET, dns.TypeAXFR, dns.RcodeRefused},
 		"NOTIFY, other zone": {"example.org.", dns.OpcodeNotify, dns.ClassINET, dns.TypeSOA, handedOn},
 		"CH, other zone":     {"version.bind.", dns.OpcodeQuery, dns.ClassCHAOS, dns.TypeTXT, handedOn},
 		"a question":         {name, dns.OpcodeQuery, dns.ClassINET, dns.TypeA, dns.RcodeSuccess},

@@ -8,8 +8,8 @@ import (
 	"github.com/coredns/caddy"
 )
 
-// generation is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens its
-// watches before the old one is shut down, so what both use stays open (L4).
+// generation is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens
+// its watches before the old one is shut down, so what both use stays open (L4).
 type generation struct {
 	stanzas int
 	opened  []opened
@@ -64,7 +64,8 @@ func (g *generation) open(config kube.Config, timeout time.Duration) (*kube.Watc
 	return w, nil
 }
 
-// acquire opens a watch. wait is how long the caller may wait for it: zero if it is not new, or nobody else answers.
+// acquire opens a watch. wait is how long the caller may wait for it: zero if it is not new, or nobody else
+// answers.
 func (g *generation) acquire(config kube.Config, timeout time.Duration) (w *kube.Watch, wait time.Time, err error) {
 	generations.Lock()
 	defer generations.Unlock()
@@ -106,8 +107,8 @@ func restartFailed() error {
 	return nil
 }
 
-// closeAbandoned closes the watches of generations whose instance does not exist any more. A reload that fails shuts
-// nothing down, and calls back only the instance that goes on, which may have no stanza of ours.
+// closeAbandoned closes the watches of generations whose instance does not exist any more. A reload that fails
+// shuts nothing down, and calls back only the instance that goes on, which may have no stanza of ours.
 func closeAbandoned() {
 	live := make(map[*generation]bool)
 	for _, i := range caddy.Instances() {

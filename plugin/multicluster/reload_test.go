@@ -148,7 +148,10 @@ func (s *server) reload(corefile caddy.Input) time.Duration {
 
 func (s *server) rcode() int {
 	s.t.Helper()
-	m, err := dns.Exchange(question("no.test.svc.clusterset.local.", dns.TypeA, 0), s.Servers()[0].LocalAddr().String())
+	m, err := dns.Exchange(
+		question("no.test.svc.clusterset.local.", dns.TypeA, 0),
+		s.Servers()[0].LocalAddr().String(),
+	)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,7 +258,8 @@ func (s *server) ready() bool {
 	return s.Storage[generationKey{}].(*generation).ready(time.Now())
 }
 
-// L4: what a reload opened that fails is given back: at once by a Corefile with a stanza, else with the next one that has one.
+// L4: what a reload opened that fails is given back: at once by a Corefile with a stanza, else with the next one
+// that has one.
 func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 	c := startControl(t)
 	s := serve(t, input("clusterset.local:0 {\n bind 127.0.0.1\n}"))
@@ -267,7 +271,11 @@ func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 	}
 	watches := func(label string, n int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d watches of %s", n, label), func() bool { return c.watched("watch="+label, 0) == n })
+		eventually(
+			t,
+			fmt.Sprintf("%d watches of %s", n, label),
+			func() bool { return c.watched("watch="+label, 0) == n },
+		)
 	}
 	fails("a")
 	watches("a", 1)

@@ -48,7 +48,10 @@ func TestO4MetadataOfEachName(t *testing.T) {
 		"svc":                          {},
 		"dns-version":                  {},
 	} {
-		ctx := m.Metadata(metadata.ContextWithMetadata(context.Background()), request.Request{Req: question(name+".clusterset.local.", dns.TypeA, 0)})
+		ctx := m.Metadata(
+			metadata.ContextWithMetadata(context.Background()),
+			request.Request{Req: question(name+".clusterset.local.", dns.TypeA, 0)},
+		)
 		got := map[string]string{}
 		for _, label := range metadata.Labels(ctx) {
 			got[strings.TrimPrefix(label, pluginName+"/")] = metadata.ValueFunc(ctx, label)()
@@ -57,13 +60,17 @@ func TestO4MetadataOfEachName(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	ctx := m.Metadata(metadata.ContextWithMetadata(context.Background()), request.Request{Req: question("web.test.svc.cluster.local.", dns.TypeA, 0)})
+	ctx := m.Metadata(
+		metadata.ContextWithMetadata(context.Background()),
+		request.Request{Req: question("web.test.svc.cluster.local.", dns.TypeA, 0)},
+	)
 	if all := metadata.Labels(ctx); len(all) > 0 {
 		t.Errorf("%v of another zone's name", all)
 	}
 }
 
-// N2: in a cluster the DNS Service's address, if the pod was told it; else, and outside, those that the server is bound to.
+// N2: in a cluster the DNS Service's address, if the pod was told it; else, and outside, those that the server is
+// bound to.
 func TestN2DefaultNameservers(t *testing.T) {
 	inside, outside := kube.Config{}, kube.Config{Kubeconfig: "/some/file"}
 	for _, c := range []struct {
@@ -95,9 +102,21 @@ func TestN2DefaultNameservers(t *testing.T) {
 // N2: what option nameserver says is what is served, as addresses and as glue, and no other.
 func TestN2NameserverOptionIsServed(t *testing.T) {
 	c := startControl(t)
-	for option, want := range map[string]string{"nameserver 192.0.2.53 2001:db8::53": "192.0.2.53 2001:db8::53", "": "127.0.0.1"} {
+	for option, want := range map[string]string{
+		"nameserver 192.0.2.53 2001:db8::53": "192.0.2.53 2001:db8::53", "": "127.0.0.1",
+	} {
 		t.Run(want, func(t *testing.T) {
-			s := serve(t, input("clusterset.local:0 {\n bind 127.0.0.1\n"+strings.Replace(c.stanza("n2"+option[:min(len(option), 1)], "1h"), "}", option+"\n}", 1)+"\n}"))
+			s := serve(
+				t,
+				input(
+					"clusterset.local:0 {\n bind 127.0.0.1\n"+strings.Replace(
+						c.stanza("n2"+option[:min(len(option), 1)], "1h"),
+						"}",
+						option+"\n}",
+						1,
+					)+"\n}",
+				),
+			)
 			at := s.Servers()[0].LocalAddr().String()
 			eventually(t, "synced", func() bool { return s.rcode() == dns.RcodeNameError })
 			addrs := func(rrs []dns.RR) (all []string) {
@@ -119,7 +138,10 @@ func TestN2NameserverOptionIsServed(t *testing.T) {
 				return m
 			}
 			const ns = "ns.dns.clusterset.local."
-			if got := strings.Join(append(addrs(asked(ns, dns.TypeA).Answer), addrs(asked(ns, dns.TypeAAAA).Answer)...), " "); got != want {
+			if got := strings.Join(
+				append(addrs(asked(ns, dns.TypeA).Answer), addrs(asked(ns, dns.TypeAAAA).Answer)...),
+				" ",
+			); got != want {
 				t.Errorf("%q: %s has %s, want %s", option, ns, got, want)
 			}
 			if got := strings.Join(addrs(asked("clusterset.local.", dns.TypeNS).Extra), " "); got != want {
@@ -129,7 +151,8 @@ func TestN2NameserverOptionIsServed(t *testing.T) {
 	}
 }
 
-// M6: within one TTL, A, SRV and host names are of the same subset; the next TTL's is another; TTL 0 is as one second. A transfer has all (L6).
+// M6: within one TTL, A, SRV and host names are of the same subset; the next TTL's is another; TTL 0 is as one
+// second. A transfer has all (L6).
 func TestM6OneSubsetPerTTL(t *testing.T) {
 	for _, ttl := range []uint32{0, 1, 5, 3600} {
 		m := preferred(catalog.Topology{})
@@ -140,7 +163,12 @@ func TestM6OneSubsetPerTTL(t *testing.T) {
 		m.maxEndpoints = 7
 		before := uint64(time.Now().Unix()) / uint64(max(ttl, 1))
 		w := m.window(m.zones[0])
-		if after := uint64(time.Now().Unix()) / uint64(max(ttl, 1)); w.Max != 7 || w.Epoch < before || w.Epoch > after {
+		if after := uint64(
+			time.Now().Unix(),
+		) / uint64(
+			max(ttl, 1),
+		); w.Max != 7 || w.Epoch < before ||
+			w.Epoch > after {
 			t.Errorf("TTL %d: %+v, want epoch %d to %d", ttl, w, before, after)
 		}
 	}

@@ -30,8 +30,8 @@ func (w *waiting) WriteMsg(*dns.Msg) error {
 	return nil
 }
 
-// TestShedBoundsReplies: with two that wait, a third over TCP is refused, which is counted; UDP is answered; and each that is read makes
-// room, as one does that panics.
+// With two replies that wait, a third over TCP is refused and counted, and UDP is answered. A reply that was read, and
+// one that panicked, do not count any more.
 func TestShedBoundsReplies(t *testing.T) {
 	m := large()
 	m.streams = &streams{limit: 2}
@@ -83,9 +83,12 @@ func TestShedCountsClientsOnStreams(t *testing.T) {
 		from net.Addr
 		want int
 	}{
-		"UDP":                        {udp, dns.RcodeSuccess},
-		"TCP":                        {remoteTCP, dns.RcodeRefused},
-		"HTTPS, from a link address": {&net.TCPAddr{Port: 40212}, dns.RcodeRefused}, // the server loses what has a zone
+		"UDP": {udp, dns.RcodeSuccess},
+		"TCP": {remoteTCP, dns.RcodeRefused},
+		"HTTPS, from a link address": {
+			&net.TCPAddr{Port: 40212},
+			dns.RcodeRefused,
+		}, // the server loses what has a zone
 		"UDP behind a proxy":         {proxyproto.NewAddr(udp, udp, []byte{1}), dns.RcodeSuccess},
 		"TCP behind a proxy":         {proxyproto.NewAddr(remoteTCP, remoteTCP, []byte{1}), dns.RcodeRefused},
 		"a refresh of cache's":       {&net.TCPAddr{}, dns.RcodeSuccess},

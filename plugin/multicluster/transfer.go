@@ -11,7 +11,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-var errNotSynced = errors.New("zone is not transferred before the first complete list of ServiceImports and EndpointSlices")
+var errNotSynced = errors.New(
+	"zone is not transferred before the first complete list of ServiceImports and EndpointSlices",
+)
 
 const (
 	unlimited = 1 << 30 // a buffer that every answer fits in

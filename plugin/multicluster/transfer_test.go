@@ -33,7 +33,10 @@ func TestL6TransfersComeInBlocks(t *testing.T) {
 	}
 	var endpoints []catalog.Endpoint
 	for i := range 2000 {
-		endpoints = append(endpoints, catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})})
+		endpoints = append(
+			endpoints,
+			catalog.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})},
+		)
 	}
 	imp := &catalog.Import{Namespace: "test", Name: "huge", Type: catalog.Headless, Ports: ports}
 	x := catalog.NewIndex()

@@ -52,8 +52,7 @@ func stanza(plugin, api string) string {
 }
 
 // kubeadm is what kubeadm's Corefile puts around the plugin that answers. Its health, ready, reload, loop and
-// forward take no
-// part in a query that is answered.
+// forward take no part in a query that is answered.
 func kubeadm(answering, metrics string) string {
 	return strings.Join([]string{"errors", "prometheus " + metrics,
 		"cache 30 {\n\t\tdisable success clusterset.local\n\t\tdisable denial clusterset.local\n\t}",
@@ -61,8 +60,7 @@ func kubeadm(answering, metrics string) string {
 }
 
 // chains are the plugin chains of this process, by the name that the directive capture gave them. The directive is
-// this
-// program's own: it stands where a server's first plugin stands and keeps the chain behind it.
+// this program's own: it stands where a server's first plugin stands and keeps the chain behind it.
 var chains = map[string]plugin.Handler{}
 
 func init() {

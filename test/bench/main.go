@@ -1,7 +1,7 @@
 // Command bench compares the multicluster plugin with the multicluster mode of CoreDNS's own kubernetes plugin, on
 // the same data, in the same run, on the same machine: as ratios, of medians of interleaved pairs, so that what
-// else the machine does
-// touches both alike. whoami, which answers from nothing, is the ceiling of what a CoreDNS plugin can reach.
+// else the machine does touches both alike. whoami, which answers from nothing, is the ceiling of what a CoreDNS
+// plugin can reach.
 //
 //	go run ./test/bench [-quick] [-only PARTS] [-rows REGEXP] [-limit TIME] [-out FILE]
 package main

@@ -113,8 +113,7 @@ func (s *server) ready(every time.Duration) error {
 func (s *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // query asks over UDP, and again where the datagram was lost. A server may say that it is ready a little before it
-// listens:
-// in-tree's does.
+// listens: in-tree's does.
 func (s *server) query(r *dns.Msg) (*dns.Msg, error) {
 	client := dns.Client{Timeout: 500 * time.Millisecond, UDPSize: dns.MaxMsgSize}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {

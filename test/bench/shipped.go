@@ -33,8 +33,7 @@ const (
 )
 
 // shippedCorefile returns the Corefile of a server, at a stub API server. What takes no part in an answered
-// question is left
-// out (health, loop, reload), and forward has nobody to ask.
+// question is left out (health, loop, reload), and forward has nobody to ask.
 func shippedCorefile(server, api string, port, ready, metrics int) string {
 	multicluster, zones, disabled, block := "", "", "", ""
 	switch server {

@@ -122,8 +122,7 @@ func (s *server) over(d time.Duration, f func(i int) error) (float64, error) {
 }
 
 // follow makes an endpoint unready or ready and tells how long it takes until its name is answered accordingly, in
-// nanoseconds;
-// put writes the changed slice.
+// nanoseconds; put writes the changed slice.
 func (s *server) follow(h stub.Headless, i int, put func(*discoveryv1.EndpointSlice) error) (float64, error) {
 	slice := h.Slices()[0]
 	ready := i%2 == 1

@@ -57,8 +57,6 @@ var unclean = []string{
 
 	"deploy/monitoring/grafana",
 
-	"plugin/multicluster",
-
 	"plugin/multicluster/catalog",
 
 	"plugin/multicluster/kube",

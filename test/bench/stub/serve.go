@@ -79,8 +79,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, rt route) {
 }
 
 // join registers a watcher, and tells what it is to be sent first and up to which resourceVersion that is. It is
-// nil if
-// the client's version is too old.
+// nil if the client's version is too old.
 func (s *Server) join(
 	rt route,
 	v view,

@@ -1,8 +1,7 @@
 // Package stub is an API server that serves list and watch of a deterministic data set from memory, so that what is
 // measured is the client and not the API server: every object is encoded once, and what every client reads first is
 // kept as it goes over the wire. It speaks watch-list streaming and paged lists, JSON and protobuf. It knows no
-// writes, authentication,
-// selectors other than the one for imported EndpointSlices, or namespaced requests.
+// writes, authentication, selectors other than the one for imported EndpointSlices, or namespaced requests.
 package stub
 
 import (
@@ -172,8 +171,7 @@ func (s *Server) PutSlice(slice *discoveryv1.EndpointSlice) error {
 }
 
 // Hold keeps the end of the initial events of a resource, or of its list, from the requests that begin from now on,
-// until the
-// returned function is called.
+// until the returned function is called.
 func (s *Server) Hold(resource string) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

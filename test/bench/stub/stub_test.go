@@ -65,8 +65,7 @@ func TestHeadlessData(t *testing.T) {
 }
 
 // client-go's own informer sees the same through watch-list streaming and through paged lists, in JSON and in
-// protobuf,
-// follows changes, and lists again when its watch expires.
+// protobuf, follows changes, and lists again when its watch expires.
 func TestInformersFollow(t *testing.T) {
 	for _, contentType := range []string{"application/json", runtime.ContentTypeProtobuf} {
 		for name, wrap := range map[string]func(lw *cache.ListWatch, client any) cache.ListerWatcher{
