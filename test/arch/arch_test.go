@@ -1,4 +1,4 @@
-// Package arch tests the shape of the repository (docs/spec/DESIGN.md §9): which room may import which, and why.
+// Package arch tests the shape of the repository (docs/spec/DESIGN.md §9): which package may import which, and why.
 package arch
 
 import (
@@ -41,7 +41,7 @@ var pure = []string{
 
 var rules = []rule{
 	{
-		name:   "pure rooms reach no world",
+		name:   "pure packages reach no world",
 		reason: "a decision is a function of values: no client, clock, randomness, log or metric, so that one seed replays it",
 		from:   pure,
 		forbidden: []string{
@@ -58,8 +58,8 @@ var rules = []rule{
 		direct: true,
 	},
 	{
-		name:      "pure rooms know no Kubernetes",
-		reason:    "objects become records in kube; the rooms behind it would otherwise depend on API versions",
+		name:      "pure packages know no Kubernetes",
+		reason:    "objects become records in kube; the packages behind it would otherwise depend on API versions",
 		from:      pure,
 		forbidden: []string{"k8s.io/", "sigs.k8s.io/"},
 	},
@@ -107,10 +107,10 @@ var rules = []rule{
 	},
 }
 
-// decisions are the pure rooms of the controllers: they know the kinds of Kubernetes, as values.
+// decisions are the pure packages of the controllers: they know the kinds of Kubernetes, as values.
 var decisions = []string{module + "controllers/clusterset", module + "controllers/decide"}
 
-// reconcilers are the rooms with a loop each.
+// reconcilers are the packages with a controller each.
 var reconcilers = []string{
 	"serviceexport",
 	"serviceimport",
@@ -170,17 +170,17 @@ func init() {
 			forbidden: []string{module, "sigs.k8s.io/controller-runtime"},
 			direct:    true,
 		})
-	for _, room := range reconcilers {
+	for _, name := range reconcilers {
 		var others []string
 		for _, other := range reconcilers {
-			if other != room {
+			if other != name {
 				others = append(others, module+"controllers/"+other)
 			}
 		}
 		rules = append(rules, rule{
-			name:      room + " knows no other reconciler",
-			reason:    "reconcilers meet in objects; one that calls another cannot be reasoned about alone",
-			from:      []string{module + "controllers/" + room},
+			name:      name + " knows no other reconciler",
+			reason:    "a controller declares what it needs of another one as an interface, which controllers.go fills in",
+			from:      []string{module + "controllers/" + name},
 			forbidden: append(others, module+"controllers/agent"),
 		})
 	}
@@ -239,7 +239,7 @@ func TestImports(t *testing.T) {
 				}
 			}
 			if !matched {
-				t.Errorf("no package matches %v: mend the rule or delete it", r.from)
+				t.Errorf("no package matches %v: fix the rule or delete it", r.from)
 			}
 		})
 	}
@@ -253,7 +253,7 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// under tells whether path is one of the prefixes, or below one: a prefix without a slash at its end matches whole
+// under returns whether path is one of the prefixes, or below one: a prefix without a slash at its end matches whole
 // elements.
 func under(path string, prefixes []string) bool {
 	for _, p := range prefixes {
