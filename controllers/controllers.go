@@ -31,7 +31,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
 	vips := clustersetip.New(env)
 	env.VIPs = vips
-	observer := observe.New(env)
+	observer := observe.New(observe.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen, Fresh: env.Fresh,
+		Families: env.Families, Reserved: env.Reserved, Dial: env.Dial, Now: env.Now, Events: env.Events,
+	})
 	env.Votes, env.Probes = observer.Votes, observer.Probes
 	for _, change := range adjust {
 		change(env)

@@ -194,7 +194,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		}
 	}
 	lease := previous.DeepCopy()
-	vote := votes.Said(lease)
+	vote := votes.Read(lease)
 	if text, known := h.Votes(); known {
 		vote = text
 	}
@@ -202,7 +202,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
-	votes.Say(lease, vote)
+	votes.Write(lease, vote)
 	if lease.ResourceVersion == "" {
 		err = h.Hub().Create(ctx, lease)
 	} else {

@@ -30,7 +30,7 @@ func TestF4ARestartKeepsTheVote(t *testing.T) {
 		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
 			t.Fatal(err)
 		}
-		if got := votes.Said(&lease); got != c.want {
+		if got := votes.Read(&lease); got != c.want {
 			t.Errorf("vote %q, known %v: the Lease has %q", c.vote, c.known, got)
 		}
 	}

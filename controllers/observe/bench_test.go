@@ -28,7 +28,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// bench is member a of a clusterset of a, b and c, in which c exports what is looked at. Time stands still between passes.
+// bench is member a of a clusterset of a, b and c, in which c exports what is looked at. Time stands still between
+// passes.
 type bench struct {
 	*Observer
 	t          *testing.T
@@ -56,20 +57,31 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 			t.Fatal(err)
 		}
 	}
-	b := &bench{t: t, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), fresh: true, down: map[string]bool{}, silent: map[string]bool{}, rolledBack: map[string]bool{}, families: []corev1.IPFamily{corev1.IPv4Protocol}}
+	b := &bench{
+		t:          t,
+		clock:      time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		fresh:      true,
+		down:       map[string]bool{},
+		silent:     map[string]bool{},
+		rolledBack: map[string]bool{},
+		families:   []corev1.IPFamily{corev1.IPv4Protocol},
+	}
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	set.Spec.Probe = spec
 	hub, local := fake.NewClientBuilder().WithScheme(s).WithObjects(set),
-		fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).WithInterceptorFuncs(interceptor.Funcs{
-			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-				if b.refused > 0 {
-					b.refused--
-					return errors.New("not now")
-				}
-				b.writes++
-				return c.SubResource(sub).Update(ctx, o, opts...)
-			},
-		})
+		fake.NewClientBuilder().
+			WithScheme(s).
+			WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).
+			WithInterceptorFuncs(interceptor.Funcs{
+				SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+					if b.refused > 0 {
+						b.refused--
+						return errors.New("not now")
+					}
+					b.writes++
+					return c.SubResource(sub).Update(ctx, o, opts...)
+				},
+			})
 	for _, x := range kube.Indexes() {
 		switch o := x.Object.(type) {
 		case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointRecord:
@@ -83,10 +95,21 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 	b.hub, b.local = hub.Build(), local.Build()
 	for _, id := range []string{"a", "b", "c"} {
 		at := metav1.NewMicroTime(b.clock)
-		b.create(b.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}})
+		b.create(
+			b.hub,
+			&coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id},
+				Spec:       coordinationv1.LeaseSpec{RenewTime: &at},
+			},
+		)
 		if id != "a" {
-			b.create(b.local, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-" + id,
-				Labels: map[string]string{liveness.LabelSource: id}, Annotations: said(false)}})
+			b.create(
+				b.local,
+				&coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "source-" + id,
+						Labels: map[string]string{liveness.LabelSource: id}, Annotations: said(false)},
+				},
+			)
 		}
 	}
 	b.restart()
@@ -95,7 +118,7 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 
 // restart is a new process of the same agent.
 func (b *bench) restart() {
-	b.Observer = New(&kube.Env{
+	b.Observer = New(Config{
 		Cluster: "a", HubNamespace: "set", Now: func() time.Time { return b.clock }, Events: b,
 		Local: b.local, Hub: func() client.Client { return b.hub }, Fresh: func() bool { return b.fresh },
 		HubSeen:  func() time.Time { return b.seen },
@@ -146,7 +169,9 @@ func (b *bench) serve(name string, probe hubv1alpha1.Probe, protocol corev1.Prot
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name, "shop", "c")
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "c", ServiceNamespace: "shop", ServiceName: name, Revision: 1}
-	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at, []corev1.IPFamily{corev1.IPv4Protocol}, probe
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at, []corev1.IPFamily{
+		corev1.IPv4Protocol,
+	}, probe
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: protocol, Port: 80}}
 	b.create(b.local, rec)
 	b.slice(rec, name+"-1", addresses...)
@@ -197,10 +222,10 @@ func (b *bench) renew() {
 	for _, id := range []string{"a", "b", "c"} {
 		if !b.silent[id] {
 			b.lease(id, func(l *coordinationv1.Lease) {
-				text, at := votes.Said(l), metav1.NewMicroTime(b.clock)
+				text, at := votes.Read(l), metav1.NewMicroTime(b.clock)
 				l.Spec.RenewTime = &at
 				if !b.rolledBack[id] {
-					votes.Say(l, text)
+					votes.Write(l, text)
 				}
 			})
 		}
@@ -212,7 +237,7 @@ func (b *bench) renew() {
 // says puts a vote on a member's Lease.
 func (b *bench) says(id, text string) {
 	b.t.Helper()
-	b.lease(id, func(l *coordinationv1.Lease) { votes.Say(l, text) })
+	b.lease(id, func(l *coordinationv1.Lease) { votes.Write(l, text) })
 }
 
 func (b *bench) lease(id string, change func(*coordinationv1.Lease)) {
@@ -230,7 +255,11 @@ func (b *bench) lease(id string, change func(*coordinationv1.Lease)) {
 func (b *bench) withheld(name string) string {
 	b.t.Helper()
 	rec := &hubv1alpha1.ServiceExportRecord{}
-	if err := b.local.Get(b.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName(name, "shop", "c")}, rec); err != nil {
+	if err := b.local.Get(
+		b.t.Context(),
+		types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.RecordName(name, "shop", "c")},
+		rec,
+	); err != nil {
 		b.t.Fatal(err)
 	}
 	return strings.Join(rec.Status.Withheld, " ")

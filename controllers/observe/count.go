@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -25,18 +26,18 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// count takes in what the members say. A verdict changes once per renewal at most, so that nobody who changes its mind all the time, by
-// fault or on purpose, makes the others write more than that.
+// count counts the votes. The result changes once per renewal interval at most, so that a flapping or malicious
+// member causes no more writes.
 func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 	spec, found, err := kube.ProbeSpec(ctx, o.Hub(), o.HubNamespace)
-	if err != nil || !found { // who was emptied says nothing of anything
+	if err != nil || !found { // an emptied hub says nothing
 		return reconcile.Result{}, err
 	}
 	if spec == nil {
 		return reconcile.Result{}, o.stop(ctx)
 	}
 	if !o.Fresh() {
-		return reconcile.Result{}, nil // the next renewal comes
+		return reconcile.Result{}, nil // the next renewal requests a count
 	}
 	lease, _, err := kube.LeaseSpec(ctx, o.Hub(), o.HubNamespace)
 	if err != nil {
@@ -53,13 +54,13 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	o.mu.Lock()
-	same := reflect.DeepEqual(ballot, o.ballot) && floor(spec) == o.floor && !o.owing
+	same := reflect.DeepEqual(ballot, o.ballot) && keepLast(spec) == o.keepLast && !o.pending
 	wait := time.Duration(0)
 	if !o.changed.IsZero() {
 		wait = time.Duration(lease.RenewSeconds)*time.Second - o.Now().Sub(o.changed)
 	}
 	if !same && wait <= 0 {
-		o.ballot, o.floor, o.changed, o.owing = ballot, floor(spec), o.Now(), false
+		o.ballot, o.keepLast, o.changed, o.pending = ballot, keepLast(spec), o.Now(), false
 	}
 	o.mu.Unlock()
 	if same {
@@ -72,19 +73,21 @@ func (o *Observer) count(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := o.judge(ctx, copies); err != nil {
+	if err := o.writeStatus(ctx, copies); err != nil {
 		o.mu.Lock()
-		o.ballot, o.changed = nil, time.Time{} // what was not written is due
+		o.ballot, o.changed = nil, time.Time{} // write again
 		o.mu.Unlock()
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, nil
 }
 
-// gather reads who lives, by what the room sources has seen, and what they say on their Leases.
+// gather reads which members are live, as the package sources decided, and their votes.
 func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l liveness.Limits) (*votes.Ballot, error) {
 	var seen coordinationv1.LeaseList
-	if err := o.Local.List(ctx, &seen, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource}); err != nil {
+	if err := o.Local.List(
+		ctx, &seen, client.InNamespace(kube.SystemNamespace), client.HasLabels{liveness.LabelSource},
+	); err != nil {
 		return nil, err
 	}
 	b := &votes.Ballot{By: map[string]votes.Vote{}}
@@ -99,7 +102,9 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l li
 	}
 	slices.Sort(members)
 	for _, id := range slices.Compact(members) {
-		lease, err := kube.Get[*coordinationv1.Lease](ctx, o.Hub(), types.NamespacedName{Namespace: o.HubNamespace, Name: id})
+		lease, err := kube.Get[*coordinationv1.Lease](
+			ctx, o.Hub(), types.NamespacedName{Namespace: o.HubNamespace, Name: id},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -107,8 +112,8 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l li
 			continue
 		}
 		b.Live = append(b.Live, id)
-		v, silent := o.hear(id, lease, passed)
-		// A vote is as fresh as its Lease, also of one that counts as alive because the hub is doubted (mostSilent: Hold).
+		v, silent := o.read(id, lease, passed)
+		// The vote of a silent member does not count, even if it is held as live (mostSilent: Hold).
 		if len(v) > 0 && silent <= l.Expiry {
 			b.By[id] = v
 		}
@@ -116,7 +121,7 @@ func (o *Observer) gather(ctx context.Context, spec *hubv1alpha1.ProbeSpec, l li
 	return b, nil
 }
 
-// passed is how long the hub has been seen since the last call. A longer time than that between two own renewals was blindness.
+// passed returns how long the hub has been seen since the last call, or zero after a gap.
 func (o *Observer) passed(l liveness.Limits) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,47 +133,60 @@ func (o *Observer) passed(l liveness.Limits) time.Duration {
 	return 0
 }
 
-// hear reads a vote, and how long its Lease has not been seen to be renewed. One that is nonsense is none, which is said once.
-func (o *Observer) hear(id string, lease *coordinationv1.Lease, passed time.Duration) (votes.Vote, time.Duration) {
+// read returns the vote of a member and for how long its Lease was not renewed. An invalid vote counts as none and is
+// reported once.
+func (o *Observer) read(id string, lease *coordinationv1.Lease, passed time.Duration) (votes.Vote, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h, known := o.heard[id]
+	h, known := o.votes[id]
 	if renewed := liveness.RenewalOf(lease); renewed.After(h.renewed) {
 		h.renewed, h.silent = renewed, 0
 	} else {
 		h.silent += passed
 	}
-	if text := votes.Said(lease); !known || h.text != text {
+	if text := votes.Read(lease); !known || h.text != text {
 		h.text, h.vote = text, o.parse(id, text)
 	}
-	o.heard[id] = h
+	o.votes[id] = h
 	return h.vote, h.silent
 }
 
 func (o *Observer) parse(id, text string) votes.Vote {
 	v, err := votes.Parse(text)
 	if err != nil {
-		o.Events.Event(kube.System(), kube.Warning, "VoteRefused", fmt.Sprintf("What cluster %s says it does not reach (%s of its Lease on the hub) does not count: %v. Upgrade or look at that cluster.",
-			id, votes.Annotation, err))
+		o.Events.Event(
+			kube.System(),
+			kube.Warning,
+			"VoteRefused",
+			fmt.Sprintf(
+				"The vote of cluster %s (annotation %s of its Lease on the hub) does not count: %v. Upgrade or check that cluster.",
+				id,
+				votes.Annotation,
+				err,
+			),
+		)
 		return nil
 	}
 	return v
 }
 
-// start takes in the settings, and with the first of them what there is to look at.
+// start stores the settings and, when they change, updates the targets of all Services.
 func (o *Observer) start(ctx context.Context, spec *hubv1alpha1.ProbeSpec, live int) error {
 	o.mu.Lock()
-	resolved := o.known && o.spec.Default == spec.Default
+	upToDate := o.known && o.spec.Default == spec.Default
 	o.spec = *spec
-	o.pace = votes.Pace{Interval: time.Duration(spec.IntervalSeconds) * time.Second, Timeout: time.Duration(spec.TimeoutSeconds) * time.Second}.For(live)
+	o.pace = votes.Pace{
+		Interval: time.Duration(spec.IntervalSeconds) * time.Second,
+		Timeout:  time.Duration(spec.TimeoutSeconds) * time.Second,
+	}.For(live)
 	if !o.known {
-		o.seed = o.heard[o.Cluster].vote
+		o.seed = o.votes[o.Cluster].vote
 	}
 	o.mu.Unlock()
-	if resolved && o.on.Load() {
+	if upToDate && o.on.Load() {
 		return nil
 	}
-	o.on.Store(true) // from now on, events ask for Services
+	o.on.Store(true) // from now on, events request Services
 	copies, err := o.copies(ctx)
 	if err != nil {
 		return err
@@ -180,7 +198,7 @@ func (o *Observer) start(ctx context.Context, spec *hubv1alpha1.ProbeSpec, live 
 			continue
 		}
 		done[name] = true
-		if _, err := o.aim(ctx, name); err != nil {
+		if _, err := o.updateTargets(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -190,27 +208,27 @@ func (o *Observer) start(ctx context.Context, spec *hubv1alpha1.ProbeSpec, live 
 	return nil
 }
 
-// stop withholds nothing any more.
+// stop forgets everything and clears the conditions.
 func (o *Observer) stop(ctx context.Context) error {
 	o.mu.Lock()
-	rests := o.known && !o.on.Load() && o.ballot == nil // else some are still to be written
+	stopped := o.known && !o.on.Load() && o.ballot == nil
 	o.mu.Unlock()
-	if rests {
+	if stopped {
 		return nil
 	}
 	o.on.Store(false)
 	o.mu.Lock()
 	clear(o.targets)
-	clear(o.looked)
-	clear(o.beyond)
-	clear(o.heard)
+	clear(o.probed)
+	clear(o.notProbed)
+	clear(o.votes)
 	o.ballot, o.changed = &votes.Ballot{}, time.Time{}
 	o.mu.Unlock()
 	copies, err := o.copies(ctx)
 	if err != nil {
 		return err
 	}
-	if err := o.judge(ctx, copies); err != nil {
+	if err := o.writeStatus(ctx, copies); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -219,19 +237,20 @@ func (o *Observer) stop(ctx context.Context) error {
 	return nil
 }
 
-// copies are those of all records here. They are the cache's, and not to be changed.
+// copies returns all records in this cluster. They belong to the cache.
 func (o *Observer) copies(ctx context.Context) ([]hubv1alpha1.ServiceExportRecord, error) {
 	var list hubv1alpha1.ServiceExportRecordList
 	err := o.Local.List(ctx, &list, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
-// judge writes what the ballot says into the status of copies, where that differs. Those of which nothing was ever withheld bear nothing.
-func (o *Observer) judge(ctx context.Context, copies []hubv1alpha1.ServiceExportRecord) error {
-	o.judging.Lock()
-	defer o.judging.Unlock()
+// writeStatus writes what is withheld into the status of copies that differ. A copy of which nothing was ever
+// withheld has no condition.
+func (o *Observer) writeStatus(ctx context.Context, copies []hubv1alpha1.ServiceExportRecord) error {
+	o.writing.Lock()
+	defer o.writing.Unlock()
 	o.mu.Lock()
-	ballot, keepLast := o.ballot, o.floor
+	ballot, keepLast := o.ballot, o.keepLast
 	o.mu.Unlock()
 	if ballot == nil {
 		return nil
@@ -244,18 +263,20 @@ func (o *Observer) judge(ctx context.Context, copies []hubv1alpha1.ServiceExport
 		}
 		addresses, by := ballot.Withheld(rec.Spec.ClusterID, rec.Name)
 		if rec.Spec.Withdrawn {
-			addresses, by = nil, nil // nor when it is back, before the members have looked
-		} else if looked, known := o.looksAt(rec); !known && len(addresses) > 0 {
-			continue // the hub shows none of its endpoints now: what is withheld of those that are held stays
-		} else if !looked {
+			addresses, by = nil, nil
+		} else if probed, known := o.isProbed(rec); !known && len(addresses) > 0 {
+			continue // the endpoints are held: what is withheld of them stays
+		} else if !probed {
 			addresses, by = nil, nil
 		}
 		before := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached)
 		if len(addresses) == 0 && before == nil {
 			continue
 		}
-		c := verdict(addresses, by, len(ballot.Live), keepLast)
-		set, changed := conditions.Set(rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(o.Now()))
+		c := reached(addresses, by, len(ballot.Live), keepLast)
+		set, changed := conditions.Set(
+			rec.Status.Conditions, []metav1.Condition{c}, rec.Generation, metav1.NewTime(o.Now()),
+		)
 		if !changed && slices.Equal(addresses, rec.Status.Withheld) {
 			continue
 		}
@@ -263,31 +284,37 @@ func (o *Observer) judge(ctx context.Context, copies []hubv1alpha1.ServiceExport
 		rec.Status.Conditions, rec.Status.Withheld = set, addresses
 		err := o.Local.Status().Update(ctx, rec)
 		if flipped := before == nil || before.Status != c.Status; err == nil && flipped {
-			log.FromContext(ctx).Info("what members reach", "record", rec.Name, "withheld", addresses, "by", by)
+			log.FromContext(ctx).Info("withheld endpoints changed", "record", rec.Name, "withheld", addresses, "by", by)
 			if c.Status == metav1.ConditionFalse {
 				o.Events.Event(rec, kube.Warning, "EndpointsWithheld", c.Message)
 			}
 		}
-		errs = append(errs, kube.Gone(err))
+		errs = append(errs, client.IgnoreNotFound(err))
 	}
 	return errors.Join(errs...)
 }
 
-// looksAt tells whether members look at the endpoints of a record: who votes on all of a cluster speaks of no others. known is false where
-// the hub shows none.
-func (o *Observer) looksAt(rec *hubv1alpha1.ServiceExportRecord) (looked, known bool) {
+// isProbed reports whether members probe the endpoints of a record: a vote about a whole cluster means these only.
+// known is false if the hub shows no endpoints.
+func (o *Observer) isProbed(rec *hubv1alpha1.ServiceExportRecord) (probed, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	looked, known = o.looked[kube.Exported(rec)][rec.Name]
-	return looked, known
+	probed, known = o.probed[kube.Exported(rec)][rec.Name]
+	return probed, known
 }
 
-// floor is keepLast, which is set unless it is said not to be.
-func floor(spec *hubv1alpha1.ProbeSpec) bool { return spec.KeepLast == nil || *spec.KeepLast }
+// keepLast returns spec.probe.keepLast, which is true by default.
+func keepLast(spec *hubv1alpha1.ProbeSpec) bool { return ptr.Deref(spec.KeepLast, true) }
 
-func verdict(addresses, by []string, live int, keepLast bool) metav1.Condition {
+// reached returns the condition Reached.
+func reached(addresses, by []string, live int, keepLast bool) metav1.Condition {
 	if len(addresses) == 0 {
-		return metav1.Condition{Type: hubv1alpha1.ConditionReached, Status: metav1.ConditionTrue, Reason: "Reached", Message: "Nothing of it is withheld."}
+		return metav1.Condition{
+			Type:    hubv1alpha1.ConditionReached,
+			Status:  metav1.ConditionTrue,
+			Reason:  "Reached",
+			Message: "No endpoint is withheld.",
+		}
 	}
 	what := strings.Join(addresses[:min(len(addresses), 5)], ", ")
 	switch n := len(addresses); {
@@ -300,6 +327,16 @@ func verdict(addresses, by []string, live int, keepLast bool) metav1.Condition {
 	if keepLast {
 		unless = ", unless a port of the Service has no others"
 	}
-	return metav1.Condition{Type: hubv1alpha1.ConditionReached, Status: metav1.ConditionFalse, Reason: endpoints.UnreachedReason(keepLast),
-		Message: fmt.Sprintf("Of %d live members, these do not reach %s: %s. By the ClusterSet's spec.probe they are not ready here%s.", live, what, strings.Join(by, ", "), unless)}
+	return metav1.Condition{
+		Type:   hubv1alpha1.ConditionReached,
+		Status: metav1.ConditionFalse,
+		Reason: endpoints.UnreachedReason(keepLast),
+		Message: fmt.Sprintf(
+			"Of %d live members, these do not reach %s: %s. These endpoints are not ready here%s (ClusterSet spec.probe).",
+			live,
+			what,
+			strings.Join(by, ", "),
+			unless,
+		),
+	}
 }

@@ -80,8 +80,8 @@ func TestS4NoProbeOfAddressesThatNoPeerMayClaim(t *testing.T) {
 	}
 }
 
-// TestF4Verdicts: one blind member decides nothing; with another that says so, what both do not reach is withheld; it comes back with its
-// answers, or with the death of a voter.
+// TestF4Verdicts: one blind member decides nothing; with another that says so, what both do not reach is withheld; it
+// comes back with its answers, or with the death of a voter.
 func TestF4Verdicts(t *testing.T) {
 	b := newBench(t, tcp())
 	b.export("web", "", "10.3.0.1", "10.3.0.2")
@@ -100,7 +100,8 @@ func TestF4Verdicts(t *testing.T) {
 	b.look(20 * time.Second)
 	b.want("web", "10.3.0.1")
 	b.want("api", "")
-	if len(b.events) != 1 || !strings.HasPrefix(b.events[0], "EndpointsWithheld: Of 3 live members, these do not reach 10.3.0.1: a, b.") {
+	if len(b.events) != 1 ||
+		!strings.HasPrefix(b.events[0], "EndpointsWithheld: Of 3 live members, these do not reach 10.3.0.1: a, b.") {
 		t.Errorf("events %q", b.events)
 	}
 
@@ -143,7 +144,8 @@ func TestF4WhatNobodyLooksAtIsNotWithheld(t *testing.T) {
 	b.want("dns", "")
 }
 
-// TestF4NoVoteOnAFamilyThatIsNotHere: a cluster without IPv6 reaches none of those endpoints, which is no fault of theirs.
+// TestF4NoVoteOnAFamilyThatIsNotHere: a cluster without IPv6 reaches none of those endpoints, which is no fault of
+// theirs.
 func TestF4NoVoteOnAFamilyThatIsNotHere(t *testing.T) {
 	for _, here := range []bool{false, true} {
 		b := newBench(t, tcp())
@@ -160,8 +162,8 @@ func TestF4NoVoteOnAFamilyThatIsNotHere(t *testing.T) {
 	}
 }
 
-// TestF4AVoteSpeaksOfNoOtherFamily: of an export of two families a cluster of one looks at a half, and says so of those addresses alone: others
-// reach the rest.
+// TestF4AVoteSpeaksOfNoOtherFamily: of an export of two families a cluster of one looks at a half, and says so of
+// those addresses alone: others reach the rest.
 func TestF4AVoteSpeaksOfNoOtherFamily(t *testing.T) {
 	for _, c := range []struct {
 		here []corev1.IPFamily
@@ -174,7 +176,9 @@ func TestF4AVoteSpeaksOfNoOtherFamily(t *testing.T) {
 		b.families = c.here
 		b.export("web", "", "10.3.0.1", "10.3.0.2")
 		rec := &hubv1alpha1.ServiceExportRecord{}
-		if err := b.local.Get(t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.c"}, rec); err != nil {
+		if err := b.local.Get(
+			t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.c"}, rec,
+		); err != nil {
 			t.Fatal(err)
 		}
 		b.slice(rec, "web-2", "fd00:3::1")
@@ -191,7 +195,9 @@ func TestF4AVoteSpeaksOfNoOtherFamily(t *testing.T) {
 // kill has b count as dead here, or not.
 func (b *bench) kill(id string, dead bool) {
 	lease := &coordinationv1.Lease{}
-	if err := b.local.Get(b.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "source-" + id}, lease); err != nil {
+	if err := b.local.Get(
+		b.t.Context(), types.NamespacedName{Namespace: kube.SystemNamespace, Name: "source-" + id}, lease,
+	); err != nil {
 		b.t.Fatal(err)
 	}
 	lease.Annotations = said(dead)
@@ -200,8 +206,8 @@ func (b *bench) kill(id string, dead bool) {
 	}
 }
 
-// TestF4AVoteIsAsFreshAsItsLease: one that is not renewed counts no longer, though its member counts as alive, as all do while the hub is
-// doubted. Time in which the hub is not seen does not count.
+// TestF4AVoteIsAsFreshAsItsLease: one that is not renewed counts no longer, though its member counts as alive, as all
+// do while the hub is doubted. Time in which the hub is not seen does not count.
 func TestF4AVoteIsAsFreshAsItsLease(t *testing.T) {
 	b := withheld(t)
 	b.silent["b"] = true
@@ -219,8 +225,8 @@ func TestF4AVoteIsAsFreshAsItsLease(t *testing.T) {
 	b.want("web", "*")
 }
 
-// TestF4AnExportThatComesBackIsLookedAtFirst: what was withheld of it before it was withdrawn is not any more, also where the hub was not seen
-// when that became known here.
+// TestF4AnExportThatComesBackIsLookedAtFirst: what was withheld of it before it was withdrawn is not any more, also
+// where the hub was not seen when that became known here.
 func TestF4AnExportThatComesBackIsLookedAtFirst(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		b := newBench(t, tcp())
@@ -252,8 +258,8 @@ func TestF4AnExportThatComesBackIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// TestF4AVoteDoesNotOutliveItsVoter: an agent that was rolled back to a version without votes renews the Lease, and leaves there what the one
-// before it said.
+// TestF4AVoteDoesNotOutliveItsVoter: an agent that was rolled back to a version without votes renews the Lease, and
+// leaves there what the one before it said.
 func TestF4AVoteDoesNotOutliveItsVoter(t *testing.T) {
 	b := withheld(t)
 	b.rolledBack["b"] = true
@@ -261,7 +267,8 @@ func TestF4AVoteDoesNotOutliveItsVoter(t *testing.T) {
 	b.want("web", "")
 }
 
-// TestF4FailStatic: while the hub is not seen as it is, or shows no ClusterSet, nothing changes; a restart forgets nothing.
+// TestF4FailStatic: while the hub is not seen as it is, or shows no ClusterSet, nothing changes; a restart forgets
+// nothing.
 func TestF4FailStatic(t *testing.T) {
 	b := newBench(t, tcp())
 	b.export("web", "", "10.3.0.1", "10.3.0.2")
@@ -333,8 +340,8 @@ func TestF4OwnView(t *testing.T) {
 	}
 }
 
-// TestF4AVoterThatFlaps: with an honest vote beside it, a member that changes its mind every second makes no more writes than one per
-// renewal.
+// TestF4AVoterThatFlaps: with an honest vote beside it, a member that changes its mind every second makes no more
+// writes than one per renewal.
 func TestF4AVoterThatFlaps(t *testing.T) {
 	b := newBench(t, tcp())
 	b.export("web", "", "10.3.0.1", "10.3.0.2")
@@ -366,7 +373,8 @@ func TestF4VotesThatAreNonsense(t *testing.T) {
 	}
 }
 
-// TestF4LooksAreBounded: of a thousand endpoints, all down, fifty a second at most and at a time, and each in its turn.
+// TestF4LooksAreBounded: of a thousand endpoints, all down, fifty a second at most and at a time, and each in its
+// turn.
 func TestF4LooksAreBounded(t *testing.T) {
 	b := newBench(t, tcp())
 	var all []string

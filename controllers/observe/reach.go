@@ -15,16 +15,16 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// dialer is kube.Env's Dial.
+// dialer is Config.Dial.
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// reaches tells whether an endpoint answers in time.
+// reaches reports whether an endpoint answers in time.
 func reaches(ctx context.Context, dial dialer, t target, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	addr, err := netip.ParseAddr(t.Address)
 	if err != nil {
-		return true // nobody's fault: it passed as an address
+		return true // not an address: not the endpoint's fault
 	}
 	to := netip.AddrPortFrom(addr, uint16(t.port)).String()
 	if t.kind == hubv1alpha1.ProbeGRPC {
@@ -38,14 +38,18 @@ func reaches(ctx context.Context, dial dialer, t target, timeout time.Duration) 
 	return true
 }
 
-// healthy asks grpc.health.v1.Health/Check about the server as a whole. One that answers without that service is reached: no more is
-// known of it.
+// healthy calls grpc.health.v1.Health/Check for the whole server. A server without that service counts as healthy.
 func healthy(ctx context.Context, dial dialer, to string) bool {
-	conn, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<10)), grpc.WithMaxHeaderListSize(16<<10), // an answer has a few octets
-		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, "tcp", to) }))
+	conn, err := grpc.NewClient(
+		"passthrough:///"+to,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<10)),
+		grpc.WithMaxHeaderListSize(16<<10), // an answer has a few bytes
+		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return dial(ctx, "tcp", to) }),
+	)
 	if err != nil {
-		return true // what we cannot ask is not down
+		return true
 	}
 	defer conn.Close()
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})

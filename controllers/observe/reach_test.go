@@ -72,11 +72,16 @@ func TestF4Probes(t *testing.T) {
 	// Both serve, and say so in far more octets than that takes.
 	answers := func(headers, body int) target {
 		return listen(t, func(l net.Listener) {
-			s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
-				out := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
-				out.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, body)))
-				return out, grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", headers)))
-			}))
+			s := grpc.NewServer(
+				grpc.UnaryInterceptor(
+					func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+						out := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+						out.ProtoReflect().
+							SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, body)))
+						return out, grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", headers)))
+					},
+				),
+			)
 			grpc_health_v1.RegisterHealthServer(s, states)
 			t.Cleanup(s.Stop)
 			_ = s.Serve(l)
@@ -125,7 +130,14 @@ func TestF4Probes(t *testing.T) {
 func TestF4WhichPort(t *testing.T) {
 	one, two, three, speaks := int32(1), int32(2), int32(3), "grpc"
 	udp := hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolUDP, Port: &one}
-	web, api := hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolTCP, Port: &two}, hubv1alpha1.EndpointPort{Protocol: corev1.ProtocolTCP, Port: &three, AppProtocol: &speaks}
+	web, api := hubv1alpha1.EndpointPort{
+		Protocol: corev1.ProtocolTCP,
+		Port:     &two,
+	}, hubv1alpha1.EndpointPort{
+		Protocol:    corev1.ProtocolTCP,
+		Port:        &three,
+		AppProtocol: &speaks,
+	}
 	for _, c := range []struct {
 		kind  hubv1alpha1.Probe
 		ports []hubv1alpha1.EndpointPort

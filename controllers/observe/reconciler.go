@@ -1,20 +1,24 @@
-// Package observe looks at the endpoints that other members publish, and counts what all live members say of them (SPEC F4; DESIGN §7). Its
-// own vote goes out with the renewals of this member's Lease (kube.Env.Votes); what a majority does not reach stands in status.withheld and
-// in the condition Reached of the copies of its record, by which serviceimport goes.
+// Package observe probes the endpoints that other members publish and counts the votes of all live members (SPEC F4;
+// DESIGN §7). This member's vote goes out with the renewals of its Lease (heartbeat). Endpoints that a majority does
+// not reach stand in status.withheld and in the condition Reached of the record's copy. serviceimport makes them not
+// ready.
 //
-// It rests where the ClusterSet has no spec.probe. Where the hub is not seen as it is now, where the ClusterSet is gone, or where too few
-// vote, nothing changes.
+// It does nothing if the ClusterSet has no spec.probe. Nothing changes while the hub is not seen, the ClusterSet is
+// missing, or too few members vote.
 package observe
 
 import (
 	"context"
 	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -25,53 +29,76 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The two requests that are not namespace/name of a Service: no Service has an empty namespace.
+// Requests that are not namespace/name of a Service: no Service has an empty namespace.
 var (
-	count = types.NamespacedName{Name: "count"} // what the members say
-	round = types.NamespacedName{Name: "round"} // look at the endpoints that are due
+	count = types.NamespacedName{Name: "count"} // count the votes
+	round = types.NamespacedName{Name: "round"} // probe the endpoints that are due
 )
 
-// Observer is what this member sees of the endpoints of others.
-type Observer struct {
-	*kube.Env
-	on atomic.Bool // the ClusterSet lets members probe
+// Config is what an Observer needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
 
-	judging sync.Mutex // one writer of status.withheld at a time
+	Local   client.Client
+	Hub     func() client.Client // the hub's caches
+	HubSeen func() time.Time     // when the hub last showed a renewal of this member
+	Fresh   func() bool          // whether the hub is seen as it is now
 
-	mu       sync.Mutex
-	known    bool // whether the ClusterSet lets them has been seen
-	spec     hubv1alpha1.ProbeSpec
-	pace     votes.Pace
-	targets  map[types.NamespacedName]map[votes.Endpoint]*target
-	looked   map[types.NamespacedName]map[string]bool  // by record that the hub shows endpoints of: whether they are looked at
-	beyond   map[types.NamespacedName][]votes.Endpoint // those that others look at, and this member has not the family for
-	seed     votes.Vote                                // what this member's last process said last
-	ballot   *votes.Ballot
-	floor    bool      // keepLast, as of the ballot
-	changed  time.Time // when they last changed
-	owing    bool      // a Service was not judged by them, since the hub was not seen
-	heard    map[string]heard
-	seen     time.Time // the hub, when that was last looked at
-	rounded  time.Time // when the last round began
-	probes   kube.Probes
-	tooLarge bool // the last vote was
+	Families func(context.Context) ([]corev1.IPFamily, error) // IP families of this cluster
+	Reserved []netip.Prefix                                   // addresses that no other cluster may claim (S4)
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
+
+	Now    func() time.Time
+	Events kube.Events
 }
 
-// heard is what a member last said.
-type heard struct {
+// Observer knows what this member reaches, and what the others say they reach.
+type Observer struct {
+	Config
+	on atomic.Bool // the ClusterSet allows probes
+
+	writing sync.Mutex // one writer of status.withheld at a time
+
+	mu        sync.Mutex
+	known     bool // whether the ClusterSet allows probes has been read
+	spec      hubv1alpha1.ProbeSpec
+	pace      votes.Pace
+	targets   map[types.NamespacedName]map[votes.Endpoint]*target
+	probed    map[types.NamespacedName]map[string]bool  // by record whose endpoints the hub shows: whether they are probed
+	notProbed map[types.NamespacedName][]votes.Endpoint // endpoints of families that this cluster lacks
+	seed      votes.Vote                                // the last vote of this member's previous process
+	ballot    *votes.Ballot
+	keepLast  bool      // as of the ballot
+	changed   time.Time // when ballot or keepLast last changed
+	pending   bool      // some Service was not evaluated because the hub was not seen
+	votes     map[string]memberVote
+	seen      time.Time // HubSeen at the last count
+	rounded   time.Time // begin of the last round
+	probes    kube.Probes
+	tooLarge  bool // the last vote was
+}
+
+// memberVote is the last vote of a member.
+type memberVote struct {
 	text    string
 	vote    votes.Vote
 	renewed liveness.Renewal
-	silent  time.Duration // for how long it has not been since, while the hub was seen
+	silent  time.Duration // time without a renewal while the hub was seen
 }
 
 // New returns an Observer that has seen nothing.
-func New(env *kube.Env) *Observer {
-	return &Observer{Env: env, targets: map[types.NamespacedName]map[votes.Endpoint]*target{}, looked: map[types.NamespacedName]map[string]bool{},
-		beyond: map[types.NamespacedName][]votes.Endpoint{}, heard: map[string]heard{}}
+func New(c Config) *Observer {
+	return &Observer{
+		Config:    c,
+		targets:   map[types.NamespacedName]map[votes.Endpoint]*target{},
+		probed:    map[types.NamespacedName]map[string]bool{},
+		notProbed: map[types.NamespacedName][]votes.Endpoint{},
+		votes:     map[string]memberVote{},
+	}
 }
 
-// Controller is this room's entry in the list of controllers. Requests are count, round, and namespace/name of a Service.
+// Controller returns the controller that runs o. Its requests are count, round, and namespace/name of a Service.
 func (o *Observer) Controller() kube.Controller {
 	service := kube.Named(func(record client.Object) (n types.NamespacedName) {
 		if o.on.Load() {
@@ -83,8 +110,8 @@ func (o *Observer) Controller() kube.Controller {
 		Name:     "observe",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: o.both},
-			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: o.both},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: o.requests},
+			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: o.requests},
 			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: service},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: service},
 		},
@@ -92,7 +119,7 @@ func (o *Observer) Controller() kube.Controller {
 	}
 }
 
-func (o *Observer) both(context.Context, client.Object) []reconcile.Request {
+func (o *Observer) requests(context.Context, client.Object) []reconcile.Request {
 	out := []reconcile.Request{{NamespacedName: count}}
 	if o.on.Load() {
 		out = append(out, reconcile.Request{NamespacedName: round})
@@ -100,7 +127,7 @@ func (o *Observer) both(context.Context, client.Object) []reconcile.Request {
 	return out
 }
 
-// Reconcile is one pass over what is asked for.
+// Reconcile counts votes, runs a round of probes, or evaluates one Service.
 func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	switch req.NamespacedName {
 	case count:
@@ -111,20 +138,21 @@ func (o *Observer) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if !o.on.Load() {
 		return reconcile.Result{}, nil
 	}
-	copies, err := o.aim(ctx, req.NamespacedName)
+	copies, err := o.updateTargets(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !o.Fresh() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.owing = true // the next count makes up for it
+		o.pending = true // the next count evaluates it
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, o.judge(ctx, copies)
+	return reconcile.Result{}, o.writeStatus(ctx, copies)
 }
 
-// Votes is kube.Env's.
+// Votes returns the text of this member's vote for its Lease; known is false until it is known whether the ClusterSet
+// allows probes.
 func (o *Observer) Votes() (text string, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,18 +165,18 @@ func (o *Observer) Votes() (text string, known bool) {
 	return text, true
 }
 
-// vote is this member's. The caller holds mu.
+// vote returns this member's vote. The caller holds mu.
 func (o *Observer) vote() votes.Vote {
 	down := map[votes.Endpoint]bool{}
 	for _, of := range o.targets {
 		for e, t := range of {
-			down[e] = t.look.Down
+			down[e] = t.result.Down
 		}
 	}
-	return votes.Of(down, slices.Concat(slices.Collect(maps.Values(o.beyond))...))
+	return votes.Of(down, slices.Concat(slices.Collect(maps.Values(o.notProbed))...))
 }
 
-// Probes is kube.Env's.
+// Probes returns what this member has probed, in numbers.
 func (o *Observer) Probes() kube.Probes {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -162,7 +190,7 @@ func (o *Observer) Probes() kube.Probes {
 			if _, known := withheld[e.Record]; !known && o.ballot != nil {
 				withheld[e.Record], _ = o.ballot.Withheld(e.Cluster, e.Record)
 			}
-			if t.look.Down {
+			if t.result.Down {
 				p.Unreached++
 			} else {
 				p.Reached++

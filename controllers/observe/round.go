@@ -19,29 +19,36 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A member looks at no more than atOnce endpoints in a round, and begins no more than one round per pause, whatever there is to look at:
-// beyond fifty a second its looks are further apart instead.
+// A member probes at most atOnce endpoints in a round and begins at most one round per pause. With more endpoints,
+// each is probed less often.
 const (
 	atOnce = 50
 	pause  = time.Second
 )
 
-// target is an endpoint that is looked at.
+// target is an endpoint that is probed.
 type target struct {
 	votes.Endpoint
 	service types.NamespacedName
 	kind    hubv1alpha1.Probe
 	port    int32
-	look    votes.Look
-	n       int // looks so far
+	result  votes.Result
+	n       int // probes so far
 	due     time.Time
 }
 
-// aim finds what is to be looked at of one Service: the ready endpoints of other clusters that may be imported (S4), where its exporters
-// ask for it. It returns this cluster's copies of the Service's records.
-func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1alpha1.ServiceExportRecord, error) {
+// updateTargets finds what to probe of one Service: the ready endpoints of other clusters that may be imported (S4),
+// if the exporters allow it. It returns this cluster's copies of the Service's records.
+func (o *Observer) updateTargets(
+	ctx context.Context, name types.NamespacedName,
+) ([]hubv1alpha1.ServiceExportRecord, error) {
 	var copies hubv1alpha1.ServiceExportRecordList
-	if err := o.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+	if err := o.Local.List(
+		ctx,
+		&copies,
+		client.InNamespace(kube.SystemNamespace),
+		client.MatchingFields{kube.ByService: kube.Key(name)},
+	); err != nil {
 		return nil, err
 	}
 	var exports []clusterset.Export
@@ -49,11 +56,11 @@ func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1a
 		if copies.Items[i].Spec.Withdrawn {
 			continue
 		}
-		if e, err := clusterset.ParseExport(&copies.Items[i]); err == nil { // what is wrong is reported where it is imported
+		if e, err := clusterset.ParseExport(&copies.Items[i]); err == nil { // serviceimport reports invalid ones
 			exports = append(exports, e)
 		}
 	}
-	var s sight
+	var s serviceTargets
 	if len(exports) > 0 {
 		m, _ := conflict.Merge(exports)
 		var err error
@@ -65,30 +72,33 @@ func (o *Observer) aim(ctx context.Context, name types.NamespacedName) ([]hubv1a
 	return copies.Items, nil
 }
 
-// sight is what there is of one Service for members to look at.
-type sight struct {
-	found  []target
-	looked map[string]bool  // of each record of which the hub shows endpoints: whether they are looked at
-	beyond []votes.Endpoint // what no pod here can reach for its family, and others look at
+// serviceTargets is what members probe of one Service.
+type serviceTargets struct {
+	targets   []target
+	probed    map[string]bool  // by record whose endpoints the hub shows: whether they are probed
+	notProbed []votes.Endpoint // endpoints of families that this cluster lacks; other members probe them
 }
 
-// find is the same of what has been merged.
-func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *conflict.Merged) (s sight, err error) {
+// find returns the targets of a Service.
+func (o *Observer) find(
+	ctx context.Context, name types.NamespacedName, m *conflict.Merged,
+) (s serviceTargets, err error) {
 	o.mu.Lock()
 	kind := o.spec.Default
 	o.mu.Unlock()
 	if m.Probe != "" {
 		kind = m.Probe
 	}
-	s.looked = map[string]bool{}
+	s.probed = map[string]bool{}
 	if kind == hubv1alpha1.ProbeNone || kind == "" {
 		for cluster := range m.Names {
-			s.looked[clusterset.RecordName(name.Name, name.Namespace, cluster)] = false
+			s.probed[clusterset.RecordName(name.Name, name.Namespace, cluster)] = false
 		}
 		return s, nil
 	}
 	var records hubv1alpha1.EndpointRecordList
-	if err := o.Hub().List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+	if err := o.Hub().
+		List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
 		return s, err
 	}
 	families, err := o.Families(ctx)
@@ -107,22 +117,22 @@ func (o *Observer) find(ctx context.Context, name types.NamespacedName, m *confl
 		}
 		record := clusterset.RecordName(name.Name, name.Namespace, cluster)
 		port, ok := portOf(spec.Ports, kind)
-		here := slices.Contains(families, corev1.IPFamily(spec.AddressType)) // what no pod here can reach is not down for that
-		if s.looked[record] = s.looked[record] || ok && here; !ok {
+		here := slices.Contains(families, corev1.IPFamily(spec.AddressType))
+		if s.probed[record] = s.probed[record] || ok && here; !ok {
 			continue
 		}
 		for _, address := range endpoints.ReadyAddresses(&spec) {
 			if e := (votes.Endpoint{Cluster: cluster, Record: record, Address: address}); here {
-				s.found = append(s.found, target{Endpoint: e, service: name, kind: kind, port: port})
+				s.targets = append(s.targets, target{Endpoint: e, service: name, kind: kind, port: port})
 			} else {
-				s.beyond = append(s.beyond, e)
+				s.notProbed = append(s.notProbed, e)
 			}
 		}
 	}
 	return s, nil
 }
 
-// portOf is the port to look at: the first of TCP; for grpc, before it, the first that says it speaks that. Without a number there is none.
+// portOf returns the port to probe: the first TCP port, or for grpc the first that declares gRPC, if there is one.
 func portOf(ports []hubv1alpha1.EndpointPort, kind hubv1alpha1.Probe) (number int32, ok bool) {
 	for _, p := range ports {
 		if p.Protocol != corev1.ProtocolTCP || p.Port == nil {
@@ -139,35 +149,35 @@ func portOf(ports []hubv1alpha1.EndpointPort, kind hubv1alpha1.Probe) (number in
 	return number, ok
 }
 
-// replace keeps what is known of those that were looked at before.
-func (o *Observer) replace(name types.NamespacedName, s sight) {
+// replace sets the targets of a Service and keeps the results of those that it had.
+func (o *Observer) replace(name types.NamespacedName, s serviceTargets) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.targets[name]
 	delete(o.targets, name)
-	if o.looked[name] = s.looked; len(s.looked) == 0 {
-		delete(o.looked, name)
+	if o.probed[name] = s.probed; len(s.probed) == 0 {
+		delete(o.probed, name)
 	}
-	if o.beyond[name] = s.beyond; len(s.beyond) == 0 {
-		delete(o.beyond, name)
+	if o.notProbed[name] = s.notProbed; len(s.notProbed) == 0 {
+		delete(o.notProbed, name)
 	}
-	if len(s.found) == 0 {
+	if len(s.targets) == 0 {
 		return
 	}
-	of := make(map[votes.Endpoint]*target, len(s.found))
-	for _, t := range s.found {
+	of := make(map[votes.Endpoint]*target, len(s.targets))
+	for _, t := range s.targets {
 		if known := was[t.Endpoint]; known != nil {
-			t.look, t.n, t.due = known.look, known.n, known.due
+			t.result, t.n, t.due = known.result, known.n, known.due
 		} else {
 			t.due = o.Now().Add(o.pace.First(o.Cluster, t.Endpoint))
-			t.look.Down = o.seed.Says(t.Endpoint) // until it is looked at, what the last process of this agent knew
+			t.result.Down = o.seed.Includes(t.Endpoint) // the previous process's result
 		}
 		of[t.Endpoint] = &t
 	}
 	o.targets[name] = of
 }
 
-// round looks at what is due.
+// round probes the targets that are due.
 func (o *Observer) round(ctx context.Context) (reconcile.Result, error) {
 	if !o.on.Load() {
 		return reconcile.Result{}, nil
@@ -184,13 +194,13 @@ func (o *Observer) round(ctx context.Context) (reconcile.Result, error) {
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		return reconcile.Result{}, ctx.Err() // the end of this agent is no fault of theirs
+		return reconcile.Result{}, ctx.Err() // the agent stops
 	}
 	o.take(due, reached)
 	return reconcile.Result{RequeueAfter: max(pause-o.Now().Sub(began), time.Millisecond)}, nil
 }
 
-// due are the targets of a round that begins now, longest due first; or how long to wait until it may begin.
+// due returns the targets of a round that begins now, longest due first, or how long to wait.
 func (o *Observer) due(now time.Time) (due []target, pace votes.Pace, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,7 +225,7 @@ func (o *Observer) due(now time.Time) (due []target, pace votes.Pace, wait time.
 	return due[:min(len(due), atOnce)], o.pace, 0
 }
 
-// take keeps the results of those that are still to be looked at.
+// take stores the results of targets that still exist.
 func (o *Observer) take(due []target, reached []bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,7 +239,7 @@ func (o *Observer) take(due []target, reached []bool) {
 		if t == nil {
 			continue
 		}
-		t.look, t.n = t.look.Next(reached[i]), t.n+1
-		t.due = o.Now().Add(o.pace.Again(o.Cluster, t.Endpoint, t.look, t.n))
+		t.result, t.n = t.result.Next(reached[i]), t.n+1
+		t.due = o.Now().Add(o.pace.Again(o.Cluster, t.Endpoint, t.result, t.n))
 	}
 }

@@ -87,7 +87,7 @@ func (l *liar) votes() {
 		text = `{"everybody":["everything"]}`
 	}
 	lease.Name = l.member.id
-	votes.Say(lease, text)
+	votes.Write(lease, text)
 	l.publish(lease)
 	l.history.Events["(a lie about what is reached)"]++
 }

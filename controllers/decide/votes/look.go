@@ -5,61 +5,61 @@ import (
 	"time"
 )
 
-// How many looks in a row must say otherwise before a verdict changes: a lost packet is no outage, and one answer no recovery.
+// Probes in a row that must differ before the result of an endpoint changes, so that one lost packet is no outage.
 const (
 	toDown = 3
 	toUp   = 2
 )
 
-// Look is what one member knows of one endpoint. The zero value reaches it.
-type Look struct {
-	Down      bool
-	Otherwise int // results in a row that say otherwise
+// Result is what one member knows of one endpoint. The zero value means reached.
+type Result struct {
+	Down    bool
+	Differs int // probes in a row that differ from Down
 }
 
-// Next is the Look after one more result.
-func (l Look) Next(reached bool) Look {
-	if reached != l.Down {
-		return Look{Down: l.Down}
+// Next returns the Result after one more probe.
+func (r Result) Next(reached bool) Result {
+	if reached != r.Down {
+		return Result{Down: r.Down}
 	}
-	l.Otherwise++
-	if l.Down && l.Otherwise >= toUp || !l.Down && l.Otherwise >= toDown {
-		return Look{Down: !l.Down}
+	r.Differs++
+	if r.Down && r.Differs >= toUp || !r.Down && r.Differs >= toDown {
+		return Result{Down: !r.Down}
 	}
-	return l
+	return r
 }
 
-// Pace is a clusterset's.
+// Pace is how often the members of a clusterset probe.
 type Pace struct {
-	Interval time.Duration // from one look at an endpoint to the next, while nothing changes
-	Timeout  time.Duration // of one
-	share    time.Duration // no shorter interval, whatever an endpoint does
+	Interval time.Duration // from one probe of an endpoint to the next, while nothing changes
+	Timeout  time.Duration // of one probe
+	share    time.Duration // the shortest interval
 }
 
-// For so many live members, the pace at which all of them together look at an endpoint no more than once a second.
+// For returns the pace for this many live members: all of them together probe an endpoint at most once a second.
 func (p Pace) For(live int) Pace {
 	p.share = time.Duration(live-1) * time.Second
 	p.Interval = max(p.Interval, p.share)
 	return p
 }
 
-// First is how long a member waits before it looks at an endpoint for the first time: anything below the interval, and not the same for
-// any two, so that neither restarts nor new Services make a burst.
+// First returns when a member probes a new endpoint: within the interval, and different for each, so that restarts
+// make no burst.
 func (p Pace) First(member string, e Endpoint) time.Duration {
 	return time.Duration(float64(p.Interval) * fraction(member, e, 0))
 }
 
-// Again is how long it waits after the n-th look: the interval, a tenth more or less; where the last result is to be confirmed a third of it,
-// as far as so many members may: one that changes its mind all the time would stay there.
-func (p Pace) Again(member string, e Endpoint, l Look, n int) time.Duration {
+// Again returns when a member probes an endpoint after the n-th probe: after about the interval, or a third of it to
+// confirm a change.
+func (p Pace) Again(member string, e Endpoint, r Result, n int) time.Duration {
 	wait := p.Interval
-	if l.Otherwise > 0 {
+	if r.Differs > 0 {
 		wait = max(wait/3, p.share)
 	}
 	return time.Duration(float64(wait) * (0.9 + 0.2*fraction(member, e, n)))
 }
 
-// fraction is in [0, 1), and for each its own.
+// fraction returns a number in [0, 1) that depends on its arguments.
 func fraction(member string, e Endpoint, n int) float64 {
 	h := fnv.New64a()
 	for _, s := range []string{member, e.Cluster, e.Record, e.Address, string(rune(n))} {

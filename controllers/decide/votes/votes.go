@@ -1,6 +1,6 @@
-// Package votes decides which endpoints of other members count, where members look at each other's (SPEC F4; DESIGN §7). Pure: what each
-// live member says it does not reach in; the addresses that are withheld out. A peer is not trusted: what it says is checked, its size is
-// bounded, and alone it decides nothing.
+// Package votes decides which endpoints of other members are withheld because too few members reach them (SPEC F4;
+// DESIGN §7). The input is the vote of each live member. It is pure. Members are not trusted: a vote is validated and
+// bounded in size, and one vote alone decides nothing.
 package votes
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Annotation on a member's Lease on the hub is its Vote, in JSON. It is written with a renewal, so it costs no write, it is as old as the
-// Lease, and the policy that lets only the member renew that lets only the member vote.
+// Annotation on a member's Lease on the hub holds its Vote in JSON. It is written with a renewal, so it costs no
+// extra write and is as old as the Lease.
 const Annotation = "clusterset-dns.io/unreached"
 
-// annotationAt is the renewal that a Vote goes with. An agent of a version that does not vote leaves what the one before it said where it was,
-// and renews on.
+// annotationAt is the renewTime that the vote belongs to. An older agent that does not vote renews the Lease and
+// leaves both annotations.
 const annotationAt = "clusterset-dns.io/unreached-at"
 
-// Say puts a Vote's text, "" for none, into a Lease as it is renewed.
-func Say(lease *coordinationv1.Lease, text string) {
+// Write puts the text of a Vote ("" for none) into a Lease that is being renewed.
+func Write(lease *coordinationv1.Lease, text string) {
 	if text == "" {
 		delete(lease.Annotations, Annotation)
 		delete(lease.Annotations, annotationAt)
@@ -37,8 +37,8 @@ func Say(lease *coordinationv1.Lease, text string) {
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, annotationAt, renewal(lease))
 }
 
-// Said is the text of the Vote that goes with a Lease's last renewal, "" where none does.
-func Said(lease *coordinationv1.Lease) string {
+// Read returns the text of the Vote that belongs to the last renewal of a Lease, or "".
+func Read(lease *coordinationv1.Lease) string {
 	if at := renewal(lease); at == "" || lease.Annotations[annotationAt] != at {
 		return ""
 	}
@@ -52,23 +52,23 @@ func renewal(lease *coordinationv1.Lease) string {
 	return lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)
 }
 
-// MaxSize of a Vote in its Annotation, in octets: a Lease of that size is written every ten seconds.
+// MaxSize of a Vote in its Annotation, in bytes. A Lease of that size is written every ten seconds.
 const MaxSize = 16 << 10
 
 // All stands for all addresses.
 const All = "*"
 
-// Vote is what one member does not reach: addresses (or All) by the name of a ServiceExportRecord; All by the id of a cluster of which
-// nothing is reached. A record's name has two dots more than its cluster's id, so they cannot be confused.
+// Vote is what one member does not reach: addresses or All by the name of a ServiceExportRecord, and All by the ID of
+// a cluster of which it reaches nothing. The name of a record has two more dots than a cluster ID.
 type Vote map[string][]string
 
-// Endpoint is one address of what one cluster exports.
+// Endpoint is one address of one record of a cluster.
 type Endpoint struct{ Cluster, Record, Address string }
 
-// Of is the Vote of a member that looks at these endpoints, each of which is down, or not. It does not look at those that are beyond its own
-// families, and others do: All would speak of them, too.
-func Of(down map[Endpoint]bool, beyond []Endpoint) Vote {
-	addresses, up := Vote{}, map[string]bool{} // up: some of the record's, or the cluster's
+// Of returns the Vote of a member that probes these endpoints; down says which it does not reach. notProbed are
+// endpoints of address families that this member lacks. Because of these it must not vote All.
+func Of(down map[Endpoint]bool, notProbed []Endpoint) Vote {
+	addresses, up := Vote{}, map[string]bool{} // up: records and clusters of which something may be reached
 	clusters := map[string]string{}            // by record
 	for e, is := range down {
 		clusters[e.Record] = e.Cluster
@@ -78,7 +78,7 @@ func Of(down map[Endpoint]bool, beyond []Endpoint) Vote {
 			up[e.Record], up[e.Cluster] = true, true
 		}
 	}
-	for _, e := range beyond {
+	for _, e := range notProbed {
 		up[e.Record], up[e.Cluster] = true, true
 	}
 	v := Vote{}
@@ -96,13 +96,13 @@ func Of(down map[Endpoint]bool, beyond []Endpoint) Vote {
 	return v
 }
 
-// Says tells whether v says that an endpoint is down.
-func (v Vote) Says(e Endpoint) bool {
+// Includes reports whether v says that an endpoint is not reached.
+func (v Vote) Includes(e Endpoint) bool {
 	return len(v[e.Cluster]) > 0 || slices.Contains(v[e.Record], All) || slices.Contains(v[e.Record], e.Address)
 }
 
-// Text is v in an Annotation, "" where all is reached. Of what has no room the record is left out, the longest lists first: what is not
-// said to be down is not. left is how many records were.
+// Text returns the value of Annotation, "" if everything is reached. If it would exceed MaxSize, the longest lists
+// are left out, which counts as reached. left is how many were left out.
 func (v Vote) Text() (text string, left int) {
 	if len(v) == 0 {
 		return "", 0
@@ -123,17 +123,17 @@ func (v Vote) Text() (text string, left int) {
 		size += entry
 		fits[key] = v[key]
 	}
-	out, _ := json.Marshal(fits) // cannot fail: strings
+	out, _ := json.Marshal(fits) // strings cannot fail
 	return string(out), left
 }
 
-// Parse is the only way from what a peer wrote to a Vote.
+// Parse returns the Vote in a text of another member, or an error if it is not valid.
 func Parse(text string) (Vote, error) {
 	if text == "" {
 		return nil, nil
 	}
 	if len(text) > MaxSize {
-		return nil, fmt.Errorf("%d octets are more than %d", len(text), MaxSize)
+		return nil, fmt.Errorf("%d bytes are more than %d", len(text), MaxSize)
 	}
 	var v Vote
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
@@ -152,7 +152,7 @@ func check(key string, list []string) error {
 	if parts := strings.SplitN(key, ".", 3); len(parts) == 3 {
 		for _, label := range parts[:2] {
 			if p := validation.IsDNS1123Label(label); len(p) > 0 {
-				return fmt.Errorf("%q names no record: %s", key, p[0])
+				return fmt.Errorf("%q is not the name of a record: %s", key, p[0])
 			}
 		}
 		cluster, record = parts[2], true
@@ -164,7 +164,7 @@ func check(key string, list []string) error {
 		return nil
 	}
 	if !record {
-		return fmt.Errorf("%q: of a cluster, only everything can be unreached", key)
+		return fmt.Errorf("%q: the list of a cluster must be *", key)
 	}
 	for _, address := range list {
 		if _, err := netip.ParseAddr(address); err != nil {
@@ -174,44 +174,43 @@ func check(key string, list []string) error {
 	return nil
 }
 
-// Ballot is what the live members say.
+// Ballot holds the votes of all live members.
 type Ballot struct {
-	Live []string        // ids of the members that count as alive, this one among them
-	By   map[string]Vote // by member; those of others than the live ones do not count
-	// Own is the member whose own view decides beside the majority's, "" for none.
-	Own string
+	Live []string        // IDs of the live members, including this one
+	By   map[string]Vote // by member; only votes of live members count
+	Own  string          // the member whose vote also decides alone, or ""
 }
 
-// Needed is how many must agree: more than half of the live members, and never one alone.
+// Needed returns how many members must agree: more than half of the live ones, and at least two.
 func (b *Ballot) Needed() int { return max(2, len(b.Live)/2+1) }
 
-// Withheld are the addresses (or All) of a cluster's record that do not count, sorted, and who says so of some of them. A cluster says what it thinks of
-// its own endpoints by their readiness: by publishing one as ready it speaks for it.
+// Withheld returns the sorted addresses (or All) of a cluster's record that are withheld, and the members that voted
+// so. The vote of the cluster itself does not count: it publishes the readiness of its endpoints.
 func (b *Ballot) Withheld(cluster, record string) (addresses, who []string) {
-	said, by := map[string]int{}, map[string][]string{} // by address, or All
+	votes, by := map[string]int{}, map[string][]string{} // by address, or All
 	for _, member := range b.Live {
 		v := b.By[member]
 		if member == cluster || len(v[cluster])+len(v[record]) == 0 {
 			continue
 		}
-		votes := 1
+		weight := 1
 		if member == b.Own {
-			votes = b.Needed()
+			weight = b.Needed()
 		}
 		list := []string{All}
 		if len(v[cluster]) == 0 && v[record][0] != All {
 			list = slices.Compact(slices.Sorted(slices.Values(v[record])))
 		}
 		for _, address := range list {
-			said[address] += votes
+			votes[address] += weight
 			by[address] = append(by[address], member)
 		}
 	}
-	if said[All] >= b.Needed() {
+	if votes[All] >= b.Needed() {
 		return []string{All}, sorted(by[All])
 	}
-	for address, votes := range said {
-		if address != All && said[All]+votes >= b.Needed() {
+	for address, n := range votes {
+		if address != All && votes[All]+n >= b.Needed() {
 			addresses, who = append(addresses, address), append(who, by[address]...)
 		}
 	}

@@ -83,7 +83,7 @@ func TestF4WhatIsSaid(t *testing.T) {
 	} {
 		v := Of(c.down, c.beyond)
 		for _, e := range c.beyond {
-			if v.Says(e) {
+			if v.Includes(e) {
 				t.Errorf("%v, which it does not look at, is said to be down", e)
 			}
 		}
@@ -92,7 +92,7 @@ func TestF4WhatIsSaid(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.down, got, c.want)
 		}
 		for e, down := range c.down {
-			if v.Says(e) != down {
+			if v.Includes(e) != down {
 				t.Errorf("%s: %v down %v", got, e, !down)
 			}
 		}
@@ -138,14 +138,16 @@ func TestF4AVoteIsBounded(t *testing.T) {
 		t.Errorf("%d octets, %d left out", len(text), left)
 	}
 	back, err := Parse(text)
-	if err != nil || len(back) != len(v)-left || len(back["d"]) == 0 || len(back["all.shop.c"]) == 0 || len(back["s0.shop.c"]) == 0 || len(back["s99.shop.c"]) != 0 {
+	if err != nil || len(back) != len(v)-left || len(back["d"]) == 0 || len(back["all.shop.c"]) == 0 ||
+		len(back["s0.shop.c"]) == 0 ||
+		len(back["s99.shop.c"]) != 0 {
 		t.Errorf("%d of %d: %v", len(back), len(v), err)
 	}
 }
 
-// TestF4NoMinorityDecides: for random clustersets, in which a minority of the live members (or any one) says whatever it likes, by itself
-// or with all the dead, what is withheld is withheld by what the honest ones say too; with nobody down for them, it is nothing. And the
-// order in which members are named does not matter.
+// TestF4NoMinorityDecides: for random clustersets, in which a minority of the live members (or any one) says whatever
+// it likes, by itself or with all the dead, what is withheld is withheld by what the honest ones say too; with nobody
+// down for them, it is nothing. And the order in which members are named does not matter.
 func TestF4NoMinorityDecides(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -215,7 +217,7 @@ func TestLookNeedsMoreThanOneResult(t *testing.T) {
 	for results, down := range map[string]bool{
 		"": false, "--": false, "---": true, "--+--": false, "--+---": true, "---+": true, "---+-+": true, "---++": false, "---++--": false,
 	} {
-		var l Look
+		var l Result
 		for _, r := range results {
 			l = l.Next(r == '+')
 		}
@@ -225,8 +227,9 @@ func TestLookNeedsMoreThanOneResult(t *testing.T) {
 	}
 }
 
-// TestPaceIsBoundedForAllTogether: no endpoint is looked at more than once a second by all members, nor while a verdict is in doubt; first looks
-// spread over the interval, a first failure is looked into sooner, and two members never go in step.
+// TestPaceIsBoundedForAllTogether: no endpoint is looked at more than once a second by all members, nor while a
+// verdict is in doubt; first looks spread over the interval, a first failure is looked into sooner, and two members
+// never go in step.
 func TestPaceIsBoundedForAllTogether(t *testing.T) {
 	p := Pace{Interval: 10 * time.Second, Timeout: time.Second}
 	if got := p.For(3).Interval; got != 10*time.Second {
@@ -238,7 +241,9 @@ func TestPaceIsBoundedForAllTogether(t *testing.T) {
 	for _, live := range []int{31, 101} {
 		var looks float64 // a second
 		for i := range live - 1 {
-			looks += 1 / p.For(live).Again(fmt.Sprint("m", i), Endpoint{"c", "web.shop.c", "10.0.0.1"}, Look{Otherwise: 1}, i).Seconds()
+			looks += 1 / p.For(live).
+				Again(fmt.Sprint("m", i), Endpoint{"c", "web.shop.c", "10.0.0.1"}, Result{Differs: 1}, i).
+				Seconds()
 		}
 		if looks > 1.05 { // a tenth more or less, each
 			t.Errorf("%d members look %.1f times a second at an endpoint that is in doubt", live, looks)
@@ -255,12 +260,12 @@ func TestPaceIsBoundedForAllTogether(t *testing.T) {
 		if first < p.Interval/2 {
 			early++
 		}
-		again := p.Again("a", e, Look{}, i)
-		if again < 9*time.Second || again > 11*time.Second || again == p.Again("b", e, Look{}, i) {
+		again := p.Again("a", e, Result{}, i)
+		if again < 9*time.Second || again > 11*time.Second || again == p.Again("b", e, Result{}, i) {
 			t.Fatal(again)
 		}
 		waits[again] = true
-		if soon := p.For(3).Again("a", e, Look{Otherwise: 1}, i); soon > 4*time.Second {
+		if soon := p.For(3).Again("a", e, Result{Differs: 1}, i); soon > 4*time.Second {
 			t.Fatal(soon)
 		}
 	}

@@ -135,10 +135,10 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true
-	case votes.Said(lease) == "":
+	case votes.Read(lease) == "":
 		return report.Finding{}, false
 	}
-	v, err := votes.Parse(votes.Said(lease))
+	v, err := votes.Parse(votes.Read(lease))
 	if err != nil {
 		return report.Warningf("upgrade or check that cluster",
 			"its list of unreachable endpoints is invalid, and does not count: %v", err), true

@@ -258,7 +258,7 @@ func members(f *Facts) (out []MemberRow) {
 			if at, _, ok := facts.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
-			row.Unreached, _ = votes.Parse(votes.Said(lease)) // an invalid vote does not count
+			row.Unreached, _ = votes.Parse(votes.Read(lease)) // an invalid vote does not count
 		}
 		out = append(out, row)
 	}

@@ -256,10 +256,10 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
 			"expired 120m ago"},
 		{"a member does not reach another", "west", func(f *status.Facts) {
-			votes.Say(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
+			votes.Write(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
 		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
 		{"a vote is nonsense", "west", func(f *status.Facts) {
-			votes.Say(&f.Hub.Leases[1], `{"EAST":["*"]}`)
+			votes.Write(&f.Hub.Leases[1], `{"EAST":["*"]}`)
 		}, "is invalid, and does not count"},
 		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
 			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
