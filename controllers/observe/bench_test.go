@@ -73,7 +73,8 @@ func newBench(t *testing.T, spec *hubv1alpha1.ProbeSpec) *bench {
 			WithScheme(s).
 			WithStatusSubresource(&hubv1alpha1.ServiceExportRecord{}).
 			WithInterceptorFuncs(interceptor.Funcs{
-				SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+				SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+					opts ...client.SubResourceUpdateOption) error {
 					if b.refused > 0 {
 						b.refused--
 						return errors.New("not now")
@@ -169,9 +170,10 @@ func (b *bench) serve(name string, probe hubv1alpha1.Probe, protocol corev1.Prot
 	rec := &hubv1alpha1.ServiceExportRecord{}
 	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName(name, "shop", "c")
 	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "c", ServiceNamespace: "shop", ServiceName: name, Revision: 1}
-	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at, []corev1.IPFamily{
-		corev1.IPv4Protocol,
-	}, probe
+	rec.Spec.Type, rec.Spec.ExportedAt, rec.Spec.IPFamilies, rec.Spec.Probe = mcsv1beta1.ClusterSetIP, &at,
+		[]corev1.IPFamily{
+			corev1.IPv4Protocol,
+		}, probe
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: protocol, Port: 80}}
 	b.create(b.local, rec)
 	b.slice(rec, name+"-1", addresses...)

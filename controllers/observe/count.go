@@ -159,7 +159,7 @@ func (o *Observer) parse(id, text string) votes.Vote {
 			kube.Warning,
 			"VoteRefused",
 			fmt.Sprintf(
-				"The vote of cluster %s (annotation %s of its Lease on the hub) does not count: %v. Upgrade or check that cluster.",
+				"The vote of cluster %s (annotation %s of its Lease on the hub) does not count: %v. Upgrade that cluster.",
 				id,
 				votes.Annotation,
 				err,
@@ -244,8 +244,8 @@ func (o *Observer) copies(ctx context.Context) ([]hubv1alpha1.ServiceExportRecor
 	return list.Items, err
 }
 
-// writeStatus writes what is withheld into the status of copies that differ. A copy of which nothing was ever
-// withheld has no condition.
+// writeStatus writes what is withheld into the status of copies that differ. A copy without withheld endpoints so far
+// has no condition.
 func (o *Observer) writeStatus(ctx context.Context, copies []hubv1alpha1.ServiceExportRecord) error {
 	o.writing.Lock()
 	defer o.writing.Unlock()
@@ -332,7 +332,7 @@ func reached(addresses, by []string, live int, keepLast bool) metav1.Condition {
 		Status: metav1.ConditionFalse,
 		Reason: endpoints.UnreachedReason(keepLast),
 		Message: fmt.Sprintf(
-			"Of %d live members, these do not reach %s: %s. These endpoints are not ready here%s (ClusterSet spec.probe).",
+			"Of %d live members, these do not reach %s: %s. They are not ready here%s (ClusterSet spec.probe).",
 			live,
 			what,
 			strings.Join(by, ", "),

@@ -80,9 +80,9 @@ func TestS4NoProbeOfAddressesThatNoPeerMayClaim(t *testing.T) {
 	}
 }
 
-// TestF4Verdicts: one blind member decides nothing; with another that says so, what both do not reach is withheld; it
-// comes back with its answers, or with the death of a voter.
-func TestF4Verdicts(t *testing.T) {
+// TestF4TwoMembersDecide: one blind member decides nothing; with another that says so, what both do not reach is
+// withheld; it comes back with its answers, or with the death of a voter.
+func TestF4TwoMembersDecide(t *testing.T) {
 	b := newBench(t, tcp())
 	b.export("web", "", "10.3.0.1", "10.3.0.2")
 	b.export("api", "", "10.3.0.3")

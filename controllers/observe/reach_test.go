@@ -77,7 +77,8 @@ func TestF4Probes(t *testing.T) {
 					func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
 						out := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
 						out.ProtoReflect().
-							SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), make([]byte, body)))
+							SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType),
+								make([]byte, body)))
 						return out, grpc.SetHeader(ctx, metadata.Pairs("x", strings.Repeat("x", headers)))
 					},
 				),

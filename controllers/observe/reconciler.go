@@ -65,7 +65,7 @@ type Observer struct {
 	spec      hubv1alpha1.ProbeSpec
 	pace      votes.Pace
 	targets   map[types.NamespacedName]map[votes.Endpoint]*target
-	probed    map[types.NamespacedName]map[string]bool  // by record whose endpoints the hub shows: whether they are probed
+	probed    map[types.NamespacedName]map[string]bool  // by record that has endpoints on the hub
 	notProbed map[types.NamespacedName][]votes.Endpoint // endpoints of families that this cluster lacks
 	seed      votes.Vote                                // the last vote of this member's previous process
 	ballot    *votes.Ballot

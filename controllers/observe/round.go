@@ -98,7 +98,8 @@ func (o *Observer) find(
 	}
 	var records hubv1alpha1.EndpointRecordList
 	if err := o.Hub().
-		List(ctx, &records, client.InNamespace(o.HubNamespace), client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+		List(ctx, &records, client.InNamespace(o.HubNamespace),
+			client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
 		return s, err
 	}
 	families, err := o.Families(ctx)

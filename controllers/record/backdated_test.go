@@ -74,7 +74,7 @@ func (r *rig) settle(t *testing.T, name string) {
 	t.Fatal("ten passes do not settle it")
 }
 
-// TestE9ABackdatedExportIsReported once, whichever write's answer is lost, and anew where the claim is another.
+// TestE9ABackdatedExportIsReported once, whichever write's answer is lost, and recreated where the claim is another.
 func TestE9ABackdatedExportIsReported(t *testing.T) {
 	const told = "BackdatedExport/copy-of-web.shop.a"
 	published := metav1.Unix(1_700_000_000, 0)

@@ -197,7 +197,7 @@ func (r *reconciler) reportBackdated(ctx context.Context, copied *hubv1alpha1.Se
 		kube.Warning,
 		"BackdatedExport",
 		fmt.Sprintf("Cluster %s states that it has exported %s/%s since %s, but "+
-			"published it at %s. The older export wins conflicts. The cluster may have joined late, or its clock is wrong.",
+			"published it at %s. The older export wins conflicts. It may have joined late, or its clock is wrong.",
 			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)),
 	)
 	reported := copied.DeepCopy()

@@ -54,7 +54,7 @@ func TestOnlyAPeersRecordThatHasChangedGoesAhead(t *testing.T) {
 	}{
 		"as it was imported": {record("west", 100, 7), false},
 		"changed":            {record("west", 100, 8), true},
-		"made anew":          {record("west", 101, 7), true},
+		"recreated":          {record("west", 101, 7), true},
 		"never imported":     {record("north", 100, 8), false},
 		"this cluster's own": {record("east", 100, 8), false},
 		"of another address type": {func() *hubv1alpha1.EndpointRecord {

@@ -158,7 +158,8 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 		m.Local = interceptor.NewClient(
 			m.local,
 			interceptor.Funcs{
-				Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				Update: func(ctx context.Context, under client.WithWatch, o client.Object,
+					opts ...client.UpdateOption) error {
 					if len(o.(*corev1.Service).Spec.IPFamilies) > 1 {
 						return c.refusal
 					}
@@ -188,7 +189,7 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 }
 
 // TestV5AFullFamilyTakesNoOtherDown: the API server refuses a Service of two families whole where one is full. The
-// import has the other's VIP at once, says that the first is full, and gets it when there is room.
+// import has the other's VIP at once, says that the first is full, and gets it when an address is free.
 func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 	free := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.0.0.9", corev1.IPv6Protocol: "fd00::9"}
 	for _, c := range []struct {
@@ -214,13 +215,15 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 			return nil
 		}
 		m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
-			Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			Create: func(ctx context.Context, under client.WithWatch, o client.Object,
+				opts ...client.CreateOption) error {
 				if err := allocate(o); err != nil {
 					return err
 				}
 				return under.Create(ctx, o, opts...)
 			},
-			Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			Update: func(ctx context.Context, under client.WithWatch, o client.Object,
+				opts ...client.UpdateOption) error {
 				if err := allocate(o); err != nil {
 					return err
 				}

@@ -49,12 +49,14 @@ func TestC7AFamilyThatTheClusterGainsIsImported(t *testing.T) {
 			writes++
 			return c.Update(ctx, o, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			writes++
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
 		SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption,
 		) error {
 			writes++
 			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
@@ -123,7 +125,10 @@ func TestC7ADeniedDryRunStopsNoImport(t *testing.T) {
 	} {
 		m := newMember(t)
 		m.Families = kube.Families(interceptor.NewClient(m.local, interceptor.Funcs{
-			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return c.failure },
+			Create: func(context.Context, client.WithWatch, client.Object,
+				...client.CreateOption) error {
+				return c.failure
+			},
 		}), m.Now)
 		m.export("b", "10.1.0.1")
 		name := types.NamespacedName{Namespace: "shop", Name: "web"}

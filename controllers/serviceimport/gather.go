@@ -34,11 +34,11 @@ type snapshot struct {
 	imported []*discoveryv1.EndpointSlice
 	strays   []*discoveryv1.EndpointSlice // slices of the derived Service without the labels of imported ones
 	native   []*discoveryv1.EndpointSlice // slices of this cluster's own Service
-	expired  map[string]liveness.State    // by ID of an exporting cluster
+	expired  map[string]liveness.State    // by cluster ID
 
 	// On the hub:
 	hub      bool                                        // the hub's caches have synced once
-	exported map[string]*hubv1alpha1.ServiceExportRecord // by ID of a cluster whose copy is missing or withdrawn
+	exported map[string]*hubv1alpha1.ServiceExportRecord // by cluster ID, if the copy is missing or withdrawn
 	records  []*hubv1alpha1.EndpointRecord               // of other clusters
 	moved    map[string]bool                             // imported EndpointRecords that now belong to another Service
 	reverted map[string]bool                             // EndpointRecords that a restored hub shows as earlier

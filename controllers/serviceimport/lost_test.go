@@ -32,7 +32,8 @@ import (
 func plane(t *testing.T, side kube.Side, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcsv1beta1.Install,
+		hubv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -180,8 +181,10 @@ func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 	}{
 		{"exported again since", at(over.Spec.Revision+1, as), "a"},
 		{"the hub is behind", at(over.Spec.Revision-1, as), ""},
-		{"again, and over again", at(over.Spec.Revision+1, func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Withdrawn = true }), ""},
-		{"again, as nonsense", at(over.Spec.Revision+1, func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Type = "ExternalName" }), ""},
+		{"again, and over again", at(over.Spec.Revision+1,
+			func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Withdrawn = true }), ""},
+		{"again, as nonsense", at(over.Spec.Revision+1,
+			func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Type = "ExternalName" }), ""},
 		{"the hub shows none", plane(t, kube.Hub), ""},
 		{"no hub", nil, ""},
 	} {
@@ -216,11 +219,13 @@ func TestALostCopyAmongOthers(t *testing.T) {
 		clusters int
 	}{
 		{"it is about to be written again", plane(t, kube.Hub, record("a", "set"), record("c", "set")), "a c", 2},
-		{"c has withdrawn its slice, and the hub lost the record of a", plane(t, kube.Hub, record("c", "set"), func() client.Object {
-			gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.c", CreationTimestamp: metav1.Unix(100, 0)}}
-			gone.Spec.Origin = clusterset.Withdrawn(record("c", "").Spec.Origin, time.Unix(900, 0))
-			return gone
-		}()), "a", 2},
+		{"c has withdrawn its slice, and the hub lost the record of a",
+			plane(t, kube.Hub, record("c", "set"), func() client.Object {
+				gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.c",
+					CreationTimestamp: metav1.Unix(100, 0)}}
+				gone.Spec.Origin = clusterset.Withdrawn(record("c", "").Spec.Origin, time.Unix(900, 0))
+				return gone
+			}()), "a", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			local := plane(t, kube.Local, append(imported("a", "c"), record("c", kube.SystemNamespace))...)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestS2WhatABackupShowsIsNotTheOwnersLastWord, for as long as the owner may be expected to say it again; what it
-// says then counts at once, and so does a record that was made anew.
+// says then counts at once, and so does a record that was recreated.
 func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
 	var m memory
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -42,7 +42,7 @@ func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
 	now = now.Add(endpoints.Patience)
 	show("and for too long", false, 100, 10)
 	show("by which it is", false, 100, 10)
-	show("made anew, by a clock that went back", false, 200, 5)
+	show("recreated, by a clock that went back", false, 200, 5)
 	m.reverted(name, nil, now)
 	if len(m.versions) > 0 {
 		t.Errorf("what is gone is remembered: %v", m.versions)
@@ -93,7 +93,7 @@ func TestS2ARelabelledSliceLeavesItsService(t *testing.T) {
 		name    string
 		created int64
 		want    string
-	}{{"made anew", 200, ""}, {"a backup's", 50, "a"}} {
+	}{{"recreated", 200, ""}, {"a backup's", 50, "a"}} {
 		rec := &hubv1alpha1.EndpointRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.a", CreationTimestamp: metav1.Unix(c.created, 0)},
 		}
@@ -105,7 +105,7 @@ func TestS2ARelabelledSliceLeavesItsService(t *testing.T) {
 	}
 }
 
-// TestV5ImportsThatWaitForAVIPAskLessAndLess: thousands may wait for one range. Who is answered begins anew.
+// TestV5ImportsThatWaitForAVIPAskLessAndLess: thousands may wait for one range. Who is answered starts again.
 func TestV5ImportsThatWaitForAVIPAskLessAndLess(t *testing.T) {
 	var m memory
 	web, other := types.NamespacedName{
@@ -116,7 +116,8 @@ func TestV5ImportsThatWaitForAVIPAskLessAndLess(t *testing.T) {
 		Name:      "other",
 	}
 	for round, end := range []func(types.NamespacedName){m.stopWaiting, m.forget, func(types.NamespacedName) {}} {
-		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 2 * time.Second, 2 * time.Second} {
+		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
+			1600 * time.Millisecond, 2 * time.Second, 2 * time.Second} {
 			if got := m.wait(web); got != want {
 				t.Errorf("round %d: %s, want %s", round, got, want)
 			}

@@ -42,7 +42,8 @@ type member struct {
 func newMember(t *testing.T) *member {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme,
+		discoveryv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -54,13 +55,15 @@ func newMember(t *testing.T) *member {
 			WithScheme(s).
 			WithStatusSubresource(&mcsv1beta1.ServiceImport{}).
 			WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
-			WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch,
+				o client.Object, opts ...client.CreateOption) error {
 				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.refuse != nil {
 					return m.refuse
 				}
 				o.SetUID(types.UID(o.GetName()))
 				return c.Create(ctx, o, opts...)
-			}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+				opts ...client.DeleteOption) error {
 				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
 					return m.keep
 				}
@@ -87,8 +90,11 @@ func newMember(t *testing.T) *member {
 			}
 			return nil
 		},
-		Deleted:  func(string, string, time.Time) bool { return m.gone },
-		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
+		Deleted: func(string, string, time.Time) bool { return m.gone },
+		Families: func(context.Context) ([]corev1.IPFamily, error) {
+			return []corev1.IPFamily{corev1.IPv4Protocol},
+				nil
+		},
 	}}
 	return m
 }
@@ -162,7 +168,8 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 	for _, c := range []struct {
 		refusal error
 		stays   bool
-	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false}, {apierrors.NewConflict(resource, "x", errors.New("changed")), true},
+	}{{apierrors.NewForbidden(resource, "x", errors.New("exceeded quota")), false},
+		{apierrors.NewConflict(resource, "x", errors.New("changed")), true},
 		{apierrors.NewNotFound(resource, "x"), true}} {
 		m := newMember(t)
 		m.export("d", "10.4.0.1")
@@ -201,7 +208,7 @@ func TestI2WhatCannotBeWrittenHoldsNobodysEndpoints(t *testing.T) {
 
 // TestC9EndpointsThatMoveStayUntilTheyAreWritten: a peer's endpoints move to another slice, which is refused here.
 // The first goes once that is there; one that nothing takes the place of goes at once, and all do where they may take
-// the room of a quota.
+// a share of a quota.
 func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 	quota := apierrors.NewForbidden(
 		discoveryv1.Resource("endpointslices"),

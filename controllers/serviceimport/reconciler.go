@@ -132,7 +132,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	r.stopWaiting(s.name)
 	remove := r.removeSlices
-	if refused != nil && !exceedsQuota(refused) { // removals may make room in a quota
+	if refused != nil && !exceedsQuota(refused) { // removals may free a quota
 		remove = r.removeDispensable
 	}
 	err = errors.Join(refused, failed, r.updateImport(ctx, imp, &merged, families, svc, failed), remove(ctx, p))

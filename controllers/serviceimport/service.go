@@ -41,8 +41,8 @@ func (r *reconciler) service(
 	return r.write(ctx, r.Local, s, m, families, nil)
 }
 
-// address makes the derived Service with addresses of the families that it does not hold. Those that have to wait for
-// room take no other down with them (V).
+// address makes the derived Service with addresses of the families that it does not hold. Families that wait for an
+// address do not delay the others (V).
 func (r *reconciler) address(
 	ctx context.Context,
 	s *snapshot,
@@ -150,7 +150,8 @@ func (r *reconciler) write(
 	done, err := r.put(ctx, local, s, svc)
 	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) &&
 		strings.Contains(err.Error(), "spec.trafficDistribution") {
-		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name, "value", *d)
+		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name,
+			"value", *d)
 		r.setUnknown(*d, r.Now())
 		svc.Spec.TrafficDistribution = nil
 		return r.put(ctx, local, s, svc)

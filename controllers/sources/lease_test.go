@@ -18,8 +18,11 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 123456000, time.UTC)
 func TestAnObservationSurvivesARestart(t *testing.T) {
 	limits := liveness.Limits{Renew: 10 * time.Second, Expiry: 50 * time.Second}
 	for _, s := range []liveness.Observation{
-		{Renewal: liveness.Renewal{Created: noon, Time: noon.Add(time.Minute)}, RenewedAt: noon.Add(time.Second), ObservedUntil: noon.Add(2 * time.Second), HubSeenUntil: noon.Add(3 * time.Second)},
-		{Renewal: liveness.Renewal{Created: noon, Time: noon}, RenewedAt: noon, ObservedUntil: noon.Add(time.Hour), HubSeenUntil: noon.Add(time.Hour), Expired: true, Expirations: []time.Time{noon, noon.Add(time.Minute)}, RenewingSince: noon.Add(time.Minute)},
+		{Renewal: liveness.Renewal{Created: noon, Time: noon.Add(time.Minute)}, RenewedAt: noon.Add(time.Second),
+			ObservedUntil: noon.Add(2 * time.Second), HubSeenUntil: noon.Add(3 * time.Second)},
+		{Renewal: liveness.Renewal{Created: noon, Time: noon}, RenewedAt: noon, ObservedUntil: noon.Add(time.Hour),
+			HubSeenUntil: noon.Add(time.Hour), Expired: true, Expirations: []time.Time{noon, noon.Add(time.Minute)},
+			RenewingSince: noon.Add(time.Minute)},
 	} {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "user's"}}}
 		v := liveness.State{}
@@ -67,7 +70,8 @@ func TestAnEditedLeaseIsNone(t *testing.T) {
 // TestWhoseLeaseItIs: the hub's namespace holds Leases of nobody's, whose names fit into no label.
 func TestWhoseLeaseItIs(t *testing.T) {
 	r := New(Config{Cluster: "east"})
-	for name, want := range map[string]int{"west": 1, "b.c": 1, "clusterset-controller_of.many.dots": 0, "a-name-that-is-far-longer-than-the-sixty-three-letters-of-a-label-value": 0} {
+	for name, want := range map[string]int{"west": 1, "b.c": 1, "clusterset-controller_of.many.dots": 0,
+		"a-name-that-is-far-longer-than-the-sixty-three-letters-of-a-label-value": 0} {
 		lease := &coordinationv1.Lease{}
 		lease.Name = name
 		if got := len(r.requestsForLease(t.Context(), lease)); got != want {

@@ -241,7 +241,7 @@ func (r *Reconciler) observedUntil(
 			fmt.Sprintf("Most of %d other members have not renewed their Leases "+
 				"on the hub since %s. None of them expires while the ClusterSet's spec.lease.mostSilent is Hold. "+
 				"Repair the hub's network, "+
-				"evict members that are gone for good, or set mostSilent to Expire.",
+				"evict members that will not return, or set mostSilent to Expire.",
 				len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)),
 		)
 	}

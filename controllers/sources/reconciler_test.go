@@ -189,7 +189,8 @@ func TestT1WhoIsEvictedIsHeldNoLonger(t *testing.T) {
 		}
 	}
 	s.pass(10*time.Second, all)
-	for _, req := range s.requestsForLease(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}) {
+	for _, req := range s.requestsForLease(t.Context(),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "me"}}) {
 		if _, err := s.Reconcile(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +292,8 @@ func TestT3AReturnIsTold(t *testing.T) {
 	if !slices.Equal(s.events, want) {
 		t.Fatalf("Events %v, want %v", s.events, want)
 	}
-	for i, text := range map[int]string{1: "live again, after 20s", 5: "until " + back.Add(30*time.Second).UTC().Format(time.RFC3339), 6: "live again, after 50s"} {
+	for i, text := range map[int]string{1: "live again, after 20s", 5: "until " +
+		back.Add(30*time.Second).UTC().Format(time.RFC3339), 6: "live again, after 50s"} {
 		if !strings.Contains(s.notes[i], text) {
 			t.Errorf("%s says %q, want %q", s.events[i], s.notes[i], text)
 		}

@@ -173,7 +173,7 @@ func Same(desired, existing *corev1.Service) bool {
 		equality.Semantic.DeepEqual(desired.Annotations, existing.Annotations)
 }
 
-// Held returns the given families of which svc has an address. svc may be nil.
+// Held returns the given families that svc has an address of. svc may be nil.
 func Held(svc *corev1.Service, families []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, f := range families {

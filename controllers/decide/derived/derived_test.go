@@ -82,12 +82,12 @@ func TestI9EditsArePutRight(t *testing.T) {
 	edited.Spec.Ports[0].Port = 81
 	edited.Spec.Type = corev1.ServiceTypeLoadBalancer
 	edited.Spec.SessionAffinity = corev1.ServiceAffinityNone
-	mended := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, edited, nil)
-	if !equality.Semantic.DeepEqual(mended.Spec, good.Spec) || mended.Labels[LabelManagedBy] != "m" ||
-		mended.Annotations["user"] != "s" {
-		t.Errorf("%+v", mended)
+	repaired := Service("shop", "web", "m", merged(), []corev1.IPFamily{v4}, edited, nil)
+	if !equality.Semantic.DeepEqual(repaired.Spec, good.Spec) || repaired.Labels[LabelManagedBy] != "m" ||
+		repaired.Annotations["user"] != "s" {
+		t.Errorf("%+v", repaired)
 	}
-	if !Same(good, good.DeepCopy()) || Same(mended, edited) {
+	if !Same(good, good.DeepCopy()) || Same(repaired, edited) {
 		t.Error("Same does not tell")
 	}
 }
@@ -106,7 +106,8 @@ func TestC9PortsKeepTheirNames(t *testing.T) {
 // TestNamed: of names that begin like one, those that cannot be one are not.
 func TestNamed(t *testing.T) {
 	for name, want := range map[string]bool{
-		Name("shop", "web"): true, "derived-collection": true, "derived-": false, "derived-web": false, "derived-01234567890": false, "derived-012345678-": false, "derived-012345678z": false, "web": false,
+		Name("shop", "web"): true, "derived-collection": true, "derived-": false, "derived-web": false,
+		"derived-01234567890": false, "derived-012345678-": false, "derived-012345678z": false, "web": false,
 	} {
 		if Named(name) != want {
 			t.Errorf("%q: %v", name, !want)
@@ -148,8 +149,10 @@ func TestI6KnownVIPsAreAskedForFamilyByFamily(t *testing.T) {
 	}{
 		{nil, []corev1.IPFamily{v6, v4}, nil, []corev1.IPFamily{v6, v4}},
 		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
-		{[]string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v4}, []string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v6, v4}},
-		{[]string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v4, v6}},
+		{[]string{"fd00::8", "10.96.0.8"}, []corev1.IPFamily{v4}, []string{"fd00::8", "10.96.0.8"},
+			[]corev1.IPFamily{v6, v4}},
+		{[]string{"10.96.0.8", "fd00::8"}, []corev1.IPFamily{v6, v4}, []string{"10.96.0.8", "fd00::8"},
+			[]corev1.IPFamily{v4, v6}},
 		{[]string{"10.96.0.8"}, []corev1.IPFamily{v6}, []string{"10.96.0.8"}, []corev1.IPFamily{v4, v6}},
 	} {
 		svc := Service("shop", "web", "m", merged(), c.families, nil, c.previous)

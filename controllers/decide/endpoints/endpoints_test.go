@@ -170,7 +170,7 @@ func TestRememberedIsTheSource(t *testing.T) {
 }
 
 // TestOlder: a restored hub shows an older revision, of the same record or of the one before it; a record created
-// anew is newer, and so is a higher revision.
+// later is newer, and so is a higher revision.
 func TestOlder(t *testing.T) {
 	src := Source{Created: 100}
 	src.Revision = 7

@@ -41,7 +41,8 @@ func TestT1Expire(t *testing.T) {
 		{remove, true, serving("a", v4, true, "http"), serving("b", v4, true, "http"), "b+"},
 		{remove, true, serving("a", v4, true, "http"), serving("b", v4, false, "http"), "a+ b-"},
 		{remove, true, serving("a", v4, true, "http", "admin"), serving("b", v4, true, "http"), "a+admin b+"},
-		{remove, true, serving("a", v4, true, "http", "other"), serving("b", v4, true, "http"), "b+"}, // other is no port of the import
+		{remove, true, serving("a", v4, true, "http", "other"), serving("b", v4, true, "http"), "b+"},
+		// other is no port of the import
 		{remove, true, serving("a", v6, true, "http"), serving("b", v4, true, "http"), "a+ b+"},
 		{remove, true, serving("a", v4, true), serving("b", v4, true), "b+"}, // no ports at all
 		{remove, true, serving("a", v4, true), serving("b", v4, false), "a+ b-"},
@@ -58,7 +59,8 @@ func TestT1Expire(t *testing.T) {
 		m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
 		before := []Source{*c.dead, *c.living}
 		var got []string
-		for _, s := range Expire([]*Source{c.dead, c.living}, map[string]liveness.State{"a": {Expired: true, OnExpiry: c.policy, KeepLast: c.keepLast}}, m) {
+		for _, s := range Expire([]*Source{c.dead, c.living},
+			map[string]liveness.State{"a": {Expired: true, OnExpiry: c.policy, KeepLast: c.keepLast}}, m) {
 			sign := "-"
 			if s.anyReady() {
 				sign = "+"

@@ -32,14 +32,26 @@ func TestT2Prefer(t *testing.T) {
 		silent     string
 	}{
 		{"none", hubv1alpha1.PreferNone, []*Source{serving("a", v4, true, "http"), serving("b", v4, true, "http")}, ""},
-		{"prefer-local with a ready one", hubv1alpha1.PreferLocal, []*Source{serving("a", v4, true, "http"), serving("b", v4, true, "http"), serving("c", v4, true, "http")}, "b c"},
-		{"prefer-local with none ready", hubv1alpha1.PreferLocal, []*Source{serving("a", v4, false, "http"), serving("b", v4, true, "http")}, ""},
-		{"prefer-local in a cluster that has none", hubv1alpha1.PreferLocal, []*Source{serving("b", v4, true, "http")}, ""},
-		{"prefer-local, ready in another slice", hubv1alpha1.PreferLocal, []*Source{serving("a", v4, false, "http"), serving("a", v4, true, "http"), serving("b", v4, true, "http")}, "b"},
-		{"prefer-local, a port that only b has", hubv1alpha1.PreferLocal, []*Source{serving("a", v4, true, "http"), serving("b", v4, true, "http", "admin"), serving("c", v4, true, "http")}, "c"},
-		{"prefer-local, a family that only b has", hubv1alpha1.PreferLocal, []*Source{serving("a", v4, true, "http"), serving("b", v6, true, "http"), serving("c", v4, true, "http")}, "c"},
-		{"local-only with none ready", hubv1alpha1.LocalOnly, []*Source{serving("a", v4, false, "http"), serving("b", v4, true, "http")}, "b"},
-		{"local-only in a cluster that has none", hubv1alpha1.LocalOnly, []*Source{serving("b", v4, true, "http")}, "b"},
+		{"prefer-local with a ready one", hubv1alpha1.PreferLocal,
+			[]*Source{serving("a", v4, true, "http"), serving("b", v4, true, "http"), serving("c", v4, true, "http")},
+			"b c"},
+		{"prefer-local with none ready", hubv1alpha1.PreferLocal,
+			[]*Source{serving("a", v4, false, "http"), serving("b", v4, true, "http")}, ""},
+		{"prefer-local in a cluster that has none", hubv1alpha1.PreferLocal,
+			[]*Source{serving("b", v4, true, "http")}, ""},
+		{"prefer-local, ready in another slice", hubv1alpha1.PreferLocal,
+			[]*Source{serving("a", v4, false, "http"), serving("a", v4, true, "http"),
+				serving("b", v4, true, "http")}, "b"},
+		{"prefer-local, a port that only b has", hubv1alpha1.PreferLocal,
+			[]*Source{serving("a", v4, true, "http"), serving("b", v4, true, "http", "admin"),
+				serving("c", v4, true, "http")}, "c"},
+		{"prefer-local, a family that only b has", hubv1alpha1.PreferLocal,
+			[]*Source{serving("a", v4, true, "http"), serving("b", v6, true, "http"), serving("c", v4, true, "http")},
+			"c"},
+		{"local-only with none ready", hubv1alpha1.LocalOnly,
+			[]*Source{serving("a", v4, false, "http"), serving("b", v4, true, "http")}, "b"},
+		{"local-only in a cluster that has none", hubv1alpha1.LocalOnly, []*Source{serving("b", v4, true, "http")},
+			"b"},
 	} {
 		m := &conflict.Merged{
 			Preference: c.preference,
@@ -67,10 +79,12 @@ func TestT2AdditionsFirst(t *testing.T) {
 	loud, quiet := &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSlice{}
 	loud.Name, quiet.Name = "s", "s"
 	quiet.Labels = map[string]string{labelNoTraffic: ""}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{quiet}, []*discoveryv1.EndpointSlice{loud})[0].Labels[labelNoTraffic]; silent {
+	if _, silent := Additive([]*discoveryv1.EndpointSlice{quiet},
+		[]*discoveryv1.EndpointSlice{loud})[0].Labels[labelNoTraffic]; silent {
 		t.Error("traffic is taken before any is given")
 	}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{loud}, []*discoveryv1.EndpointSlice{quiet})[0].Labels[labelNoTraffic]; silent {
+	if _, silent := Additive([]*discoveryv1.EndpointSlice{loud},
+		[]*discoveryv1.EndpointSlice{quiet})[0].Labels[labelNoTraffic]; silent {
 		t.Error("traffic is not given at once")
 	}
 	if _, silent := quiet.Labels[labelNoTraffic]; !silent {

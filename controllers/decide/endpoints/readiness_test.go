@@ -11,9 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent begins anew and sees no hub,
-// the floor under votes and under the dead is to find what it kept before, and what nothing is against any more is as
-// its owner says. Nothing is written twice.
+// TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent restarts and sees no hub, the
+// floor under votes and under the dead is to find what it kept before, and what nothing is against any more is as its
+// owner says. Nothing is written twice.
 func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	yes, no := true, false
 	said := []hubv1alpha1.Endpoint{
@@ -58,7 +58,7 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			)
 		},
 	}
-	for what, judged := range against {
+	for what, decided := range against {
 		own, lost := serving("a", discoveryv1.AddressTypeIPv4, true, "http"), serving(
 			"a",
 			discoveryv1.AddressTypeIPv4,
@@ -69,7 +69,7 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 		src.Record, src.Created, src.Revision, src.Endpoints = "u.b", 100, 7, said
 		src.ServiceNamespace, src.ServiceName = "shop", "web"
 		asItIs := Desired(src, imp)
-		written := Desired(judged([]*Source{own, src})[1], imp)
+		written := Desired(decided([]*Source{own, src})[1], imp)
 		for _, e := range written.Endpoints {
 			if *e.Conditions.Ready || *e.Conditions.Serving {
 				t.Fatalf("%s: %+v is ready", what, e)
@@ -81,7 +81,7 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := Plan(
-			[]*discoveryv1.EndpointSlice{Desired(judged([]*Source{own, &remembered})[1], imp)},
+			[]*discoveryv1.EndpointSlice{Desired(decided([]*Source{own, &remembered})[1], imp)},
 			[]*discoveryv1.EndpointSlice{seen},
 		); len(
 			again.Update,
@@ -89,7 +89,7 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 			t.Errorf("%s: a settled slice is written again: %+v", what, again.Update[0])
 		}
 		floor := Plan(
-			[]*discoveryv1.EndpointSlice{Desired(judged([]*Source{lost, &remembered})[1], imp)},
+			[]*discoveryv1.EndpointSlice{Desired(decided([]*Source{lost, &remembered})[1], imp)},
 			[]*discoveryv1.EndpointSlice{seen},
 		)
 		if len(floor.Update) != 1 || !equality.Semantic.DeepEqual(floor.Update[0].Endpoints, asItIs.Endpoints) ||

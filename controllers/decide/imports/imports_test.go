@@ -185,10 +185,11 @@ func TestI4Ready(t *testing.T) {
 	}{
 		{"ready", ip, v4, []string{"10.0.0.1"}, nil, mcsv1beta1.ServiceImportReasonReady},
 		{"no VIP yet", ip, v4, nil, nil, mcsv1beta1.ServiceImportReasonPending},
-		{"no VIP to be had", ip, v4, nil, errors.New("full"), mcsv1beta1.ServiceImportReasonPending},
+		{"no VIP available", ip, v4, nil, errors.New("full"), mcsv1beta1.ServiceImportReasonPending},
 		{"no family", ip, nil, nil, nil, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported},
 		{"headless", &conflict.Merged{Type: mcsv1beta1.Headless}, v4, nil, nil, mcsv1beta1.ServiceImportReasonReady},
-		{"no port", &conflict.Merged{Type: mcsv1beta1.ClusterSetIP}, v4, nil, nil, mcsv1beta1.ServiceImportReasonPending},
+		{"no port", &conflict.Merged{Type: mcsv1beta1.ClusterSetIP}, v4, nil, nil,
+			mcsv1beta1.ServiceImportReasonPending},
 	} {
 		if got := Ready(c.m, c.families, c.ips, c.failed); got.Reason != string(c.want) || got.Message == "" {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)

@@ -58,8 +58,8 @@ const MaxSize = 16 << 10
 // All stands for all addresses.
 const All = "*"
 
-// Vote is what one member does not reach: addresses or All by the name of a ServiceExportRecord, and All by the ID of
-// a cluster of which it reaches nothing. The name of a record has two more dots than a cluster ID.
+// Vote is what one member does not reach: addresses or All by the name of a ServiceExportRecord, or All by cluster ID
+// if it reaches no endpoint there. The name of a record has two more dots than a cluster ID.
 type Vote map[string][]string
 
 // Endpoint is one address of one record of a cluster.
@@ -68,7 +68,7 @@ type Endpoint struct{ Cluster, Record, Address string }
 // Of returns the Vote of a member that probes these endpoints; down says which it does not reach. notProbed are
 // endpoints of address families that this member lacks. Because of these it must not vote All.
 func Of(down map[Endpoint]bool, notProbed []Endpoint) Vote {
-	addresses, up := Vote{}, map[string]bool{} // up: records and clusters of which something may be reached
+	addresses, up := Vote{}, map[string]bool{} // up: records and clusters with an endpoint that may be reached
 	clusters := map[string]string{}            // by record
 	for e, is := range down {
 		clusters[e.Record] = e.Cluster

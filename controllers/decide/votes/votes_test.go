@@ -41,8 +41,11 @@ func TestF4AMajorityOfTheLiveDecides(t *testing.T) {
 		{"another cluster", "a b c d", "a: d/*; b: d/*; c: d/*", "", "", ""},
 		{"two of four are no majority", "a b c d", "a: c/*; b: c/*", "", "", ""},
 		{"three of four are", "a b c d", "a: c/*; b: c/*; d: web.shop.c/10.0.0.1", "", "10.0.0.1", "a b d"},
-		{"who reaches what is withheld is not named", "a b c d e", "a: web.shop.c/10.0.0.1; b: web.shop.c/10.0.0.1; d: web.shop.c/10.0.0.1; e: web.shop.c/10.0.0.2", "", "10.0.0.1", "a b d"},
-		{"nor who does not reach one, where most reach none", "a b c d e", "a: c/*; b: c/*; d: c/*; e: web.shop.c/10.0.0.2", "", "*", "a b d"},
+		{"who reaches what is withheld is not named", "a b c d e",
+			"a: web.shop.c/10.0.0.1; b: web.shop.c/10.0.0.1; d: web.shop.c/10.0.0.1; e: web.shop.c/10.0.0.2", "",
+			"10.0.0.1", "a b d"},
+		{"nor who does not reach one, where most reach none", "a b c d e",
+			"a: c/*; b: c/*; d: c/*; e: web.shop.c/10.0.0.2", "", "*", "a b d"},
 		{"the dead do not vote", "a c", "a: c/*; b: c/*", "", "", ""},
 		{"nor do they count against", "a b c", "a: c/*; b: c/*; d: c/*; e: c/*", "", "*", "a b"},
 		{"of two members none decides alone", "a c", "a: c/*", "", "", ""},
@@ -51,7 +54,9 @@ func TestF4AMajorityOfTheLiveDecides(t *testing.T) {
 		{"said twice is said once", "a b c", "a: web.shop.c/10.0.0.1 web.shop.c/10.0.0.1", "", "", ""},
 		{"the own view decides here", "a b c", "a: c/*", "a", "*", "a"},
 		{"another's does not", "a b c", "b: c/*", "a", "", ""},
-		{"the own view and the majority's", "a b c d e", "a: web.shop.c/10.0.0.1; b: web.shop.c/10.0.0.2; d: c/*; e: web.shop.c/10.0.0.2", "a", "10.0.0.1 10.0.0.2", "a b d e"},
+		{"the own view and the majority's", "a b c d e",
+			"a: web.shop.c/10.0.0.1; b: web.shop.c/10.0.0.2; d: c/*; e: web.shop.c/10.0.0.2", "a",
+			"10.0.0.1 10.0.0.2", "a b d e"},
 	} {
 		b := Ballot{Live: strings.Fields(c.live), By: parse(t, c.votes), Own: c.own}
 		withheld, by := b.Withheld("c", "web.shop.c")
@@ -77,8 +82,10 @@ func TestF4WhatIsSaid(t *testing.T) {
 		{map[Endpoint]bool{web1: true, web2: true, api: false}, nil, `{"web.shop.c":["*"]}`},
 		{map[Endpoint]bool{web1: true, web2: true, api: true, other: false}, nil, `{"c":["*"]}`},
 		{map[Endpoint]bool{web1: true, web2: true, api: true, other: true}, nil, `{"c":["*"],"d":["*"]}`},
-		{map[Endpoint]bool{web1: true, web2: true, api: true}, []Endpoint{web6}, `{"api.shop.c":["*"],"web.shop.c":["10.0.0.1","10.0.0.2"]}`},
-		{map[Endpoint]bool{web1: true, other: true}, []Endpoint{{"c", "six.shop.c", "fd00::9"}}, `{"d":["*"],"web.shop.c":["*"]}`},
+		{map[Endpoint]bool{web1: true, web2: true, api: true}, []Endpoint{web6},
+			`{"api.shop.c":["*"],"web.shop.c":["10.0.0.1","10.0.0.2"]}`},
+		{map[Endpoint]bool{web1: true, other: true}, []Endpoint{{"c", "six.shop.c", "fd00::9"}},
+			`{"d":["*"],"web.shop.c":["*"]}`},
 		{nil, []Endpoint{web6}, ""},
 	} {
 		v := Of(c.down, c.beyond)
@@ -124,7 +131,7 @@ func TestF4APeersVoteIsChecked(t *testing.T) {
 	}
 }
 
-// TestF4AVoteIsBounded: what has no room is not said, the short first; and what is said can be read.
+// TestF4AVoteIsBounded: what exceeds the limit is left out, the longest lists first; the rest can be parsed.
 func TestF4AVoteIsBounded(t *testing.T) {
 	v := Vote{"d": {All}, "all.shop.c": {All}}
 	for r := range 100 {
@@ -178,7 +185,7 @@ func TestF4NoMinorityDecides(t *testing.T) {
 			}
 		}
 		if slices.Contains(w, All) {
-			t.Fatalf("seed %d: everything is withheld, of which only liars speak: %v", seed, b.By)
+			t.Fatalf("seed %d: everything is withheld, though only liars voted so: %v", seed, b.By)
 		}
 		shuffled := Ballot{By: maps.Clone(b.By), Live: slices.Clone(b.Live)}
 		r.Shuffle(n, func(i, j int) { shuffled.Live[i], shuffled.Live[j] = shuffled.Live[j], shuffled.Live[i] })
@@ -215,7 +222,8 @@ func anything(r *rand.Rand) Vote {
 // TestLookNeedsMoreThanOneResult: "-" is a failure, "+" a success.
 func TestLookNeedsMoreThanOneResult(t *testing.T) {
 	for results, down := range map[string]bool{
-		"": false, "--": false, "---": true, "--+--": false, "--+---": true, "---+": true, "---+-+": true, "---++": false, "---++--": false,
+		"": false, "--": false, "---": true, "--+--": false, "--+---": true, "---+": true, "---+-+": true,
+		"---++": false, "---++--": false,
 	} {
 		var l Result
 		for _, r := range results {
@@ -228,7 +236,7 @@ func TestLookNeedsMoreThanOneResult(t *testing.T) {
 }
 
 // TestPaceIsBoundedForAllTogether: no endpoint is looked at more than once a second by all members, nor while a
-// verdict is in doubt; first looks spread over the interval, a first failure is looked into sooner, and two members
+// result may change; first looks spread over the interval, a first failure is looked into sooner, and two members
 // never go in step.
 func TestPaceIsBoundedForAllTogether(t *testing.T) {
 	p := Pace{Interval: 10 * time.Second, Timeout: time.Second}
@@ -246,7 +254,7 @@ func TestPaceIsBoundedForAllTogether(t *testing.T) {
 				Seconds()
 		}
 		if looks > 1.05 { // a tenth more or less, each
-			t.Errorf("%d members look %.1f times a second at an endpoint that is in doubt", live, looks)
+			t.Errorf("%d members look %.1f times a second at an endpoint whose result may change", live, looks)
 		}
 	}
 	var early int
