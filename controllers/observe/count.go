@@ -159,7 +159,7 @@ func (o *Observer) parse(id, text string) votes.Vote {
 			kube.Warning,
 			"VoteRefused",
 			fmt.Sprintf(
-				"The vote of cluster %s (annotation %s of its Lease on the hub) does not count: %v. Upgrade that cluster.",
+				"The vote of cluster %s (annotation %s of its Lease) does not count: %v. Upgrade that cluster.",
 				id,
 				votes.Annotation,
 				err,

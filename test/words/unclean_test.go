@@ -17,19 +17,9 @@ var unclean = []string{
 
 	"controllers/credentials",
 
-	"controllers/decide/derived",
-
-	"controllers/decide/endpoints",
-
 	"controllers/decide/grants",
 
-	"controllers/decide/imports",
-
 	"controllers/decide/ipam",
-
-	"controllers/decide/liveness",
-
-	"controllers/decide/votes",
 
 	"controllers/departed",
 
@@ -41,17 +31,9 @@ var unclean = []string{
 
 	"controllers/membership",
 
-	"controllers/observe",
-
 	"controllers/publish",
 
-	"controllers/record",
-
 	"controllers/serviceexport",
-
-	"controllers/serviceimport",
-
-	"controllers/sources",
 
 	"deploy/coredns",
 
