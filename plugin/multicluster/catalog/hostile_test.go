@@ -43,7 +43,9 @@ func hostileSlice(i int, last bool, long string) *Slice {
 var begin = time.Now()
 
 // fastest is the shortest of a few runs: what is left without the noise of the machine.
-func fastest(f func()) time.Duration { return least(func() time.Duration { return time.Since(begin) }, f) }
+func fastest(f func()) time.Duration {
+	return least(func() time.Duration { return time.Since(begin) }, f)
+}
 
 // cheapest is the least CPU time of a few runs. Its clock is coarse.
 func cheapest(f func()) time.Duration {
