@@ -25,7 +25,7 @@ func TestV2AnAdminGivesVIPsRangesOfTheirOwn(t *testing.T) {
 	init := func(more ...string) []string { return append([]string{"init", "--context", "hub"}, more...) }
 	for _, c := range []struct{ arg, want string }{
 		{"--vip-mode=mine", `--vip-mode "mine": must be shared or preferred`},
-		{"--vip-pools=10.200.0.1/16", "has bits set behind its prefix: write 10.200.0.0/16"},
+		{"--vip-pools=10.200.0.1/16", "has bits set after its prefix: write 10.200.0.0/16"},
 		{"--vip-pools=10.200.0.0/16,10.200.4.0/22", "overlaps pool 10.200.0.0/16"},
 		{"--vip-pools=10.200.0.0/24", "is smaller than a block of /22"},
 		{"--vip-block-bits=ipv4=30", "a block is a /8 to a /29"},

@@ -237,8 +237,8 @@ func TestV2PoolsOfAClusterSet(t *testing.T) {
 	e := setUp(t)
 	for pool, says := range map[string]string{
 		"10.200.0.0/13": "", "10.0.0.1/32": "", "fd00:c5::/48": "", "FD00:C5::/48": "", "0.0.0.0/0": "",
-		"10.200.0.1/13":         "has bits set behind its prefix",
-		"fd00:c5::1/48":         "has bits set behind its prefix",
+		"10.200.0.1/13":         "has bits set after its prefix",
+		"fd00:c5::1/48":         "has bits set after its prefix",
 		"10.200.0.0":            "must be a CIDR",
 		"10.200.0.0/33":         "must be a CIDR",
 		"::ffff:10.0.0.0/104":   "must be a CIDR",

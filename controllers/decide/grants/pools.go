@@ -47,7 +47,7 @@ func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 		case err != nil || p.Addr().Is4In6():
 			why = "is no CIDR of IPv4 or IPv6: write it as 10.200.0.0/13 or fd00:c5::/48"
 		case p != p.Masked():
-			why = fmt.Sprintf("has bits set behind its prefix: write %s", p.Masked())
+			why = fmt.Sprintf("has bits set after its prefix: write %s", p.Masked())
 		case p.Bits() > Size(v, p):
 			why = fmt.Sprintf("is smaller than a block of /%d: take it off the list, or make blocks smaller", Size(v, p))
 		}
