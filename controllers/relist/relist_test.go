@@ -84,6 +84,7 @@ func run(t *testing.T, s *server, d time.Duration, during func()) cache.Store {
 	done := make(chan struct{})
 	go func() { informer.RunWithContext(ctx); close(done) }()
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	during()
 	time.Sleep(d - time.Minute)
 	stop()
