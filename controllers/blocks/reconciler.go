@@ -1,5 +1,6 @@
-// Package blocks grants members their blocks on the hub, in the ClusterSet's status (DESIGN §5, SPEC V2). That status is all it goes by:
-// after a restart it goes on from there, and of two that write at a time the API server refuses the one that has not seen the other. Since
+// Package blocks grants members their blocks on the hub, in the ClusterSet's status (DESIGN §5, SPEC V2). That
+// status is all it goes by: after a restart it goes on from there, and of two that write at a time the API server
+// refuses the one that has not seen the other. Since
 // a hub may come back from a backup, it waits before it grants what members may hold that the status has forgotten.
 package blocks
 
@@ -25,9 +26,12 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Controller is this room's entry in the list of controllers. The one request is the clusterset, so that there is one grant at a time.
+// Controller is this controller's entry in the list of controllers. The one request is the clusterset, so that there is
+// one grant at a time.
 func Controller(env *kube.Env) kube.Controller {
-	whole := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: env.HubNamespace} })
+	whole := kube.Named(
+		func(client.Object) types.NamespacedName { return types.NamespacedName{Name: env.HubNamespace} },
+	)
 	return kube.Controller{
 		Name:     "blocks",
 		NeedsHub: true,
@@ -51,19 +55,22 @@ type reconciler struct {
 	began     time.Time
 }
 
-// telling is how long members have to tell of blocks that the hub does not know: to connect to it again and see that, a few of their passes.
+// telling is how long members have to tell of blocks that the hub does not know: to connect to it again and see
+// that, a few of their passes.
 const telling = 2 * time.Minute
 
 // hearing is how often it is looked, while grants wait for it, whether members are heard.
 const hearing = 5 * time.Second
 
-// What the ClusterSet's status is written at most: each write goes to every member, and what members ask may change at their will.
+// What the ClusterSet's status is written at most: each write goes to every member, and what members ask may change
+// at their will.
 const (
 	interval = time.Second
 	burst    = 20
 )
 
-// leftover is how often it is looked whether the traces of a departed member are gone. They are, by then, unless somebody made them.
+// leftover is how often it is looked whether the traces of a departed member are gone. They are, by then, unless
+// somebody made them.
 const leftover = 30 * time.Second
 
 // Reconcile brings the ClusterSet's blocks and conditions up to date.
@@ -107,7 +114,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	return result, nil
 }
 
-// gather reads what is decided on; nil where there is not one ClusterSet. waits says that traces of a departed owner of blocks are left.
+// gather reads what is decided on; nil where there is not one ClusterSet. waits says that traces of a departed
+// owner of blocks are left.
 func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
 	if err := r.Hub().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
@@ -119,7 +127,13 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	}
 	if len(sets.Items) > 1 { // members go by none of them
 		for i := range sets.Items {
-			r.Events.Event(&sets.Items[i], kube.Warning, ReasonNotAlone, "There is more than one ClusterSet in this namespace. Members go on as they are and follow none of them, nor does a member that falls silent expire: delete all but one.")
+			r.Events.Event(
+				&sets.Items[i],
+				kube.Warning,
+				ReasonNotAlone,
+				"There is more than one ClusterSet in this namespace. Members go on as they are and follow none "+
+					"of them, nor does a member that falls silent expire: delete all but one.",
+			)
 		}
 	}
 	if len(sets.Items) != 1 || sets.Items[0].DeletionTimestamp != nil {
@@ -134,8 +148,9 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	return facts, len(facts.Gone) < len(departed), err
 }
 
-// unsure is for how long nothing is granted: after a start until members are heard, and longer on a hub that was without them before, since
-// it may be one that was restored and lacks blocks; and after blocks are gone that nobody released. A cache that lags has lost none.
+// unsure is for how long nothing is granted: after a start until members are heard, and longer on a hub that was
+// without them before, since it may be one that was restored and lacks blocks; and after blocks are gone that
+// nobody released. A cache that lags has lost none.
 func (r *reconciler) unsure(ctx context.Context, facts *grants.Facts) (left time.Duration, err error) {
 	now, set := r.Now(), facts.Set
 	switch {
@@ -170,14 +185,19 @@ func (r *reconciler) listen(ctx context.Context, facts *grants.Facts, now time.T
 	if err := r.HubNow().List(ctx, &leases, client.InNamespace(r.HubNamespace)); err != nil {
 		return err
 	}
-	if c := meta.FindStatusCondition(facts.Set.Status.Conditions, hubv1alpha1.ConditionBlocksGranted); c != nil && c.Reason == grants.ReasonWaiting {
+	if c := meta.FindStatusCondition(
+		facts.Set.Status.Conditions,
+		hubv1alpha1.ConditionBlocksGranted,
+	); c != nil &&
+		c.Reason == grants.ReasonWaiting {
 		r.sure = now.Add(telling)
 	}
 	r.listening, r.began, r.known = grants.Listen(facts.Profiles, leases.Items), now, facts.Set.Status.Blocks
 	return nil
 }
 
-// hear looks who has been heard since. Who is silent for longer than members need to tell anything is not waited for.
+// hear looks who has been heard since. Who is silent for longer than members need to tell anything is not waited
+// for.
 func (r *reconciler) hear(ctx context.Context, now time.Time) error {
 	passed := now.Sub(r.began)
 	if passed >= telling {
@@ -196,7 +216,8 @@ func (r *reconciler) hear(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// gone are those of ids of whom nothing is left on the hub: ClusterProfile, Lease, records. It reads past the cache: a block that is
+// gone are those of ids of whom nothing is left on the hub: ClusterProfile, Lease, records. It reads past the
+// cache: a block that is
 // somebody's again is not given away.
 func (r *reconciler) gone(ctx context.Context, ids []string) (map[string]bool, error) {
 	left := map[string]bool{}
@@ -207,9 +228,14 @@ func (r *reconciler) gone(ctx context.Context, ids []string) (map[string]bool, e
 	}
 	for _, kind := range clusterset.RecordKinds() {
 		if err == nil {
-			err = r.each(ctx, hubv1alpha1.GroupVersion.WithKind(kind), func(o *metav1.PartialObjectMetadata) string {
-				return clusterset.RecordOwner(kind, o.Name)
-			}, left)
+			err = r.each(
+				ctx,
+				hubv1alpha1.GroupVersion.WithKind(kind),
+				func(o *metav1.PartialObjectMetadata) string {
+					return clusterset.RecordOwner(kind, o.Name)
+				},
+				left,
+			)
 		}
 	}
 	if err != nil {
@@ -225,12 +251,19 @@ func (r *reconciler) gone(ctx context.Context, ids []string) (map[string]bool, e
 }
 
 // each notes the owners of all objects of a kind. An answer holds at most page of their names.
-func (r *reconciler) each(ctx context.Context, kind schema.GroupVersionKind, owner func(*metav1.PartialObjectMetadata) string, into map[string]bool) error {
+func (r *reconciler) each(
+	ctx context.Context,
+	kind schema.GroupVersionKind,
+	owner func(*metav1.PartialObjectMetadata) string,
+	into map[string]bool,
+) error {
 	const page = 500
 	list := &metav1.PartialObjectMetadataList{}
 	for more := true; more; more = list.Continue != "" {
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := r.HubNow().List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page), client.Continue(list.Continue)); err != nil {
+		if err := r.HubNow().
+			List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page),
+				client.Continue(list.Continue)); err != nil {
 			return err
 		}
 		for i := range list.Items {

@@ -24,16 +24,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// rig is a hub in memory, and the room beside it.
+// rig is a hub in memory, and the controller beside it.
 type rig struct {
 	t      *testing.T
 	hub    client.Client
 	events []string
 	writes int
-	// before runs ahead of the room's next write.
-	before func()
-	clock  time.Time
-	room   reconcile.Reconciler
+	// before runs ahead of the controller's next write.
+	before     func()
+	clock      time.Time
+	controller reconcile.Reconciler
 }
 
 func (r *rig) Event(about runtime.Object, _, reason, message string) {
@@ -43,34 +43,40 @@ func (r *rig) Event(about runtime.Object, _, reason, message string) {
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme,
+		inventoryv1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r := &rig{t: t, clock: time.Unix(1_700_000_000, 0)}
-	r.hub = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&hubv1alpha1.ClusterSet{}, &inventoryv1alpha1.ClusterProfile{}).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	r.hub = fake.NewClientBuilder().
+		WithScheme(s).
+		WithObjects(objects...).
+		WithStatusSubresource(&hubv1alpha1.ClusterSet{}, &inventoryv1alpha1.ClusterProfile{}).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client,
+			sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			if before := r.before; before != nil {
 				r.before = nil
 				before()
 			}
 			r.writes++
 			return c.SubResource(sub).Update(ctx, o, opts...)
-		}}).Build()
+		}}).
+		Build()
 	r.restart()
 	return r
 }
 
 func (r *rig) restart() {
-	r.room = Controller(&kube.Env{
+	r.controller = Controller(&kube.Env{
 		HubNamespace: "set", Now: func() time.Time { return r.clock }, Events: r,
 		Hub: func() client.Client { return r.hub }, HubNow: func() client.Reader { return r.hub },
 	}).Reconciler
 }
 
 func (r *rig) pass() (reconcile.Result, error) {
-	return r.room.Reconcile(r.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "set"}})
+	return r.controller.Reconcile(r.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "set"}})
 }
 
 // settle runs it until it writes nothing.
@@ -116,19 +122,31 @@ func (r *rig) said() string {
 
 func clusterSet(pools ...string) *hubv1alpha1.ClusterSet {
 	s := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set", Generation: 1}}
-	s.Spec.VIPs = hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModePreferred, Pools: pools, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+	s.Spec.VIPs = hubv1alpha1.VIPs{
+		Mode:   hubv1alpha1.VIPModePreferred,
+		Pools:  pools,
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112},
+	}
 	return s
 }
 
 func profile(id string, properties ...inventoryv1alpha1.Property) *inventoryv1alpha1.ClusterProfile {
-	p := &inventoryv1alpha1.ClusterProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id, UID: types.UID("uid-of-" + id)}}
+	p := &inventoryv1alpha1.ClusterProfile{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id, UID: types.UID("uid-of-" + id)},
+	}
 	p.Spec.ClusterManager.Name = clusterset.ClusterManager
-	p.Status.Properties = append(properties, inventoryv1alpha1.Property{Name: clusterset.PropertyServiceRanges, Value: "10.96.0.0/12"})
+	p.Status.Properties = append(
+		properties,
+		inventoryv1alpha1.Property{Name: clusterset.PropertyServiceRanges, Value: "10.96.0.0/12"},
+	)
 	return p
 }
 
 func wants(n int) inventoryv1alpha1.Property {
-	return inventoryv1alpha1.Property{Name: clusterset.PropertyBlocks, Value: clusterset.BlocksWanted{IPv4: n}.String()}
+	return inventoryv1alpha1.Property{
+		Name:  clusterset.PropertyBlocks,
+		Value: clusterset.BlocksWanted{IPv4: n}.String(),
+	}
 }
 
 // What departed writes meanwhile is not lost: the API server refuses the write of whoever has not seen it.
@@ -173,7 +191,10 @@ func TestV2GrantsAreRebuiltFromTheAPI(t *testing.T) {
 func (r *rig) renew(id string, at time.Time) {
 	r.t.Helper()
 	renewed := metav1.NewMicroTime(at)
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	}
 	err := client.IgnoreNotFound(r.hub.Delete(r.t.Context(), lease.DeepCopy()))
 	if err == nil {
 		err = r.hub.Create(r.t.Context(), lease)
@@ -190,13 +211,15 @@ func claimed(id string) *inventoryv1alpha1.ClusterProfile {
 	return p
 }
 
-// TestV2ARestoredHubGrantsNothingTwice: what the backup does not know is not another's before members could tell whose it is.
+// TestV2ARestoredHubGrantsNothingTwice: what the backup does not know is not another's before members could tell
+// whose it is.
 func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
 	for name, start := range map[string]func(r *rig){
 		"the program saw it": func(*rig) {},
 		"and who lost its block had left once, and joined again": func(r *rig) {
 			set := r.set()
-			set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "west", At: metav1.NewTime(r.clock.Add(-time.Hour))}}
+			set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "west",
+				At: metav1.NewTime(r.clock.Add(-time.Hour))}}
 			if err := r.hub.Status().Update(t.Context(), set); err != nil {
 				t.Fatal(err)
 			}
@@ -284,10 +307,17 @@ func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
 	}
 }
 
-// TestV2AStartWaitsForWhoIsAlive: until those are heard again that were so, whatever their clocks show, and not for who was dead before.
+// TestV2AStartWaitsForWhoIsAlive: until those are heard again that were so, whatever their clocks show, and not for
+// who was dead before.
 func TestV2AStartWaitsForWhoIsAlive(t *testing.T) {
 	dead := claimed("dead")
-	dead.Status.Conditions = []metav1.Condition{{Type: inventoryv1alpha1.ConditionControlPlaneHealthy, Status: metav1.ConditionUnknown, Reason: "HeartbeatLost"}}
+	dead.Status.Conditions = []metav1.Condition{
+		{
+			Type:   inventoryv1alpha1.ConditionControlPlaneHealthy,
+			Status: metav1.ConditionUnknown,
+			Reason: "HeartbeatLost",
+		},
+	}
 	r := newRig(t, clusterSet("10.200.0.0/16"), claimed("late"), dead)
 	r.renew("dead", r.clock.Add(-time.Hour))
 	r.renew("late", r.clock.Add(-time.Hour))
@@ -302,7 +332,8 @@ func TestV2AStartWaitsForWhoIsAlive(t *testing.T) {
 	r.has("dead 10.200.0.0/24", "late 10.200.1.0/24")
 }
 
-// TestV2MembersAreHeardWhileNobodyAsks: what a renewal tells of a hub that was restored is not lost because the first who asks comes late.
+// TestV2MembersAreHeardWhileNobodyAsks: what a renewal tells of a hub that was restored is not lost because the
+// first who asks comes late.
 func TestV2MembersAreHeardWhileNobodyAsks(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/16"), claimed("west"))
 	r.settle()
@@ -334,20 +365,26 @@ func TestV2ACacheThatLagsIsNoRestore(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/16"), profile("east"))
 	before := r.set()
 	r.settle()
-	room := r.room.(*reconciler)
-	room.Hub = func() client.Client {
-		return interceptor.NewClient(r.hub.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if sets, ok := list.(*hubv1alpha1.ClusterSetList); ok {
-				sets.Items = []hubv1alpha1.ClusterSet{*before}
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		}})
+	c := r.controller.(*reconciler)
+	c.Hub = func() client.Client {
+		return interceptor.NewClient(
+			r.hub.(client.WithWatch),
+			interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+					opts ...client.ListOption) error {
+					if sets, ok := list.(*hubv1alpha1.ClusterSetList); ok {
+						sets.Items = []hubv1alpha1.ClusterSet{*before}
+						return nil
+					}
+					return c.List(ctx, list, opts...)
+				},
+			},
+		)
 	}
 	if _, err := r.pass(); !apierrors.IsConflict(err) {
 		t.Fatalf("it wrote over what it had not seen: %v", err)
 	}
-	room.Hub = func() client.Client { return r.hub }
+	c.Hub = func() client.Client { return r.hub }
 	if err := r.hub.Create(t.Context(), profile("west")); err != nil {
 		t.Fatal(err)
 	}
@@ -355,13 +392,14 @@ func TestV2ACacheThatLagsIsNoRestore(t *testing.T) {
 	r.has("east 10.200.0.0/24", "west 10.200.1.0/24")
 }
 
-// Full, then room is added: without anybody's help.
+// Full, then a pool is added: without anybody's help.
 func TestV2PoolsThatFillUpRecover(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/24"), profile("east"), profile("west"))
 	r.settle()
 	r.has("east 10.200.0.0/24")
 	said := r.said()
-	for _, want := range []string{"set PoolsFull: west: ", "west BlockRefused: range is full: no block of /24 is free in the pools of IPv4; add a pool", "east BlockGranted: It owns from now on: 10.200.0.0/24."} {
+	for _, want := range []string{"set PoolsFull: west: ", "west BlockRefused: range is full: no block of /24 is " +
+		"free in the pools of IPv4; add a pool", "east BlockGranted: It owns from now on: 10.200.0.0/24."} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("%q was not said once:\n%s", want, said)
 		}
@@ -431,7 +469,10 @@ func TestV2BlocksStayWhileAnythingIsLeft(t *testing.T) {
 	r.has() // for one write it is nobody's
 	r.settle()
 	r.has("east 10.200.0.0/24")
-	if said := r.said(); !strings.Contains(said, "set BlockReleased: Blocks of members that departed are free: 10.200.0.0/24 of a.gone") {
+	if said := r.said(); !strings.Contains(
+		said,
+		"set BlockReleased: Blocks of members that departed are free: 10.200.0.0/24 of a.gone",
+	) {
 		t.Error(said)
 	}
 }
@@ -470,7 +511,10 @@ func TestV2WithoutOneClusterSetNothingIsGranted(t *testing.T) {
 		if _, err := r.pass(); err != nil || r.writes > 0 {
 			t.Errorf("%d writes: %v", r.writes, err)
 		}
-		if want := len(sets); len(r.events) != want || want > 0 && !strings.Contains(strings.Join(r.events, " "), "second NotAlone") {
+		if want := len(
+			sets,
+		); len(r.events) != want ||
+			want > 0 && !strings.Contains(strings.Join(r.events, " "), "second NotAlone") {
 			t.Errorf("%d ClusterSets: %q", len(sets), r.events)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// The reasons of Events; the ClusterSet gets those of its conditions besides.
+// The reasons of Events; the ClusterSet also gets those of its conditions.
 const (
 	ReasonNotAlone        = "NotAlone"
 	ReasonBlockGranted    = "BlockGranted"
@@ -32,7 +32,8 @@ type complaint struct {
 	reason, message string
 }
 
-// tell reports what was done, and once each what is wrong. Events of one reason about one object are one: of several at a time only the
+// tell reports what was done, and once each what is wrong. Events of one reason about one object are one: of
+// several at a time only the
 // first would be seen.
 func (r *reconciler) tell(ctx context.Context, f *grants.Facts, set *hubv1alpha1.ClusterSet, plan *grants.Plan) {
 	released := make([]string, 0, len(plan.Released))
@@ -41,7 +42,12 @@ func (r *reconciler) tell(ctx context.Context, f *grants.Facts, set *hubv1alpha1
 		released = append(released, b.CIDR+" of "+b.ClusterID)
 	}
 	if len(released) > 0 {
-		r.Events.Event(set, kube.Normal, ReasonBlockReleased, "Blocks of members that departed are free: "+grants.Few(released)+".")
+		r.Events.Event(
+			set,
+			kube.Normal,
+			ReasonBlockReleased,
+			"Blocks of members that departed are free: "+grants.Few(released)+".",
+		)
 	}
 	for _, c := range set.Status.Conditions {
 		r.turned(meta.FindStatusCondition(f.Set.Status.Conditions, c.Type), &c, set)
@@ -61,7 +67,8 @@ func (r *reconciler) tell(ctx context.Context, f *grants.Facts, set *hubv1alpha1
 	r.complain(profiles, plan)
 }
 
-// complain leaves out what was said before. The block of somebody who has no ClusterProfile is the ClusterSet's condition only.
+// complain leaves out what was said before. The block of somebody who has no ClusterProfile is the ClusterSet's
+// condition only.
 func (r *reconciler) complain(profiles map[string]*inventoryv1alpha1.ClusterProfile, plan *grants.Plan) {
 	before := r.said
 	r.said = map[complaint]bool{}
@@ -81,7 +88,14 @@ func (r *reconciler) complain(profiles map[string]*inventoryv1alpha1.ClusterProf
 	}
 	for member, message := range byMember(plan.Overlaps) {
 		if first(member, ReasonBlockOverlaps, message) {
-			r.Events.Event(profiles[member], kube.Warning, ReasonBlockOverlaps, message+". It stays, since VIPs may be in use there: free that range, or renumber it. Until then the member's ServiceCIDRs of the block give out no new VIP if they are annotated "+ipam.AnnotationDrain+"=.")
+			r.Events.Event(
+				profiles[member],
+				kube.Warning,
+				ReasonBlockOverlaps,
+				message+". It stays, since VIPs may be in use there: free that range, or renumber it. Until then "+
+					"the member's ServiceCIDRs of the block give out no new VIP if they are annotated "+
+					""+ipam.AnnotationDrain+"=.",
+			)
 		}
 	}
 	var refused []grants.Said

@@ -12,7 +12,10 @@ import (
 func CheckID(id string) error {
 	labels := strings.Split(id, ".")
 	if len(id) > 63 || len(labels) > 2 {
-		return fmt.Errorf("cluster ID %q: must be one DNS label, or two joined by a dot, of at most 63 characters in all", id)
+		return fmt.Errorf(
+			"cluster ID %q: must be one DNS label, or two joined by a dot, of at most 63 characters in all",
+			id,
+		)
 	}
 	for _, l := range labels {
 		if problems := validation.IsDNS1123Label(l); len(problems) > 0 {

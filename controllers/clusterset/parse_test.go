@@ -63,10 +63,14 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"an unnamed port of two": {func(s *exportSpec) {
 			s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Protocol: "TCP", Port: 81})
 		}, "needs a name"},
-		"no family":            {func(s *exportSpec) { s.IPFamilies = nil }, "ipFamilies"},
-		"a family twice":       {func(s *exportSpec) { s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "ipFamilies"},
-		"an unknown affinity":  {func(s *exportSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
-		"a label that is none": {func(s *exportSpec) { s.ExportedLabels = map[string]string{"k": long} }, "exportedLabels"},
+		"no family": {func(s *exportSpec) { s.IPFamilies = nil }, "ipFamilies"},
+		"a family twice": {func(s *exportSpec) {
+			s.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"}
+		}, "ipFamilies"},
+		"an unknown affinity": {func(s *exportSpec) { s.SessionAffinity = "Cookie" }, "sessionAffinity"},
+		"a label that is none": {func(s *exportSpec) {
+			s.ExportedLabels = map[string]string{"k": long}
+		}, "exportedLabels"},
 		"an annotation too big": {func(s *exportSpec) {
 			s.ExportedAnnotations = map[string]string{"k": strings.Repeat("x", 300<<10)}
 		}, "exportedAnnotations"},
@@ -83,7 +87,8 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 		"more ports than a record holds": {func(s *exportSpec) {
 			s.Ports = nil
 			for i := range int32(257) {
-				s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: "UDP", Port: 1000 + i})
+				s.Ports = append(s.Ports, hubv1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: "UDP",
+					Port: 1000 + i})
 			}
 		}, "ports: 257 are too many"},
 		"more labels than a record holds": {func(s *exportSpec) {
@@ -110,14 +115,17 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 	reserved := []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
 	for family, addresses := range map[string][]string{
-		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4", "fd00::1", "nonsense", "0.1.2.3",
+		"IPv4": {"127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "172.20.3.4",
+			"fd00::1", "nonsense", "0.1.2.3",
 			"100.100.100.200", "168.63.129.16", "192.0.0.192"},
-		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0", "fd00:ec2::254",
+		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0",
+			"fd00:ec2::254",
 			"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1"},
 	} {
 		rec := &hubv1alpha1.EndpointRecord{}
 		rec.Name = "u-1.a"
-		rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web", "IPv4"
+		rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web",
+			"IPv4"
 		good := "10.0.0.1"
 		if family == "IPv6" {
 			rec.Spec.AddressType, good = "IPv6", "fd00::1"
@@ -141,7 +149,8 @@ func TestS4NonsensePorts(t *testing.T) {
 	port := int32(70000)
 	rec := &hubv1alpha1.EndpointRecord{}
 	rec.Name = "u-1.a"
-	rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web", "IPv4"
+	rec.Spec.ClusterID, rec.Spec.ServiceNamespace, rec.Spec.ServiceName, rec.Spec.AddressType = "a", "shop", "web",
+		"IPv4"
 	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &port}}
 	if _, _, err := ParseEndpoints(rec, nil); err == nil {
 		t.Error("port 70000 is taken")
@@ -153,7 +162,8 @@ func TestS4NonsensePorts(t *testing.T) {
 }
 
 func TestClusterIDs(t *testing.T) {
-	for id, ok := range map[string]bool{"a": true, "a.b": true, "a-b": true, "a.b.c": false, "": false, "A": false, "-a": false, "a.": false,
+	for id, ok := range map[string]bool{"a": true, "a.b": true, "a-b": true, "a.b.c": false, "": false, "A": false,
+		"-a": false, "a.": false,
 		strings.Repeat("x", 63): true, strings.Repeat("x", 40) + "." + strings.Repeat("y", 23): false} {
 		if err := CheckID(id); (err == nil) != ok {
 			t.Errorf("%q: %v", id, err)

@@ -12,10 +12,12 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 )
 
-// The ClusterProperties by which a member asks the hub for blocks, and tells which of its ranges no block may meet (DESIGN §5). They
+// The ClusterProperties by which a member asks the hub for blocks, and tells which of its ranges no block may meet
+// (DESIGN §5). They
 // reach the hub in the status of its ClusterProfile.
 const (
-	// PropertyBlocks is how many blocks of each family the member wants in all: BlocksWanted. Absent: one of each family that has a pool.
+	// PropertyBlocks is how many blocks of each family the member wants in all: BlocksWanted. Absent: one of each
+	// family that has a pool.
 	PropertyBlocks = "vip-blocks.clusterset-dns.io"
 	// PropertyServiceRanges are its ServiceCIDRs, and for those inside its blocks these blocks: FormatRanges.
 	PropertyServiceRanges = "service-ranges.clusterset-dns.io"
@@ -29,13 +31,15 @@ const (
 	MaxRanges       = 64 // in one property
 )
 
-// The shortest prefixes that a member may call its own. No cluster has more; one that says so keeps all others from their blocks.
+// The shortest prefixes that a member may call its own. No cluster has more; one that says so keeps all others from
+// their blocks.
 const (
 	minRangeBitsV4 = 8
 	minRangeBitsV6 = 16
 )
 
-// BlocksWanted is how many blocks of each family a member wants in all. None of a family is a wish, too: that of a cluster without it.
+// BlocksWanted is how many blocks of each family a member wants in all. None of a family is a wish, too: that of a
+// cluster without it.
 type BlocksWanted struct{ IPv4, IPv6 int }
 
 // String is the value of PropertyBlocks.
@@ -69,8 +73,9 @@ func ParseBlocks(value string) (BlocksWanted, error) {
 	return b, nil
 }
 
-// FormatRanges is the value of PropertyServiceRanges or PropertyPodRanges: ranges inside others are left out. It is "" for none: then
-// there is no such property. left are those that found no room or may not be told, the smallest: to be reported.
+// FormatRanges is the value of PropertyServiceRanges or PropertyPodRanges: ranges inside others are left out. It is
+// "" for none: then
+// there is no such property. left are those that did not fit or may not be told, the smallest: to be reported.
 func FormatRanges(ranges []netip.Prefix) (value string, left []netip.Prefix) {
 	var told []netip.Prefix
 	length := 0
@@ -97,7 +102,10 @@ func outermost(ranges []netip.Prefix) []netip.Prefix {
 	for _, p := range ranges {
 		all = append(all, p.Masked())
 	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) })
+	slices.SortFunc(
+		all,
+		func(a, b netip.Prefix) int { return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Compare(b)) },
+	)
 	var out []netip.Prefix
 	for _, p := range all {
 		if !slices.ContainsFunc(out, p.Overlaps) {

@@ -20,8 +20,10 @@ func TestV2BlocksWanted(t *testing.T) {
 		t.Errorf("one family: %v, %v", got, err)
 	}
 	for _, value := range []string{
-		"", " ", "2", "ipv4", "ipv4=", "ipv4=x", "ipv4=-1", "ipv4=+1", "ipv4=01", "ipv4=65", "ipv4=1.5", "ipv5=1", "IPv4=1", "=1", "ipv4=1 ", " ipv4=1",
-		"ipv4=1  ipv6=1", "ipv4=1,ipv6=1", "ipv4=1 ipv4=2", "ipv4=1 ipv6=1 x=1", "ipv4=99999999999999999999", "ipv4=1=1", "ipv4=1\n",
+		"", " ", "2", "ipv4", "ipv4=", "ipv4=x", "ipv4=-1", "ipv4=+1", "ipv4=01", "ipv4=65", "ipv4=1.5", "ipv5=1",
+		"IPv4=1", "=1", "ipv4=1 ", " ipv4=1",
+		"ipv4=1  ipv6=1", "ipv4=1,ipv6=1", "ipv4=1 ipv4=2", "ipv4=1 ipv6=1 x=1", "ipv4=99999999999999999999",
+		"ipv4=1=1", "ipv4=1\n",
 	} {
 		if got, err := ParseBlocks(value); err == nil || got != (BlocksWanted{}) {
 			t.Errorf("%q was taken for %v", value, got)
@@ -45,8 +47,10 @@ func TestV2RangesOfMembers(t *testing.T) {
 		t.Errorf("%q, %v", value, left)
 	}
 	for _, value := range []string{
-		" ", "10.0.0.0", "10.0.0.1/24", "10.0.0.0/24 ", "10.0.0.0/24  10.1.0.0/24", "10.0.0.0/24,10.1.0.0/24", "10.0.0.0/33", "10.0.0.0/024", "0.0.0.0/0",
-		"10.0.0.0/7", "fd00::/8", "FD00::/48", "fd00:0::/48", "::ffff:10.0.0.0/120", "fe80::%eth0/64", "10.0.0.0/24 10.0.0.0/24", strings.Repeat("x", 2000),
+		" ", "10.0.0.0", "10.0.0.1/24", "10.0.0.0/24 ", "10.0.0.0/24  10.1.0.0/24", "10.0.0.0/24,10.1.0.0/24",
+		"10.0.0.0/33", "10.0.0.0/024", "0.0.0.0/0",
+		"10.0.0.0/7", "fd00::/8", "FD00::/48", "fd00:0::/48", "::ffff:10.0.0.0/120", "fe80::%eth0/64",
+		"10.0.0.0/24 10.0.0.0/24", strings.Repeat("x", 2000),
 	} {
 		if got, err := ParseRanges(value); err == nil || got != nil {
 			t.Errorf("%q was taken for %v", value, got)
@@ -55,8 +59,11 @@ func TestV2RangesOfMembers(t *testing.T) {
 }
 
 // What does not fit is left out, the smallest first, and told; what is told can be read.
-func TestV2RangesThatFindNoRoom(t *testing.T) {
-	v4, v6 := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/7"), netip.MustParsePrefix("172.16.0.0/12")}, []netip.Prefix{}
+func TestV2RangesThatDoNotFit(t *testing.T) {
+	v4, v6 := []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/7"),
+		netip.MustParsePrefix("172.16.0.0/12"),
+	}, []netip.Prefix{}
 	for i := range 100 {
 		v4 = append(v4, netip.MustParsePrefix(fmt.Sprintf("192.168.%d.0/24", 2*i)))
 		v6 = append(v6, netip.MustParsePrefix(fmt.Sprintf("fd12:3456:789a:bcde:1111:2222:3333:%x00/120", 0x10+2*i)))
@@ -64,7 +71,8 @@ func TestV2RangesThatFindNoRoom(t *testing.T) {
 	for name, ranges := range map[string][]netip.Prefix{"too many": v4, "too long": v6} {
 		value, left := FormatRanges(ranges)
 		got, err := ParseRanges(value)
-		if err != nil || len(value) > inventoryv1alpha1.MaxPropertyValue || len(got)+len(left) != len(ranges) || len(left) == 0 {
+		if err != nil || len(value) > inventoryv1alpha1.MaxPropertyValue || len(got)+len(left) != len(ranges) ||
+			len(left) == 0 {
 			t.Errorf("%s: %d told, %d left of %d: %v", name, len(got), len(left), len(ranges), err)
 		}
 		if name == "too many" && (!slices.Contains(got, v4[1]) || !slices.Contains(left, v4[0])) {

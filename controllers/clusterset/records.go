@@ -34,7 +34,10 @@ func RecordOf(
 	}
 	for _, p := range svc.Spec.Ports {
 		spec.Ports = append(spec.Ports, hubv1alpha1.ServicePort{
-			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Port: p.Port, AppProtocol: p.AppProtocol,
+			Name:        p.Name,
+			Protocol:    cmp.Or(p.Protocol, corev1.ProtocolTCP),
+			Port:        p.Port,
+			AppProtocol: p.AppProtocol,
 		})
 	}
 	spec.ExportedLabels, spec.ExportedAnnotations, leftOut = exportable(
@@ -83,7 +86,11 @@ func EndpointsOf(
 		return spec, false
 	}
 	spec = hubv1alpha1.EndpointRecordSpec{
-		Origin:      hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: slice.Namespace, ServiceName: service},
+		Origin: hubv1alpha1.Origin{
+			ClusterID:        cluster,
+			ServiceNamespace: slice.Namespace,
+			ServiceName:      service,
+		},
 		AddressType: slice.AddressType,
 	}
 	for _, p := range slice.Ports {

@@ -3,7 +3,8 @@
 // Then it revokes the member's credentials, deletes its records and its Lease, and releases the ClusterProfile,
 // which makes the ID free again.
 //
-// A missing ClusterProfile means nothing, and nothing is deleted for it: an emptied or restored hub has none either.
+// A missing ClusterProfile means nothing, and nothing is deleted for it: an emptied or restored hub has none
+// either.
 package departed
 
 import (
@@ -25,7 +26,8 @@ func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
 	return last
 }
 
-// recordDeparture adds a departure to the status, or moves the time of an existing one forward, and returns whether it
+// recordDeparture adds a departure to the status, or moves the time of an existing one forward, and returns whether
+// it
 // changed anything. Everything that the member created before that time ends with its membership.
 func recordDeparture(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 	same := func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }

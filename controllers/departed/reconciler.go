@@ -42,7 +42,9 @@ type Config struct {
 
 // New returns the controller. Its requests are the names of ClusterProfiles.
 func New(c Config) kube.Controller {
-	named := kube.Named(func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} })
+	named := kube.Named(
+		func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} },
+	)
 	return kube.Controller{
 		Name:       "departed",
 		NeedsHub:   true,
@@ -53,7 +55,8 @@ func New(c Config) kube.Controller {
 
 type reconciler struct{ Config }
 
-// Reconcile deletes the ClusterProfile of a member that says it has left, and cleans up once it is being deleted. Every
+// Reconcile deletes the ClusterProfile of a member that says it has left, and cleans up once it is being deleted.
+// Every
 // step can be repeated.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
@@ -75,7 +78,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // cleanUp ends a membership. It revokes rights before it deletes what they were for.
-func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.ClusterProfile) (reconcile.Result, error) {
+func (r *reconciler) cleanUp(
+	ctx context.Context,
+	profile *inventoryv1alpha1.ClusterProfile,
+) (reconcile.Result, error) {
 	id := profile.Name
 	// The cache may show a profile that is gone, while another cluster already has the ID and its rights.
 	var live inventoryv1alpha1.ClusterProfileList
@@ -124,7 +130,8 @@ func (r *reconciler) cleanUp(ctx context.Context, profile *inventoryv1alpha1.Clu
 	return reconcile.Result{}, nil
 }
 
-// revocationTime is how long the API server may take to notice that RoleBindings are gone. It is far longer than usual.
+// revocationTime is how long the API server may take to notice that RoleBindings are gone. It is far longer than
+// usual.
 const revocationTime = 10 * time.Second
 
 // waitForRevocation returns when to look again, and sends an Event if the rights must come from another binding.

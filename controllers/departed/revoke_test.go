@@ -84,7 +84,8 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 // TestID4ANewcomerKeepsWhatItWasGiven: a cache that still shows who had the id before is no reason to revoke.
 func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme, hubv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme,
+		hubv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -109,12 +110,15 @@ func TestID4ANewcomerKeepsWhatItWasGiven(t *testing.T) {
 	}{{profile("joined"), 4}, {left, 0}} {
 		objects := append(given(t, "east"), c.there)
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+			WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string {
+				return []string{o.GetName()}
+			}).
 			Build()
 		cached := interceptor.NewClient(
 			live,
 			interceptor.Funcs{
-				Get: func(ctx context.Context, there client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				Get: func(ctx context.Context, there client.WithWatch, key client.ObjectKey, o client.Object,
+					opts ...client.GetOption) error {
 					if p, ok := o.(*inventoryv1alpha1.ClusterProfile); ok {
 						left.DeepCopyInto(p)
 						return nil
@@ -149,7 +153,8 @@ func (silent) Event(runtime.Object, string, string, string) {}
 // clock says nothing of when the hub created them.
 func TestID4WhatIsCreatedDuringAnEvictionIsItsPast(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme, hubv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, inventoryv1alpha1.AddToScheme,
+		hubv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +214,9 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 		WithScheme(scheme).
 		WithObjects(profile, record, before, set).
 		WithStatusSubresource(set).
-		WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&inventoryv1alpha1.ClusterProfile{}, "metadata.name", func(o client.Object) []string {
+			return []string{o.GetName()}
+		}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 				o.(*authorizationv1.LocalSubjectAccessReview).Status.Allowed = may
@@ -245,7 +252,8 @@ func createdDuringAnEviction(t *testing.T, scheme *runtime.Scheme, ahead time.Du
 	pass()
 	if want := created.Add(time.Second); !noted.Time.Equal(want) {
 		t.Errorf(
-			"of one that created its last record at %v the departure is %v, want %v: peers hold what is older, and drop what a newcomer of that id creates before",
+			"of one that created its last record at %v the departure is %v, want %v: peers hold what is older, "+
+				"and drop what a newcomer of that id creates before",
 			created,
 			noted,
 			want,

@@ -39,7 +39,8 @@ func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 	return p.Spec.ClusterManager.Name == clusterset.ClusterManager
 }
 
-// mark sets the label of this cluster manager, and the finalizer that package departed removes, and returns whether it
+// mark sets the label of this cluster manager, and the finalizer that package departed removes, and returns whether
+// it
 // changed anything.
 func mark(p *inventoryv1alpha1.ClusterProfile) bool {
 	labelled := p.Labels[inventoryv1alpha1.LabelClusterManager] == clusterset.ClusterManager
@@ -47,7 +48,8 @@ func mark(p *inventoryv1alpha1.ClusterProfile) bool {
 	return controllerutil.AddFinalizer(p, clusterset.FinalizerRecords) || !labelled
 }
 
-// setConditions sets Joined and ControlPlaneHealthy. It returns whether it changed anything, and when to look again; 0
+// setConditions sets Joined and ControlPlaneHealthy. It returns whether it changed anything, and when to look
+// again; 0
 // means never. silence is how long a member may go without a renewal.
 func setConditions(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
@@ -75,7 +77,8 @@ func joined(p *inventoryv1alpha1.ClusterProfile, seen observation) metav1.Condit
 	return c
 }
 
-// health returns ControlPlaneHealthy, and when it may change. A Lease that this program sees for the first time proves
+// health returns ControlPlaneHealthy, and when it may change. A Lease that this program sees for the first time
+// proves
 // neither that its owner is live nor that it is not: until it changes, or expires, the previous status stays.
 func health(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,

@@ -60,23 +60,34 @@ func TestConditions(t *testing.T) {
 		again   time.Duration
 	}{
 		{"nobody uses the claim", unclaimed, observation{}, "False/NotClaimed", "Unknown/HeartbeatPending", 0},
-		{"a Lease without a claimant is no membership", unclaimed, seen(0, true), "False/NotClaimed", "True/Heartbeat", silence},
+		{"a Lease without a claimant is no " +
+			"membership", unclaimed, seen(0, true), "False/NotClaimed", "True/Heartbeat", silence},
 		{"claimed, no Lease yet", profile(), observation{}, "False/HeartbeatPending", "Unknown/HeartbeatPending", 0},
 		{"the first Lease is seen to come", profile(), seen(0, true), "True/Member", "True/Heartbeat", silence},
-		{"a Lease was there before us, of a member unknown so far", profile(), seen(0, false), "True/Member", "Unknown/HeartbeatPending", silence},
-		{"a Lease is renewed", profile(ReasonMember, ReasonHeartbeat), seen(10*time.Second, true), "True/Member", "True/Heartbeat", 30 * time.Second},
-		{"a Lease is renewed no more", profile(ReasonMember, ReasonHeartbeat), seen(silence, true), "True/Member", "Unknown/HeartbeatLost", 0},
-		{"a second before it counts as silent", profile(ReasonMember, ReasonHeartbeat), seen(silence-time.Second, true), "True/Member", "True/Heartbeat", time.Second},
-		{"it comes back", profile(ReasonMember, ReasonHeartbeatLost), seen(0, true), "True/Member", "True/Heartbeat", silence},
-		{"we start, and it was healthy", profile(ReasonMember, ReasonHeartbeat), seen(0, false), "True/Member", "True/Heartbeat", silence},
-		{"we start, and it was silent", profile(ReasonMember, ReasonHeartbeatLost), seen(0, false), "True/Member", "Unknown/HeartbeatLost", silence},
-		{"we started, and it stayed silent", profile(ReasonMember, ReasonHeartbeat), seen(silence, false), "True/Member", "Unknown/HeartbeatLost", 0},
-		{"a member's Lease was deleted while we were away", profile(ReasonMember, ReasonHeartbeat), observation{}, "True/Member", "Unknown/HeartbeatLost", 0},
+		{"a Lease was there before us, of a member unknown so " +
+			"far", profile(), seen(0, false), "True/Member", "Unknown/HeartbeatPending", silence},
+		{"a Lease is renewed", profile(ReasonMember, ReasonHeartbeat), seen(10*time.Second, true), "True/Member",
+			"True/Heartbeat", 30 * time.Second},
+		{"a Lease is renewed no more", profile(ReasonMember, ReasonHeartbeat), seen(silence, true), "True/Member",
+			"Unknown/HeartbeatLost", 0},
+		{"a second before it counts as silent", profile(ReasonMember, ReasonHeartbeat), seen(silence-time.Second,
+			true), "True/Member", "True/Heartbeat", time.Second},
+		{"it comes back", profile(ReasonMember, ReasonHeartbeatLost), seen(0, true), "True/Member", "True/Heartbeat",
+			silence},
+		{"we start, and it was healthy", profile(ReasonMember, ReasonHeartbeat), seen(0, false), "True/Member",
+			"True/Heartbeat", silence},
+		{"we start, and it was silent", profile(ReasonMember, ReasonHeartbeatLost), seen(0, false), "True/Member",
+			"Unknown/HeartbeatLost", silence},
+		{"we started, and it stayed silent", profile(ReasonMember, ReasonHeartbeat), seen(silence, false),
+			"True/Member", "Unknown/HeartbeatLost", 0},
+		{"a member's Lease was deleted while we were " +
+			"away", profile(ReasonMember, ReasonHeartbeat), observation{}, "True/Member", "Unknown/HeartbeatLost", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.profile.DeepCopy()
 			changed, again := setConditions(p, c.seen, silence, now)
-			for kind, want := range map[string]string{inventoryv1alpha1.ConditionJoined: c.joined, inventoryv1alpha1.ConditionControlPlaneHealthy: c.healthy} {
+			for kind, want := range map[string]string{inventoryv1alpha1.ConditionJoined: c.joined,
+				inventoryv1alpha1.ConditionControlPlaneHealthy: c.healthy} {
 				is := meta.FindStatusCondition(p.Status.Conditions, kind)
 				if got := string(is.Status) + "/" + is.Reason; got != want {
 					t.Errorf("%s is %s, want %s", kind, got, want)

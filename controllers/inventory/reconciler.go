@@ -37,7 +37,9 @@ type Config struct {
 // New returns the controller, which must run one pass at a time. Its requests are cluster IDs: the names of
 // ClusterProfiles and of Leases.
 func New(c Config) kube.Controller {
-	named := kube.Named(func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} })
+	named := kube.Named(
+		func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} },
+	)
 	return kube.Controller{
 		Name:     "inventory",
 		NeedsHub: true,
@@ -126,7 +128,8 @@ func (m *member) observe(ctx context.Context, from client.Reader, name types.Nam
 	return nil
 }
 
-// member returns what is remembered about the member with this ClusterProfile. It forgets an earlier member of that ID.
+// member returns what is remembered about the member with this ClusterProfile. It forgets an earlier member of that
+// ID.
 func (r *reconciler) member(p *inventoryv1alpha1.ClusterProfile) *member {
 	m := r.members[p.Name]
 	if m == nil || m.profile != p.UID {

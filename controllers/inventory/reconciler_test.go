@@ -28,7 +28,8 @@ func (noEvents) Event(runtime.Object, string, string, string) {}
 // told.
 func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme,
+		inventoryv1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,8 @@ func TestP5FlappingMemberStaysWithinTheBudget(t *testing.T) {
 		WithObjects(p, set, lease).
 		WithStatusSubresource(p).
 		WithInterceptorFuncs(interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				writes++
 				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 			},

@@ -37,8 +37,13 @@ func (g *Gate) Claim(ctx context.Context, hub client.Client) (*hubv1alpha1.Clust
 		return nil, err
 	}
 	if set != nil && set.Spec.Value != name {
-		return nil, fmt.Errorf("this cluster is a member of clusterset %q (ClusterProperty %s), but the hub's is %q: "+
-			"leave the former, then join the latter", set.Spec.Value, clusterset.PropertySet, name)
+		return nil, fmt.Errorf(
+			"this cluster is a member of clusterset %q (ClusterProperty %s), but the hub's is %q: "+
+				"leave the former, then join the latter",
+			set.Spec.Value,
+			clusterset.PropertySet,
+			name,
+		)
 	}
 	uid, err := g.clusterUID(ctx)
 	if err != nil {
@@ -76,7 +81,8 @@ func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alph
 	return kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, hub, name)
 }
 
-// isClaimed returns whether the cluster with this UID holds the profile; false without an error means that it may claim
+// isClaimed returns whether the cluster with this UID holds the profile; false without an error means that it may
+// claim
 // it. An error says why it may not.
 func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (bool, error) {
 	if profile == nil {
@@ -117,7 +123,8 @@ const whyRefused = "either they expired (run: kubectl clusterset join --renew), 
 	"or the cluster was evicted or the hub was restored to a time before it joined " +
 	"(run: kubectl clusterset join, which keeps its ID and VIPs; leave if it must stay out)"
 
-// ExplainRefusal adds cause and remedy to the error of a hub that does not accept this member's credentials. It returns
+// ExplainRefusal adds cause and remedy to the error of a hub that does not accept this member's credentials. It
+// returns
 // any other error as it is.
 func ExplainRefusal(err error) error {
 	if refused(err) {

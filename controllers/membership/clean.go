@@ -128,7 +128,11 @@ const pageSize = 500
 
 // forEach calls do with every object of a kind.
 func forEach(
-	ctx context.Context, api client.Client, list client.ObjectList, do func(client.Object) error, on client.ListOption,
+	ctx context.Context,
+	api client.Client,
+	list client.ObjectList,
+	do func(client.Object) error,
+	on client.ListOption,
 ) error {
 	for {
 		if err := api.List(ctx, list, on, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {

@@ -60,7 +60,10 @@ func TestID2ACloneTakesNothingFromItsOriginal(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "held by another cluster"},
-		"of the same UID": {func(t *testing.T, w *world) { w.renew(t, true); w.renew(t, false) }, "is this cluster a clone"},
+		"of the same UID": {func(t *testing.T, w *world) {
+			w.renew(t, true)
+			w.renew(t, false)
+		}, "is this cluster a clone"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			w := newWorld(t)

@@ -102,10 +102,15 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 	return err
 }
 
-// identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the one
+// identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the
+// one
 // that this agent uses.
 func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
-	id, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, g.Local, types.NamespacedName{Name: clusterset.PropertyID})
+	id, err := kube.Get[*aboutv1beta1.ClusterProperty](
+		ctx,
+		g.Local,
+		types.NamespacedName{Name: clusterset.PropertyID},
+	)
 	if err != nil || id == nil || id.Spec.Value == g.Cluster {
 		return id, err
 	}

@@ -59,7 +59,8 @@ func (w *world) write(do func() error) error {
 func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
+		corev1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme,
+		mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
@@ -80,13 +81,15 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				return w.write(func() error { return c.Update(ctx, o, opts...) })
 			},
-			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
+				opts ...client.PatchOption) error {
 				return w.write(func() error { return c.Patch(ctx, o, p, opts...) })
 			},
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				return w.write(func() error { return c.Delete(ctx, o, opts...) })
 			},
-			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				opts ...client.SubResourceUpdateOption) error {
 				return w.write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 			},
 		}).
@@ -233,7 +236,8 @@ func (w *world) settled(t *testing.T) {
 		ObjectMeta: named(kube.SystemNamespace, clusterset.SecretHub),
 		Data:       map[string][]byte{"token": []byte("t")},
 	}
-	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export, record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
+	for _, o := range []client.Object{derivedService, copied, imp, slice, lease, leader, export,
+		record(kube.SystemNamespace, "east"), record(kube.SystemNamespace, "west"), secret} {
 		if err := w.local.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +275,8 @@ func count(t *testing.T, in client.Client, list client.ObjectList) int {
 func (w *world) gone(t *testing.T) (wrong []string) {
 	t.Helper()
 	for what, want := range map[client.ObjectList]int{
-		&mcsv1beta1.ServiceImportList{}: 0, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1, &hubv1alpha1.ServiceExportRecordList{}: 0, &coordinationv1.LeaseList{}: 1,
+		&mcsv1beta1.ServiceImportList{}: 0, &discoveryv1.EndpointSliceList{}: 0, &corev1.ServiceList{}: 1,
+		&hubv1alpha1.ServiceExportRecordList{}: 0, &coordinationv1.LeaseList{}: 1,
 	} {
 		if n := count(t, w.local, what); n != want {
 			wrong = append(wrong, fmt.Sprintf("%T: %d, want %d", what, n, want))
@@ -318,7 +323,8 @@ func TestLeavingInAnyNumberOfSteps(t *testing.T) {
 			t,
 			func(err error) bool { return errors.Is(err, ErrLeft) || w.property(t, clusterset.PropertySet) == "" },
 			func(err error) {
-				left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue", "east").Annotations[clusterset.AnnotationLeft] != ""
+				left := get[*inventoryv1alpha1.ClusterProfile](t, w.hub, "blue",
+					"east").Annotations[clusterset.AnnotationLeft] != ""
 				if count(t, w.local, &mcsv1beta1.ServiceImportList{}) == 0 && !w.withdrawn(t) {
 					t.Errorf("nothing is withdrawn, and imports are gone: %v", err)
 				}

@@ -155,7 +155,8 @@ func (g *Gate) markLeft(ctx context.Context) error {
 	return client.IgnoreNotFound(hub.Patch(ctx, left, kube.Changes(profile)))
 }
 
-// expired returns whether a token has expired, allowing a minute between two clocks. It returns false for anything that
+// expired returns whether a token has expired, allowing a minute between two clocks. It returns false for anything
+// that
 // is no JSON Web Token.
 func expired(token string, now time.Time) bool {
 	t, err := clusterset.ParseToken(token)

@@ -60,8 +60,16 @@ func TestWaysOut(t *testing.T) {
 		change func(t *testing.T, w *world)
 		says   string
 	}{
-		{"leaving, evicted before anything was withdrawn", func(t *testing.T, w *world) { w.settled(t); w.wish(t, "true"); w.hubRefuses = gone }, "it was evicted"},
-		{"leaving, the hub is away", func(t *testing.T, w *world) { w.settled(t); w.wish(t, "true"); w.hubRefuses = errors.New("no route") }, "leaving=force"},
+		{"leaving, evicted before anything was withdrawn", func(t *testing.T, w *world) {
+			w.settled(t)
+			w.wish(t, "true")
+			w.hubRefuses = gone
+		}, "it was evicted"},
+		{"leaving, the hub is away", func(t *testing.T, w *world) {
+			w.settled(t)
+			w.wish(t, "true")
+			w.hubRefuses = errors.New("no route")
+		}, "leaving=force"},
 		{"leaving, the hub is away since the withdrawal", func(t *testing.T, w *world) {
 			w.settled(t)
 			w.wish(t, clusterset.LeavingWithdrawn)
@@ -96,7 +104,8 @@ func TestAMemberThatTheHubDoesNotTakeKeepsWhatItHas(t *testing.T) {
 	s.Answered(t.Context(), gone)
 	now = now.Add(reportAfter)
 	s.Answered(t.Context(), gone)
-	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace, clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
+	told := get[*coordinationv1.Lease](t, w.local, kube.SystemNamespace,
+		clusterset.LeaseRefused).Annotations[clusterset.AnnotationRefused]
 	for _, said := range []string{told, ExplainRefusal(gone).Error()} {
 		joins, leaves := strings.Index(
 			said,
@@ -172,7 +181,10 @@ func TestID3TheClaim(t *testing.T) {
 		{"free", profile(func(*inventoryv1alpha1.ClusterProfile) {}), false, ""},
 		{"mine", profile(holder("uid")), true, ""},
 		{"another's", profile(holder("other")), false, "held by another cluster"},
-		{"going", profile(func(p *inventoryv1alpha1.ClusterProfile) { p.DeletionTimestamp = &going; holder("uid")(p) }), false, "is being deleted"},
+		{"going", profile(func(p *inventoryv1alpha1.ClusterProfile) {
+			p.DeletionTimestamp = &going
+			holder("uid")(p)
+		}), false, "is being deleted"},
 		{"left", profile(func(p *inventoryv1alpha1.ClusterProfile) {
 			p.Annotations[clusterset.AnnotationLeft] = "true"
 			holder("uid")(p)
@@ -244,7 +256,8 @@ func TestID2WhoIsOutside(t *testing.T) {
 	for _, c := range []struct {
 		in   []aboutv1beta1.ClusterProperty
 		says string
-	}{{nil, "is gone"}, {[]aboutv1beta1.ClusterProperty{other}, "is gone"}, {[]aboutv1beta1.ClusterProperty{other, set}, ""}, {[]aboutv1beta1.ClusterProperty{leaving}, "is to leave"}} {
+	}{{nil, "is gone"}, {[]aboutv1beta1.ClusterProperty{other}, "is gone"}, {[]aboutv1beta1.ClusterProperty{other,
+		set}, ""}, {[]aboutv1beta1.ClusterProperty{leaving}, "is to leave"}} {
 		if why := notMember(c.in); !strings.Contains(why, c.says) || c.says == "" && why != "" {
 			t.Errorf("%q, want %q", why, c.says)
 		}
@@ -335,7 +348,8 @@ func TestID4ATokenThatRanOutIsNoEviction(t *testing.T) {
 			w.wish(t, clusterset.LeavingWithdrawn)
 			hub := w.hub
 			w.hub = interceptor.NewClient(hub.(client.WithWatch), interceptor.Funcs{
-				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object,
+					...client.GetOption) error {
 					return c.answer
 				},
 			})

@@ -20,7 +20,11 @@ import (
 )
 
 // publishEndpoints makes the hub's EndpointRecords equal to the slices: first what exists, then withdrawals.
-func (r *reconciler) publishEndpoints(ctx context.Context, service string, s *state) (again time.Duration, err error) {
+func (r *reconciler) publishEndpoints(
+	ctx context.Context,
+	service string,
+	s *state,
+) (again time.Duration, err error) {
 	wanted := map[string]bool{}
 	var errs []error
 	for _, slice := range byName(s.slices) { // so that messages list errors in a stable order
@@ -92,7 +96,8 @@ func (r *reconciler) publishSlice(
 	return 0, r.write(ctx, s, rec, spec)
 }
 
-// highest returns the highest revision of an EndpointRecord that the hub has shown or taken, and whether it now shows a
+// highest returns the highest revision of an EndpointRecord that the hub has shown or taken, and whether it now
+// shows a
 // lower one. A restored hub does, and other members do not follow it, even if its content is right.
 func (r *reconciler) highest(name string, shown int64) (highest int64, restored bool) {
 	r.mu.Lock()
@@ -128,10 +133,16 @@ func (r *reconciler) withdrawEndpoints(
 	return 0, client.IgnoreNotFound(err)
 }
 
-// deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that
-// is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members that the
+// deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since
+// that is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members
+// that the
 // endpoints of the old Service are gone.
-func (r *reconciler) deleteOtherService(ctx context.Context, s *state, name string, service *hubv1alpha1.Origin) error {
+func (r *reconciler) deleteOtherService(
+	ctx context.Context,
+	s *state,
+	name string,
+	service *hubv1alpha1.Origin,
+) error {
 	old, err := kube.Get[*hubv1alpha1.EndpointRecord](
 		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: name})
 	if err != nil || old == nil ||
@@ -139,7 +150,8 @@ func (r *reconciler) deleteOtherService(ctx context.Context, s *state, name stri
 		return err
 	}
 	r.highest(name, old.Spec.Revision) // the next one must be higher
-	log.FromContext(ctx).Info("a slice belongs to another Service now", "record", name, "before", old.Spec.ServiceName)
+	log.FromContext(ctx).
+		Info("a slice belongs to another Service now", "record", name, "before", old.Spec.ServiceName)
 	s.wrote = true
 	unchanged := client.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion}
 	return client.IgnoreNotFound(r.Hub().Delete(ctx, old, unchanged))

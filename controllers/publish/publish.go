@@ -95,7 +95,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if s.published == nil && len(s.endpoints) == 0 {
 			return reconcile.Result{}, nil
 		}
-		// The hub has records of a Service that this cluster does not export: this cluster has lost its own record, or
+		// The hub has records of a Service that this cluster does not export: this cluster has lost its own record,
+		// or
 		// the hub was restored. If there is a ServiceExport, serviceexport is about to write the record again.
 		export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, req.NamespacedName)
 		if err != nil || export != nil && !invalid(export) {
@@ -152,7 +153,8 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 }
 
 // publish writes the endpoints before their export, and withdraws them after it: other members that see the export
-// find its endpoints, and no older ones that a restored hub has brought back. An error of one does not stop the other.
+// find its endpoints, and no older ones that a restored hub has brought back. An error of one does not stop the
+// other.
 func (r *reconciler) publish(ctx context.Context, service string, s *state) (again time.Duration, err error) {
 	steps := []func() (time.Duration, error){
 		func() (time.Duration, error) { return r.publishEndpoints(ctx, service, s) },

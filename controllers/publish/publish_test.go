@@ -51,9 +51,11 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		want   string
 	}{
 		{"the first time", exported, nil, "", "EndpointRecord ServiceExportRecord"},
-		{"a backup has earlier ones", exported, []client.Object{export, endpoints}, "", "EndpointRecord ServiceExportRecord"},
+		{"a backup has earlier ones", exported, []client.Object{export, endpoints}, "",
+			"EndpointRecord ServiceExportRecord"},
 		{"the hub refuses the endpoints", exported, nil, "EndpointRecord", "EndpointRecord ServiceExportRecord"},
-		{"withdrawn", hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(origin, now)}, []client.Object{export, endpoints}, "", "ServiceExportRecord EndpointRecord"},
+		{"withdrawn", hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(origin, now)},
+			[]client.Object{export, endpoints}, "", "ServiceExportRecord EndpointRecord"},
 	} {
 		scheme := runtime.NewScheme()
 		if err := hubv1alpha1.AddToScheme(scheme); err != nil {
@@ -177,7 +179,8 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 	}
 	hub := plane(t, kube.Hub, interceptor.Funcs{Create: refuses})
 	local := plane(t, kube.Local, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			writes++
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
@@ -194,7 +197,8 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		after  time.Duration
 		writes int
 		says   string
-	}{{0, 1, ":40001"}, {time.Second, 1, ":40001"}, {30 * time.Second, 1, ":40001"}, {time.Minute, 2, ":40010"}, {time.Second, 2, ":40010"}} {
+	}{{0, 1, ":40001"}, {time.Second, 1, ":40001"}, {30 * time.Second, 1, ":40001"}, {time.Minute, 2, ":40010"},
+		{time.Second, 2, ":40010"}} {
 		now = now.Add(c.after)
 		if _, err := r.Reconcile(
 			t.Context(),

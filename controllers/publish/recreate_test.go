@@ -24,7 +24,8 @@ import (
 // and those in their place are younger by whole seconds, so that peers follow them. Then nothing is written any
 // more.
 func TestARevisionThatNothingFollows(t *testing.T) {
-	for name, poison := range map[string]int64{"the last": clusterset.MaxRevision, "the last but one": clusterset.MaxRevision - 1, "of a CRD without bound": math.MaxInt64} {
+	for name, poison := range map[string]int64{"the last": clusterset.MaxRevision,
+		"the last but one": clusterset.MaxRevision - 1, "of a CRD without bound": math.MaxInt64} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 			poisoned := metav1.NewTime(now)
@@ -79,13 +80,15 @@ func TestARevisionThatNothingFollows(t *testing.T) {
 			endpoints.Spec.Revision = poison
 			writes := 0
 			hub := plane(t, kube.Hub, interceptor.Funcs{
-				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+					opts ...client.CreateOption) error {
 					writes++
 					o.SetCreationTimestamp(metav1.NewTime(now.Truncate(time.Second)))
 					o.SetUID("ours")
 					return c.Create(ctx, o, opts...)
 				},
-				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+					opts ...client.UpdateOption) error {
 					writes++
 					return c.Update(ctx, o, opts...)
 				},

@@ -39,7 +39,8 @@ func (m *memory) of(record string) *history {
 	return h
 }
 
-// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that thousands
+// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that
+// thousands
 // of names are no load on an agent whose Lease the hub does not renew.
 func (m *memory) wait(now time.Time) time.Duration {
 	m.mu.Lock()
@@ -82,7 +83,8 @@ const rewriteAltered = 10 * time.Minute
 
 // alteredByHub returns for how long to leave a record as the hub shows it, though it differs from wanted: this very
 // content made this very version, so the hub's CRD prunes a field, or a policy there sets one. Writing it at every
-// pass would never end, because each write is an event for all members. It returns 0 if the record is to be written.
+// pass would never end, because each write is an event for all members. It returns 0 if the record is to be
+// written.
 func (m *memory) alteredByHub(published client.Object, wanted any, now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,11 +100,13 @@ func hash(spec any) [32]byte {
 	return sha256.Sum256(text)
 }
 
-// recreateAfter is how long a record stays deleted before it is created again: other members follow the new one because
+// recreateAfter is how long a record stays deleted before it is created again: other members follow the new one
+// because
 // it is younger, and a creationTimestamp has whole seconds.
 const recreateAfter = time.Second
 
-// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes such a
+// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes
+// such a
 // revision: somebody else has used this member's token.
 func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) (again time.Duration, err error) {
 	log.FromContext(ctx).Info("recreating a record that has the highest possible revision",

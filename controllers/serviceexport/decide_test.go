@@ -57,10 +57,14 @@ func TestE3E6WhatIsExported(t *testing.T) {
 		reason string
 	}{
 		{"ClusterIP", export, svc(nil), mcsv1beta1.ClusterSetIP, "Valid"},
-		{"headless", export, svc(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), mcsv1beta1.Headless, "Valid"},
-		{"NodePort", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), mcsv1beta1.ClusterSetIP, "Valid"},
-		{"LoadBalancer", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }), mcsv1beta1.ClusterSetIP, "Valid"},
-		{"ExternalName", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }), "", "InvalidServiceType"},
+		{"headless", export, svc(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }),
+			mcsv1beta1.Headless, "Valid"},
+		{"NodePort", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }),
+			mcsv1beta1.ClusterSetIP, "Valid"},
+		{"LoadBalancer", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }),
+			mcsv1beta1.ClusterSetIP, "Valid"},
+		{"ExternalName", export, svc(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }), "",
+			"InvalidServiceType"},
 		{"no Service", export, nil, "", "NoService"},
 		{"a derived Service", export, svc(func(s *corev1.Service) {
 			s.Name, s.Labels = "derived-0123456789", map[string]string{"app.kubernetes.io/managed-by": kube.Manager}
@@ -119,7 +123,8 @@ func TestE4Ready(t *testing.T) {
 		{"a change on its way", own(2, 1, metav1.ConditionTrue), spec, metav1.ConditionTrue, "Exported", ""},
 		{"exported again, and the hub has the withdrawal", withdrawn, spec, metav1.ConditionUnknown, "Pending", ""},
 		{"refused", own(2, 2, metav1.ConditionFalse), spec, metav1.ConditionFalse, "Failed", ""},
-		{"published, and this member refused since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
+		{"published, and this member refused " +
+			"since", own(2, 2, metav1.ConditionTrue), spec, metav1.ConditionUnknown, "Pending", "why"},
 		{"invalid, and this member refused", nil, nil, metav1.ConditionFalse, "Pending", "why"},
 	} {
 		if got := ready(
@@ -157,7 +162,8 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	if got != "map[team:web] map[note:any text!] <nil>" || spec.Preference != "" || spec.Probe != "" {
 		t.Errorf("exported: %s", got)
 	}
-	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish", "icmp"} {
+	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish",
+		"icmp"} {
 		if !strings.Contains(valid.Message, what) {
 			t.Errorf("the message does not name %q: %s", what, valid.Message)
 		}
@@ -186,7 +192,8 @@ func TestConditionsArePatched(t *testing.T) {
 	var sent string
 	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(export).WithStatusSubresource(export).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
-			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
+			ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption,
 		) error {
 			data, err := p.Data(o)
 			sent = string(data)

@@ -124,7 +124,8 @@ func inSystem(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
 }
 
-// record makes this member's own record equal to spec. If spec is nil, it withdraws the record, since other members do
+// record makes this member's own record equal to spec. If spec is nil, it withdraws the record, since other members
+// do
 // not take a missing record for the end of an export.
 func (r *reconciler) record(
 	ctx context.Context, name types.NamespacedName, own *hubv1alpha1.ServiceExportRecord,

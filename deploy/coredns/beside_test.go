@@ -32,8 +32,15 @@ type beside struct {
 
 func render(t *testing.T) (b beside) {
 	t.Helper()
-	into := map[string]any{"ServiceAccount": &b.account, "ClusterRole": &b.role, "ClusterRoleBinding": &b.binding, "ConfigMap": &b.config,
-		"Service": &b.service, "Deployment": &b.runs, "Namespace": &corev1.Namespace{}}
+	into := map[string]any{
+		"ServiceAccount":     &b.account,
+		"ClusterRole":        &b.role,
+		"ClusterRoleBinding": &b.binding,
+		"ConfigMap":          &b.config,
+		"Service":            &b.service,
+		"Deployment":         &b.runs,
+		"Namespace":          &corev1.Namespace{},
+	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "beside")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +70,8 @@ func render(t *testing.T) (b beside) {
 	return b
 }
 
-// As endpoints of the cluster's own DNS these pods would refuse all names but ours; in its namespace, or in that which goes when the cluster
+// As endpoints of the cluster's own DNS these pods would refuse all names but ours; in its namespace, or in that
+// which goes when the cluster
 // leaves, they would be in the way, or gone.
 func TestBesideIsApartFromTheClustersDNS(t *testing.T) {
 	b := render(t)
@@ -76,7 +84,12 @@ func TestBesideIsApartFromTheClustersDNS(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Contains(text, []byte("k8s-app")) {
-			t.Errorf("%s %s has the label that the cluster's DNS is selected by:\n%s", o.GetKind(), o.GetName(), text)
+			t.Errorf(
+				"%s %s has the label that the cluster's DNS is selected by:\n%s",
+				o.GetKind(),
+				o.GetName(),
+				text,
+			)
 		}
 	}
 }
@@ -106,8 +119,10 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 	b := render(t)
 	pod := b.runs.Spec.Template
 	c := pod.Spec.Containers[0]
-	for of, labels := range map[string]map[string]string{"Service": b.service.Spec.Selector, "Deployment": b.runs.Spec.Selector.MatchLabels,
-		"anti-affinity": pod.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector.MatchLabels} {
+	preferred := pod.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	for of, labels := range map[string]map[string]string{"Service": b.service.Spec.Selector,
+		"Deployment":    b.runs.Spec.Selector.MatchLabels,
+		"anti-affinity": preferred[0].PodAffinityTerm.LabelSelector.MatchLabels} {
 		if !maps.Equal(labels, pod.Labels) || len(labels) == 0 {
 			t.Errorf("the %s selects %v, and the pods have %v", of, labels, pod.Labels)
 		}
@@ -116,44 +131,78 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 	for _, p := range c.Ports {
 		listens[p.Name] = string(p.Protocol) + strconv.Itoa(int(p.ContainerPort))
 	}
-	want := map[string]string{"dns": "UDP53", "dns-tcp": "TCP53", "metrics": "9153", "liveness-probe": "8080", "readiness-probe": "8181"}
+	want := map[string]string{
+		"dns":             "UDP53",
+		"dns-tcp":         "TCP53",
+		"metrics":         "9153",
+		"liveness-probe":  "8080",
+		"readiness-probe": "8181",
+	}
 	if !maps.Equal(listens, want) {
 		t.Errorf("ports %v, want %v", listens, want)
 	}
 	for _, p := range b.service.Spec.Ports {
-		if got, want := string(p.Protocol)+strconv.Itoa(int(p.Port)), listens[p.TargetPort.StrVal]; strings.TrimPrefix(want, string(p.Protocol)) != strconv.Itoa(int(p.Port)) {
+		if got, want := string(
+			p.Protocol,
+		)+strconv.Itoa(
+			int(p.Port),
+		), listens[p.TargetPort.StrVal]; strings.TrimPrefix(
+			want,
+			string(p.Protocol),
+		) != strconv.Itoa(
+			int(p.Port),
+		) {
 			t.Errorf("the Service's port %s is %s, and the pods' %q", p.Name, got, want)
 		}
 	}
 	if len(b.service.Spec.Ports) != 3 {
 		t.Errorf("the Service has the ports %v", b.service.Spec.Ports)
 	}
-	if l, r := c.LivenessProbe.HTTPGet, c.ReadinessProbe.HTTPGet; l.Path != "/health" || l.Port != intstr.FromString("liveness-probe") ||
-		r.Path != "/ready" || r.Port != intstr.FromString("readiness-probe") {
+	if l, r := c.LivenessProbe.HTTPGet, c.ReadinessProbe.HTTPGet; l.Path != "/health" ||
+		l.Port != intstr.FromString("liveness-probe") ||
+		r.Path != "/ready" ||
+		r.Port != intstr.FromString("readiness-probe") {
 		t.Errorf("probes %v, %v", l, r)
 	}
 	mounts, volumes := c.VolumeMounts, pod.Spec.Volumes
-	if len(mounts) != 1 || len(volumes) != 1 || mounts[0].Name != volumes[0].Name || volumes[0].ConfigMap.Name != b.config.Name ||
+	if len(mounts) != 1 || len(volumes) != 1 || mounts[0].Name != volumes[0].Name ||
+		volumes[0].ConfigMap.Name != b.config.Name ||
 		!slices.Equal(c.Args, []string{"-conf", mounts[0].MountPath + "/Corefile"}) {
-		t.Errorf("args %v, mounts %v, volumes %v: they do not read ConfigMap %s", c.Args, mounts, volumes, b.config.Name)
+		t.Errorf(
+			"args %v, mounts %v, volumes %v: they do not read ConfigMap %s",
+			c.Args,
+			mounts,
+			volumes,
+			b.config.Name,
+		)
 	}
 }
 
-// The image's program has the file capability: it does not start where its container may not have it (deploy/image).
+// The image's program has the file capability: it does not start where its container may not have it
+// (deploy/image).
 func TestBesideMayBindPort53AndNothingElse(t *testing.T) {
 	c := render(t).runs.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
-	if !slices.Equal(c.Add, []corev1.Capability{"NET_BIND_SERVICE"}) || !slices.Equal(c.Drop, []corev1.Capability{"ALL"}) {
+	if !slices.Equal(c.Add, []corev1.Capability{"NET_BIND_SERVICE"}) ||
+		!slices.Equal(c.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("capabilities %+v", c)
 	}
 }
 
 func TestBesideReadsWithTheAccountThatIsBound(t *testing.T) {
 	b := render(t)
-	if got := b.runs.Spec.Template.Spec.ServiceAccountName; got != b.account.Name || b.runs.Namespace != b.account.Namespace {
-		t.Errorf("the pods run as %s/%s, and the ServiceAccount is %s/%s", b.runs.Namespace, got, b.account.Namespace, b.account.Name)
+	if got := b.runs.Spec.Template.Spec.ServiceAccountName; got != b.account.Name ||
+		b.runs.Namespace != b.account.Namespace {
+		t.Errorf(
+			"the pods run as %s/%s, and the ServiceAccount is %s/%s",
+			b.runs.Namespace,
+			got,
+			b.account.Namespace,
+			b.account.Name,
+		)
 	}
 	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: b.account.Name, Namespace: b.account.Namespace}}
-	if !slices.Equal(b.binding.Subjects, want) || b.binding.RoleRef.Kind != "ClusterRole" || b.binding.RoleRef.Name != b.role.Name {
+	if !slices.Equal(b.binding.Subjects, want) || b.binding.RoleRef.Kind != "ClusterRole" ||
+		b.binding.RoleRef.Name != b.role.Name {
 		t.Errorf("%v is bound to %v, want %v to %s", b.binding.Subjects, b.binding.RoleRef, want, b.role.Name)
 	}
 	var other rbacv1.ClusterRoleBinding
@@ -161,6 +210,9 @@ func TestBesideReadsWithTheAccountThatIsBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if other.Name == b.binding.Name {
-		t.Errorf("the binding %s is that of the cluster's own CoreDNS: applying one would take the other's rights", other.Name)
+		t.Errorf(
+			"the binding %s is that of the cluster's own CoreDNS: applying one would take the other's rights",
+			other.Name,
+		)
 	}
 }

@@ -40,7 +40,12 @@ func TestPermissionsAreOnlyToListAndWatch(t *testing.T) {
 	}
 	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 ||
 		binding.Subjects[0].Namespace+"/"+binding.Subjects[0].Name != "kube-system/coredns" {
-		t.Errorf("binds %s to %v, want %s to kube-system/coredns only", binding.RoleRef.Name, binding.Subjects, role.Name)
+		t.Errorf(
+			"binds %s to %v, want %s to kube-system/coredns only",
+			binding.RoleRef.Name,
+			binding.Subjects,
+			role.Name,
+		)
 	}
 }
 
@@ -79,7 +84,10 @@ func TestPatchIsTheImageAndNothingElse(t *testing.T) {
 	if !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("patched:\n%+v\nwant kubeadm's with our image:\n%+v", got, want)
 	}
-	if !strings.Contains(string(read(t, "README.md")), "patch deployment coredns --patch-file deploy/coredns/patch.yaml") {
+	if !strings.Contains(
+		string(read(t, "README.md")),
+		"patch deployment coredns --patch-file deploy/coredns/patch.yaml",
+	) {
 		t.Error("README.md does not say how patch.yaml is applied")
 	}
 }

@@ -45,7 +45,10 @@ func readAudit(cluster, path string) ([]request, error) {
 	var out []request
 	for lines := json.NewDecoder(f); ; {
 		var e event
-		if err := lines.Decode(&e); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the last line may be under way
+		if err := lines.Decode(
+			&e,
+		); errors.Is(err, io.EOF) ||
+			errors.Is(err, io.ErrUnexpectedEOF) { // the last line may be under way
 			slices.SortStableFunc(out, func(a, b request) int { return a.at.Compare(b.at) })
 			return out, nil
 		} else if err != nil {
@@ -55,9 +58,17 @@ func readAudit(cluster, path string) ([]request, error) {
 			continue
 		}
 		r := request{
-			cluster: cluster, at: e.RequestReceivedTimestamp, user: e.User.Username, verb: e.Verb, group: e.ObjectRef.APIGroup, resource: e.ObjectRef.Resource,
-			namespace: e.ObjectRef.Namespace, name: e.ObjectRef.Name, code: e.ResponseStatus.Code,
-			refused: e.Annotations["authorization.k8s.io/decision"] == "forbid", reason: e.Annotations["authorization.k8s.io/reason"],
+			cluster:   cluster,
+			at:        e.RequestReceivedTimestamp,
+			user:      e.User.Username,
+			verb:      e.Verb,
+			group:     e.ObjectRef.APIGroup,
+			resource:  e.ObjectRef.Resource,
+			namespace: e.ObjectRef.Namespace,
+			name:      e.ObjectRef.Name,
+			code:      e.ResponseStatus.Code,
+			refused:   e.Annotations["authorization.k8s.io/decision"] == "forbid",
+			reason:    e.Annotations["authorization.k8s.io/reason"],
 		}
 		if e.ObjectRef.Subresource != "" {
 			r.resource += "/" + e.ObjectRef.Subresource
@@ -70,7 +81,17 @@ func readAudit(cluster, path string) ([]request, error) {
 }
 
 func (r request) String() string {
-	return fmt.Sprintf("%s: %s: %s %s in %q, name %q: %d %s", r.cluster, r.user, r.verb, dotted(r.resource, r.group), r.namespace, r.name, r.code, r.reason)
+	return fmt.Sprintf(
+		"%s: %s: %s %s in %q, name %q: %d %s",
+		r.cluster,
+		r.user,
+		r.verb,
+		dotted(r.resource, r.group),
+		r.namespace,
+		r.name,
+		r.code,
+		r.reason,
+	)
 }
 
 func dotted(resource, group string) string {

@@ -21,10 +21,12 @@ type grant struct {
 	name                  string // "": all
 }
 
-// allows tells whether r needs no other grant.
+// allows reports whether r needs no other grant.
 func (g grant) allows(r request) bool {
-	return g.cluster == r.cluster && g.user == r.user && g.verb == r.verb && g.group == r.group && g.resource == r.resource &&
-		(g.namespace == "" || g.namespace == r.namespace) && (g.name == "" || g.name == r.name)
+	return g.cluster == r.cluster && g.user == r.user && g.verb == r.verb && g.group == r.group &&
+		g.resource == r.resource &&
+		(g.namespace == "" || g.namespace == r.namespace) &&
+		(g.name == "" || g.name == r.name)
 }
 
 // right is a grant as the manifests give it, to every member alike.
@@ -51,7 +53,12 @@ func (g grant) right() string {
 }
 
 // granted is what RBAC gives to ServiceAccounts by name, in one cluster; to whom is not asked for is left out.
-func granted(ctx context.Context, cluster string, api client.Client, wanted func(namespace, name string) bool) (out []grant, err error) {
+func granted(
+	ctx context.Context,
+	cluster string,
+	api client.Client,
+	wanted func(namespace, name string) bool,
+) (out []grant, err error) {
 	var wide rbacv1.ClusterRoleBindingList
 	var namespaced rbacv1.RoleBindingList
 	if err := api.List(ctx, &wide); err != nil {
@@ -62,7 +69,10 @@ func granted(ctx context.Context, cluster string, api client.Client, wanted func
 	}
 	bindings := namespaced.Items
 	for _, b := range wide.Items {
-		bindings = append(bindings, rbacv1.RoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		bindings = append(
+			bindings,
+			rbacv1.RoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects},
+		)
 	}
 	for _, b := range bindings {
 		for _, s := range b.Subjects {
@@ -73,7 +83,11 @@ func granted(ctx context.Context, cluster string, api client.Client, wanted func
 			if err != nil {
 				return nil, err
 			}
-			to := grant{cluster: cluster, user: "system:serviceaccount:" + s.Namespace + ":" + s.Name, namespace: b.Namespace}
+			to := grant{
+				cluster:   cluster,
+				user:      "system:serviceaccount:" + s.Namespace + ":" + s.Name,
+				namespace: b.Namespace,
+			}
 			for _, rule := range rules {
 				out = append(out, to.each(rule)...)
 			}
@@ -118,7 +132,8 @@ func (g grant) each(rule rbacv1.PolicyRule) (out []grant) {
 func unused(grants []grant, requests []request) (out []string) {
 	used := map[string]bool{}
 	for _, g := range grants {
-		used[g.right()] = used[g.right()] || slices.ContainsFunc(requests, func(r request) bool { return !r.refused && g.allows(r) })
+		used[g.right()] = used[g.right()] ||
+			slices.ContainsFunc(requests, func(r request) bool { return !r.refused && g.allows(r) })
 	}
 	for right, ok := range used {
 		if !ok {
@@ -132,7 +147,15 @@ func unused(grants []grant, requests []request) (out []string) {
 // twice are the rights that another one of the same account includes.
 func twice(grants []grant) (out []string) {
 	for i, g := range grants {
-		as := request{cluster: g.cluster, user: g.user, verb: g.verb, group: g.group, resource: g.resource, namespace: g.namespace, name: g.name}
+		as := request{
+			cluster:   g.cluster,
+			user:      g.user,
+			verb:      g.verb,
+			group:     g.group,
+			resource:  g.resource,
+			namespace: g.namespace,
+			name:      g.name,
+		}
 		for j, other := range grants {
 			if i != j && other.allows(as) {
 				out = append(out, g.right()+", and again: "+other.right())
@@ -143,7 +166,8 @@ func twice(grants []grant) (out []string) {
 	return slices.Compact(out)
 }
 
-// refused are the requests of the accounts that hold grants that the authorizer refused, but for those of a member that was out just then.
+// refused are the requests of the accounts that hold grants that the authorizer refused, but for those of a member
+// that was out just then.
 func refused(grants []grant, requests []request) (out []string) {
 	accounts := map[[2]string]bool{}
 	for _, g := range grants {
@@ -165,18 +189,21 @@ func refused(grants []grant, requests []request) (out []string) {
 // absence is the time in which a ServiceAccount's RoleBinding was gone; to is zero while it lasts.
 type absence struct{ from, to time.Time }
 
-// notice is how long an API server may take to know of a new RoleBinding, by its own watch, since it was asked to write it.
+// notice is how long an API server may take to know of a new RoleBinding, by its own watch, since it was asked to
+// write it.
 const notice = 10 * time.Second
 
 func (a absence) holds(t time.Time) bool {
 	return t.After(a.from) && (a.to.IsZero() || t.Before(a.to.Add(notice)))
 }
 
-// absences are those of members on the hub: from the hub's deletion of what deploy/hub/member gave to its being given again.
+// absences are those of members on the hub: from the hub's deletion of what deploy/hub/member gave to its being
+// given again.
 func absences(requests []request) map[string][]absence {
 	out := map[string][]absence{}
 	for _, r := range requests {
-		if r.cluster != "hub" || r.group != rbacv1.GroupName || r.resource != "rolebindings" || r.code >= 300 || !strings.HasPrefix(r.name, clusterset.AccountPrefix) {
+		if r.cluster != "hub" || r.group != rbacv1.GroupName || r.resource != "rolebindings" || r.code >= 300 ||
+			!strings.HasPrefix(r.name, clusterset.AccountPrefix) {
 			continue
 		}
 		user := "system:serviceaccount:" + r.namespace + ":" + r.name

@@ -1,5 +1,6 @@
-// Package grants proves that deploy/ gives every program the rights that it uses, and no other: real control planes write audit logs of
-// a clusterset's whole life, in which the agents, the hub's program and CoreDNS run each with its own ServiceAccount, and what these
+// Package grants proves that deploy/ gives every program the rights that it uses, and no other: real control planes
+// write audit logs of a clusterset's whole life, in which the agents, the hub's program and CoreDNS run each with
+// its own ServiceAccount, and what these
 // asked for is compared with what RBAC gives them. make builds the programs.
 package grants
 
@@ -40,7 +41,8 @@ type member struct {
 	client.Client
 }
 
-// planes are as the planes of users are: one has the admission plugin that asks for rights to owners, the other no watches that list.
+// planes are as the planes of users are: one has the admission plugin that asks for rights to owners, the other no
+// watches that list.
 func planes(name string) lab.Options {
 	o := lab.Options{Audit: true}
 	switch name {
@@ -66,7 +68,13 @@ func start(t *testing.T) *set {
 	must(t, err)
 	t.Cleanup(cs.Stop)
 	s := &set{ClusterSet: cs, root: root, hub: admin(t, cs.Hub), clients: map[string]client.Client{}}
-	s.a, s.b = &member{cs.Members[0], admin(t, cs.Members[0].Cluster)}, &member{cs.Members[1], admin(t, cs.Members[1].Cluster)}
+	s.a, s.b = &member{
+		cs.Members[0],
+		admin(t, cs.Members[0].Cluster),
+	}, &member{
+		cs.Members[1],
+		admin(t, cs.Members[1].Cluster),
+	}
 	s.clients["hub"], s.clients["a"], s.clients["b"] = s.hub, s.a.Client, s.b.Client
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -98,7 +106,12 @@ func admin(t *testing.T, cp *lab.ControlPlane) client.Client {
 // runHub runs clusterset-controller hub until the end of the test.
 func runHub(t *testing.T, root, kubeconfig string) {
 	t.Helper()
-	hub, err := lab.StartHub(t.Context(), filepath.Join(root, "bin/clusterset-controller"), kubeconfig, lab.HubNamespace)
+	hub, err := lab.StartHub(
+		t.Context(),
+		filepath.Join(root, "bin/clusterset-controller"),
+		kubeconfig,
+		lab.HubNamespace,
+	)
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -159,7 +172,8 @@ func (s *set) requests(t *testing.T) (out []request) {
 func until(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
+	// asking takes the API server's time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ask()
 		if err == nil {
 			return

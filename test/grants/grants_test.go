@@ -22,10 +22,14 @@ import (
 
 // elsewhere are the rights that only clusters of another kind ask for, with the reason.
 var elsewhere = map[string]string{
-	"member: clusterset-system:clusterset-controller may create endpointslices/restricted.discovery.k8s.io": "OpenShift's admission asks for it where an address lies in the pods' range",
+	"member: clusterset-system:clusterset-controller may create " +
+		"endpointslices/restricted.discovery.k8s.io": "OpenShift's admission asks for it where an address lies in " +
+		"the " +
+		"pods' range",
 }
 
-// TestRightsAreThoseUsed: in a clusterset's whole life no program is refused what it asks for, and none has a right that it does not use.
+// TestRightsAreThoseUsed: in a clusterset's whole life no program is refused what it asks for, and none has a right
+// that it does not use.
 func TestRightsAreThoseUsed(t *testing.T) {
 	s := start(t)
 	defer s.wantNothingRefused(t) // also where a step fails of it
@@ -34,8 +38,10 @@ func TestRightsAreThoseUsed(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"withdrawn", s.withdrawn}, {"inventory", s.inventory},
-		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"evict", s.evict}, {"release", release},
+		{"exports", s.exports}, {"edits", s.edits}, {"refused", s.refused}, {"namespaces", s.namespaces}, {"withdrawn",
+			s.withdrawn}, {"inventory", s.inventory},
+		{"silence", s.silence}, {"renewed", renewed}, {"ranges", s.ranges}, {"leave", s.leave}, {"evict", s.evict},
+		{"release", release},
 	} {
 		began := time.Now()
 		step.run(t)
@@ -90,14 +96,17 @@ func shipped(namespace, name string) bool {
 	return namespace == "kube-system" && name == "coredns"
 }
 
-// lingering evicts a member that may still write by somebody's RoleBinding: the hub says so again and again until that is gone.
+// lingering evicts a member that may still write by somebody's RoleBinding: the hub says so again and again until
+// that is gone.
 func (s *set) lingering(t *testing.T) (release func(*testing.T)) {
 	ctx := t.Context()
 	must(t, s.Hub.Apply(ctx, lab.HubMember(s.root, "c")))
 	byHand := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "by-hand"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clusterset-member"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: lab.HubNamespace, Name: clusterset.AccountPrefix + "c"}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.ServiceAccountKind, Namespace: lab.HubNamespace, Name: clusterset.AccountPrefix + "c"},
+		},
 	}
 	must(t, s.hub.Create(ctx, byHand))
 	p, err := s.profile(t, "c")
@@ -106,7 +115,11 @@ func (s *set) lingering(t *testing.T) (release func(*testing.T)) {
 	return func(t *testing.T) {
 		told(t, s.hub, lab.HubNamespace, "RightsNotRevoked", "c", 2)
 		must(t, s.hub.Delete(ctx, byHand))
-		until(t, "c is evicted", func() error { _, err := s.profile(t, "c"); return absent("ClusterProfile c", err) })
+		until(
+			t,
+			"c is evicted",
+			func() error { _, err := s.profile(t, "c"); return absent("ClusterProfile c", err) },
+		)
 	}
 }
 
@@ -114,7 +127,16 @@ func (s *set) lingering(t *testing.T) (release func(*testing.T)) {
 func (s *set) renewal(t *testing.T) (renewed func(*testing.T)) {
 	ctx := t.Context()
 	const lifetime = 10 * time.Minute // the API server gives none for less
-	first, err := s.Hub.Kubectl(ctx, "", "-n", lab.HubNamespace, "create", "token", clusterset.AccountPrefix+"a", fmt.Sprintf("--duration=%v", lifetime))
+	first, err := s.Hub.Kubectl(
+		ctx,
+		"",
+		"-n",
+		lab.HubNamespace,
+		"create",
+		"token",
+		clusterset.AccountPrefix+"a",
+		fmt.Sprintf("--duration=%v", lifetime),
+	)
 	must(t, err)
 	secret := &corev1.Secret{Data: map[string][]byte{"token": []byte(first)}}
 	secret.Namespace, secret.Name = kube.SystemNamespace, clusterset.SecretHub
@@ -137,7 +159,9 @@ func (s *set) renewal(t *testing.T) (renewed func(*testing.T)) {
 func TestEveryRuleNamesItsUse(t *testing.T) {
 	root, err := lab.Root()
 	must(t, err)
-	rule := regexp.MustCompile(`^- (apiGroups|resources|verbs|nonResourceURLs):`) // others' rules, such as policies', stand further in
+	rule := regexp.MustCompile(
+		`^- (apiGroups|resources|verbs|nonResourceURLs):`,
+	) // others' rules, such as policies', stand further in
 	rules := map[string]int{}
 	must(t, filepath.WalkDir(filepath.Join(root, "deploy"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".yaml" {

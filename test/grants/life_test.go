@@ -27,7 +27,8 @@ import (
 
 const shop = "shop"
 
-// exports has both members export web, which conflicts, and a also a headless Service; an export without a Service is told twice that it
+// exports has both members export web, which conflicts, and a also a headless Service; an export without a Service
+// is told twice that it
 // is none.
 func (s *set) exports(t *testing.T) {
 	for _, m := range []*member{s.a, s.b} {
@@ -45,7 +46,8 @@ func (s *set) exports(t *testing.T) {
 	until(t, "the conflict is told", func() error {
 		var e mcsv1beta1.ServiceExport
 		err := s.a.Get(t.Context(), key("web"), &e)
-		if err == nil && !meta.IsStatusConditionTrue(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict)) {
+		if err == nil &&
+			!meta.IsStatusConditionTrue(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict)) {
 			return fmt.Errorf("%+v", e.Status.Conditions)
 		}
 		return err
@@ -72,7 +74,11 @@ func (s *set) edits(t *testing.T) {
 			if err := s.b.Get(ctx, key("web"), imp); err != nil {
 				return err
 			}
-			if err := s.b.Get(ctx, key(imp.Annotations["multicluster.kubernetes.io/derived-service"]), svc); err != nil {
+			if err := s.b.Get(
+				ctx,
+				key(imp.Annotations["multicluster.kubernetes.io/derived-service"]),
+				svc,
+			); err != nil {
 				return err
 			}
 			if !ok(imp, svc) {
@@ -81,17 +87,44 @@ func (s *set) edits(t *testing.T) {
 			return nil
 		})
 	}
-	right("the import is put right", func(i *mcsv1beta1.ServiceImport, _ *corev1.Service) bool { return i.Spec.Ports[0].Port == 80 })
-	derived := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: imp.Annotations["multicluster.kubernetes.io/derived-service"]}}
+	right(
+		"the import is restored",
+		func(i *mcsv1beta1.ServiceImport, _ *corev1.Service) bool { return i.Spec.Ports[0].Port == 80 },
+	)
+	derived := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: shop,
+			Name:      imp.Annotations["multicluster.kubernetes.io/derived-service"],
+		},
+	}
 	const agent = "--as=system:serviceaccount:clusterset-system:clusterset-controller" // the policy lets nobody else
-	_, err := s.b.Cluster.Kubectl(ctx, "", "-n", shop, "patch", "service", derived.Name, agent, "--as-group=system:masters", "--type=merge", "-p", `{"spec":{"selector":{"app":"x"}}}`)
+	_, err := s.b.Cluster.Kubectl(
+		ctx,
+		"",
+		"-n",
+		shop,
+		"patch",
+		"service",
+		derived.Name,
+		agent,
+		"--as-group=system:masters",
+		"--type=merge",
+		"-p",
+		`{"spec":{"selector":{"app":"x"}}}`,
+	)
 	must(t, err)
-	right("the derived Service is put right", func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return len(svc.Spec.Selector) == 0 })
+	right(
+		"the derived Service is restored",
+		func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return len(svc.Spec.Selector) == 0 },
+	)
 	must(t, s.b.Get(ctx, client.ObjectKeyFromObject(derived), derived))
 	was := derived.UID
 	_, err = s.b.Cluster.Kubectl(ctx, "", "-n", shop, "delete", "service", derived.Name, agent)
 	must(t, err)
-	right("the derived Service is made again", func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return svc.UID != was })
+	right(
+		"the derived Service is made again",
+		func(_ *mcsv1beta1.ServiceImport, svc *corev1.Service) bool { return svc.UID != was },
+	)
 
 	imported := s.b.slices(t)
 	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
@@ -103,7 +136,8 @@ func (s *set) edits(t *testing.T) {
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 }
 
-// refused is an address of a's that no peer may claim, in as many revisions as it takes for the same Event of the same import to come again.
+// refused is an address of a's that no peer may claim, in as many revisions as it takes for the same Event of the
+// same import to come again.
 func (s *set) refused(t *testing.T) {
 	svc := service("odd", 80)
 	s.a.exported(t, svc, "239.1.1.1")
@@ -114,7 +148,12 @@ func (s *set) refused(t *testing.T) {
 		})
 		until(t, "b has "+address, func() error {
 			var imported discoveryv1.EndpointSliceList
-			err := s.b.List(t.Context(), &imported, client.InNamespace(shop), client.MatchingLabels{mcsv1beta1.LabelServiceName: svc.Name})
+			err := s.b.List(
+				t.Context(),
+				&imported,
+				client.InNamespace(shop),
+				client.MatchingLabels{mcsv1beta1.LabelServiceName: svc.Name},
+			)
 			if err == nil && !strings.Contains(fmt.Sprint(imported.Items), address) {
 				err = fmt.Errorf("it has %v", imported.Items)
 			}
@@ -123,7 +162,11 @@ func (s *set) refused(t *testing.T) {
 	}
 	told(t, s.b.Client, shop, "EndpointsRefused", svc.Name, 2)
 	s.a.remove(t, export("odd"))
-	until(t, "odd is imported no more", func() error { return gone(t, s.b, &mcsv1beta1.ServiceImport{}, key("odd")) })
+	until(
+		t,
+		"odd is imported no more",
+		func() error { return gone(t, s.b, &mcsv1beta1.ServiceImport{}, key("odd")) },
+	)
 }
 
 // namespaces come and go.
@@ -141,7 +184,14 @@ func (s *set) namespaces(t *testing.T) {
 // withdrawn are records that a has withdrawn long ago, as a hub brings them back that was restored from a backup.
 func (s *set) withdrawn(t *testing.T) {
 	long := metav1.NewTime(time.Now().Add(-2 * clusterset.Retention))
-	origin := hubv1alpha1.Origin{ClusterID: "a", ServiceNamespace: shop, ServiceName: "old", Revision: 1, Withdrawn: true, WithdrawnAt: &long}
+	origin := hubv1alpha1.Origin{
+		ClusterID:        "a",
+		ServiceNamespace: shop,
+		ServiceName:      "old",
+		Revision:         1,
+		Withdrawn:        true,
+		WithdrawnAt:      &long,
+	}
 	records := []client.Object{
 		&hubv1alpha1.ServiceExportRecord{Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}},
 		&hubv1alpha1.EndpointRecord{Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin}},
@@ -152,7 +202,11 @@ func (s *set) withdrawn(t *testing.T) {
 		must(t, s.hub.Create(t.Context(), records[i]))
 	}
 	for _, r := range records {
-		until(t, r.GetName()+" is deleted", func() error { return gone(t, s.hub, r, client.ObjectKeyFromObject(r)) })
+		until(
+			t,
+			r.GetName()+" is deleted",
+			func() error { return gone(t, s.hub, r, client.ObjectKeyFromObject(r)) },
+		)
 	}
 }
 
@@ -163,24 +217,41 @@ func (s *set) inventory(t *testing.T) {
 	s.a.create(t, region)
 	until(t, "the hub shows the region", func() error {
 		p, err := s.profile(t, "a")
-		if err == nil && !slices.Contains(p.Status.Properties, inventoryv1alpha1.Property{Name: region.Name, Value: "eu-west"}) {
+		if err == nil &&
+			!slices.Contains(p.Status.Properties, inventoryv1alpha1.Property{Name: region.Name, Value: "eu-west"}) {
 			return fmt.Errorf("%+v", p.Status.Properties)
 		}
 		return err
 	})
 }
 
-// silence is b's agent's death and return. From here on Leases are short: with those, who is slow is dead, and what came before needs both.
+// silence is b's agent's death and return. From here on Leases are short: with those, who is slow is dead, and what
+// came before needs both.
 func (s *set) silence(t *testing.T) {
-	_, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "patch", "clusterset", lab.HubNamespace, "--type=merge",
-		"-p", `{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`)
+	_, err := s.Hub.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		lab.HubNamespace,
+		"patch",
+		"clusterset",
+		lab.HubNamespace,
+		"--type=merge",
+		"-p",
+		`{"spec":{"lease":{"renewSeconds":2,"durationSeconds":6,"graceSeconds":2}}}`,
+	)
 	must(t, err)
 	s.b.Agent.Kill()
 	s.a.endpoints(t, "a/10.1.0.1")
 	told(t, s.a.Client, kube.SystemNamespace, "SourceExpired", "source-b", 1)
 	until(t, "the hub calls b silent", func() error {
 		p, err := s.profile(t, "b")
-		if err == nil && !meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy, metav1.ConditionUnknown) {
+		if err == nil &&
+			!meta.IsStatusConditionPresentAndEqual(
+				p.Status.Conditions,
+				inventoryv1alpha1.ConditionControlPlaneHealthy,
+				metav1.ConditionUnknown,
+			) {
 			return fmt.Errorf("%+v", p.Status.Conditions)
 		}
 		return err
@@ -189,15 +260,24 @@ func (s *set) silence(t *testing.T) {
 	s.a.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 }
 
-// ranges are of VIPs: both members make a range of their block, b's runs short of addresses, and each reports of a range that its admin makes.
+// ranges are of VIPs: both members make a range of their block, b's runs short of addresses, and each reports of a
+// range that its admin makes.
 func (s *set) ranges(t *testing.T) {
 	set := &hubv1alpha1.ClusterSet{}
-	change(t, &member{&lab.Member{ID: "hub"}, s.hub}, named(set, lab.HubNamespace, lab.HubNamespace), func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred })
+	change(
+		t,
+		&member{&lab.Member{ID: "hub"}, s.hub},
+		named(set, lab.HubNamespace, lab.HubNamespace),
+		func(c *hubv1alpha1.ClusterSet) { c.Spec.VIPs.Mode = hubv1alpha1.VIPModePreferred },
+	)
 	until(t, "blocks", func() error { // the hub's program writes there too, and keeps what stands there
 		if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 			return err
 		}
-		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "a", CIDR: "10.200.0.0/28"}, {ClusterID: "b", CIDR: "10.200.0.16/30"}}
+		set.Status.Blocks = []hubv1alpha1.Block{
+			{ClusterID: "a", CIDR: "10.200.0.0/28"},
+			{ClusterID: "b", CIDR: "10.200.0.16/30"},
+		}
 		return s.hub.Status().Update(t.Context(), set)
 	})
 	for _, name := range []string{"one", "two"} {
@@ -228,7 +308,11 @@ func (s *set) ranges(t *testing.T) {
 	byHand := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.201.0.0/28"}}}
 	byHand.Name = "by-hand"
 	s.b.create(t, byHand)
-	property(s.b, clusterset.PropertyServiceRanges, "10.96.0.0/16 10.200.0.16/30 10.201.0.0/28") // with the block that it uses
+	property(
+		s.b,
+		clusterset.PropertyServiceRanges,
+		"10.96.0.0/16 10.200.0.16/30 10.201.0.0/28",
+	) // with the block that it uses
 }
 
 func named[T client.Object](o T, namespace, name string) T {
@@ -246,7 +330,10 @@ func (s *set) leave(t *testing.T) {
 	})
 	until(t, "b has left", func() error {
 		_, err := s.profile(t, "b")
-		return errors.Join(gone(t, s.b, property, client.ObjectKey{Name: property.Name}), absent("ClusterProfile b", err))
+		return errors.Join(
+			gone(t, s.b, property, client.ObjectKey{Name: property.Name}),
+			absent("ClusterProfile b", err),
+		)
 	})
 	s.a.imports(t, "web", "a")
 	told(t, s.b.Client, kube.SystemNamespace, "NotAMember", kube.SystemNamespace, 1)
@@ -268,7 +355,8 @@ func (s *set) evict(t *testing.T) {
 	s.b.imports(t, "web", "a", "b")
 }
 
-// join gives a member its claim and its credentials again; the agent reads these from the file that it was started with.
+// join gives a member its claim and its credentials again; the agent reads these from the file that it was started
+// with.
 func (s *set) join(t *testing.T, m *member) {
 	must(t, s.Hub.Apply(t.Context(), lab.HubMember(s.root, m.ID)))
 	_, err := s.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, clusterset.AccountPrefix+m.ID, m.ToHub)
@@ -295,10 +383,14 @@ func gone(t *testing.T, in client.Client, o client.Object, name client.ObjectKey
 // told waits for an Event that was seen so many times.
 func told(t *testing.T, in client.Client, ns, reason, about string, times int) {
 	t.Helper()
-	until(t, fmt.Sprintf("Event %s about %s, %d times", reason, about, times), func() error { return again(t, in, ns, reason, about, times) })
+	until(
+		t,
+		fmt.Sprintf("Event %s about %s, %d times", reason, about, times),
+		func() error { return again(t, in, ns, reason, about, times) },
+	)
 }
 
-// again tells whether an Event came so many times about the same object, of the same version.
+// again reports whether an Event came so many times about the same object, of the same version.
 func again(t *testing.T, in client.Client, ns, reason, about string, times int) error {
 	var events corev1.EventList
 	if err := in.List(t.Context(), &events, client.InNamespace(ns)); err != nil {

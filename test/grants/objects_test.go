@@ -18,7 +18,9 @@ func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: shop
 func service(name string, port int32) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "tcp", Port: port, Protocol: corev1.ProtocolTCP}}},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Name: "tcp", Port: port, Protocol: corev1.ProtocolTCP}},
+		},
 	}
 }
 
@@ -28,7 +30,11 @@ func export(name string) *mcsv1beta1.ServiceExport {
 
 func slice(svc *corev1.Service, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: shop, Name: svc.Name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: shop,
+			Name:      svc.Name + "-1",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: svc.Name},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &svc.Spec.Ports[0].Name, Port: &svc.Spec.Ports[0].Port}},
 	}
@@ -96,7 +102,15 @@ func (m *member) imports(t *testing.T, name string, clusters ...string) *mcsv1be
 func (m *member) slices(t *testing.T) []discoveryv1.EndpointSlice {
 	t.Helper()
 	var list discoveryv1.EndpointSliceList
-	must(t, m.List(t.Context(), &list, client.InNamespace(shop), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}))
+	must(
+		t,
+		m.List(
+			t.Context(),
+			&list,
+			client.InNamespace(shop),
+			client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"},
+		),
+	)
 	return list.Items
 }
 

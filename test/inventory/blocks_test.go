@@ -37,7 +37,10 @@ func withPools(t *testing.T, ns string, pools ...string) *pooled {
 	must(t, p.begin(context.WithoutCancel(t.Context()), ns))
 	t.Cleanup(func() { p.end(ns) })
 	p.spec(func(v *hubv1alpha1.VIPs) {
-		v.Mode, v.Pools, v.Blocks = hubv1alpha1.VIPModePreferred, pools, hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}
+		v.Mode, v.Pools, v.Blocks = hubv1alpha1.VIPModePreferred, pools, hubv1alpha1.BlockSize{
+			IPv4Bits: 24,
+			IPv6Bits: 112,
+		}
 	})
 	return p
 }
@@ -84,7 +87,10 @@ func (m *member) publishes(ctx context.Context, told map[string]string) error {
 		p := was.DeepCopy()
 		p.Status.Properties = nil
 		for _, name := range slices.Sorted(maps.Keys(told)) {
-			p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{Name: name, Value: told[name]})
+			p.Status.Properties = append(
+				p.Status.Properties,
+				inventoryv1alpha1.Property{Name: name, Value: told[name]},
+			)
 		}
 		return m.Status().Patch(ctx, p, kube.Changes(was))
 	})
@@ -142,7 +148,8 @@ func (p *pooled) event(about, reason, note string) {
 
 var pods = map[string]string{clusterset.PropertyPodRanges: "10.244.0.0/16"}
 
-// A member gets a block of each family, another when it asks, and none of them is any other after a restart of the program.
+// A member gets a block of each family, another when it asks, and none of them is any other after a restart of the
+// program.
 func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	p := withPools(t, "v2-grants", "10.200.0.0/22", "fd00:c5::/48")
 	east := p.member("east", pods)
@@ -150,7 +157,13 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	p.says("BlocksGranted=True/Granted")
 	p.says("PoolsValid=True/NoOverlap")
 	p.event("east", "BlockGranted", "fd00:c5::/112")
-	east.tell(t, map[string]string{clusterset.PropertyPodRanges: "10.244.0.0/16", clusterset.PropertyBlocks: "ipv4=2 ipv6=1"})
+	east.tell(
+		t,
+		map[string]string{
+			clusterset.PropertyPodRanges: "10.244.0.0/16",
+			clusterset.PropertyBlocks:    "ipv4=2 ipv6=1",
+		},
+	)
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24")
 	for metric, want := range map[string]string{
 		`clusterset_hub_pool_blocks{clusterset="v2-grants",pool="10.200.0.0/22",state="granted"} `: "2",
@@ -175,7 +188,8 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24", "west 10.200.2.0/24")
 }
 
-// Members that ask at the same time, while another departs: no block has two owners, none moves, and with room for all, all have theirs.
+// Members that ask at the same time, while another departs: no block has two owners, none moves, and with space for
+// all, all have theirs.
 func TestV2ManyMembersAtOnce(t *testing.T) {
 	p := withPools(t, "v2-many", "10.200.0.0/22") // four blocks
 	const n = 9
@@ -198,12 +212,18 @@ func TestV2ManyMembersAtOnce(t *testing.T) {
 	full := blocksOf(p.set())
 	p.spec(func(v *hubv1alpha1.VIPs) { v.Pools = append(v.Pools, "10.201.0.0/16") })
 	var all []hubv1alpha1.Block
-	must(t, until(t.Context(), func() error { // what the program has not read yet is not asked for, and all the rest is granted
-		if all = p.set().Status.Blocks; len(all) != 2*n {
-			return fmt.Errorf("%d blocks, want %d", len(all), 2*n)
-		}
-		return nil
-	}))
+	must(
+		t,
+		until(
+			t.Context(),
+			func() error { // what the program has not read yet is not asked for, and all the rest is granted
+				if all = p.set().Status.Blocks; len(all) != 2*n {
+					return fmt.Errorf("%d blocks, want %d", len(all), 2*n)
+				}
+				return nil
+			},
+		),
+	)
 	p.says("BlocksGranted=True/Granted")
 	if got := blocksOf(p.set()); len(full) != 4 || !slices.Equal(got[:4], full) {
 		t.Errorf("%q became %q", full, got)
@@ -228,7 +248,7 @@ func TestV2ManyMembersAtOnce(t *testing.T) {
 	}
 }
 
-// What members use is left out, and named; what becomes known too late is reported, and nothing is taken back.
+// What members use is left out, and named; what becomes known too late is reported, and nothing is revoked.
 func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 	p := withPools(t, "v2-overlap", "10.0.0.0/22", "10.0.2.0/23")
 	p.says("PoolsValid=False/PoolInvalid")
@@ -248,7 +268,8 @@ func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 	p.has("east 10.0.1.0/24", "west 10.0.2.0/24")
 }
 
-// A pool that is full keeps others out and takes nothing from anybody; with room, what was asked for is granted by itself.
+// A pool that is full keeps others out and takes nothing from anybody; with space, what was asked for is granted by
+// itself.
 func TestV2AddedPoolsAreTakenUp(t *testing.T) {
 	p := withPools(t, "v2-full", "10.200.0.0/24")
 	p.member("east", pods)
@@ -279,7 +300,9 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	east := p.member("east", pods)
 	east.publish(t, 2)
 	p.has("east 10.200.0.0/24")
-	p.member("west", pods).beat(t, time.Now) // who uses its claim is heard before a program that has just started grants anything
+	p.member("west", pods).
+		beat(t, time.Now)
+		// who uses its claim is heard before a program that has just started grants anything
 	p.event("west", "BlockRefused", "")
 	states := p.watch()
 	// As long as it may write, its records are not called gone (departed).
@@ -291,14 +314,24 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	p.event("east", "RightsNotRevoked", "")
 	p.running(p.ns).Kill()
 	must(t, p.running(p.ns).again(ctx))
-	if got := blocksOf(p.set()); !slices.Equal(got, []string{"east 10.200.0.0/24"}) || len(p.records(t, p.ns, "east")) != 4 {
+	if got := blocksOf(
+		p.set(),
+	); !slices.Equal(got, []string{"east 10.200.0.0/24"}) ||
+		len(p.records(t, p.ns, "east")) != 4 {
 		t.Errorf("%q, while its records are there", got)
 	}
 	must(t, p.admin.Delete(ctx, extra))
 	p.has("west 10.200.0.0/24")
 	p.event(p.ns, "BlockReleased", "10.200.0.0/24 of east")
 	p.gone(t, p.ns, "east")
-	if got, want := states(), []string{"[east 10.200.0.0/24]", "[]", "[west 10.200.0.0/24]"}; !slices.Equal(got, want) {
+	if got, want := states(), []string{
+		"[east 10.200.0.0/24]",
+		"[]",
+		"[west 10.200.0.0/24]",
+	}; !slices.Equal(
+		got,
+		want,
+	) {
 		t.Errorf("the blocks were %q one after the other, want %q", got, want)
 	}
 }
@@ -342,7 +375,7 @@ func (p *pooled) watch() func() []string {
 	}
 }
 
-// What a member writes that cannot be read has no effect, is reported, and is taken up once it is mended.
+// What a member writes that cannot be read has no effect, is reported, and is taken up once it is fixed.
 func TestV2WrongPropertiesHaveNoEffect(t *testing.T) {
 	p := withPools(t, "v2-wrong", "10.200.0.0/22")
 	liar := p.member("liar", nil)

@@ -25,7 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// Eviction: deleting the ClusterProfile is all that is needed, and the neighbours whose ids are the beginning or the end of its own keep
+// Eviction: deleting the ClusterProfile is all that is needed, and the neighbours whose ids are the beginning or
+// the end of its own keep
 // everything. There are more records than one answer holds.
 func TestEvictedMemberIsGoneFromTheHub(t *testing.T) {
 	e := setUp(t)
@@ -46,7 +47,13 @@ func TestEvictedMemberIsGoneFromTheHub(t *testing.T) {
 	}
 	m.stop()
 	must(t, until(ctx, func() error { // the API server remembers for some seconds whose a token was
-		if err := m.List(ctx, &hubv1alpha1.ClusterSetList{}, client.InNamespace(home)); !apierrors.IsUnauthorized(err) {
+		if err := m.List(
+			ctx,
+			&hubv1alpha1.ClusterSetList{},
+			client.InNamespace(home),
+		); !apierrors.IsUnauthorized(
+			err,
+		) {
 			return fmt.Errorf("its token is still one: %v", err)
 		}
 		return nil
@@ -63,7 +70,8 @@ func TestEvictedMemberIsGoneFromTheHub(t *testing.T) {
 			return err
 		}
 		for _, ev := range events.Items {
-			if ev.Regarding.Name == "x.west" && ev.Reason == "CleanedUp" && strings.Contains(ev.Note, "1200 records") {
+			if ev.Regarding.Name == "x.west" && ev.Reason == "CleanedUp" &&
+				strings.Contains(ev.Note, "1200 records") {
 				return nil
 			}
 		}
@@ -107,7 +115,8 @@ func TestEvictedMemberLeavesNothingBehindWhileItWrites(t *testing.T) {
 	e.gone(t, home, "busy")
 }
 
-// ID4: a member that says that it has left is cleaned up after without any admin, and may join again with the same id.
+// ID4: a member that says that it has left is cleaned up after without any admin, and may join again with the same
+// id.
 func TestID4LeftMemberJoinsAgain(t *testing.T) {
 	e := setUp(t)
 	for round := range 2 {
@@ -134,7 +143,8 @@ func TestID4LeftMemberJoinsAgain(t *testing.T) {
 	}
 }
 
-// A clean-up goes on after a crash in its midst; and as long as a member may write, its records are not called cleaned up.
+// A clean-up goes on after a crash in its midst; and as long as a member may write, its records are not called
+// cleaned up.
 func TestCleanUpSurvivesACrash(t *testing.T) {
 	e := setUp(t)
 	ctx, hub := t.Context(), e.running(home)
@@ -154,7 +164,8 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 			return err
 		}
 		for _, ev := range events.Items {
-			if ev.Regarding.Name == "crash" && ev.Reason == "RightsNotRevoked" && strings.Contains(ev.Note, "delete that") {
+			if ev.Regarding.Name == "crash" && ev.Reason == "RightsNotRevoked" &&
+				strings.Contains(ev.Note, "delete that") {
 				return nil
 			}
 		}
@@ -167,7 +178,13 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 	must(t, e.admin.Delete(ctx, extra))
 	must(t, hub.again(ctx))
 	must(t, until(ctx, func() error {
-		if err := e.admin.Get(ctx, client.ObjectKey{Namespace: home, Name: "crash"}, &inventoryv1alpha1.ClusterProfile{}); !apierrors.IsNotFound(err) {
+		if err := e.admin.Get(
+			ctx,
+			client.ObjectKey{Namespace: home, Name: "crash"},
+			&inventoryv1alpha1.ClusterProfile{},
+		); !apierrors.IsNotFound(
+			err,
+		) {
 			return fmt.Errorf("its ClusterProfile is still there: %v", err)
 		}
 		return nil
@@ -175,7 +192,8 @@ func TestCleanUpSurvivesACrash(t *testing.T) {
 	e.gone(t, home, "crash")
 }
 
-// Absence is not deletion (DESIGN §2): of a hub whose ClusterProfiles were lost nobody is evicted, and joining goes on where it was.
+// Absence is not deletion (DESIGN §2): of a hub whose ClusterProfiles were lost nobody is evicted, and joining
+// goes on where it was.
 func TestLostProfileEvictsNobody(t *testing.T) {
 	e := setUp(t)
 	ctx, hub := t.Context(), e.running(home)
@@ -207,7 +225,10 @@ func (m *member) publish(t *testing.T, n int) {
 		must(t, m.Create(t.Context(), exportRecord(m.ns, m.id, name)))
 		must(t, m.Create(t.Context(), &hubv1alpha1.EndpointRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.ns, Name: fmt.Sprintf("uid-%d.%s", i, m.id)},
-			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: origin(m.id, name), AddressType: discoveryv1.AddressTypeIPv4},
+			Spec: hubv1alpha1.EndpointRecordSpec{
+				Origin:      origin(m.id, name),
+				AddressType: discoveryv1.AddressTypeIPv4,
+			},
 		}))
 	}
 }
@@ -221,7 +242,13 @@ func exportRecord(ns, id, service string) *hubv1alpha1.ServiceExportRecord {
 	return &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: service + ".shop." + id},
 		Spec: hubv1alpha1.ServiceExportRecordSpec{
-			Origin: origin(id, service), ExportedAt: &since, Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Origin: origin(
+				id,
+				service,
+			),
+			ExportedAt: &since,
+			Type:       mcsv1beta1.ClusterSetIP,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 		},
 	}
 }
@@ -231,7 +258,13 @@ func (e *environment) records(t *testing.T, ns, id string) (names []string) {
 	t.Helper()
 	var exports hubv1alpha1.ServiceExportRecordList
 	var slices hubv1alpha1.EndpointRecordList
-	must(t, errors.Join(e.admin.List(t.Context(), &exports, client.InNamespace(ns)), e.admin.List(t.Context(), &slices, client.InNamespace(ns))))
+	must(
+		t,
+		errors.Join(
+			e.admin.List(t.Context(), &exports, client.InNamespace(ns)),
+			e.admin.List(t.Context(), &slices, client.InNamespace(ns)),
+		),
+	)
 	for _, r := range exports.Items {
 		if r.Spec.ClusterID == id {
 			names = append(names, r.Name)
@@ -254,7 +287,13 @@ func (e *environment) gone(t *testing.T, ns, id string) {
 	for name, o := range map[string]client.Object{
 		id: &coordinationv1.Lease{}, "mcs-" + id: &corev1.ServiceAccount{}, "mcs-" + id + ":token": &rbacv1.Role{},
 	} {
-		if err := e.admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, o); !apierrors.IsNotFound(err) {
+		if err := e.admin.Get(
+			t.Context(),
+			client.ObjectKey{Namespace: ns, Name: name},
+			o,
+		); !apierrors.IsNotFound(
+			err,
+		) {
 			t.Errorf("%T %s is left: %v", o, name, err)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What deploy/hub/README.md tells to do at the end of a clusterset ends it; and so does, where the namespace was deleted first, the rest.
+// What deploy/hub/README.md tells to do at the end of a clusterset ends it; and so does, where the namespace was
+// deleted first, the rest.
 func TestREADMEsEndOfAClusterSet(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
@@ -42,7 +43,18 @@ func TestREADMEsEndOfAClusterSet(t *testing.T) {
 				return nil
 			}
 			if !inOrder {
-				_, patched := e.cp.Kubectl(ctx, "", "-n", ns, "patch", "clusterprofile", "end", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+				_, patched := e.cp.Kubectl(
+					ctx,
+					"",
+					"-n",
+					ns,
+					"patch",
+					"clusterprofile",
+					"end",
+					"--type=merge",
+					"-p",
+					`{"metadata":{"finalizers":null}}`,
+				)
 				if patched != nil && !strings.Contains(patched.Error(), "NotFound") {
 					err = errors.Join(err, patched)
 				}
@@ -57,7 +69,14 @@ func TestProgramsPodIsRestricted(t *testing.T) {
 	e := setUp(t)
 	var d appsv1.Deployment
 	must(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: blue}, &d))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "like-the-programs", Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace,
+			Name:      "like-the-programs",
+			Labels:    d.Spec.Template.Labels,
+		},
+		Spec: d.Spec.Template.Spec,
+	}
 	must(t, e.admin.Create(t.Context(), pod, client.DryRunAll))
 	if got := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); got != "hub --hub-namespace=blue" {
 		t.Errorf("it runs with %s", got)

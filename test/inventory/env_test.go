@@ -1,6 +1,7 @@
-// Package inventory proves the rules P of docs/spec/SPEC.md, and what happens on the hub when a member departs (DESIGN §6), on a real
-// control plane: two clustersets on one hub, set up with the manifests of deploy/hub, each with its own clusterset-controller hub, which
-// runs with the ServiceAccount that is shipped, and members that do with their own tokens what an agent does. make builds the program.
+// Package inventory proves the rules P of docs/spec/SPEC.md, and what happens on the hub when a member departs
+// (DESIGN §6), on a real control plane: two clustersets on one hub, set up with the manifests of deploy/hub, each
+// with its own clusterset-controller hub, which runs with the ServiceAccount that is shipped, and members that do
+// with their own tokens what an agent does. make builds the program.
 package inventory
 
 import (
@@ -181,7 +182,8 @@ func connect(kubeconfig string) (client.Client, error) {
 	}
 	config.QPS = -1
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme,
+		inventoryv1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -329,7 +331,8 @@ func (m *member) isMember(t *testing.T) *inventoryv1alpha1.ClusterProfile {
 // until asks until the answer is nil.
 func until(ctx context.Context, ask func() error) error {
 	deadline := time.Now().Add(limit)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
+	// asking takes the API server's time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ask()
 		if err == nil || time.Now().After(deadline) {
 			return err

@@ -45,7 +45,8 @@ func TestP1NamespaceAndOneProfilePerMember(t *testing.T) {
 		t.Errorf("a second claim: %v", err)
 	}
 	must(t, until(ctx, func() error { // the cache follows
-		if got := e.running(home).shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
+		if got := e.running(home).
+			shows(t, `clusterset_hub_members{clusterset="clusterset",state="healthy"} `); got != "1" {
 			return fmt.Errorf("the metric shows %s healthy members", got)
 		}
 		return nil
@@ -65,7 +66,8 @@ func TestP2MarksAreKeptAndOthersProfilesLeftAlone(t *testing.T) {
 	t.Cleanup(func() { e.evict(t, home, "bare"); e.evict(t, home, "foreign") })
 	m := &member{e: e, ns: home, id: "bare"}
 	p := m.becomes(t, "Joined=False/NotClaimed", "ControlPlaneHealthy=Unknown/HeartbeatPending")
-	if p.Labels[inventoryv1alpha1.LabelClusterManager] != clusterset.ClusterManager || len(p.Finalizers) != 1 || p.Finalizers[0] != clusterset.FinalizerRecords {
+	if p.Labels[inventoryv1alpha1.LabelClusterManager] != clusterset.ClusterManager || len(p.Finalizers) != 1 ||
+		p.Finalizers[0] != clusterset.FinalizerRecords {
 		t.Errorf("it bears labels %v and finalizers %v", p.Labels, p.Finalizers)
 	}
 	if p.Spec.DisplayName != "the consumers' own" {
@@ -91,7 +93,10 @@ func TestP3ConditionsFollowTheMember(t *testing.T) {
 		was := m.profile(t)
 		p := was.DeepCopy()
 		p.Status.Version.Kubernetes = "v1.36.2"
-		p.Status.Properties = []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: "p3"}, {Name: "region", Value: "eu"}}
+		p.Status.Properties = []inventoryv1alpha1.Property{
+			{Name: clusterset.PropertyID, Value: "p3"},
+			{Name: "region", Value: "eu"},
+		}
 		return m.Status().Patch(t.Context(), p, kube.Changes(was))
 	}))
 	m.stop()
@@ -122,7 +127,8 @@ func TestP3MembersClocksDoNotMatter(t *testing.T) {
 	}
 }
 
-// P3, P5: neither a restart of the program nor renewals write anything of a member that goes on as before, alive or silent.
+// P3, P5: neither a restart of the program nor renewals write anything of a member that goes on as before, alive or
+// silent.
 func TestP5RestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	e := setUp(t)
@@ -137,7 +143,8 @@ func TestP5RestartWritesNothing(t *testing.T) {
 	hub := e.running(home)
 	hub.Kill()
 	must(t, hub.again(t.Context()))
-	// Written later than all that a start could have led to: another member is called silent by the restarted program's own clock.
+	// Written later than all that a start could have led to: another member is called silent by the restarted
+	// program's own clock.
 	last := e.join(t, home, "p5-last")
 	last.isMember(t)
 	last.stop()
@@ -152,7 +159,12 @@ func TestP5RestartWritesNothing(t *testing.T) {
 func TestP4AccessProvidersAreTheAdmins(t *testing.T) {
 	e := setUp(t)
 	m := e.join(t, home, "p4")
-	providers := []inventoryv1alpha1.AccessProvider{{Name: "oidc", Cluster: clientcmdv1.Cluster{Server: "https://p4.example", CertificateAuthorityData: []byte("pem")}}}
+	providers := []inventoryv1alpha1.AccessProvider{
+		{
+			Name:    "oidc",
+			Cluster: clientcmdv1.Cluster{Server: "https://p4.example", CertificateAuthorityData: []byte("pem")},
+		},
+	}
 	must(t, until(t.Context(), func() error {
 		p := m.profile(t)
 		p.Status.AccessProviders = providers
@@ -230,7 +242,17 @@ serviceexportrecords.hub.clusterset-dns.io [list delete]`,
 
 func (e *environment) rights(t *testing.T, ns string) string {
 	t.Helper()
-	text, err := e.cp.Kubectl(context.WithoutCancel(t.Context()), "", "auth", "can-i", "--list", "--no-headers", "-n", ns, "--as=system:serviceaccount:clusterset-system:clusterset-hub")
+	text, err := e.cp.Kubectl(
+		context.WithoutCancel(t.Context()),
+		"",
+		"auth",
+		"can-i",
+		"--list",
+		"--no-headers",
+		"-n",
+		ns,
+		"--as=system:serviceaccount:clusterset-system:clusterset-hub",
+	)
 	must(t, err)
 	var lines []string
 	for line := range strings.Lines(text) {

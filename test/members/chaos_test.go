@@ -28,7 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// long tells whether make chaos asks: then outages take minutes and changes are many.
+// long reports whether make chaos asks: then outages take minutes and changes are many.
 var long = os.Getenv("CHAOS") != ""
 
 // outage is how long something stays away.
@@ -39,11 +39,23 @@ func outage() time.Duration {
 	return 8 * time.Second
 }
 
-// normal is what a ClusterSet has where nobody says otherwise: by it a verdict of death takes endpoints away, and is seen.
-var normal = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}
+// normal is what a ClusterSet has where nobody says otherwise: by it an expiry takes endpoints away, and
+// is seen.
+var normal = hubv1alpha1.LeaseSpec{
+	RenewSeconds:    10,
+	DurationSeconds: 40,
+	GraceSeconds:    10,
+	OnExpiry:        hubv1alpha1.ExpiryRemove,
+}
 
-// keep is for tests in which a member does not renew for longer than it may: that its endpoints go then is liveness_test.go's.
-var keep = hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryKeep}
+// keep is for tests in which a member does not renew for longer than it may: that its endpoints go then is
+// liveness_test.go's.
+var keep = hubv1alpha1.LeaseSpec{
+	RenewSeconds:    10,
+	DurationSeconds: 40,
+	GraceSeconds:    10,
+	OnExpiry:        hubv1alpha1.ExpiryKeep,
+}
 
 // TestAgentsKilledAtRandom: during changes, one agent or the other is killed and started again.
 func TestAgentsKilledAtRandom(t *testing.T) {
@@ -64,7 +76,9 @@ func TestAgentsKilledAtRandom(t *testing.T) {
 		}
 		if i%10 == kill {
 			s.restart(t, []string{"a", "b"}[r.IntN(2)])
-			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond) // where in its start the next change and kill find it
+			time.Sleep(
+				time.Duration(r.IntN(2000)) * time.Millisecond,
+			) // where in its start the next change and kill find it
 		}
 		switch i % 10 {
 		case 3:
@@ -82,7 +96,8 @@ func TestAgentsKilledAtRandom(t *testing.T) {
 	s.settled(t)
 }
 
-// TestHubAPIServerKilled: imports stay as they are, local changes still appear locally, an agent that starts meanwhile changes nothing,
+// TestHubAPIServerKilled: imports stay as they are, local changes still appear locally, an agent that starts
+// meanwhile changes nothing,
 // and all is followed afterwards.
 func TestHubAPIServerKilled(t *testing.T) {
 	s := steady(t)
@@ -107,7 +122,8 @@ func TestHubAPIServerKilled(t *testing.T) {
 	s.settled(t)
 }
 
-// TestTheStandbyTakesOver: of two replicas of an agent one waits. It leads at once when the other is asked to end, and before anybody gives the
+// TestTheStandbyTakesOver: of two replicas of an agent one waits. It leads at once when the other is asked to end,
+// and before anybody gives the
 // member up when the other's machine is gone (T1); what both renewed and published counts as one agent's.
 func TestTheStandbyTakesOver(t *testing.T) {
 	s := steady(t)
@@ -120,7 +136,12 @@ func TestTheStandbyTakesOver(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		turn++
-		change(t, b, theirs, func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = fmt.Sprintf("10.2.0.%d", turn) })
+		change(
+			t,
+			b,
+			theirs,
+			func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = fmt.Sprintf("10.2.0.%d", turn) },
+		)
 		a.wantEndpoints(t, s.ns, "theirs", fmt.Sprintf("b/http/10.2.0.%d:8080", turn))
 		s.converge(t)
 		t.Logf("%s: after %v changes go both ways", what, time.Since(began))
@@ -142,7 +163,9 @@ func TestTheStandbyTakesOver(t *testing.T) {
 	}
 	waits(twin, 1)
 	b.Agent.Terminate()
-	if took := follows("asked to end"); took > 20*time.Second { // for which a leader is waited for that says nothing
+	if took := follows(
+		"asked to end",
+	); took > 20*time.Second { // for which a leader is waited for that says nothing
 		t.Errorf("the standby led %v after the leader was asked to end", took)
 	}
 	led := strings.Count(b.Agent.Log(), "ttempting to acquire leader lease")
@@ -176,11 +199,13 @@ func TestMemberAPIServerKilledAgainAndAgain(t *testing.T) {
 	s.killedAgainAndAgain(t, s.members["a"].Cluster, "a")
 }
 
-// longestPause is that of client-go's informers between two lists: 30 s, and up to as much again by chance. Each outage within two minutes
+// longestPause is that of client-go's informers between two lists: 30 s, and up to as much again by chance. Each
+// outage within two minutes
 // of the last one makes the pauses longer.
 const longestPause = time.Minute
 
-// killedAgainAndAgain has several outages soon after each other. An outage leaves nothing behind in the agent that it concerns.
+// killedAgainAndAgain has several outages soon after each other. An outage leaves nothing behind in the agent that
+// it concerns.
 func (s *steadyState) killedAgainAndAgain(t *testing.T, c *lab.ControlPlane, concerned string) {
 	defer s.lease(t, keep)() // nobody dies of it
 	var took [6]time.Duration
@@ -211,7 +236,8 @@ func (s *steadyState) killedAgainAndAgain(t *testing.T, c *lab.ControlPlane, con
 
 var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// heap is the agent's in MiB after a garbage collection: the second one, since the first lets go of what had cleanups.
+// heap is the agent's in MiB after a garbage collection: the second one, since the first lets go of what had
+// cleanups.
 func (m *member) heap(t *testing.T) (mib float64) {
 	t.Helper()
 	for range 2 {
@@ -230,12 +256,21 @@ func (m *member) heap(t *testing.T) (mib float64) {
 	return mib / (1 << 20)
 }
 
-// TestAHubThatFallsSilent: it takes b's renewals, and b's watches neither show anything nor end. b says so, keeps what it has, reads the hub
+// TestAHubThatFallsSilent: it takes b's renewals, and b's watches neither show anything nor end. b says so, keeps
+// what it has, reads the hub
 // again, and follows.
 func TestAHubThatFallsSilent(t *testing.T) {
 	s := steady(t)
 	b := s.members["b"]
-	defer s.lease(t, hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 12, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove})()
+	defer s.lease(
+		t,
+		hubv1alpha1.LeaseSpec{
+			RenewSeconds:    3,
+			DurationSeconds: 12,
+			GraceSeconds:    3,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		},
+	)()
 	m, err := s.Hub.Muffle()
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +285,10 @@ func TestAHubThatFallsSilent(t *testing.T) {
 	s.move(t)
 	s.members["a"].wantEndpoints(t, s.ns, "moving", s.at())
 	eventually(t, "b says that it does not see the hub", func() error {
-		if metrics := b.Agent.Metrics(); !strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 0`) {
+		if metrics := b.Agent.Metrics(); !strings.Contains(
+			metrics,
+			`clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 0`,
+		) {
 			return fmt.Errorf("%s", metrics)
 		}
 		return nil
@@ -276,7 +314,11 @@ func (s *steadyState) published(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		eventually(t, id+" publishes its records again", func() error {
 			var rec hubv1alpha1.ServiceExportRecord
-			return s.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "steady." + s.ns + "." + id}, &rec)
+			return s.hub.Get(
+				t.Context(),
+				client.ObjectKey{Namespace: lab.HubNamespace, Name: "steady." + s.ns + "." + id},
+				&rec,
+			)
 		})
 	}
 }
@@ -287,10 +329,18 @@ func (m *member) wantHeld(t *testing.T, record, reason string) {
 	var held *metav1.Condition
 	eventually(t, fmt.Sprintf("%s: record %s is held: %s", m.ID, record, reason), func() error {
 		var rec hubv1alpha1.ServiceExportRecord
-		if err := m.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: record}, &rec); err != nil {
+		if err := m.Get(
+			t.Context(),
+			client.ObjectKey{Namespace: "clusterset-system", Name: record},
+			&rec,
+		); err != nil {
 			return err
 		}
-		if held = meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionHeld); held == nil || held.Status != metav1.ConditionTrue || held.Reason != reason {
+		if held = meta.FindStatusCondition(
+			rec.Status.Conditions,
+			hubv1alpha1.ConditionHeld,
+		); held == nil || held.Status != metav1.ConditionTrue ||
+			held.Reason != reason {
 			return fmt.Errorf("%+v", rec.Status)
 		}
 		return nil
@@ -298,7 +348,8 @@ func (m *member) wantHeld(t *testing.T, record, reason string) {
 	m.wantEvent(t, "clusterset-system", record, "RecordHeld", held.Message)
 }
 
-// TestHubEmptied: every record is deleted behind the members' backs: once while all are at work, and once while an agent is away and the other
+// TestHubEmptied: every record is deleted behind the members' backs: once while all are at work, and once while an
+// agent is away and the other
 // one restarts. Absence is not deletion; what owners publish again is followed.
 func TestHubEmptied(t *testing.T) {
 	s := steady(t)
@@ -317,8 +368,12 @@ func TestHubEmptied(t *testing.T) {
 	b.wantHeld(t, "steady."+s.ns+".a", "Absent")
 	eventually(t, "b's metrics show what is held, and that it sees the hub", func() error {
 		metrics := b.Agent.Metrics()
-		if !strings.Contains(metrics, `clusterset_agent_records{cluster="b",clusterset="clusterset",state="held"}`) ||
-			strings.Contains(metrics, `state="held"} 0`) || !strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 1`) {
+		if !strings.Contains(
+			metrics,
+			`clusterset_agent_records{cluster="b",clusterset="clusterset",state="held"}`,
+		) ||
+			strings.Contains(metrics, `state="held"} 0`) ||
+			!strings.Contains(metrics, `clusterset_agent_hub_fresh{cluster="b",clusterset="clusterset"} 1`) {
 			return fmt.Errorf("%s", metrics)
 		}
 		return nil
@@ -335,12 +390,20 @@ func TestHubEmptied(t *testing.T) {
 	b.wantNoImport(t, s.ns, "moving")
 }
 
-// TestHubEmptiedOfAll that is the clusterset's: also of Leases, claims and the ClusterSet. Nothing changes until an admin has made the last two
+// TestHubEmptiedOfAll that is the clusterset's: also of Leases, claims and the ClusterSet. Nothing changes until an
+// admin has made the last two
 // again, nor then.
 func TestHubEmptiedOfAll(t *testing.T) {
 	s := steady(t)
 	began := time.Now()
-	s.empty(t, &hubv1alpha1.ServiceExportRecord{}, &hubv1alpha1.EndpointRecord{}, &hubv1alpha1.ClusterSet{}, &inventoryv1alpha1.ClusterProfile{}, &coordinationv1.Lease{})
+	s.empty(
+		t,
+		&hubv1alpha1.ServiceExportRecord{},
+		&hubv1alpha1.EndpointRecord{},
+		&hubv1alpha1.ClusterSet{},
+		&inventoryv1alpha1.ClusterProfile{},
+		&coordinationv1.Lease{},
+	)
 	var left inventoryv1alpha1.ClusterProfileList
 	if err := s.hub.List(t.Context(), &left, client.InNamespace(lab.HubNamespace)); err != nil {
 		t.Fatal(err)
@@ -374,7 +437,8 @@ func TestHubEmptiedOfAll(t *testing.T) {
 	s.settled(t)
 }
 
-// TestHubRestored: from an old snapshot of etcd. What was exported since stays, what was withdrawn since does not come back, and later
+// TestHubRestored: from an old snapshot of etcd. What was exported since stays, what was withdrawn since does not
+// come back, and later
 // changes are followed. While the owner is away, who holds either says so.
 func TestHubRestored(t *testing.T) {
 	s := steady(t)
@@ -427,19 +491,26 @@ func TestHubRestored(t *testing.T) {
 	s.settled(t)
 }
 
-// TestMemberAPIServerAway: CoreDNS answers from memory, the other member keeps the endpoints, since the agent goes on renewing for as long
+// TestMemberAPIServerAway: CoreDNS answers from memory, the other member keeps the endpoints, since the agent goes
+// on renewing for as long
 // as its own API server cannot say that another leads, and all of it goes on afterwards.
 func TestMemberAPIServerAway(t *testing.T) {
 	s := steady(t)
 	m := &mortal{set: s.set}
 	m.policy(t, func(l *hubv1alpha1.LeaseSpec) {
-		*l = hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 12, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}
+		*l = hubv1alpha1.LeaseSpec{
+			RenewSeconds:    3,
+			DurationSeconds: 12,
+			GraceSeconds:    3,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		}
 	})
 	defer m.policy(t, func(l *hubv1alpha1.LeaseSpec) { *l = normal })
 	s.members["b"].Cluster.KillAPIServer()
 	began := time.Now()
 	s.move(t)
-	for time.Since(began) < max(outage(), 50*time.Second) { // of which an agent that gave up its election would not renew for 35
+	// and an agent that gave up its election would not renew for 35
+	for time.Since(began) < max(outage(), 50*time.Second) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if err := s.members["b"].Cluster.StartAPIServer(t.Context()); err != nil {
@@ -448,7 +519,8 @@ func TestMemberAPIServerAway(t *testing.T) {
 	s.settled(t)
 }
 
-// TestMemberAPIServerRestored: from an old snapshot of etcd, beside an agent that runs on. What changes from then on is published, also
+// TestMemberAPIServerRestored: from an old snapshot of etcd, beside an agent that runs on. What changes from then
+// on is published, also
 // while the API server has not come to the version that was seen before.
 func TestMemberAPIServerRestored(t *testing.T) {
 	s := steady(t)
@@ -492,7 +564,8 @@ func TestAgentStartsWithoutItsAPIServer(t *testing.T) {
 	s.settled(t)
 }
 
-// TestTwoAtOnce: the hub away, for longer than members live without renewals, and both agents killed and started again.
+// TestTwoAtOnce: the hub away, for longer than members live without renewals, and both agents killed and started
+// again.
 func TestTwoAtOnce(t *testing.T) {
 	s := steady(t)
 	s.Hub.KillAPIServer()
@@ -510,7 +583,8 @@ func TestTwoAtOnce(t *testing.T) {
 	s.settled(t)
 }
 
-// TestUnexportInQuietTimes goes by events, and the name with it: what waits for a look at what was missed, or for an owner's word, takes ten
+// TestUnexportInQuietTimes goes by events, and the name with it: what waits for a look at what was missed, or for
+// an owner's word, takes ten
 // seconds and more each time. One of three may be slow for other reasons.
 func TestUnexportInQuietTimes(t *testing.T) {
 	s := steady(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// older waits until the export of who is first is in effect everywhere, and makes sure that the next one is younger: creation times are whole
+// older waits until the export of who is first is in effect everywhere, and makes sure that the next one is
+// younger: creation times are whole
 // seconds, and a wins ties.
 func (s *set) older(t *testing.T, first, ns, name string) {
 	t.Helper()
@@ -48,7 +49,8 @@ func ports(imp *mcsv1beta1.ServiceImport) string {
 	return out
 }
 
-// TestC1C2TheOldestWins: type, in both clusters alike, though its cluster's id is the greater and its type not the default.
+// TestC1C2TheOldestWins: type, in both clusters alike, though its cluster's id is the greater and its type not the
+// default.
 func TestC1C2TheOldestWins(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
@@ -67,7 +69,8 @@ func TestC1C2TheOldestWins(t *testing.T) {
 	}
 }
 
-// TestC3C4Ports: the union; a port that lost gets no traffic of its cluster, the same port under another name does; order alone is no
+// TestC3C4Ports: the union; a port that lost gets no traffic of its cluster, the same port under another name does;
+// order alone is no
 // conflict.
 func TestC3C4Ports(t *testing.T) {
 	s := three(t)
@@ -76,7 +79,11 @@ func TestC3C4Ports(t *testing.T) {
 	s.members["a"].exported(t, service(ns, "order", port("x", 1), port("y", 2)), "10.1.0.1")
 	s.older(t, "a", ns, "web")
 	s.older(t, "a", ns, "order")
-	s.members["b"].exported(t, service(ns, "web", port("www", 80), port("metrics", 9091), port("extra", 7)), "10.2.0.1")
+	s.members["b"].exported(
+		t,
+		service(ns, "web", port("www", 80), port("metrics", 9091), port("extra", 7)),
+		"10.2.0.1",
+	)
 	s.members["b"].exported(t, service(ns, "order", port("y", 2), port("x", 1)), "10.2.0.1")
 	s.both(t, ns, func(imp *mcsv1beta1.ServiceImport) error {
 		if got := ports(imp); got != "http:80/TCP metrics:9090/TCP extra:7/TCP " {
@@ -85,7 +92,15 @@ func TestC3C4Ports(t *testing.T) {
 		return nil
 	})
 	for _, id := range []string{"a", "b"} {
-		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "a/metrics/10.1.0.1:17090", "b/http/10.2.0.1:8080", "b/extra/10.2.0.1:8007")
+		s.members[id].wantEndpoints(
+			t,
+			ns,
+			"web",
+			"a/http/10.1.0.1:8080",
+			"a/metrics/10.1.0.1:17090",
+			"b/http/10.2.0.1:8080",
+			"b/extra/10.2.0.1:8007",
+		)
 		s.members[id].wantCondition(t, ns, "web", conflict, metav1.ConditionTrue, "PortConflict")
 		s.members[id].wantCondition(t, ns, "order", conflict, metav1.ConditionFalse, "NoConflicts")
 	}
@@ -108,14 +123,16 @@ func TestC3Unnamed(t *testing.T) {
 	s.members["b"].wantEndpoints(t, ns, "web", "a/tcp-80/10.1.0.1:8080", "b/tcp-81/10.2.0.1:8081")
 }
 
-// TestC5C6C8TheOldestsSet: affinity and its config, policies, labels and annotations, each with its reason. The oldest is not the cluster with
+// TestC5C6C8TheOldestsSet: affinity and its config, policies, labels and annotations, each with its reason. The
+// oldest is not the cluster with
 // the smallest id, and has no default.
 func TestC5C6C8TheOldestsSet(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	svc := service(ns, "web")
 	local, near := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferClose
-	svc.Spec.SessionAffinity, svc.Spec.InternalTrafficPolicy, svc.Spec.TrafficDistribution = corev1.ServiceAffinityClientIP, &local, &near
+	svc.Spec.SessionAffinity, svc.Spec.InternalTrafficPolicy,
+		svc.Spec.TrafficDistribution = corev1.ServiceAffinityClientIP, &local, &near
 	e := export(ns, "web")
 	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = map[string]string{"k": "v"}, map[string]string{"k": "v"}
 	s.members["b"].create(t, svc, slice(svc, "web-1", "10.2.0.1"), e)
@@ -123,20 +140,30 @@ func TestC5C6C8TheOldestsSet(t *testing.T) {
 	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
 	s.both(t, ns, func(imp *mcsv1beta1.ServiceImport) error {
 		if imp.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || imp.Spec.SessionAffinityConfig == nil ||
-			*imp.Spec.InternalTrafficPolicy != local || imp.Spec.TrafficDistribution == nil || *imp.Spec.TrafficDistribution != near ||
+			*imp.Spec.InternalTrafficPolicy != local || imp.Spec.TrafficDistribution == nil ||
+			*imp.Spec.TrafficDistribution != near ||
 			imp.Labels["k"] != "v" || imp.Annotations["k"] != "v" {
 			return errors.New("not the oldest's")
 		}
 		return nil
 	})
 	for _, id := range []string{"a", "b"} {
-		s.members[id].wantCondition(t, ns, "web", conflict, metav1.ConditionTrue,
-			"SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict,TrafficDistributionConflict,LabelsConflict,AnnotationsConflict")
+		s.members[id].wantCondition(
+			t,
+			ns,
+			"web",
+			conflict,
+			metav1.ConditionTrue,
+			"SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict,"+
+				"TrafficDistributionConflict,LabelsConflict,AnnotationsConflict",
+		)
 	}
 	s.members["b"].remove(t, export(ns, "web"))
 	s.members["b"].wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
-		if imp.Spec.SessionAffinity != corev1.ServiceAffinityNone || *imp.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
-			imp.Spec.TrafficDistribution != nil || imp.Labels["k"] != "" || imp.Annotations["k"] != "" {
+		if imp.Spec.SessionAffinity != corev1.ServiceAffinityNone ||
+			*imp.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster ||
+			imp.Spec.TrafficDistribution != nil || imp.Labels["k"] != "" ||
+			imp.Annotations["k"] != "" {
 			return errors.New("not the remaining exporter's")
 		}
 		return ready("a")(imp)
@@ -159,7 +186,8 @@ func TestC7FamiliesThatThisClusterHas(t *testing.T) {
 	})
 }
 
-// TestC7I4NoFamilyThatThisClusterHas: an import says so, and who exports another family learns of the conflict; it comes to life when there is
+// TestC7I4NoFamilyThatThisClusterHas: an import says so, and who exports another family learns of the conflict; it
+// comes to life when there is
 // one.
 func TestC7I4NoFamilyThatThisClusterHas(t *testing.T) {
 	s := three(t)
@@ -181,7 +209,8 @@ func TestC7I4NoFamilyThatThisClusterHas(t *testing.T) {
 					from = append(from, c.Cluster)
 				}
 				c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
-				if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "IPFamilyNotSupported" || !slices.Equal(from, clusters) {
+				if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "IPFamilyNotSupported" ||
+					!slices.Equal(from, clusters) {
 					return fmt.Errorf("want IPFamilyNotSupported, of %v", clusters)
 				}
 				return nil

@@ -1,5 +1,6 @@
-// Package members proves the rules E, I, S and C of docs/spec/SPEC.md on real control planes: a hub and its members, each with its own
-// agent, which runs with its own ServiceAccounts and the manifests of deploy/. The agent is bin/clusterset-controller, which make builds.
+// Package members proves the rules E, I, S and C of docs/spec/SPEC.md on real control planes: a hub and its
+// members, each with its own agent, which runs with its own ServiceAccounts and the manifests of deploy/. The agent
+// is bin/clusterset-controller, which make builds.
 package members
 
 import (
@@ -175,7 +176,8 @@ func (m *member) remove(t *testing.T, objects ...client.Object) {
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
+	// asking takes the API server's time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ask()
 		if err == nil {
 			return
@@ -192,7 +194,10 @@ func service(ns, name string, ports ...corev1.ServicePort) *corev1.Service {
 	if ports == nil {
 		ports = []corev1.ServicePort{port("http", 80)}
 	}
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{Ports: ports}}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: ports},
+	}
 }
 
 func headless(ns, name string, ports ...corev1.ServicePort) *corev1.Service {
@@ -212,7 +217,11 @@ func export(ns, name string) *mcsv1beta1.ServiceExport {
 // slice is one EndpointSlice of the Service, with the Service's port names at the given ports.
 func slice(svc *corev1.Service, name string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: svc.Namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: svc.Namespace,
+			Name:      name,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: svc.Name},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for _, p := range svc.Spec.Ports {
@@ -221,7 +230,10 @@ func slice(svc *corev1.Service, name string, addresses ...string) *discoveryv1.E
 	}
 	ready := true
 	for _, a := range addresses {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+		s.Endpoints = append(
+			s.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		)
 	}
 	return s
 }
@@ -238,7 +250,11 @@ func (m *member) imported(ctx context.Context, ns, name string) (*mcsv1beta1.Ser
 }
 
 // wantImport waits until the import is as check wants it, and returns it.
-func (m *member) wantImport(t *testing.T, ns, name string, check func(*mcsv1beta1.ServiceImport) error) *mcsv1beta1.ServiceImport {
+func (m *member) wantImport(
+	t *testing.T,
+	ns, name string,
+	check func(*mcsv1beta1.ServiceImport) error,
+) *mcsv1beta1.ServiceImport {
 	t.Helper()
 	var imp *mcsv1beta1.ServiceImport
 	eventually(t, fmt.Sprintf("%s: ServiceImport %s/%s", m.ID, ns, name), func() (err error) {
@@ -287,7 +303,8 @@ func ready(clusters ...string) func(*mcsv1beta1.ServiceImport) error {
 // byNumber are the names under which kube-proxy finds ports.
 var byNumber = regexp.MustCompile("^(tcp|udp|sctp)-[0-9]+$")
 
-// endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready endpoints. Ports are named as
+// endpoints are the addresses imported from each cluster, as "cluster/port name/address:port", of the ready
+// endpoints. Ports are named as
 // the import names them.
 func (m *member) endpoints(ctx context.Context, ns, name string) (map[string]bool, error) {
 	var list discoveryv1.EndpointSliceList
@@ -301,7 +318,8 @@ func (m *member) endpoints(ctx context.Context, ns, name string) (map[string]boo
 					continue
 				}
 				if e.Conditions.Ready == nil || *e.Conditions.Ready {
-					out[fmt.Sprintf("%s/%s/%s:%d", s.Labels[mcsv1beta1.LabelSourceCluster], *p.Name, e.Addresses[0], *p.Port)] = true
+					out[fmt.Sprintf("%s/%s/%s:%d", s.Labels[mcsv1beta1.LabelSourceCluster], *p.Name, e.Addresses[0],
+						*p.Port)] = true
 				}
 			}
 		}
@@ -330,20 +348,30 @@ func (m *member) wantEndpoints(t *testing.T, ns, name string, want ...string) {
 }
 
 // wantCondition waits until the ServiceExport has the condition.
-func (m *member) wantCondition(t *testing.T, ns, name string, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason string) *metav1.Condition {
+func (m *member) wantCondition(
+	t *testing.T,
+	ns, name string,
+	kind mcsv1beta1.ServiceExportConditionType,
+	status metav1.ConditionStatus,
+	reason string,
+) *metav1.Condition {
 	t.Helper()
 	var c *metav1.Condition
-	eventually(t, fmt.Sprintf("%s: ServiceExport %s/%s: %s=%s/%s", m.ID, ns, name, kind, status, reason), func() error {
-		e := export(ns, name)
-		if err := m.Get(t.Context(), client.ObjectKeyFromObject(e), e); err != nil {
-			return err
-		}
-		c = meta.FindStatusCondition(e.Status.Conditions, string(kind))
-		if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != e.Generation {
-			return fmt.Errorf("conditions %+v", e.Status.Conditions)
-		}
-		return nil
-	})
+	eventually(
+		t,
+		fmt.Sprintf("%s: ServiceExport %s/%s: %s=%s/%s", m.ID, ns, name, kind, status, reason),
+		func() error {
+			e := export(ns, name)
+			if err := m.Get(t.Context(), client.ObjectKeyFromObject(e), e); err != nil {
+				return err
+			}
+			c = meta.FindStatusCondition(e.Status.Conditions, string(kind))
+			if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != e.Generation {
+				return fmt.Errorf("conditions %+v", e.Status.Conditions)
+			}
+			return nil
+		},
+	)
 	return c
 }
 

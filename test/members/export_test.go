@@ -3,6 +3,7 @@ package members
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,8 +68,13 @@ func TestE3Valid(t *testing.T) {
 	a.create(t, export(ns, "missing"))
 	a.wantCondition(t, ns, "missing", valid, metav1.ConditionFalse, "NoService")
 	a.wantEvent(t, ns, "missing", "NoService")
-	a.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "outside"},
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}}, export(ns, "outside"))
+	a.create(t, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "outside"},
+		Spec: corev1.ServiceSpec{
+			Type:         corev1.ServiceTypeExternalName,
+			ExternalName: "example.com",
+		},
+	}, export(ns, "outside"))
 	a.wantCondition(t, ns, "outside", valid, metav1.ConditionFalse, "InvalidServiceType")
 	a.create(t, service(ns, "missing"))
 	a.wantCondition(t, ns, "missing", valid, metav1.ConditionTrue, "Valid")
@@ -88,8 +94,8 @@ func TestE4ReadyOnceOnTheHub(t *testing.T) {
 	s.members["a"].wantCondition(t, ns, "missing", exported, metav1.ConditionFalse, "Pending")
 }
 
-// TestE5ConflictOnAllConstituents: with every reason, on every exporter, and gone when they agree.
-func TestE5ConflictOnAllConstituents(t *testing.T) {
+// TestE5ConflictOnAllExporters: with every reason, on every exporter, and gone when they agree.
+func TestE5ConflictOnAllExporters(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b", "c")
 	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
@@ -101,7 +107,9 @@ func TestE5ConflictOnAllConstituents(t *testing.T) {
 		s.members[id].wantImport(t, ns, "web", ready("a", "b", "c"))
 		s.members[id].wantMessage(t, ns, "web", "1/3")
 		c := s.members[id].wantCondition(t, ns, "web", conflict, metav1.ConditionTrue, "TypeConflict,PortConflict")
-		if want := `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". 1/3 clusters disagree.`; len(c.Message) < len(want) || c.Message[:len(want)] != want {
+		want := `Conflicting type. Using "ClusterSetIP" from oldest service export in "a". ` +
+			`1/3 clusters disagree.`
+		if !strings.HasPrefix(c.Message, want) {
 			t.Errorf("%s: message %q, want it to begin with %q", id, c.Message, want)
 		}
 		s.members[id].wantEvent(t, ns, "web", "Conflict")
@@ -116,7 +124,8 @@ func TestE5ConflictOnAllConstituents(t *testing.T) {
 func TestE6Types(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
-	for name, kind := range map[string]corev1.ServiceType{"node": corev1.ServiceTypeNodePort, "balanced": corev1.ServiceTypeLoadBalancer} {
+	for name, kind := range map[string]corev1.ServiceType{"node": corev1.ServiceTypeNodePort,
+		"balanced": corev1.ServiceTypeLoadBalancer} {
 		svc := service(ns, name)
 		svc.Spec.Type = kind
 		s.members["a"].exported(t, svc, "10.1.0.1")
@@ -144,15 +153,26 @@ func TestE7OnlyExportedLabelsTravel(t *testing.T) {
 	svc.Labels, svc.Annotations = map[string]string{"svc": "l"}, map[string]string{"svc": "a"}
 	e := export(ns, "web")
 	e.Labels = map[string]string{"export": "l"}
-	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = map[string]string{"team": "shop"}, map[string]string{"doc": "x"}
+	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = map[string]string{
+		"team": "shop",
+	}, map[string]string{
+		"doc": "x",
+	}
 	s.members["a"].create(t, svc, e)
 	s.members["b"].wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
-		if imp.Labels["team"] != "shop" || imp.Annotations["doc"] != "x" || imp.Labels["svc"] != "" || imp.Annotations["svc"] != "" || imp.Labels["export"] != "" {
+		if imp.Labels["team"] != "shop" || imp.Annotations["doc"] != "x" || imp.Labels["svc"] != "" ||
+			imp.Annotations["svc"] != "" ||
+			imp.Labels["export"] != "" {
 			return errors.New("labels and annotations are not the exported ones")
 		}
 		return nil
 	})
-	change(t, s.members["a"], export(ns, "web"), func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"other": "1"} })
+	change(
+		t,
+		s.members["a"],
+		export(ns, "web"),
+		func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"other": "1"} },
+	)
 	s.members["b"].wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
 		if imp.Labels["team"] != "" || imp.Labels["other"] != "1" {
 			return errors.New("the old label stays, or the new is missing")
@@ -174,14 +194,20 @@ func TestE8Transitions(t *testing.T) {
 		}
 		return nil
 	})
-	change(t, a, export(ns, "web"), func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"x": "y"} })
+	change(
+		t,
+		a,
+		export(ns, "web"),
+		func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"x": "y"} },
+	)
 	after := a.wantCondition(t, ns, "web", valid, metav1.ConditionTrue, "Valid") // of the new generation
 	if !after.LastTransitionTime.Equal(&before) || after.ObservedGeneration < 2 {
 		t.Errorf("%+v, before %v", after, before)
 	}
 }
 
-// TestAnInvalidLocalExportDoesNotStopImports is DESIGN §4: b's own export is no Service, and what a exports comes all the same.
+// TestAnInvalidLocalExportDoesNotStopImports is DESIGN §4: b's own export is no Service, and what a exports comes
+// all the same.
 func TestAnInvalidLocalExportDoesNotStopImports(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
@@ -205,7 +231,12 @@ func TestADerivedServiceIsNeverExported(t *testing.T) {
 	s.members["a"].wantImport(t, ns, "last", ready("b")) // so the agents have looked
 	var record hubv1alpha1.ServiceExportRecord
 	key := client.ObjectKey{Namespace: lab.HubNamespace, Name: derived + "." + ns + ".b"}
-	if err := s.hub.Get(t.Context(), key, &record); err == nil && !record.Spec.Withdrawn || client.IgnoreNotFound(err) != nil {
+	if err := s.hub.Get(
+		t.Context(),
+		key,
+		&record,
+	); err == nil && !record.Spec.Withdrawn ||
+		client.IgnoreNotFound(err) != nil {
 		t.Errorf("the hub has %s: %v", key.Name, err)
 	}
 	if _, err := s.members["a"].imported(t.Context(), ns, derived); !apierrors.IsNotFound(err) {
@@ -213,7 +244,8 @@ func TestADerivedServiceIsNeverExported(t *testing.T) {
 	}
 }
 
-// TestS1ARelabelledSlice goes from one exported Service to another, and back, in every member: its record cannot change whose it is.
+// TestS1ARelabelledSlice goes from one exported Service to another, and back, in every member: its record cannot
+// change whose it is.
 func TestS1ARelabelledSlice(t *testing.T) {
 	s := three(t)
 	a, b := s.members["a"], s.members["b"]

@@ -21,7 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// throughout looks at the endpoints of a name until the function that it returns is called, which tells when and why they were not right.
+// throughout looks at the endpoints of a name until the function that it returns is called, which tells when and
+// why they were not right.
 func (m *member) throughout(t *testing.T, ns, name string, wrong func(got map[string]bool) bool) func() []string {
 	ctx, end := context.WithCancel(t.Context())
 	var bad []string
@@ -78,13 +79,19 @@ func (j *joining) clone(t *testing.T, ns string) *member {
 // leaves says that the cluster is to.
 func (m *member) leaves(t *testing.T, how string) {
 	t.Helper()
-	change(t, m, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
-		p.Annotations = map[string]string{clusterset.AnnotationLeaving: how}
-	})
+	change(
+		t,
+		m,
+		&aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)},
+		func(p *aboutv1beta1.ClusterProperty) {
+			p.Annotations = map[string]string{clusterset.AnnotationLeaving: how}
+		},
+	)
 }
 
-// TestAClone: a cluster with the same UID and the same credentials, and other endpoints. The clone publishes nothing and says so,
-// also after the original's agent was restarted. At no moment do the endpoints of the original go elsewhere, or those of the clone appear.
+// TestAClone: a cluster with the same UID and the same credentials, and other endpoints. The clone publishes
+// nothing and says so, also after the original's agent was restarted. At no moment do the endpoints of the original
+// go elsewhere, or those of the clone appear.
 func TestAClone(t *testing.T) {
 	t.Parallel()
 	j := joiningSet(t)
@@ -100,8 +107,18 @@ func TestAClone(t *testing.T) {
 	p.wantEndpoints(t, ns, "web", "r/http/10.3.0.1:8080")
 
 	clone := j.clone(t, ns)
-	wrong := p.throughout(t, ns, "web", func(got map[string]bool) bool { return !got["r/http/10.3.0.1:8080"] || got["r/http/10.9.9.9:8080"] })
-	local, err := clone.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil)
+	wrong := p.throughout(
+		t,
+		ns,
+		"web",
+		func(got map[string]bool) bool { return !got["r/http/10.3.0.1:8080"] || got["r/http/10.9.9.9:8080"] },
+	)
+	local, err := clone.Cluster.ServiceAccountKubeconfig(
+		t.Context(),
+		"clusterset-system",
+		"clusterset-controller",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +152,12 @@ func TestAClone(t *testing.T) {
 		return nil
 	})
 	profile := &inventoryv1alpha1.ClusterProfile{}
-	if err := j.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"}, profile); err != nil || profile.Annotations[clusterset.AnnotationLeft] != "" {
+	if err := j.hub.Get(
+		t.Context(),
+		client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"},
+		profile,
+	); err != nil ||
+		profile.Annotations[clusterset.AnnotationLeft] != "" {
 		t.Errorf("the clone took r out: %v, %v", err, profile.Annotations)
 	}
 	r.create(t, slice(svc, "web-5", "10.3.0.5"))
@@ -145,7 +167,8 @@ func TestAClone(t *testing.T) {
 	}
 }
 
-// TestAMemberThatTheHubRefusesSaysSo: by an Event and by Ready of its exports, until the hub takes its word again; imports stay.
+// TestAMemberThatTheHubRefusesSaysSo: by an Event and by Ready of its exports, until the hub takes its word again;
+// imports stay.
 func TestAMemberThatTheHubRefusesSaysSo(t *testing.T) {
 	t.Parallel()
 	j := joiningSet(t)
@@ -166,7 +189,14 @@ func TestAMemberThatTheHubRefusesSaysSo(t *testing.T) {
 	time.Sleep(30 * time.Second) // not at once: an API server that starts refuses, too
 	r.wantCondition(t, ns, "mine", exported, "True", "Exported")
 	time.Sleep(30 * time.Second)
-	c := r.wantCondition(t, ns, "mine", exported, metav1.ConditionUnknown, string(mcsv1beta1.ServiceExportReasonPending))
+	c := r.wantCondition(
+		t,
+		ns,
+		"mine",
+		exported,
+		metav1.ConditionUnknown,
+		string(mcsv1beta1.ServiceExportReasonPending),
+	)
 	if !strings.Contains(c.Message, "join --renew") {
 		t.Errorf("it does not say what to do: %s", c.Message)
 	}
@@ -179,7 +209,8 @@ func TestAMemberThatTheHubRefusesSaysSo(t *testing.T) {
 	r.wantCondition(t, ns, "mine", exported, "True", "Exported")
 }
 
-// TestForcedLeavingSticks: where the hub is away, a cluster can leave without it, and does not come back by itself when it can see the
+// TestForcedLeavingSticks: where the hub is away, a cluster can leave without it, and does not come back by itself
+// when it can see the
 // hub again; the hub's admin evicts it there.
 func TestForcedLeavingSticks(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestI1WhereTheNamespaceIs: an import in every member that has the namespace, exporters included; it comes and goes with it.
+// TestI1WhereTheNamespaceIs: an import in every member that has the namespace, exporters included; it comes and
+// goes with it.
 func TestI1WhereTheNamespaceIs(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
@@ -34,7 +35,12 @@ func TestI1WhereTheNamespaceIs(t *testing.T) {
 	s.namespace(t, "c")
 	was := s.members["c"].wantImport(t, ns, "web", ready("a"))
 	s.members["c"].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
-	stop := s.members["c"].throughout(t, ns, "web", func(got map[string]bool) bool { return !got["a/http/10.1.0.1:8080"] })
+	stop := s.members["c"].throughout(
+		t,
+		ns,
+		"web",
+		func(got map[string]bool) bool { return !got["a/http/10.1.0.1:8080"] },
+	)
 	s.members["b"].withoutNamespace(t, ns)
 	s.namespace(t, "b")
 	s.members["b"].wantImport(t, ns, "web", ready("a"))
@@ -42,7 +48,13 @@ func TestI1WhereTheNamespaceIs(t *testing.T) {
 	if bad := stop(); len(bad) > 0 {
 		t.Errorf("c, when b deleted its namespace: %v", bad)
 	}
-	if is := s.members["c"].wantImport(t, ns, "web", ready("a")); is.UID != was.UID || !slices.Equal(is.Spec.IPs, was.Spec.IPs) {
+	if is := s.members["c"].wantImport(
+		t,
+		ns,
+		"web",
+		ready("a"),
+	); is.UID != was.UID ||
+		!slices.Equal(is.Spec.IPs, was.Spec.IPs) {
 		t.Errorf("c: the import was %s with %v, and is %s with %v", was.UID, was.Spec.IPs, is.UID, is.Spec.IPs)
 	}
 	s.members["a"].withoutNamespace(t, ns)
@@ -50,7 +62,8 @@ func TestI1WhereTheNamespaceIs(t *testing.T) {
 	s.members["c"].wantNoImport(t, ns, "web")
 }
 
-// withoutNamespace deletes a namespace, and waits until it is gone: nothing that the agent makes or keeps may hold it.
+// withoutNamespace deletes a namespace, and waits until it is gone: nothing that the agent makes or keeps may hold
+// it.
 func (m *member) withoutNamespace(t *testing.T, name string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -74,7 +87,13 @@ func TestI2AsLongAsOneExports(t *testing.T) {
 	after := s.members["c"].wantImport(t, ns, "web", ready("b"))
 	s.members["c"].wantEndpoints(t, ns, "web", "b/http/10.2.0.1:8080")
 	if before.UID != after.UID || !slices.Equal(before.Spec.IPs, after.Spec.IPs) {
-		t.Errorf("the import is another: %v %v, before %v %v", after.UID, after.Spec.IPs, before.UID, before.Spec.IPs)
+		t.Errorf(
+			"the import is another: %v %v, before %v %v",
+			after.UID,
+			after.Spec.IPs,
+			before.UID,
+			before.Spec.IPs,
+		)
 	}
 	s.members["b"].remove(t, export(ns, "web"))
 	s.members["c"].wantNoImport(t, ns, "web")
@@ -85,21 +104,30 @@ func TestI3Spec(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	svc := service(ns, "web", port("http", 80), port("metrics", 9090))
-	timeout, local, near, app := int32(77), corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferClose, "kubernetes.io/h2c"
+	timeout, local, near, app := int32(
+		77,
+	), corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferClose, "kubernetes.io/h2c"
 	svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+	svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+		ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout},
+	}
 	svc.Spec.InternalTrafficPolicy, svc.Spec.TrafficDistribution, svc.Spec.Ports[0].AppProtocol = &local, &near, &app
 	s.members["a"].exported(t, svc, "10.1.0.1")
 	imp := s.members["b"].wantImport(t, ns, "web", ready("a"))
 	spec := imp.Spec
-	if spec.Type != mcsv1beta1.ClusterSetIP || len(spec.Ports) != 2 || spec.Ports[0].Name != "http" || *spec.Ports[0].AppProtocol != app || spec.Ports[1].Port != 9090 ||
-		spec.SessionAffinity != corev1.ServiceAffinityClientIP || *spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout ||
-		*spec.InternalTrafficPolicy != local || *spec.TrafficDistribution != near || len(spec.IPFamilies) != 1 {
+	if spec.Type != mcsv1beta1.ClusterSetIP || len(spec.Ports) != 2 || spec.Ports[0].Name != "http" ||
+		*spec.Ports[0].AppProtocol != app || spec.Ports[1].Port != 9090 ||
+		spec.SessionAffinity != corev1.ServiceAffinityClientIP ||
+		*spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout ||
+		*spec.InternalTrafficPolicy != local ||
+		*spec.TrafficDistribution != near ||
+		len(spec.IPFamilies) != 1 {
 		t.Errorf("spec %+v", spec)
 	}
 	derived := s.members["b"].derivedOf(t, imp)
 	if !slices.Equal(derived.Spec.ClusterIPs, spec.IPs) || derived.Spec.SessionAffinity != spec.SessionAffinity ||
-		*derived.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout || *derived.Spec.InternalTrafficPolicy != local ||
+		*derived.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != timeout ||
+		*derived.Spec.InternalTrafficPolicy != local ||
 		*derived.Spec.TrafficDistribution != near || len(derived.Spec.Ports) != 2 || len(derived.OwnerReferences) != 0 {
 		t.Errorf("derived Service %+v", derived)
 	}
@@ -118,7 +146,8 @@ func TestI4I5StatusOfAnImport(t *testing.T) {
 	}
 }
 
-// TestI6TheVIPStays: through the derived Service's deletion (by who may), a headless flip and back, the import's deletion by a user, and
+// TestI6TheVIPStays: through the derived Service's deletion (by who may), a headless flip and back, the import's
+// deletion by a user, and
 // the last exporter gone and back.
 func TestI6TheVIPStays(t *testing.T) {
 	s := three(t)
@@ -184,7 +213,12 @@ func TestI6TheVIPStays(t *testing.T) {
 	})
 	eventually(t, "slices of a headless import are hidden from kube-proxy", func() error {
 		var list discoveryv1.EndpointSliceList
-		if err := b.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil {
+		if err := b.List(
+			t.Context(),
+			&list,
+			client.InNamespace(ns),
+			client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"},
+		); err != nil {
 			return err
 		}
 		for _, s := range list.Items {
@@ -214,7 +248,8 @@ func TestI9EditsArePutRight(t *testing.T) {
 		i.Annotations["multicluster.kubernetes.io/derived-service"] = "other"
 	})
 	b.wantImport(t, ns, "web", func(i *mcsv1beta1.ServiceImport) error {
-		if i.Spec.Ports[0].Port != 80 || !slices.Equal(i.Spec.IPs, want.IPs) || i.Spec.Type != want.Type || i.Annotations["multicluster.kubernetes.io/derived-service"] == "other" {
+		if i.Spec.Ports[0].Port != 80 || !slices.Equal(i.Spec.IPs, want.IPs) || i.Spec.Type != want.Type ||
+			i.Annotations["multicluster.kubernetes.io/derived-service"] == "other" {
 			return errors.New("the edit stays")
 		}
 		return nil
@@ -222,20 +257,39 @@ func TestI9EditsArePutRight(t *testing.T) {
 	imp = b.wantImport(t, ns, "web", ready("a"))
 	derived := b.derivedOf(t, imp)
 	// The policy refuses that to others. Where it is not applied:
-	if _, err := b.Cluster.Kubectl(t.Context(), "", "-n", ns, "patch", "service", derived.Name, "--type=merge",
-		"--as=system:serviceaccount:clusterset-system:clusterset-controller", "--as-group=system:masters",
-		"-p", `{"metadata":{"labels":null,"annotations":null},"spec":{"selector":{"app":"x"},"ports":[{"name":"x","port":99}]}}`); err != nil {
+	if _, err := b.Cluster.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		ns,
+		"patch",
+		"service",
+		derived.Name,
+		"--type=merge",
+		"--as=system:serviceaccount:clusterset-system:clusterset-controller",
+		"--as-group=system:masters",
+		"-p",
+		`{"metadata":{"labels":null,"annotations":null},"spec":{"selector":{"app":"x"},`+
+			`"ports":[{"name":"x","port":99}]}}`,
+	); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "derived Service is put right", func() error {
+	eventually(t, "derived Service is restored", func() error {
 		svc := b.derivedOf(t, imp)
-		if svc.Spec.Ports[0].Port != 80 || svc.Labels["app.kubernetes.io/managed-by"] != kube.Manager || len(svc.Spec.Selector) > 0 {
+		if svc.Spec.Ports[0].Port != 80 || svc.Labels["app.kubernetes.io/managed-by"] != kube.Manager ||
+			len(svc.Spec.Selector) > 0 {
 			return fmt.Errorf("%+v", svc)
 		}
 		return nil
 	})
 	var list discoveryv1.EndpointSliceList
-	if err := b.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil || len(list.Items) != 1 {
+	if err := b.List(
+		t.Context(),
+		&list,
+		client.InNamespace(ns),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"},
+	); err != nil ||
+		len(list.Items) != 1 {
 		t.Fatalf("%v, %v", list.Items, err)
 	}
 	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
@@ -254,7 +308,10 @@ func TestI9ASelectorLeavesNothing(t *testing.T) {
 	s.members["a"].exported(t, service(ns, "web"), "10.1.0.1")
 	svc := b.derivedOf(t, b.wantImport(t, ns, "web", ready("a")))
 	stray := slice(svc, "stray", "10.9.9.9")
-	stray.Labels = map[string]string{discoveryv1.LabelServiceName: svc.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	stray.Labels = map[string]string{
+		discoveryv1.LabelServiceName: svc.Name,
+		discoveryv1.LabelManagedBy:   "endpointslice-controller.k8s.io",
+	}
 	b.create(t, stray)
 	eventually(t, "a stray slice goes", func() error {
 		if err := b.Get(t.Context(), client.ObjectKeyFromObject(stray), stray); !apierrors.IsNotFound(err) {
@@ -265,13 +322,21 @@ func TestI9ASelectorLeavesNothing(t *testing.T) {
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
 }
 
-// TestS1S2Slices: one source cluster each, our labels, an owner that is no controller; conditions, host names and zones as at home;
+// TestS1S2Slices: one source cluster each, our labels, an owner that is no controller; conditions, host names and
+// zones as at home;
 // nothing of the source's nodes; gone with the slice at home.
 func TestS1S2Slices(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	svc := headless(ns, "web")
-	home := slice(svc, "web.with.dots-"+strings.Repeat("x", 253-len("web.with.dots-")), "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4")
+	home := slice(
+		svc,
+		"web.with.dots-"+strings.Repeat("x", 253-len("web.with.dots-")),
+		"10.1.0.1",
+		"10.1.0.2",
+		"10.1.0.3",
+		"10.1.0.4",
+	)
 	no, yes, host, zone, node, protocol := false, true, "web-0", "z1", "node-1", "kubernetes.io/h2c"
 	home.Ports[0].AppProtocol = &protocol
 	home.Endpoints[0].Hostname, home.Endpoints[0].Zone, home.Endpoints[0].NodeName = &host, &zone, &node
@@ -286,12 +351,20 @@ func TestS1S2Slices(t *testing.T) {
 		imp := s.members[id].wantImport(t, ns, "web", ready("a"))
 		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "a/http/10.1.0.4:8080")
 		var list discoveryv1.EndpointSliceList
-		if err := s.members[id].List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"}); err != nil || len(list.Items) != 1 {
+		if err := s.members[id].List(
+			t.Context(),
+			&list,
+			client.InNamespace(ns),
+			client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"},
+		); err != nil ||
+			len(list.Items) != 1 {
 			t.Fatalf("%v, %v", list.Items, err)
 		}
 		got := list.Items[0]
 		if got.Labels[mcsv1beta1.LabelSourceCluster] != "a" || got.Labels[discoveryv1.LabelManagedBy] != kube.Manager ||
-			len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != imp.UID || *got.OwnerReferences[0].Controller {
+			len(got.OwnerReferences) != 1 ||
+			got.OwnerReferences[0].UID != imp.UID ||
+			*got.OwnerReferences[0].Controller {
 			t.Errorf("%s: metadata %+v", id, got.ObjectMeta)
 		}
 		e := got.Endpoints
@@ -302,8 +375,11 @@ func TestS1S2Slices(t *testing.T) {
 			t.Errorf("%s: endpoint %+v", id, e[0])
 		}
 		for i := range e {
-			if is, want := e[i].Conditions, home.Endpoints[i].Conditions; e[i].Addresses[0] != home.Endpoints[i].Addresses[0] ||
-				holds(is.Ready) != holds(want.Ready) || holds(is.Serving) != holds(want.Serving) || holds(is.Terminating) != holds(want.Terminating) {
+			if is, want := e[i].Conditions,
+				home.Endpoints[i].Conditions; e[i].Addresses[0] != home.Endpoints[i].Addresses[0] ||
+				holds(is.Ready) != holds(want.Ready) ||
+				holds(is.Serving) != holds(want.Serving) ||
+				holds(is.Terminating) != holds(want.Terminating) {
 				t.Errorf("%s: endpoint %d is %+v, and at home %+v", id, i, e[i], home.Endpoints[i])
 			}
 		}
@@ -349,7 +425,11 @@ func TestNamesThatLookAlike(t *testing.T) {
 	s := three(t)
 	one, two := "alike-b", "alike"
 	for _, id := range []string{"a", "b"} {
-		s.members[id].create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: one}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: two}})
+		s.members[id].create(
+			t,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: one}},
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: two}},
+		)
 	}
 	s.members["a"].exported(t, service(one, "c"), "10.1.0.1")
 	s.members["a"].exported(t, service(two, "b-c"), "10.1.0.2")
@@ -368,7 +448,7 @@ func TestNamesThatLookAlike(t *testing.T) {
 	}
 }
 
-// holds tells whether a condition is there and true.
+// holds reports whether a condition is there and true.
 func holds(condition *bool) bool { return condition != nil && *condition }
 
 // TestASliceOfAThousandEndpoints comes through whole, in two members.
@@ -384,7 +464,8 @@ func TestASliceOfAThousandEndpoints(t *testing.T) {
 	s.members["b"].wantEndpoints(t, ns, "web", want...)
 }
 
-// TestACopyThatDoesNotParseRetiresNothing: as after a downgrade, when the records that a newer agent had followed are not understood.
+// TestACopyThatDoesNotParseRetiresNothing: as after a downgrade, when the records that a newer agent had followed
+// are not understood.
 // Nobody has withdrawn them: imports, VIPs and slices stay, and this cluster's admin is told.
 func TestACopyThatDoesNotParseRetiresNothing(t *testing.T) {
 	s := three(t)
@@ -396,7 +477,7 @@ func TestACopyThatDoesNotParseRetiresNothing(t *testing.T) {
 	was := b.wantImport(t, ns, "lonely", ready("a"))
 	shared := []string{"a/http/10.1.0.2:8080", "c/http/10.3.0.2:8080"}
 	b.wantEndpoints(t, ns, "shared", shared...)
-	a.Agent.Kill() // it would mend its records on the hub
+	a.Agent.Kill() // it would repair its records on the hub
 	for _, name := range []string{"lonely", "shared"} {
 		record := func(namespace string) *hubv1alpha1.ServiceExportRecord {
 			r := &hubv1alpha1.ServiceExportRecord{ObjectMeta: objectMeta(name + "." + ns + ".a")}
@@ -412,7 +493,11 @@ func TestACopyThatDoesNotParseRetiresNothing(t *testing.T) {
 			if err := b.Get(t.Context(), client.ObjectKeyFromObject(own), own); err != nil {
 				return err
 			}
-			if c := meta.FindStatusCondition(own.Status.Conditions, hubv1alpha1.ConditionHeld); c == nil || c.Reason != "Refused" {
+			if c := meta.FindStatusCondition(
+				own.Status.Conditions,
+				hubv1alpha1.ConditionHeld,
+			); c == nil ||
+				c.Reason != "Refused" {
 				return fmt.Errorf("%+v", own.Status)
 			}
 			return nil

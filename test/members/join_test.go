@@ -40,7 +40,12 @@ func joiningSet(t *testing.T) *joining {
 	t.Cleanup(s.Stop)
 	s.logAgents(t)
 	j.r = j.cluster(t)
-	if j.local, err = j.r.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil); err != nil {
+	if j.local, err = j.r.Cluster.ServiceAccountKubeconfig(
+		t.Context(),
+		"clusterset-system",
+		"clusterset-controller",
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -145,8 +150,9 @@ func (m *member) property(t *testing.T, name string) *aboutv1beta1.ClusterProper
 	return p
 }
 
-// TestID2ID3ID4JoinLeaveAndComeAgain: who has no claim, or another's, is told so and half-joins nothing; who has one is a member as long
-// as it says so; leaving leaves nothing behind but the users' own, also where the agent is killed at every turn; and the id is free again.
+// TestID2ID3ID4JoinLeaveAndComeAgain: who has no claim, or another's, is told so and half-joins nothing; who has
+// one is a member as long as it says so; leaving leaves nothing behind but the users' own, also where the agent is
+// killed at every turn; and the id is free again.
 func TestID2ID3ID4JoinLeaveAndComeAgain(t *testing.T) {
 	t.Parallel()
 	j := joiningSet(t)
@@ -169,7 +175,8 @@ func TestID2ID3ID4JoinLeaveAndComeAgain(t *testing.T) {
 		if err := r.Agent.UntilReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for name, want := range map[string]string{clusterset.PropertyID: "r", clusterset.PropertySet: lab.HubNamespace} {
+		for name, want := range map[string]string{clusterset.PropertyID: "r",
+			clusterset.PropertySet: lab.HubNamespace} {
 			eventually(t, "ClusterProperty "+name, func() error {
 				if got := r.property(t, name); got == nil || got.Spec.Value != want {
 					return fmt.Errorf("%+v, want %s", got, want)
@@ -201,9 +208,14 @@ func (j *joining) leave(t *testing.T, ns string, killing bool) {
 	if err := r.Delete(t.Context(), r.property(t, clusterset.PropertySet)); !apierrors.IsForbidden(err) {
 		t.Fatalf("an admin's deletion of the membership: %v", err)
 	}
-	change(t, r, &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)}, func(p *aboutv1beta1.ClusterProperty) {
-		p.Annotations = map[string]string{clusterset.AnnotationLeaving: "true"}
-	})
+	change(
+		t,
+		r,
+		&aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta(clusterset.PropertySet)},
+		func(p *aboutv1beta1.ClusterProperty) {
+			p.Annotations = map[string]string{clusterset.AnnotationLeaving: "true"}
+		},
+	)
 	kills := 0
 	eventually(t, "the membership ends", func() error {
 		// A renewal that a kill cut short holds leaving up, by the clock of one process.
@@ -239,32 +251,61 @@ func (j *joining) leave(t *testing.T, ns string, killing bool) {
 		}
 	}
 	var export mcsv1beta1.ServiceExport
-	if err := r.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "web"}, &export); err != nil || len(export.Status.Conditions) > 0 {
+	if err := r.Get(
+		t.Context(),
+		client.ObjectKey{Namespace: ns, Name: "web"},
+		&export,
+	); err != nil ||
+		len(export.Status.Conditions) > 0 {
 		t.Errorf("the user's ServiceExport: %v, %+v", err, export.Status)
 	}
 	profile := &inventoryv1alpha1.ClusterProfile{}
 	key := client.ObjectKey{Namespace: lab.HubNamespace, Name: "r"}
-	if err := j.hub.Get(t.Context(), key, profile); err != nil || profile.Annotations[clusterset.AnnotationLeft] == "" {
+	if err := j.hub.Get(
+		t.Context(),
+		key,
+		profile,
+	); err != nil ||
+		profile.Annotations[clusterset.AnnotationLeft] == "" {
 		t.Fatalf("the hub is not told: %v, %v", err, profile.Annotations)
 	}
 	j.refused(t, r.Agent, "has left")
 	// There is no hub controller here: its part is done by hand.
 	profile.Finalizers = nil
-	if err := errors.Join(j.hub.Update(t.Context(), profile), client.IgnoreNotFound(j.hub.Delete(t.Context(), profile))); err != nil {
+	if err := errors.Join(
+		j.hub.Update(t.Context(), profile),
+		client.IgnoreNotFound(j.hub.Delete(t.Context(), profile)),
+	); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestTheTokenIsRenewed: at a small part of its lifetime, in the Secret that the agent's kubeconfig comes from, and for as long.
+// TestTheTokenIsRenewed: at a small part of its lifetime, in the Secret that the agent's kubeconfig comes from, and
+// for as long.
 func TestTheTokenIsRenewed(t *testing.T) {
 	s := three(t)
 	a := s.members["a"]
 	const lifetime = 600 // seconds; the API server gives none for less
-	token, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "create", "token", "mcs-a", fmt.Sprintf("--duration=%ds", lifetime))
+	token, err := s.Hub.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		lab.HubNamespace,
+		"create",
+		"token",
+		"mcs-a",
+		fmt.Sprintf("--duration=%ds", lifetime),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: objectMeta(clusterset.SecretHub), Data: map[string][]byte{"kubeconfig": []byte("the user's"), "token": []byte(strings.TrimSpace(token))}}
+	secret := &corev1.Secret{
+		ObjectMeta: objectMeta(clusterset.SecretHub),
+		Data: map[string][]byte{
+			"kubeconfig": []byte("the user's"),
+			"token":      []byte(strings.TrimSpace(token)),
+		},
+	}
 	secret.Namespace = "clusterset-system"
 	a.create(t, secret)
 	t.Cleanup(func() { _ = a.Delete(t.Context(), secret) })
@@ -294,15 +335,27 @@ func TestTheTokenIsRenewed(t *testing.T) {
 	}
 }
 
-// TestATokenThatIsNotRenewedIsTold: another member's token, of which the hub would make no new one.
+// TestATokenThatIsNotRenewedIsTold: another member's token, which the hub would not renew.
 func TestATokenThatIsNotRenewedIsTold(t *testing.T) {
 	s := three(t)
 	b := s.members["b"]
-	token, err := s.Hub.Kubectl(t.Context(), "", "-n", lab.HubNamespace, "create", "token", "mcs-c", "--duration=600s")
+	token, err := s.Hub.Kubectl(
+		t.Context(),
+		"",
+		"-n",
+		lab.HubNamespace,
+		"create",
+		"token",
+		"mcs-c",
+		"--duration=600s",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: objectMeta(clusterset.SecretHub), Data: map[string][]byte{"token": []byte(strings.TrimSpace(token))}}
+	secret := &corev1.Secret{
+		ObjectMeta: objectMeta(clusterset.SecretHub),
+		Data:       map[string][]byte{"token": []byte(strings.TrimSpace(token))},
+	}
 	secret.Namespace = "clusterset-system"
 	b.create(t, secret)
 	t.Cleanup(func() { _ = b.Delete(t.Context(), secret) })
@@ -321,29 +374,51 @@ func TestATokenThatIsNotRenewedIsTold(t *testing.T) {
 				continue
 			}
 			said = append(said, e.Type+" "+e.Message)
-			if e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "mcs-c") && strings.Contains(e.Message, "join --renew") {
+			if e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "mcs-c") &&
+				strings.Contains(e.Message, "join --renew") {
 				return nil
 			}
 		}
 		return fmt.Errorf("only %q", said)
 	})
-	if err := b.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["token"]) != strings.TrimSpace(token) {
+	if err := b.Get(
+		t.Context(),
+		client.ObjectKeyFromObject(secret),
+		secret,
+	); err != nil ||
+		string(secret.Data["token"]) != strings.TrimSpace(token) {
 		t.Errorf("the token was changed: %v", err)
 	}
 }
 
-// TestP3ID5TheInventory: the member's part of its ClusterProfile is its version and its ClusterProperties as they are; one that is too
+// TestP3ID5TheInventory: the member's part of its ClusterProfile is its version and its ClusterProperties as they
+// are; one that is too
 // long for the inventory is reported.
 func TestP3ID5TheInventory(t *testing.T) {
 	s := three(t)
 	a := s.members["a"]
-	long := &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta("notes.example.com"), Spec: aboutv1beta1.ClusterPropertySpec{Value: strings.Repeat("é", 1025)}}
-	users := &aboutv1beta1.ClusterProperty{ObjectMeta: objectMeta("region.example.com"), Spec: aboutv1beta1.ClusterPropertySpec{Value: "eu-west"}}
+	long := &aboutv1beta1.ClusterProperty{
+		ObjectMeta: objectMeta("notes.example.com"),
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: strings.Repeat("é", 1025)},
+	}
+	users := &aboutv1beta1.ClusterProperty{
+		ObjectMeta: objectMeta("region.example.com"),
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: "eu-west"},
+	}
 	a.create(t, users, long)
-	want := []string{"cluster.clusterset.k8s.io=a", "clusterset.k8s.io=clusterset", "region.example.com=eu-west", "service-ranges.clusterset-dns.io=10.96.0.0/16"}
+	want := []string{
+		"cluster.clusterset.k8s.io=a",
+		"clusterset.k8s.io=clusterset",
+		"region.example.com=eu-west",
+		"service-ranges.clusterset-dns.io=10.96.0.0/16",
+	}
 	eventually(t, "the ClusterProfile shows the properties", func() error {
 		var profile inventoryv1alpha1.ClusterProfile
-		if err := s.hub.Get(t.Context(), client.ObjectKey{Namespace: lab.HubNamespace, Name: "a"}, &profile); err != nil {
+		if err := s.hub.Get(
+			t.Context(),
+			client.ObjectKey{Namespace: lab.HubNamespace, Name: "a"},
+			&profile,
+		); err != nil {
 			return err
 		}
 		var got []string

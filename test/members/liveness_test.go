@@ -16,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// mortal is a clusterset of a, b and c whose Leases are short, unless the long tests run: then they are the default.
+// mortal is a clusterset of a, b and c whose Leases are short, unless the long tests run: then they are the
+// default.
 type mortal struct {
 	*set
 	ns    string
@@ -31,9 +32,22 @@ func mortals(t *testing.T) *mortal {
 	}
 	t.Cleanup(s.Stop)
 	s.logAgents(t)
-	m := &mortal{set: s, lease: hubv1alpha1.LeaseSpec{RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove}}
+	m := &mortal{
+		set: s,
+		lease: hubv1alpha1.LeaseSpec{
+			RenewSeconds:    10,
+			DurationSeconds: 40,
+			GraceSeconds:    10,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		},
+	}
 	if !long {
-		m.lease = hubv1alpha1.LeaseSpec{RenewSeconds: 3, DurationSeconds: 10, GraceSeconds: 3, OnExpiry: hubv1alpha1.ExpiryRemove}
+		m.lease = hubv1alpha1.LeaseSpec{
+			RenewSeconds:    3,
+			DurationSeconds: 10,
+			GraceSeconds:    3,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+		}
 	}
 	m.policy(t, func(*hubv1alpha1.LeaseSpec) {})
 	m.ns = s.namespace(t, "a", "b", "c")
@@ -66,7 +80,8 @@ func (m *mortal) wantWeb(t *testing.T, in string, clusters ...string) {
 	m.members[in].wantEndpoints(t, m.ns, "web", want...)
 }
 
-// within is how long the endpoints of a dead member may stay after its last renewal: 65 s with the default's 40 and 10 (T1).
+// within is how long the endpoints of a dead member may stay after its last renewal: 65 s with the default's 40 and
+// 10 (T1).
 func (m *mortal) within() time.Duration { return m.patience() + 15*time.Second }
 
 // patience is how long they must stay.
@@ -87,7 +102,9 @@ func (m *mortal) wantNotReady(t *testing.T, in, cluster, name, address string) {
 			return fmt.Errorf("%+v", list.Items)
 		}
 		e := list.Items[0].Endpoints[0]
-		if e.Addresses[0] != address || e.Conditions.Ready == nil || *e.Conditions.Ready || e.Conditions.Serving == nil || *e.Conditions.Serving {
+		if e.Addresses[0] != address || e.Conditions.Ready == nil || *e.Conditions.Ready ||
+			e.Conditions.Serving == nil ||
+			*e.Conditions.Serving {
 			return fmt.Errorf("%+v", e)
 		}
 		return nil
@@ -115,7 +132,8 @@ func (m *mortal) wantRenewal(t *testing.T, id string, after time.Time) (at time.
 	return at
 }
 
-// gone waits until a's endpoints of web are gone in these members, and theirs alone, and returns how long after the last renewal that was
+// gone waits until a's endpoints of web are gone in these members, and theirs alone, and returns how long after the
+// last renewal that was
 // seen in each.
 func (m *mortal) gone(t *testing.T, last time.Time, ids ...string) map[string]time.Duration {
 	t.Helper()
@@ -138,9 +156,10 @@ func (m *mortal) gone(t *testing.T, last time.Time, ids ...string) map[string]ti
 	return took
 }
 
-// TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile, and stay gone over a restart; imports and VIPs are
-// as they were; by policy the endpoints stay, or stay as not ready, or stay where they are the last ones; and they come back with its renewals,
-// within ten seconds on a machine that has nothing else to do: how long it took is logged. Who dies by Keep is told of, and nothing changes.
+// TestT1ADeadMember: its endpoints are gone in time, also where an agent restarts meanwhile, and stay gone over a
+// restart; imports and VIPs are as they were; by policy the endpoints stay, or stay as not ready, or stay where
+// they are the last ones; and they come back with its renewals, within ten seconds on a machine that has nothing
+// else to do: how long it took is logged. Who dies by Keep is told of, and nothing changes.
 func TestT1ADeadMember(t *testing.T) {
 	t.Parallel()
 	m := mortals(t)
@@ -161,9 +180,15 @@ func TestT1ADeadMember(t *testing.T) {
 	away := time.Since(killed)
 	t.Logf("b was away for %v", away)
 	for id, took := range m.gone(t, last, "b", "c") {
-		// A restart that takes longer than a renewal may count as blindness, by which the verdict comes later.
+		// A restart that takes longer than a renewal may count as blindness, by which the result comes later.
 		if took < m.patience() || (id == "c" || away < renew) && took > m.within() {
-			t.Errorf("%s: gone %v after the last renewal, want between %v and %v", id, took, m.patience(), m.within())
+			t.Errorf(
+				"%s: gone %v after the last renewal, want between %v and %v",
+				id,
+				took,
+				m.patience(),
+				m.within(),
+			)
 		} else {
 			t.Logf("%s: gone %v after the last renewal", id, took)
 		}
@@ -175,7 +200,7 @@ func TestT1ADeadMember(t *testing.T) {
 	}
 
 	m.wantWeb(t, "b", "b", "c")
-	changed := m.watch(t, 2, "b") // the verdict is kept
+	changed := m.watch(t, 2, "b") // the result is kept
 	own = m.renewed(t, "b")
 	b.Agent.Kill()
 	if err := b.Agent.Start(t.Context()); err != nil {
@@ -210,7 +235,13 @@ func TestT1ADeadMember(t *testing.T) {
 	} else {
 		t.Logf("back %v after its first renewal", took)
 	}
-	if got := b.wantImport(t, m.ns, "only-a", ready("a")); got.UID != lonely.UID || got.Spec.IPs[0] != lonely.Spec.IPs[0] {
+	if got := b.wantImport(
+		t,
+		m.ns,
+		"only-a",
+		ready("a"),
+	); got.UID != lonely.UID ||
+		got.Spec.IPs[0] != lonely.Spec.IPs[0] {
 		t.Errorf("the import was %v, and is %v", lonely.Spec.IPs, got.Spec.IPs)
 	}
 	m.wantWeb(t, "a", "a", "b", "c")
@@ -231,7 +262,8 @@ func TestT1ADeadMember(t *testing.T) {
 	}
 }
 
-// TestS3WhoIsCutOffTakesNothingAway: members whose links to the hub are cut keep all. Who sees the hub treats one as dead, and two of three as
+// TestS3WhoIsCutOffTakesNothingAway: members whose links to the hub are cut keep all. Who sees the hub treats one
+// as dead, and two of three as
 // dead only by mostSilent Expire (decision 0013). Where the hub itself is away, nothing changes anywhere.
 func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	t.Parallel()
@@ -281,7 +313,8 @@ func TestS3WhoIsCutOffTakesNothingAway(t *testing.T) {
 	}
 }
 
-// watch looks at web in some members until the function that it returns is called, which gives what it saw of other than so many endpoints.
+// watch looks at web in some members until the function that it returns is called, which gives what it saw of other
+// than so many endpoints.
 func (m *mortal) watch(t *testing.T, endpoints int, ids ...string) func() []string {
 	stop := make(chan struct{})
 	var bad []string
@@ -289,7 +322,12 @@ func (m *mortal) watch(t *testing.T, endpoints int, ids ...string) func() []stri
 	watching.Go(func() {
 		for {
 			for _, id := range ids {
-				if got, err := m.members[id].endpoints(t.Context(), m.ns, "web"); err == nil && len(got) != endpoints {
+				if got, err := m.members[id].endpoints(
+					t.Context(),
+					m.ns,
+					"web",
+				); err == nil &&
+					len(got) != endpoints {
 					bad = append(bad, fmt.Sprintf("%s: %v", id, got))
 				}
 			}

@@ -20,7 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// liar writes records as a member that has no agent of ours: by the rights, and through the policies, of deploy/hub/member. It renews its Lease from
+// liar writes records as a member that has no agent of ours: by the rights, and through the policies, of
+// deploy/hub/member. It renews its Lease from
 // then on: who was dead to a member in one test would be so in the next.
 func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string) *hubv1alpha1.ServiceExportRecord {
 	t.Helper()
@@ -28,8 +29,15 @@ func (s *set) liar(t *testing.T, ns string, since time.Time, addresses ...string
 	origin := hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1}
 	record := &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
-		Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin, ExportedAt: &metav1.Time{Time: since}, Type: "ClusterSetIP",
-			Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+		Spec: hubv1alpha1.ServiceExportRecordSpec{
+			Origin:     origin,
+			ExportedAt: &metav1.Time{Time: since},
+			Type:       "ClusterSetIP",
+			Ports: []hubv1alpha1.ServicePort{
+				{Name: "http", Protocol: "TCP", Port: 80},
+			},
+			IPFamilies: []corev1.IPFamily{"IPv4"},
+		},
 	}
 	target := int32(8080)
 	slice := &hubv1alpha1.EndpointRecord{
@@ -98,17 +106,28 @@ func (s *set) renewLiar(ctx context.Context) error {
 	return err
 }
 
-// TestS4ALyingPeer: addresses that no peer may claim are not imported, and the user of the import is told; the others are.
+// TestS4ALyingPeer: addresses that no peer may claim are not imported, and the user of the import is told; the
+// others are.
 func TestS4ALyingPeer(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a")
 	s.liar(t, ns, time.Now(), "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "10.66.0.1")
 	s.members["a"].wantImport(t, ns, "web", ready("liar"))
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
-	s.members["a"].wantEvent(t, ns, "web", "EndpointsRefused", "127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0")
+	s.members["a"].wantEvent(
+		t,
+		ns,
+		"web",
+		"EndpointsRefused",
+		"127.0.0.1",
+		"169.254.169.254",
+		"224.0.0.1",
+		"0.0.0.0",
+	)
 }
 
-// TestS4ReservedAndIPv6: what c's agent was given as --reserved-cidrs is refused there alone, and of IPv6 what is of IPv4; each is named.
+// TestS4ReservedAndIPv6: what c's agent was given as --reserved-cidrs is refused there alone, and of IPv6 what is
+// of IPv4; each is named.
 func TestS4ReservedAndIPv6(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "c")
@@ -116,8 +135,12 @@ func TestS4ReservedAndIPv6(t *testing.T) {
 	target := int32(8080)
 	six := &hubv1alpha1.EndpointRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "66666666-" + ns + ".liar"},
-		Spec: hubv1alpha1.EndpointRecordSpec{Origin: record.Spec.Origin, AddressType: "IPv6", Endpoints: []hubv1alpha1.Endpoint{{Address: "fe80::1"}, {Address: "::1"}},
-			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}}},
+		Spec: hubv1alpha1.EndpointRecordSpec{
+			Origin:      record.Spec.Origin,
+			AddressType: "IPv6",
+			Endpoints:   []hubv1alpha1.Endpoint{{Address: "fe80::1"}, {Address: "::1"}},
+			Ports:       []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &target}},
+		},
 	}
 	s.lie(t, six)
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080", "liar/http/10.77.0.1:8080")
@@ -136,7 +159,13 @@ func TestE9ABackdatedExport(t *testing.T) {
 	s.older(t, "a", ns, "web")
 	s.liar(t, ns, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "10.66.0.1")
 	for _, id := range []string{"a", "b"} {
-		s.members[id].wantEvent(t, "clusterset-system", "web."+ns+".liar", "BackdatedExport", "2001-01-01T00:00:00Z")
+		s.members[id].wantEvent(
+			t,
+			"clusterset-system",
+			"web."+ns+".liar",
+			"BackdatedExport",
+			"2001-01-01T00:00:00Z",
+		)
 		s.members[id].wantImport(t, ns, "web", func(imp *mcsv1beta1.ServiceImport) error {
 			if imp.Spec.Type != mcsv1beta1.ClusterSetIP {
 				return errors.New("not the type of who says that it is the oldest")
@@ -155,9 +184,18 @@ func TestARecordThatIsNonsense(t *testing.T) {
 	bad := "not a protocol!"
 	record := &hubv1alpha1.ServiceExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "web." + ns + ".liar"},
-		Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: hubv1alpha1.Origin{ClusterID: "liar", ServiceNamespace: ns, ServiceName: "web", Revision: 1},
-			ExportedAt: &metav1.Time{Time: time.Now()}, Type: "ClusterSetIP", IPFamilies: []corev1.IPFamily{"IPv4"},
-			Ports: []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, AppProtocol: &bad}}},
+		Spec: hubv1alpha1.ServiceExportRecordSpec{
+			Origin: hubv1alpha1.Origin{
+				ClusterID:        "liar",
+				ServiceNamespace: ns,
+				ServiceName:      "web",
+				Revision:         1,
+			},
+			ExportedAt: &metav1.Time{Time: time.Now()},
+			Type:       "ClusterSetIP",
+			IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports:      []hubv1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, AppProtocol: &bad}},
+		},
 	}
 	s.lie(t, record)
 	s.members["a"].wantEvent(t, "clusterset-system", record.Name, "RecordRefused")
@@ -166,7 +204,8 @@ func TestARecordThatIsNonsense(t *testing.T) {
 	}
 }
 
-// TestEndpointsThatAreNonsense, one port name twice, are not imported, and the user of the import is told; the cluster's other slices are.
+// TestEndpointsThatAreNonsense, one port name twice, are not imported, and the user of the import is told; the
+// cluster's other slices are.
 func TestEndpointsThatAreNonsense(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a")
@@ -174,15 +213,23 @@ func TestEndpointsThatAreNonsense(t *testing.T) {
 	one, two := int32(8080), int32(8081)
 	s.lie(t, &hubv1alpha1.EndpointRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: "99999999-" + ns + ".liar"},
-		Spec: hubv1alpha1.EndpointRecordSpec{Origin: record.Spec.Origin, AddressType: "IPv4", Endpoints: []hubv1alpha1.Endpoint{{Address: "10.66.0.2"}},
-			Ports: []hubv1alpha1.EndpointPort{{Name: "http", Protocol: "TCP", Port: &one}, {Name: "http", Protocol: "TCP", Port: &two}}},
+		Spec: hubv1alpha1.EndpointRecordSpec{
+			Origin:      record.Spec.Origin,
+			AddressType: "IPv4",
+			Endpoints:   []hubv1alpha1.Endpoint{{Address: "10.66.0.2"}},
+			Ports: []hubv1alpha1.EndpointPort{
+				{Name: "http", Protocol: "TCP", Port: &one},
+				{Name: "http", Protocol: "TCP", Port: &two},
+			},
+		},
 	})
 	s.members["a"].wantEvent(t, ns, "web", "RecordRefused", "liar", "http")
 	s.members["a"].wantEndpoints(t, ns, "web", "liar/http/10.66.0.1:8080")
 }
 
-// TestALostCopyRetiresNothing: who deletes this cluster's copies of its peers' records, or of its own, deletes nothing that is imported.
-// The copies are made anew.
+// TestALostCopyRetiresNothing: who deletes this cluster's copies of its peers' records, or of its own, deletes
+// nothing that is imported.
+// The copies are recreated.
 func TestALostCopyRetiresNothing(t *testing.T) {
 	s := three(t)
 	a, b := s.members["a"], s.members["b"]
@@ -198,7 +245,7 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 			rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: objectMeta(name + "." + ns + "." + cluster)}
 			rec.Namespace = "clusterset-system"
 			deleted := types.UID("")
-			eventually(t, "the copy is made anew", func() error {
+			eventually(t, "the copy is recreated", func() error {
 				if err := b.Get(t.Context(), client.ObjectKeyFromObject(rec), rec); err != nil {
 					return err
 				}

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestAgentStartsBeforeItsKinds: it waits for each kind that deploy/member brings, says what to apply, and answers its probes.
+// TestAgentStartsBeforeItsKinds: it waits for each kind that deploy/member brings, says what to apply, and answers
+// its probes.
 func TestAgentStartsBeforeItsKinds(t *testing.T) {
 	t.Parallel()
 	cluster := lab.Run(t, lab.Options{})
@@ -24,7 +25,13 @@ func TestAgentStartsBeforeItsKinds(t *testing.T) {
 	if err := cluster.ApplyFolder(t.Context(), filepath.Join(root, "deploy/member")); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := cluster.Kubectl(t.Context(), "", "delete", "crd", "serviceexportrecords.hub.clusterset-dns.io"); err != nil {
+	if out, err := cluster.Kubectl(
+		t.Context(),
+		"",
+		"delete",
+		"crd",
+		"serviceexportrecords.hub.clusterset-dns.io",
+	); err != nil {
 		t.Fatal(err, out)
 	}
 	local, err := cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil)
@@ -52,7 +59,13 @@ func TestAgentStartsBeforeItsKinds(t *testing.T) {
 	if !a.Alive() || a.Ready() {
 		t.Errorf("alive %v, ready %v; want alive and not ready", a.Alive(), a.Ready())
 	}
-	if out, err := cluster.Kubectl(t.Context(), "", "delete", "crd", "serviceimports.multicluster.x-k8s.io"); err != nil {
+	if out, err := cluster.Kubectl(
+		t.Context(),
+		"",
+		"delete",
+		"crd",
+		"serviceimports.multicluster.x-k8s.io",
+	); err != nil {
 		t.Fatal(err, out)
 	}
 	if err := cluster.ApplyFolder(t.Context(), filepath.Join(root, "deploy/crds/record")); err != nil {
@@ -68,15 +81,17 @@ func TestAgentStartsBeforeItsKinds(t *testing.T) {
 		t.Errorf("log: %s", a.Log())
 	}
 	for line := range strings.Lines("]" + since) { // ID6, from when the agent knows who it is
-		if strings.Contains(line, "]") && !(strings.Contains(line, ` cluster="a"`) && strings.Contains(line, ` clusterset="`+lab.HubNamespace+`"`)) {
+		if strings.Contains(line, "]") &&
+			!(strings.Contains(line, ` cluster="a"`) && strings.Contains(line, ` clusterset="`+lab.HubNamespace+`"`)) {
 			t.Errorf("a line does not say whose it is: %s", line)
 		}
 	}
 }
 
-// TestACredentialThatIsGivenAnewIsTaken: the hub knows a member's token no more, also one that it let in until then, and who keeps the
+// TestARenewedCredentialIsTaken: the hub knows a member's token no more, also one that it let in until
+// then, and who keeps the
 // member's kubeconfig puts another there. The agent goes by that one without a restart.
-func TestACredentialThatIsGivenAnewIsTaken(t *testing.T) {
+func TestARenewedCredentialIsTaken(t *testing.T) {
 	t.Parallel()
 	s, err := start(t.Context(), "a", "b")
 	if s != nil {
@@ -92,7 +107,10 @@ func TestACredentialThatIsGivenAnewIsTaken(t *testing.T) {
 	b.wantImport(t, ns, "before", ready("a"))
 
 	account := clusterset.AccountPrefix + "b"
-	if err := s.hub.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: account}}); err != nil {
+	if err := s.hub.Delete(
+		t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: account}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	root, err := lab.Root()

@@ -26,7 +26,8 @@ var chaos struct {
 	set        *set
 }
 
-// steadyState is a clusterset of members a and b with CoreDNS in each, and what must not change in it, asked for throughout: steady, a
+// steadyState is a clusterset of members a and b with CoreDNS in each, and what must not change in it, asked for
+// throughout: steady, a
 // ClusterSetIP that both export, and heads, which is headless. moving is a's, for changes.
 type steadyState struct {
 	*set
@@ -51,7 +52,10 @@ func steady(t *testing.T) *steadyState {
 	t.Cleanup(chaos.Unlock) // last
 	if chaos.set == nil {
 		var err error
-		if chaos.set, err = startWith(context.Background(), lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true}); err != nil {
+		if chaos.set, err = startWith(
+			context.Background(),
+			lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +121,8 @@ func (s *steadyState) keepAsking(ctx context.Context, id string) {
 	}
 }
 
-// patience is how long a resolver waits for an answer, where nobody says otherwise: one that comes later is none (resolv.conf(5)).
+// patience is how long a resolver waits for an answer, where nobody says otherwise: one that comes later is none
+// (resolv.conf(5)).
 const patience = 5 * time.Second
 
 func (s *steadyState) answer(id, name string) (*dns.Msg, error) {
@@ -149,15 +154,15 @@ func (s *steadyState) ask(id, name string, want []string) error {
 	return nil
 }
 
-// settled waits until all is followed, and judges.
+// settled waits until all is followed, and checks.
 func (s *steadyState) settled(t *testing.T) {
 	t.Helper()
 	s.converge(t)
-	s.judge(t)
+	s.check(t)
 }
 
-// judge stops asking, and fails for every wrong answer and for every VIP that is another.
-func (s *steadyState) judge(t *testing.T) {
+// check stops asking, and fails for every wrong answer and for every VIP that is another.
+func (s *steadyState) check(t *testing.T) {
 	t.Helper()
 	s.stop()
 	s.askers.Wait()
@@ -166,7 +171,12 @@ func (s *steadyState) judge(t *testing.T) {
 		t.Errorf("only %d questions were asked", s.asked)
 	}
 	if len(s.wrong) > 0 {
-		t.Errorf("%d of %d answers were wrong; the first:\n%s", len(s.wrong), s.asked, strings.Join(s.wrong[:min(len(s.wrong), 10)], "\n"))
+		t.Errorf(
+			"%d of %d answers were wrong; the first:\n%s",
+			len(s.wrong),
+			s.asked,
+			strings.Join(s.wrong[:min(len(s.wrong), 10)], "\n"),
+		)
 	}
 	// Of one that was, it need not be said: watches that start over by themselves miss nothing.
 	if n := s.relists(t) - s.relisted; n > 0 && !s.restored {

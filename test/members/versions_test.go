@@ -19,7 +19,9 @@ func TestI8BothVersions(t *testing.T) {
 	a, b := s.members["a"], s.members["b"]
 	old := func(kind string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: kind})
+		u.SetGroupVersionKind(
+			schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Kind: kind},
+		)
 		u.SetNamespace(ns)
 		u.SetName("web")
 		return u
@@ -42,7 +44,13 @@ func TestI8BothVersions(t *testing.T) {
 		if err := a.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
 			return err
 		}
-		if conditions, _, _ := unstructured.NestedSlice(export.Object, "status", "conditions"); len(conditions) != 3 {
+		if conditions, _, _ := unstructured.NestedSlice(
+			export.Object,
+			"status",
+			"conditions",
+		); len(
+			conditions,
+		) != 3 {
 			return fmt.Errorf("%v", conditions)
 		}
 		return nil

@@ -119,7 +119,10 @@ func (c alertCase) test(r rule) promtoolTest {
 	says["summary"] = c.Summary
 	labels := map[string]string{"severity": r.Labels["severity"]}
 	maps.Copy(labels, c.Labels)
-	out.Alerts = append(out.Alerts, promtoolAlert{At: c.Rings, Name: c.Alert, Want: []promtoolFires{{labels, says}}})
+	out.Alerts = append(
+		out.Alerts,
+		promtoolAlert{At: c.Rings, Name: c.Alert, Want: []promtoolFires{{labels, says}}},
+	)
 	return out
 }
 
@@ -130,7 +133,8 @@ func promtool(t *testing.T, rules ruleSpec, tests []promtoolTest) (said string, 
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, content := range map[string]any{"rules.yaml": rules, "tests.yaml": promtoolFile{[]string{"rules.yaml"}, tests}} {
+	for name, content := range map[string]any{"rules.yaml": rules, "tests.yaml": promtoolFile{[]string{"rules.yaml"},
+		tests}} {
 		text, err := yaml.Marshal(content)
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +190,8 @@ func TestNoAlertRingsInGoodOrder(t *testing.T) {
 	if said, err := promtool(t, all, []promtoolTest{day}); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
-	// A day on which nothing is known is a good one too, for a rule that compares: so each must have something to look at.
+	// A day on which nothing is known is a good one too, for a rule that compares: so each must have something to
+	// look at.
 	for _, name := range names {
 		seen := false
 		for s := range series {
@@ -225,7 +230,11 @@ func TestEveryAlertHasItsRunbook(t *testing.T) {
 			t.Errorf("%s: docs/troubleshoot.md has no heading for %q", name, r.Annotations["runbook_url"])
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || len(r.Annotations) != 3 {
-			t.Errorf("%s: the annotations are %v, want summary, description and runbook_url", name, slices.Sorted(maps.Keys(r.Annotations)))
+			t.Errorf(
+				"%s: the annotations are %v, want summary, description and runbook_url",
+				name,
+				slices.Sorted(maps.Keys(r.Annotations)),
+			)
 		}
 		if strings.Contains(r.Annotations["description"], "{{") {
 			t.Errorf("%s: the description has a template, which no test looks at: put it into the summary", name)
@@ -233,7 +242,14 @@ func TestEveryAlertHasItsRunbook(t *testing.T) {
 		if !slices.Contains(severities, r.Labels["severity"]) || len(r.Labels) != 1 {
 			t.Errorf("%s: the labels are %v, want a severity of %v", name, r.Labels, severities)
 		}
-		if row := fmt.Sprintf("| `%s` | %s | ", name, r.Labels["severity"]); !strings.Contains(string(readme), row) {
+		if row := fmt.Sprintf(
+			"| `%s` | %s | ",
+			name,
+			r.Labels["severity"],
+		); !strings.Contains(
+			string(readme),
+			row,
+		) {
 			t.Errorf("deploy/monitoring/README.md has no row %q", row)
 		}
 	}

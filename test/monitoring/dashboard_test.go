@@ -108,7 +108,8 @@ func TestPanelsHaveIDsAndPlacesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// In both directions: a panel of nothing is empty for ever, and a metric that is shown nowhere might as well not be.
+// In both directions: a panel of nothing is empty for ever, and a metric that is shown nowhere might as well not
+// be.
 func TestDashboardShowsTheMetricsThatExist(t *testing.T) {
 	known, shown := reference(t), map[string]bool{}
 	d := load(t)

@@ -1,5 +1,6 @@
-// Package monitoring proves what deploy/monitoring promises: its folders render, its monitors find the pods that deploy/ makes, every
-// alert rings when it should and only then, and neither rules nor dashboard name a metric, label or runbook that does not exist.
+// Package monitoring proves what deploy/monitoring promises: its folders render, its monitors find the pods that
+// deploy/ makes, every alert rings when it should and only then, and neither rules nor dashboard name a metric,
+// label or runbook that does not exist.
 package monitoring
 
 import (
@@ -21,7 +22,8 @@ const root = "../.."
 // render is what kubectl apply -k FOLDER applies.
 func render(t *testing.T, folder string) (out []*unstructured.Unstructured) {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, folder))
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
+		Run(filesys.MakeFsOnDisk(), filepath.Join(root, folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +72,12 @@ func into(t *testing.T, o *unstructured.Unstructured, field string, to any) {
 func TestFoldersRender(t *testing.T) {
 	want := map[string][]string{
 		"deploy/monitoring": {
-			"ConfigMap clusterset-dns-dashboard", "PodMonitor clusterset-controller", "PodMonitor clusterset-coredns", "PodMonitor clusterset-coredns-beside",
-			"PrometheusRule clusterset-controller", "PrometheusRule clusterset-coredns",
+			"ConfigMap clusterset-dns-dashboard",
+			"PodMonitor clusterset-controller",
+			"PodMonitor clusterset-coredns",
+			"PodMonitor clusterset-coredns-beside",
+			"PrometheusRule clusterset-controller",
+			"PrometheusRule clusterset-coredns",
 		},
 		"deploy/monitoring/hub": {"PodMonitor clusterset-hub", "PrometheusRule clusterset-hub"},
 	}
@@ -80,7 +86,13 @@ func TestFoldersRender(t *testing.T) {
 		for _, o := range render(t, folder) {
 			got = append(got, o.GetKind()+" "+o.GetName())
 			if o.GetNamespace() != "clusterset-system" {
-				t.Errorf("%s: %s %s is in namespace %q, which none of our folders makes", folder, o.GetKind(), o.GetName(), o.GetNamespace())
+				t.Errorf(
+					"%s: %s %s is in namespace %q, which none of our folders makes",
+					folder,
+					o.GetKind(),
+					o.GetName(),
+					o.GetNamespace(),
+				)
 			}
 		}
 		slices.Sort(got)
@@ -91,7 +103,11 @@ func TestFoldersRender(t *testing.T) {
 }
 
 // kubeadm is the CoreDNS that kubeadm sets up (its manifests.go): no part of deploy/.
-var kubeadm = workload{"kube-system", map[string]string{"k8s-app": "kube-dns"}, []string{"dns", "dns-tcp", "metrics"}}
+var kubeadm = workload{
+	"kube-system",
+	map[string]string{"k8s-app": "kube-dns"},
+	[]string{"dns", "dns-tcp", "metrics"},
+}
 
 // workload is as much of pods as a PodMonitor can see.
 type workload struct {
@@ -102,7 +118,8 @@ type workload struct {
 
 func TestMonitorsSelectThePodsThatWeDeploy(t *testing.T) {
 	monitors := map[string]workload{"clusterset-coredns": kubeadm}
-	for folder, monitor := range map[string]string{"deploy/member": "clusterset-controller", "deploy/hub/controller": "clusterset-hub",
+	for folder, monitor := range map[string]string{"deploy/member": "clusterset-controller",
+		"deploy/hub/controller": "clusterset-hub",
 		"deploy/coredns/beside": "clusterset-coredns-beside"} {
 		for _, o := range render(t, folder) {
 			if o.GetKind() != "Deployment" {
@@ -141,11 +158,22 @@ func TestMonitorsSelectThePodsThatWeDeploy(t *testing.T) {
 		}
 		for key, value := range spec.Selector.MatchLabels {
 			if w.labels[key] != value {
-				t.Errorf("PodMonitor %s selects %s=%s, and its pods have %v", o.GetName(), key, value, slices.Sorted(maps.Keys(w.labels)))
+				t.Errorf(
+					"PodMonitor %s selects %s=%s, and its pods have %v",
+					o.GetName(),
+					key,
+					value,
+					slices.Sorted(maps.Keys(w.labels)),
+				)
 			}
 		}
 		if len(spec.PodMetricsEndpoints) != 1 || !slices.Contains(w.ports, spec.PodMetricsEndpoints[0].Port) {
-			t.Errorf("PodMonitor %s scrapes %+v, and its pods have the ports %v", o.GetName(), spec.PodMetricsEndpoints, w.ports)
+			t.Errorf(
+				"PodMonitor %s scrapes %+v, and its pods have the ports %v",
+				o.GetName(),
+				spec.PodMetricsEndpoints,
+				w.ports,
+			)
 		}
 	}
 }
@@ -176,7 +204,9 @@ func TestGrafanaFindsTheDashboard(t *testing.T) {
 		if o.GetLabels()["grafana_dashboard"] != "1" || len(data) != 1 || data["clusterset-dns.json"] == "" {
 			t.Errorf("ConfigMap %s has the labels %v and %d files", o.GetName(), o.GetLabels(), len(data))
 		}
-		if size := len(data["clusterset-dns.json"]); size > corev1.MaxSecretSize/4 { // kubectl apply keeps a copy in an annotation of 256 KiB
+		if size := len(
+			data["clusterset-dns.json"],
+		); size > corev1.MaxSecretSize/4 { // kubectl apply keeps a copy in an annotation of 256 KiB
 			t.Errorf("the dashboard has %d bytes: kubectl apply refuses that", size)
 		}
 	}

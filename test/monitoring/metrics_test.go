@@ -32,7 +32,9 @@ func reference(t *testing.T) map[string]metric {
 		t.Fatal(err)
 	}
 	out := map[string]metric{}
-	row := regexp.MustCompile("(?m)^\\| `((?:coredns|clusterset)_[a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|")
+	row := regexp.MustCompile(
+		"(?m)^\\| `((?:coredns|clusterset)_[a-z_]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|",
+	)
 	quoted := regexp.MustCompile("`([a-z_]+)`")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		out[m[1]] = metric{m[2], map[string][]string{}}
@@ -112,7 +114,8 @@ func wrong(expr string, known map[string]metric) (out []string) {
 			out = append(out, "there is no metric "+name)
 		case m.kind == "histogram" && base(name, known) == name:
 			out = append(out, name+" is a histogram: its series are _bucket, _sum and _count")
-		case (m.kind == "counter" || m.kind == "histogram") && !regexp.MustCompile(`\b(rate|increase)\(`+name+`\b[^)]*\[`).MatchString(expr):
+		case (m.kind == "counter" || m.kind == "histogram") &&
+			!regexp.MustCompile(`\b(rate|increase)\(`+name+`\b[^)]*\[`).MatchString(expr):
 			out = append(out, name+" only grows: take its rate or increase")
 		}
 	}
@@ -205,7 +208,8 @@ func TestWrongExpressionsAreFound(t *testing.T) {
 		}
 	}
 	for _, expr := range []string{
-		`a_dead == 1`, `absent(nothing)`, `a_live{state="maybe"}`, `a_live{colour="on"}`, `max by (node) (a_live)`, `b_total > 3`, `c_seconds > 3`, `time() > 3`,
+		`a_dead == 1`, `absent(nothing)`, `a_live{state="maybe"}`, `a_live{colour="on"}`, `max by (node) (a_live)`,
+		`b_total > 3`, `c_seconds > 3`, `time() > 3`,
 		`a_live and b_gone`, `rate(a_live_bucket[5m])`,
 	} {
 		if wrong(expr, known) == nil {

@@ -1,5 +1,6 @@
-// Package policies tests what the API server refuses by the manifests of deploy/ (DESIGN §2, §5, §6; SPEC I7): CRD schemas, RBAC and
-// admission policies, on a real control plane, with the tokens of real ServiceAccounts. One control plane is hub and member at once,
+// Package policies tests what the API server refuses by the manifests of deploy/ (DESIGN §2, §5, §6; SPEC I7):
+// CRD schemas, RBAC and admission policies, on a real control plane, with the tokens of real ServiceAccounts. One
+// control plane is hub and member at once,
 // which the manifests must stand.
 package policies
 
@@ -44,9 +45,10 @@ type environment struct {
 	cp    *lab.ControlPlane
 	admin client.Client
 	agent client.Client // the member's own ServiceAccount
-	// members have what deploy/hub/member gives; the ids are such that one is another's beginning or end.
+	// members have what deploy/hub/member gives; IDs are chosen so that one is another's beginning or end.
 	members map[string]client.Client
-	// mighty members were given every right in both clustersets by mistake: what is refused to them, the policies refuse.
+	// mighty members were given every right in both clustersets by mistake: what is refused to them, the policies
+	// refuse.
 	mighty map[string]client.Client
 }
 
@@ -170,7 +172,8 @@ func connect(kubeconfig string) (client.Client, error) {
 	}
 	config.QPS = -1
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -178,7 +181,8 @@ func connect(kubeconfig string) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: s})
 }
 
-// untilRefusing waits until the API server goes by every policy: it takes them up some time after they were written. Each is asked with
+// untilRefusing waits until the API server goes by every policy: it takes them up some time after they were
+// written. Each is asked with
 // a dry run of what it alone refuses.
 func (e *environment) untilRefusing(ctx context.Context) error {
 	m := e.mighty["m"]
@@ -191,7 +195,9 @@ func (e *environment) untilRefusing(ctx context.Context) error {
 	attempts := map[string]func() error{
 		"records": func() error { return m.Create(ctx, record.DeepCopy(), client.DryRunAll) },
 		"record status": func() error {
-			return m.Status().Patch(ctx, ofM.DeepCopy(), client.RawPatch(client.Merge.Type(), []byte(`{"status":{}}`)), client.DryRunAll)
+			return m.Status().
+				Patch(ctx, ofM.DeepCopy(), client.RawPatch(client.Merge.Type(), []byte(`{"status":{}}`)),
+					client.DryRunAll)
 		},
 		"leases":           func() error { return m.Create(ctx, lease(home, "n"), client.DryRunAll) },
 		"tokens":           func() error { return requestToken(ctx, m, home, "mcs-n", 3600) },
@@ -222,8 +228,16 @@ func (e *environment) untilIdentityHolds(ctx context.Context) error {
 		try  func() error
 		must bool // else it must be refused
 	}{
-		{"an id's format", func() error { return e.admin.Create(ctx, property(clusterset.PropertyID, "NO_ID"), client.DryRunAll) }, false},
-		{"membership without an id", func() error { return e.admin.Create(ctx, set.DeepCopy(), client.DryRunAll) }, false},
+		{
+			"an id's format",
+			func() error { return e.admin.Create(ctx, property(clusterset.PropertyID, "NO_ID"), client.DryRunAll) },
+			false,
+		},
+		{
+			"membership without an id",
+			func() error { return e.admin.Create(ctx, set.DeepCopy(), client.DryRunAll) },
+			false,
+		},
 		{"an id", func() error { return e.admin.Create(ctx, id) }, true},
 		{"membership", func() error { return e.admin.Create(ctx, set) }, true},
 		{"a member's id", func() error { return e.admin.Delete(ctx, id, client.DryRunAll) }, false},
@@ -234,7 +248,11 @@ func (e *environment) untilIdentityHolds(ctx context.Context) error {
 		}, true},
 		{"the end of membership", func() error { return e.admin.Delete(ctx, set) }, true},
 		{"the end of the id", func() error { return e.admin.Delete(ctx, id) }, true},
-		{"membership without an id again", func() error { return e.admin.Create(ctx, property(clusterset.PropertySet, home), client.DryRunAll) }, false},
+		{
+			"membership without an id again",
+			func() error { return e.admin.Create(ctx, property(clusterset.PropertySet, home), client.DryRunAll) },
+			false,
+		},
 	}
 	for _, s := range steps {
 		if err := until(ctx, func() error {
@@ -252,7 +270,8 @@ func (e *environment) untilIdentityHolds(ctx context.Context) error {
 // until asks until the answer is nil.
 func until(ctx context.Context, ask func() error) error {
 	deadline := time.Now().Add(limit)
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) { // asking takes the API server's time
+	// asking takes the API server's time
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ask()
 		if err == nil || time.Now().After(deadline) {
 			return err

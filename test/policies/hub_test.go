@@ -27,7 +27,10 @@ func TestMembersWriteTheirOwn(t *testing.T) {
 				origin.Revision, origin.Withdrawn = 3, true
 				must(t, c.Update(ctx, o))
 				must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
-				if got := originOf(o); got.Revision != 3 || !got.Withdrawn || o.GetAnnotations()["example.org/any"] != "thing" {
+				if got := originOf(
+					o,
+				); got.Revision != 3 || !got.Withdrawn ||
+					o.GetAnnotations()["example.org/any"] != "thing" {
 					t.Errorf("%T: written as %+v", o, got)
 				}
 				must(t, c.Delete(ctx, o))
@@ -53,7 +56,10 @@ func TestMembersReadTheWholeClusterSet(t *testing.T) {
 	c := e.members["b"]
 	var records hubv1alpha1.ServiceExportRecordList
 	must(t, c.List(ctx, &records, client.InNamespace(home)))
-	if !slices.ContainsFunc(records.Items, func(r hubv1alpha1.ServiceExportRecord) bool { return r.Name == foreign.Name }) {
+	if !slices.ContainsFunc(
+		records.Items,
+		func(r hubv1alpha1.ServiceExportRecord) bool { return r.Name == foreign.Name },
+	) {
 		t.Errorf("b does not see %s among %d records", foreign.Name, len(records.Items))
 	}
 	var sets hubv1alpha1.ClusterSetList
@@ -62,7 +68,11 @@ func TestMembersReadTheWholeClusterSet(t *testing.T) {
 		t.Errorf("ClusterSets in %s: %v", home, sets.Items)
 	}
 	must(t, c.List(ctx, &hubv1alpha1.EndpointRecordList{}, client.InNamespace(home)))
-	refused(t, c.List(ctx, &hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(other)), "cannot list resource")
+	refused(
+		t,
+		c.List(ctx, &hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(other)),
+		"cannot list resource",
+	)
 	refused(t, c.List(ctx, &hubv1alpha1.ServiceExportRecordList{}), "cannot list resource")
 }
 
@@ -103,27 +113,45 @@ var attacks = []attack{
 		}
 		fresh := record.DeepCopyObject().(client.Object)
 		fresh.SetName(name)
-		return as.Patch(ctx, fresh, client.RawPatch(types.ApplyYAMLPatchType, fmt.Appendf(nil,
-			`{apiVersion: hub.clusterset-dns.io/v1alpha1, kind: %s, metadata: {name: %q, namespace: %q}, spec: {clusterID: %q, serviceNamespace: shop, serviceName: %q, revision: 9, withdrawn: true}}`,
-			kind, name, home, o.ClusterID, service)), client.FieldOwner("attacker"), client.ForceOwnership)
+		return as.Patch(ctx, fresh, client.RawPatch(types.ApplyYAMLPatchType, fmt.Appendf(
+			nil,
+			`{apiVersion: hub.clusterset-dns.io/v1alpha1, kind: %s, metadata: {name: %q, namespace: %q},
+				spec: {clusterID: %q, serviceNamespace: shop, serviceName: %q, revision: 9, withdrawn: true}}`,
+			kind,
+			name,
+			home,
+			o.ClusterID,
+			service,
+		)), client.FieldOwner("attacker"), client.ForceOwnership)
 	}},
 	{"update", func(ctx context.Context, as client.Client, record client.Object) error {
 		originOf(record).Revision = 99
 		return as.Update(ctx, record)
 	}},
 	{"annotate", func(ctx context.Context, as client.Client, record client.Object) error {
-		return as.Patch(ctx, record, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))
+		return as.Patch(
+			ctx,
+			record,
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+		)
 	}},
 	{"withdraw", func(ctx context.Context, as client.Client, record client.Object) error {
-		return as.Patch(ctx, record, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/withdrawn","value":true}]`)))
+		return as.Patch(
+			ctx,
+			record,
+			client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/withdrawn","value":true}]`)),
+		)
 	}},
-	{"delete", func(ctx context.Context, as client.Client, record client.Object) error { return as.Delete(ctx, record) }},
+	{
+		"delete",
+		func(ctx context.Context, as client.Client, record client.Object) error { return as.Delete(ctx, record) },
+	},
 	{"delete the collection", func(ctx context.Context, as client.Client, record client.Object) error {
 		return as.DeleteAllOf(ctx, record, client.InNamespace(home))
 	}},
 }
 
-// The ids are such that the owner's is the attacker's end, or the other way round.
+// The IDs are chosen so that the owner's is the attacker's end, or the other way round.
 func TestRecordsOfOthersAreOutOfReach(t *testing.T) {
 	e := setUp(t)
 	rights := []struct {
@@ -132,10 +160,17 @@ func TestRecordsOfOthersAreOutOfReach(t *testing.T) {
 		pairs   [][2]string // attacker, owner
 		says    map[string]string
 	}{
-		{"with the shipped rights", e.members, [][2]string{{"b", "a"}, {"x.b", "b"}, {"b", "x.b"}}, map[string]string{
-			"delete the collection": "cannot deletecollection resource",
-			"annotate":              "cannot patch resource", "withdraw": "cannot patch resource", "forge by server-side apply": "cannot patch resource",
-		}},
+		{
+			"with the shipped rights",
+			e.members,
+			[][2]string{{"b", "a"}, {"x.b", "b"}, {"b", "x.b"}},
+			map[string]string{
+				"delete the collection":      "cannot deletecollection resource",
+				"annotate":                   "cannot patch resource",
+				"withdraw":                   "cannot patch resource",
+				"forge by server-side apply": "cannot patch resource",
+			},
+		},
 		{"with every right", e.mighty, [][2]string{{"n", "m"}, {"x.n", "n"}, {"n", "x.n"}}, nil},
 	}
 	for _, r := range rights {
@@ -143,24 +178,40 @@ func TestRecordsOfOthersAreOutOfReach(t *testing.T) {
 			attacker, owner := pair[0], pair[1]
 			for _, kind := range []client.Object{exportRecord(owner, "target"), endpointRecord(owner, "target")} {
 				for _, a := range attacks {
-					t.Run(fmt.Sprintf("%s/%s attacks %s/%T/%s", r.name, attacker, owner, kind, a.name), func(t *testing.T) {
-						ctx := t.Context()
-						record := kind.DeepCopyObject().(client.Object)
-						must(t, r.clients[owner].Create(ctx, record))
-						t.Cleanup(func() {
-							must(t, client.IgnoreNotFound(r.clients[owner].Delete(context.WithoutCancel(ctx), record)))
-						})
-						before := record.DeepCopyObject().(client.Object)
-						says := r.says[a.name]
-						if says == "" {
-							says = fmt.Sprintf("cluster %s does not write the records of cluster %s", attacker, owner)
-						}
-						refused(t, a.try(ctx, r.clients[attacker], record.DeepCopyObject().(client.Object)), says)
-						must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(record), record))
-						if record.GetResourceVersion() != before.GetResourceVersion() {
-							t.Errorf("was changed")
-						}
-					})
+					t.Run(
+						fmt.Sprintf("%s/%s attacks %s/%T/%s", r.name, attacker, owner, kind, a.name),
+						func(t *testing.T) {
+							ctx := t.Context()
+							record := kind.DeepCopyObject().(client.Object)
+							must(t, r.clients[owner].Create(ctx, record))
+							t.Cleanup(func() {
+								must(
+									t,
+									client.IgnoreNotFound(
+										r.clients[owner].Delete(context.WithoutCancel(ctx), record),
+									),
+								)
+							})
+							before := record.DeepCopyObject().(client.Object)
+							says := r.says[a.name]
+							if says == "" {
+								says = fmt.Sprintf(
+									"cluster %s does not write the records of cluster %s",
+									attacker,
+									owner,
+								)
+							}
+							refused(
+								t,
+								a.try(ctx, r.clients[attacker], record.DeepCopyObject().(client.Object)),
+								says,
+							)
+							must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(record), record))
+							if record.GetResourceVersion() != before.GetResourceVersion() {
+								t.Errorf("was changed")
+							}
+						},
+					)
 				}
 			}
 		}
@@ -174,12 +225,26 @@ func TestNoCollectionTakesAnothersRecordAlong(t *testing.T) {
 	for _, id := range mightyIDs {
 		must(t, e.mighty[id].Create(ctx, exportRecord(id, "collected")))
 		t.Cleanup(func() {
-			must(t, client.IgnoreNotFound(e.admin.Delete(context.WithoutCancel(ctx), exportRecord(id, "collected"))))
+			must(
+				t,
+				client.IgnoreNotFound(e.admin.Delete(context.WithoutCancel(ctx), exportRecord(id, "collected"))),
+			)
 		})
 	}
-	refused(t, e.mighty["n"].DeleteAllOf(ctx, &hubv1alpha1.ServiceExportRecord{}, client.InNamespace(home)), "cluster n does not write the records of cluster")
+	refused(
+		t,
+		e.mighty["n"].DeleteAllOf(ctx, &hubv1alpha1.ServiceExportRecord{}, client.InNamespace(home)),
+		"cluster n does not write the records of cluster",
+	)
 	for _, id := range []string{"m", "x.n"} {
-		must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(exportRecord(id, "collected")), &hubv1alpha1.ServiceExportRecord{}))
+		must(
+			t,
+			e.admin.Get(
+				ctx,
+				client.ObjectKeyFromObject(exportRecord(id, "collected")),
+				&hubv1alpha1.ServiceExportRecord{},
+			),
+		)
 	}
 }
 
@@ -196,7 +261,8 @@ func TestNamesBelongToOneMember(t *testing.T) {
 		r.Name = name
 		return r
 	}
-	const exportRule, endpointRule = "metadata.name must be <serviceName>.<serviceNamespace>.<clusterID>", "metadata.name must be <slice UID>.<clusterID>"
+	const exportRule, endpointRule = "metadata.name must be " +
+		"<serviceName>.<serviceNamespace>.<clusterID>", "metadata.name must be <slice UID>.<clusterID>"
 	for _, c := range []struct {
 		as     string
 		object client.Object
@@ -244,14 +310,28 @@ func TestHubMayBeAMember(t *testing.T) {
 		c := exportRecord(id, "copied")
 		c.Namespace = system
 		must(t, e.agent.Create(ctx, c))
-		c.Status.Conditions = []metav1.Condition{{Type: hubv1alpha1.ConditionHeld, Status: metav1.ConditionTrue, Reason: "Absent", LastTransitionTime: metav1.Now()}}
+		c.Status.Conditions = []metav1.Condition{
+			{
+				Type:               hubv1alpha1.ConditionHeld,
+				Status:             metav1.ConditionTrue,
+				Reason:             "Absent",
+				LastTransitionTime: metav1.Now(),
+			},
+		}
 		must(t, e.agent.Status().Update(ctx, c))
 		c.Spec.Revision = 2
 		must(t, e.agent.Update(ctx, c))
 		must(t, e.agent.Delete(ctx, c))
 	}
 	refused(t, e.agent.Create(ctx, exportRecord("a", "hub")), "cannot create resource")
-	refused(t, e.members["a"].Create(ctx, func() client.Object { r := exportRecord("a", "system"); r.Namespace = system; return r }()), "cannot create resource")
+	refused(
+		t,
+		e.members["a"].Create(
+			ctx,
+			func() client.Object { r := exportRecord("a", "system"); r.Namespace = system; return r }(),
+		),
+		"cannot create resource",
+	)
 }
 
 func TestHubAdminIsNotHeldUp(t *testing.T) {
@@ -259,12 +339,26 @@ func TestHubAdminIsNotHeldUp(t *testing.T) {
 	ctx := t.Context()
 	must(t, e.members["a"].Create(ctx, exportRecord("a", "evicted")))
 	must(t, e.members["a"].Create(ctx, lease(home, "a")))
-	must(t, e.admin.Patch(ctx, exportRecord("a", "evicted"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.org/look"]}}`))))
+	must(
+		t,
+		e.admin.Patch(
+			ctx,
+			exportRecord("a", "evicted"),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.org/look"]}}`)),
+		),
+	)
 	looked := exportRecord("a", "evicted")
 	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(looked), looked))
 	looked.Spec.Revision = 2
 	must(t, e.members["a"].Update(ctx, looked))
-	must(t, e.admin.Patch(ctx, exportRecord("a", "evicted"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	must(
+		t,
+		e.admin.Patch(
+			ctx,
+			exportRecord("a", "evicted"),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		),
+	)
 	must(t, e.admin.Delete(ctx, exportRecord("a", "evicted")))
 	must(t, e.admin.Delete(ctx, lease(home, "a")))
 }
@@ -294,7 +388,11 @@ func TestStatusFinalizersAndOwnersOfRecordsAreNotTheMembers(t *testing.T) {
 	refused(t, patch(l, owner), "cluster m may not change the ownerReferences of a Lease")
 
 	status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`))
-	refused(t, m.Status().Patch(ctx, own.DeepCopy(), status), "members do not write the status of records on the hub")
+	refused(
+		t,
+		m.Status().Patch(ctx, own.DeepCopy(), status),
+		"members do not write the status of records on the hub",
+	)
 	shipped := exportRecord("a", "own")
 	must(t, e.members["a"].Create(ctx, shipped))
 	t.Cleanup(func() { must(t, e.members["a"].Delete(context.WithoutCancel(ctx), shipped)) })
@@ -323,8 +421,15 @@ func TestLeasesOfOthersAreOutOfReach(t *testing.T) {
 			must(t, r.clients[r.owner].Create(ctx, l))
 			t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), l)) })
 			refused(t, attacker.Update(ctx, l.DeepCopy()), says)
-			refused(t, attacker.Patch(ctx, l.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":40}}`))),
-				strings.Replace(r.deletion, "cannot delete", "cannot patch", 1))
+			refused(
+				t,
+				attacker.Patch(
+					ctx,
+					l.DeepCopy(),
+					client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":40}}`)),
+				),
+				strings.Replace(r.deletion, "cannot delete", "cannot patch", 1),
+			)
 			refused(t, attacker.Delete(ctx, l), r.deletion)
 		})
 	}
@@ -337,8 +442,18 @@ func TestLeasesOfOthersAreOutOfReach(t *testing.T) {
 func TestAccountsElsewhereAreNotHeldUp(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)
-	must(t, e.cp.Apply(ctx, fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: mcs-z, namespace: %s}\n---\n", ns)+
-		strings.ReplaceAll(everyRight(ns, "z")+"---\n"+everyRight(home, "z"), "namespace: "+home+"}]", "namespace: "+ns+"}]")))
+	must(
+		t,
+		e.cp.Apply(
+			ctx,
+			fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: mcs-z, namespace: %s}\n---\n", ns)+
+				strings.ReplaceAll(
+					everyRight(ns, "z")+"---\n"+everyRight(home, "z"),
+					"namespace: "+home+"}]",
+					"namespace: "+ns+"}]",
+				),
+		),
+	)
 	z, err := e.connectAs(ctx, ns, "mcs-z")
 	must(t, err)
 	must(t, z.Create(ctx, lease(ns, "any")))
@@ -348,8 +463,16 @@ func TestAccountsElsewhereAreNotHeldUp(t *testing.T) {
 	elsewhere.Namespace = ns
 	must(t, z.Create(ctx, elsewhere))
 
-	refused(t, z.Create(ctx, exportRecord("z", "intruder")), "cluster z is a member in namespace "+ns+" and writes nothing in "+home)
-	refused(t, z.Create(ctx, lease(home, "z")), "cluster z is a member in namespace "+ns+" and writes nothing in "+home)
+	refused(
+		t,
+		z.Create(ctx, exportRecord("z", "intruder")),
+		"cluster z is a member in namespace "+ns+" and writes nothing in "+home,
+	)
+	refused(
+		t,
+		z.Create(ctx, lease(home, "z")),
+		"cluster z is a member in namespace "+ns+" and writes nothing in "+home,
+	)
 	refused(t, requestToken(ctx, z, home, "mcs-a", 3600), "asks for tokens of its own only")
 }
 
@@ -359,10 +482,19 @@ func TestTokensAreOnesOwnAndShort(t *testing.T) {
 	const day = 24 * 60 * 60
 	refused(t, requestToken(ctx, e.members["b"], home, "mcs-a", 3600), "cannot create resource")
 	refused(t, requestToken(ctx, e.members["x.b"], home, "mcs-b", 3600), "cannot create resource")
-	refused(t, requestToken(ctx, e.mighty["x.n"], home, "mcs-n", 3600), "system:serviceaccount:clusterset:mcs-x.n asks for tokens of its own only, not of system:serviceaccount:clusterset:mcs-n")
+	refused(
+		t,
+		requestToken(ctx, e.mighty["x.n"], home, "mcs-n", 3600),
+		"system:serviceaccount:clusterset:mcs-x.n asks for tokens of its own only, not of "+
+			"system:serviceaccount:clusterset:mcs-n",
+	)
 	refused(t, requestToken(ctx, e.mighty["m"], home, "default", 3600), "asks for tokens of its own only")
 	for _, as := range []client.Client{e.members["a"], e.admin} {
-		refused(t, requestToken(ctx, as, home, "mcs-a", day+1), "a token of mcs-a may live for 86400 seconds at most, and 86401 were asked for")
+		refused(
+			t,
+			requestToken(ctx, as, home, "mcs-a", day+1),
+			"a token of mcs-a may live for 86400 seconds at most, and 86401 were asked for",
+		)
 		must(t, requestToken(ctx, as, home, "mcs-a", day))
 	}
 	must(t, requestToken(ctx, e.admin, home, "default", day+1))
@@ -393,10 +525,18 @@ func TestV2MembersDoNotGrantThemselvesBlocks(t *testing.T) {
 		set := &hubv1alpha1.ClusterSet{}
 		must(t, e.admin.Get(ctx, client.ObjectKey{Namespace: ns, Name: ns}, set))
 		set.Status.Blocks = []hubv1alpha1.Block{{ClusterID: "a", CIDR: "10.0.0.0/8"}}
-		refused(t, e.members["a"].Status().Update(ctx, set.DeepCopy()), "cannot update resource \"clustersets/status\"")
+		refused(
+			t,
+			e.members["a"].Status().Update(ctx, set.DeepCopy()),
+			"cannot update resource \"clustersets/status\"",
+		)
 		set.Spec.VIPs.Pools = []string{"10.0.0.0/8"}
 		refused(t, e.members["a"].Update(ctx, set.DeepCopy()), "cannot update resource \"clustersets\"")
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"blocks": []}}`))
-		refused(t, e.members["a"].Status().Patch(ctx, set.DeepCopy(), patch), "cannot patch resource \"clustersets/status\"")
+		refused(
+			t,
+			e.members["a"].Status().Patch(ctx, set.DeepCopy(), patch),
+			"cannot patch resource \"clustersets/status\"",
+		)
 	}
 }

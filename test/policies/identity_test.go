@@ -25,7 +25,13 @@ func (e *environment) member(t *testing.T, id, set string) (idProperty, setPrope
 	// The policies' parameters come to the API server as events.
 	must(t, until(t.Context(), func() error { return e.admin.Create(t.Context(), setProperty) }))
 	must(t, until(t.Context(), func() error {
-		if err := e.admin.Delete(t.Context(), idProperty.DeepCopy(), client.DryRunAll); !apierrors.IsForbidden(err) {
+		if err := e.admin.Delete(
+			t.Context(),
+			idProperty.DeepCopy(),
+			client.DryRunAll,
+		); !apierrors.IsForbidden(
+			err,
+		) {
 			return fmt.Errorf("the API server does not know of the membership yet: %v", err)
 		}
 		return nil
@@ -38,12 +44,26 @@ func (e *environment) leave(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	set := property(clusterset.PropertySet, "")
-	say := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"force"}}}`, clusterset.AnnotationLeaving))
+	say := client.RawPatch(
+		types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"force"}}}`, clusterset.AnnotationLeaving),
+	)
 	must(t, client.IgnoreNotFound(e.admin.Patch(ctx, set, say)))
 	must(t, client.IgnoreNotFound(e.admin.Delete(ctx, set)))
-	must(t, until(ctx, func() error { return client.IgnoreNotFound(e.admin.Delete(ctx, property(clusterset.PropertyID, ""))) }))
+	must(
+		t,
+		until(
+			ctx,
+			func() error { return client.IgnoreNotFound(e.admin.Delete(ctx, property(clusterset.PropertyID, ""))) },
+		),
+	)
 	must(t, until(ctx, func() error { // by events, as of its creation
-		if err := e.admin.Create(ctx, property(clusterset.PropertySet, home), client.DryRunAll); err == nil || !strings.Contains(err.Error(), idFirst) {
+		if err := e.admin.Create(
+			ctx,
+			property(clusterset.PropertySet, home),
+			client.DryRunAll,
+		); err == nil ||
+			!strings.Contains(err.Error(), idFirst) {
 			return fmt.Errorf("the API server still knows the id: %v", err)
 		}
 		return nil
@@ -57,10 +77,16 @@ const idFirst = "create-clusterproperty-cluster.clusterset.k8s.io-first"
 func TestID3BadIDIsRefused(t *testing.T) {
 	e := setUp(t)
 	long := strings.Repeat("x", 64)
-	for _, id := range []string{"East", "a_b", "-a", "a-", "a.", ".a", "a..b", "a.b.c", "a b", "ä", long, long[:32] + "." + long[:32], strings.Repeat("y", 1000)} {
-		refused(t, e.admin.Create(t.Context(), property(clusterset.PropertyID, id), client.DryRunAll), "is no cluster id: use one DNS label")
+	for _, id := range []string{"East", "a_b", "-a", "a-", "a.", ".a", "a..b", "a.b.c", "a b", "ä", long,
+		long[:32] + "." + long[:32], strings.Repeat("y", 1000)} {
+		refused(
+			t,
+			e.admin.Create(t.Context(), property(clusterset.PropertyID, id), client.DryRunAll),
+			"is no cluster id: use one DNS label",
+		)
 	}
-	for _, id := range []string{"a", "7", "east-1", "x.b", long[:63], long[:31] + "." + long[:31], "3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11"} {
+	for _, id := range []string{"a", "7", "east-1", "x.b", long[:63], long[:31] + "." + long[:31],
+		"3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11"} {
 		if err := e.admin.Create(t.Context(), property(clusterset.PropertyID, id), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
@@ -76,8 +102,12 @@ func TestID1BothVersionsAreServed(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
 	old := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "about.k8s.io/v1alpha1", "kind": "ClusterProperty",
-		"metadata": map[string]any{"name": "fingerprint.example.com"}, "spec": map[string]any{"value": strings.Repeat("é", 128_000)},
+		"apiVersion": "about.k8s.io/v1alpha1",
+		"kind":       "ClusterProperty",
+		"metadata": map[string]any{
+			"name": "fingerprint.example.com",
+		},
+		"spec": map[string]any{"value": strings.Repeat("é", 128_000)},
 	}}
 	must(t, e.admin.Create(ctx, old))
 	t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), old)) })
@@ -86,7 +116,11 @@ func TestID1BothVersionsAreServed(t *testing.T) {
 	if n := len([]rune(got.Spec.Value)); n != 128_000 {
 		t.Errorf("v1beta1 shows %d characters of 128000", n)
 	}
-	refused(t, e.admin.Create(ctx, property("longer.example.com", strings.Repeat("é", 128_001)), client.DryRunAll), "may not be more than 128000")
+	refused(
+		t,
+		e.admin.Create(ctx, property("longer.example.com", strings.Repeat("é", 128_001)), client.DryRunAll),
+		"may not be more than 128000",
+	)
 	bad := old.DeepCopy()
 	bad.SetName(clusterset.PropertyID)
 	must(t, unstructured.SetNestedField(bad.Object, "NO_ID", "spec", "value"))
@@ -109,11 +143,20 @@ func TestID2IDIsFrozenWhileAMember(t *testing.T) {
 	must(t, e.admin.Delete(ctx, free))
 
 	id, _ := e.member(t, "east", home)
-	says := "this cluster is a member of clusterset clusterset as east, and keeps that id until it has left: kubectl clusterset leave"
+	says := "this cluster is a member of clusterset clusterset as east, and keeps that id until it has left: " +
+		"kubectl clusterset leave"
 	changed := id.DeepCopy()
 	changed.Spec.Value = "west"
 	refused(t, e.admin.Update(ctx, changed), says)
-	refused(t, e.admin.Patch(ctx, id.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"value":"west"}}`))), says)
+	refused(
+		t,
+		e.admin.Patch(
+			ctx,
+			id.DeepCopy(),
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"value":"west"}}`)),
+		),
+		says,
+	)
 	refused(t, e.admin.Delete(ctx, id.DeepCopy()), says)
 	refused(t, e.admin.DeleteAllOf(ctx, &aboutv1beta1.ClusterProperty{}), "until it has left")
 	refused(t, e.asAgent(t).Delete(ctx, id.DeepCopy()), says)
@@ -142,9 +185,15 @@ func TestID2MembershipEndsByLeaving(t *testing.T) {
 	for _, c := range []client.Client{e.admin, e.asAgent(t)} {
 		changed := set.DeepCopy()
 		changed.Spec.Value = other
-		refused(t, c.Update(ctx, changed), "this cluster is a member of clusterset clusterset and cannot become one of blue before it has left: kubectl clusterset leave")
+		refused(
+			t,
+			c.Update(ctx, changed),
+			"this cluster is a member of clusterset clusterset and cannot become one of blue before it has left: "+
+				"kubectl clusterset leave",
+		)
 	}
-	says := "this cluster is a member of clusterset clusterset: kubectl clusterset leave; if its agent no longer exists: kubectl annotate"
+	says := "this cluster is a member of clusterset clusterset: kubectl clusterset leave; if its agent no longer " +
+		"exists: kubectl annotate"
 	refused(t, e.admin.Delete(ctx, set.DeepCopy()), says)
 	set.Annotations = map[string]string{clusterset.AnnotationLeaving: ""}
 	must(t, e.admin.Update(ctx, set))
@@ -189,7 +238,10 @@ func (e *environment) asAgent(t *testing.T) client.Client {
 	t.Helper()
 	config, err := e.cp.RESTConfig()
 	must(t, err)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":clusterset-controller", Groups: []string{"system:masters"}}
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + system + ":clusterset-controller",
+		Groups:   []string{"system:masters"},
+	}
 	c, err := client.New(config, client.Options{Scheme: e.admin.Scheme()})
 	must(t, err)
 	return c

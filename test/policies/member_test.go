@@ -27,7 +27,11 @@ func TestDerivedServiceIsDeletedByTheAgentOnly(t *testing.T) {
 	svc := derivedService(ns, derived.Name(ns, "web"))
 	must(t, e.agent.Create(ctx, svc))
 	if !derived.Is(svc, kube.Manager) {
-		t.Fatalf("%s with labels %v is no derived Service to the agent: the policy and it go by different things", svc.Name, svc.Labels)
+		t.Fatalf(
+			"%s with labels %v is no derived Service to the agent: the policy and it go by different things",
+			svc.Name,
+			svc.Labels,
+		)
 	}
 	says := fmt.Sprintf("Service %s holds the VIP of ServiceImport %s/web", svc.Name, ns)
 	refused(t, e.admin.Delete(ctx, svc.DeepCopy()), says)
@@ -42,7 +46,8 @@ func TestDerivedServiceIsDeletedByTheAgentOnly(t *testing.T) {
 	must(t, e.agent.Delete(ctx, unnamed))
 }
 
-// I9: nor is it given away by two steps instead of one, nor its traffic turned elsewhere. What others have a use for on a Service stays theirs.
+// I9: nor is it given away by two steps instead of one, nor its traffic turned elsewhere. What others have a use
+// for on a Service stays theirs.
 func TestI9DerivedServiceIsChangedByTheAgentOnly(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)
@@ -68,17 +73,33 @@ func TestI9DerivedServiceIsChangedByTheAgentOnly(t *testing.T) {
 	unlabelled := derivedService(ns, derived.Name(ns, "mine"))
 	unlabelled.Labels = nil
 	must(t, e.admin.Create(ctx, unlabelled))
-	refused(t, e.admin.Patch(ctx, unlabelled, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"`+kube.Manager+`"}}}`))),
-		"holds the VIP of ServiceImport")
+	refused(
+		t,
+		e.admin.Patch(
+			ctx,
+			unlabelled,
+			client.RawPatch(
+				types.MergePatchType,
+				[]byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"`+kube.Manager+`"}}}`),
+			),
+		),
+		"holds the VIP of ServiceImport",
+	)
 	must(t, e.admin.Delete(ctx, unlabelled))
 	for _, text := range []string{
-		`{"metadata":{"labels":{"team":"blue"},"annotations":{"example.org/note":"x"},"finalizers":["example.org/stay"]}}`,
+		`{"metadata":{"labels":{"team":"blue"},"annotations":{"example.org/note":"x"},` +
+			`"finalizers":["example.org/stay"]}}`,
 		`{"metadata":{"labels":{"team":null},"annotations":{"example.org/note":null},"finalizers":null}}`,
 	} {
 		must(t, patch(e.admin, text))
 	}
-	must(t, e.admin.Status().Patch(ctx, svc.DeepCopy(), client.RawPatch(types.MergePatchType,
-		[]byte(`{"status":{"conditions":[{"type":"X","status":"True","reason":"R","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`))))
+	must(t, e.admin.Status().Patch(ctx, svc.DeepCopy(), client.RawPatch(
+		types.MergePatchType,
+		[]byte(
+			`{"status":{"conditions":[{"type":"X","status":"True","reason":"R","message":"",`+
+				`"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+		),
+	)))
 	must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(svc), svc))
 	svc.Annotations["clusterset-dns.io/unused-since"], svc.Spec.Ports[0].Port = "2026-01-01T00:00:00Z", 82
 	must(t, e.agent.Update(ctx, svc))
@@ -102,7 +123,8 @@ func TestOtherServicesAreDeletedByTheirUsers(t *testing.T) {
 	}
 }
 
-// TestCopiesOfDerivedServicesAreDeletedByTheirUsers: what a clone of a namespace brought along holds nobody's VIP. One that says of no import
+// TestCopiesOfDerivedServicesAreDeletedByTheirUsers: what a clone of a namespace brought along holds nobody's VIP.
+// One that says of no import
 // may be anybody's.
 func TestCopiesOfDerivedServicesAreDeletedByTheirUsers(t *testing.T) {
 	e := setUp(t)
@@ -143,7 +165,16 @@ func TestNamespaceControllerDeletesDerivedServices(t *testing.T) {
 	ctx, ns := t.Context(), namespace(t, e)
 	svc := derivedService(ns, derived.Name(ns, "web"))
 	must(t, e.agent.Create(ctx, svc))
-	_, err := e.cp.Kubectl(ctx, "", "-n", ns, "delete", "service", svc.Name, "--as=system:serviceaccount:kube-system:namespace-controller")
+	_, err := e.cp.Kubectl(
+		ctx,
+		"",
+		"-n",
+		ns,
+		"delete",
+		"service",
+		svc.Name,
+		"--as=system:serviceaccount:kube-system:namespace-controller",
+	)
 	must(t, err)
 }
 
@@ -154,8 +185,14 @@ func (e *environment) may(ctx context.Context, user, access string) (bool, error
 	resource, group, _ := strings.Cut(resource, ".")
 	resource, sub, _ := strings.Cut(resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               user,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub},
+		User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace:   namespace,
+			Verb:        verb,
+			Group:       group,
+			Resource:    resource,
+			Subresource: sub,
+		},
 	}}
 	err := e.admin.Create(ctx, review)
 	return review.Status.Allowed, err
@@ -166,11 +203,31 @@ func TestI7UsersExportAndReadImports(t *testing.T) {
 	e := setUp(t)
 	ctx, ns := t.Context(), namespace(t, e)
 	for _, role := range []string{"view", "edit", "admin"} {
-		_, err := e.cp.Kubectl(ctx, "", "-n", ns, "create", "rolebinding", role, "--clusterrole="+role, "--user="+role)
+		_, err := e.cp.Kubectl(
+			ctx,
+			"",
+			"-n",
+			ns,
+			"create",
+			"rolebinding",
+			role,
+			"--clusterrole="+role,
+			"--user="+role,
+		)
 		must(t, err)
 	}
 	const exports, imports = "serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"
-	read, write := []string{"get", "list", "watch"}, []string{"create", "update", "patch", "delete", "deletecollection"}
+	read, write := []string{
+		"get",
+		"list",
+		"watch",
+	}, []string{
+		"create",
+		"update",
+		"patch",
+		"delete",
+		"deletecollection",
+	}
 	for _, c := range []struct {
 		role, resource string
 		verbs          []string
@@ -236,7 +293,17 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 // rights are what user may in a namespace, sorted, without what every authenticated user may.
 func rights(t *testing.T, e *environment, namespace, user string) (out []string) {
 	t.Helper()
-	text, err := e.cp.Kubectl(t.Context(), "", "auth", "can-i", "--list", "--no-headers", "-n", namespace, "--as="+user)
+	text, err := e.cp.Kubectl(
+		t.Context(),
+		"",
+		"auth",
+		"can-i",
+		"--list",
+		"--no-headers",
+		"-n",
+		namespace,
+		"--as="+user,
+	)
 	must(t, err)
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -256,7 +323,10 @@ func TestAgentsPodIsRestricted(t *testing.T) {
 	ctx := t.Context()
 	var d appsv1.Deployment
 	must(t, e.admin.Get(ctx, client.ObjectKey{Namespace: system, Name: "clusterset-controller"}, &d))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "like-the-agents", Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "like-the-agents", Labels: d.Spec.Template.Labels},
+		Spec:       d.Spec.Template.Spec,
+	}
 	must(t, e.admin.Create(ctx, pod.DeepCopy(), client.DryRunAll))
 	pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
 	refused(t, e.admin.Create(ctx, pod, client.DryRunAll), `violates PodSecurity "restricted`)

@@ -61,13 +61,18 @@ func lease(namespace, name string) *coordinationv1.Lease {
 }
 
 func property(name, value string) *aboutv1beta1.ClusterProperty {
-	return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+	return &aboutv1beta1.ClusterProperty{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: value},
+	}
 }
 
 func profile(id string) *inventoryv1alpha1.ClusterProfile {
 	return &inventoryv1alpha1.ClusterProfile{
 		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: id},
-		Spec:       inventoryv1alpha1.ClusterProfileSpec{ClusterManager: inventoryv1alpha1.ClusterManager{Name: clusterset.ClusterManager}},
+		Spec: inventoryv1alpha1.ClusterProfileSpec{
+			ClusterManager: inventoryv1alpha1.ClusterManager{Name: clusterset.ClusterManager},
+		},
 	}
 }
 
@@ -86,5 +91,8 @@ func derivedService(namespace, name string) *corev1.Service {
 // requestToken asks for a token of a ServiceAccount; what it gets is thrown away.
 func requestToken(ctx context.Context, as client.Client, namespace, account string, seconds int64) error {
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
-	return as.SubResource("token").Create(ctx, sa, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}})
+	return as.SubResource("token").
+		Create(ctx, sa, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+		})
 }

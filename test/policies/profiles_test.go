@@ -23,7 +23,16 @@ func (e *environment) fresh(t *testing.T, id string) *inventoryv1alpha1.ClusterP
 	t.Helper()
 	ctx := t.Context()
 	p := profile(id)
-	must(t, client.IgnoreNotFound(e.admin.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+	must(
+		t,
+		client.IgnoreNotFound(
+			e.admin.Patch(
+				ctx,
+				p,
+				client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+			),
+		),
+	)
 	must(t, client.IgnoreNotFound(e.admin.Delete(ctx, p)))
 	p = profile(id)
 	p.Labels = map[string]string{inventoryv1alpha1.LabelClusterManager: clusterset.ClusterManager}
@@ -31,16 +40,24 @@ func (e *environment) fresh(t *testing.T, id string) *inventoryv1alpha1.ClusterP
 	p.Annotations = map[string]string{clusterset.AnnotationJoiningUID: "uid"}
 	must(t, e.admin.Create(ctx, p))
 	p.Status = inventoryv1alpha1.ClusterProfileStatus{
-		Conditions: []metav1.Condition{{
-			Type: inventoryv1alpha1.ConditionJoined, Status: metav1.ConditionFalse, Reason: "NotClaimed", LastTransitionTime: metav1.NewTime(time.Unix(1_700_000_000, 0)),
-		}},
-		AccessProviders: []inventoryv1alpha1.AccessProvider{{Name: "oidc", Cluster: clientcmdv1.Cluster{Server: "https://east.example"}}},
+		Conditions: []metav1.Condition{
+			{
+				Type:               inventoryv1alpha1.ConditionJoined,
+				Status:             metav1.ConditionFalse,
+				Reason:             "NotClaimed",
+				LastTransitionTime: metav1.NewTime(time.Unix(1_700_000_000, 0)),
+			},
+		},
+		AccessProviders: []inventoryv1alpha1.AccessProvider{
+			{Name: "oidc", Cluster: clientcmdv1.Cluster{Server: "https://east.example"}},
+		},
 	}
 	must(t, e.admin.Status().Update(ctx, p))
 	return p
 }
 
-// P3, P4: what an agent writes of its own profile, and how: by patches of what it has read, whatever else others have written there.
+// P3, P4: what an agent writes of its own profile, and how: by patches of what it has read, whatever else others
+// have written there.
 func TestP3MemberWritesItsPartOfItsProfile(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
@@ -48,7 +65,10 @@ func TestP3MemberWritesItsPartOfItsProfile(t *testing.T) {
 		e.fresh(t, id)
 		c := e.members[id]
 		// What a Go type without that field, or one that leaves out what is empty, would take away.
-		raw := []byte(`{"status": {"accessProviders": [{"name": "oidc", "cluster": {"server": "https://east.example", "insecure-skip-tls-verify": false}}]}}`)
+		raw := []byte(
+			`{"status": {"accessProviders": [{"name": "oidc", "cluster": {"server": "https://east.example",
+				"insecure-skip-tls-verify": false}}]}}`,
+		)
 		must(t, e.admin.Status().Patch(ctx, profile(id), client.RawPatch(types.MergePatchType, raw)))
 		var p inventoryv1alpha1.ClusterProfile
 		must(t, c.Get(ctx, client.ObjectKey{Namespace: home, Name: id}, &p))
@@ -64,7 +84,10 @@ func TestP3MemberWritesItsPartOfItsProfile(t *testing.T) {
 		for _, version := range []string{"v1.32.0", "v1.36.2"} {
 			write(status, func() {
 				p.Status.Version.Kubernetes = version
-				p.Status.Properties = []inventoryv1alpha1.Property{{Name: clusterset.PropertyID, Value: id}, {Name: "region", Value: version}}
+				p.Status.Properties = []inventoryv1alpha1.Property{
+					{Name: clusterset.PropertyID, Value: id},
+					{Name: "region", Value: version},
+				}
 			})
 		}
 		write(status, func() { p.Status.Properties = nil })
@@ -87,17 +110,31 @@ func TestMembersDoNotWriteWhatIsTheAdmins(t *testing.T) {
 		change change
 		says   string
 	}{
-		"display name": {func(p *inventoryv1alpha1.ClusterProfile) { p.Spec.DisplayName = "mine" }, "may not change the spec"},
-		"label":        {func(p *inventoryv1alpha1.ClusterProfile) { p.Labels["any"] = "thing" }, "may not change labels, finalizers or ownerReferences"},
-		"no label":     {func(p *inventoryv1alpha1.ClusterProfile) { p.Labels = nil }, "may not change labels, finalizers or ownerReferences"},
-		"no finalizer": {func(p *inventoryv1alpha1.ClusterProfile) { p.Finalizers = nil }, "may not change labels, finalizers or ownerReferences"},
-		"finalizer":    {func(p *inventoryv1alpha1.ClusterProfile) { p.Finalizers = append(p.Finalizers, "example.org/stay") }, "may not change labels, finalizers or ownerReferences"},
+		"display name": {func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Spec.DisplayName = "mine"
+		}, "may not change the spec"},
+		"label": {func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Labels["any"] = "thing"
+		}, "may not change labels, finalizers or ownerReferences"},
+		"no label": {func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Labels = nil
+		}, "may not change labels, finalizers or ownerReferences"},
+		"no finalizer": {func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Finalizers = nil
+		}, "may not change labels, finalizers or ownerReferences"},
+		"finalizer": {func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Finalizers = append(p.Finalizers, "example.org/stay")
+		}, "may not change labels, finalizers or ownerReferences"},
 		"owner": {func(p *inventoryv1alpha1.ClusterProfile) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "n", UID: "u"}}
 		}, "may not change labels, finalizers or ownerReferences"},
-		"annotation":         {annotate("example.org/any", "thing"), "with clusterset-dns.io/cluster-uid and clusterset-dns.io/left only"},
-		"admin's annotation": {annotate(clusterset.AnnotationJoiningUID, "other"), "may not change or remove annotations"},
-		"no annotation":      {func(p *inventoryv1alpha1.ClusterProfile) { delete(p.Annotations, clusterset.AnnotationJoiningUID) }, "may not change or remove annotations"},
+		"annotation": {annotate("example.org/any", "thing"), "with clusterset-dns.io/cluster-uid and " +
+			"clusterset-dns.io/left only"},
+		"admin's annotation": {annotate(clusterset.AnnotationJoiningUID, "other"),
+			"may not change or remove annotations"},
+		"no annotation": {func(p *inventoryv1alpha1.ClusterProfile) {
+			delete(p.Annotations, clusterset.AnnotationJoiningUID)
+		}, "may not change or remove annotations"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			p := e.fresh(t, "m")
@@ -107,14 +144,17 @@ func TestMembersDoNotWriteWhatIsTheAdmins(t *testing.T) {
 		})
 	}
 	for name, change := range map[string]change{
-		"conditions":    func(p *inventoryv1alpha1.ClusterProfile) { p.Status.Conditions[0].Status = metav1.ConditionTrue },
+		"conditions": func(p *inventoryv1alpha1.ClusterProfile) {
+			p.Status.Conditions[0].Status = metav1.ConditionTrue
+		},
 		"no conditions": func(p *inventoryv1alpha1.ClusterProfile) { p.Status.Conditions = nil },
 		"accessProviders": func(p *inventoryv1alpha1.ClusterProfile) {
 			p.Status.AccessProviders[0].Cluster.Server = "https://evil.example"
 		},
 		"no access": func(p *inventoryv1alpha1.ClusterProfile) { p.Status.AccessProviders = nil },
 		"credentials": func(p *inventoryv1alpha1.ClusterProfile) {
-			p.Status.CredentialProviders = []inventoryv1alpha1.AccessProvider{{Name: "x", Cluster: clientcmdv1.Cluster{Server: "https://evil.example"}}}
+			p.Status.CredentialProviders = []inventoryv1alpha1.AccessProvider{{Name: "x",
+				Cluster: clientcmdv1.Cluster{Server: "https://evil.example"}}}
 		},
 	} {
 		t.Run("status_"+strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
@@ -131,7 +171,12 @@ func TestP3MembersPartOfItsProfileIsBounded(t *testing.T) {
 	ctx, p := t.Context(), e.fresh(t, "m")
 	for i := range inventoryv1alpha1.MaxProperties {
 		p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{
-			Name: fmt.Sprintf("%s.%03d", strings.Repeat("p", 249), i), Value: strings.Repeat("<", inventoryv1alpha1.MaxPropertyValue), // which JSON may make six of
+			Name: fmt.Sprintf(
+				"%s.%03d",
+				strings.Repeat("p", 249),
+				i,
+			),
+			Value: strings.Repeat("<", inventoryv1alpha1.MaxPropertyValue), // which JSON may make six of
 		})
 	}
 	p.Status.Version.Kubernetes = strings.Repeat("v", 256)
@@ -143,19 +188,34 @@ func TestP3MembersPartOfItsProfileIsBounded(t *testing.T) {
 	p.Status.Version.Kubernetes += "v"
 	refused(t, e.mighty["m"].Status().Update(ctx, p), "a version of 256 characters")
 	must(t, e.admin.Delete(ctx, profile("m")))
-	must(t, e.admin.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))) // as the hub's controller
+	must(
+		t,
+		e.admin.Patch(
+			ctx,
+			profile("m"),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		),
+	) // as the hub's controller
 }
 
-// P3: who owns which fields is written there, too: by an apply under a new name, which is one entry more, or by hand, in one of any size.
+// P3: who owns which fields is written there, too: by an apply under a new name, which is one entry more, or by
+// hand, in one of any size.
 func TestP3OwnersOfFieldsDoNotFillAProfile(t *testing.T) {
 	e := setUp(t)
 	ctx, m := t.Context(), e.mighty["m"]
 	e.fresh(t, "m")
-	version := fmt.Appendf(nil, `{"apiVersion": "%s", "kind": "ClusterProfile", "metadata": {"name": "m"}, "status": {"version": {"kubernetes": "v1.36.0"}}}`, inventoryv1alpha1.GroupVersion)
+	version := fmt.Appendf(
+		nil,
+		`{"apiVersion": "%s", "kind": "ClusterProfile", "metadata": {"name": "m"},
+			"status": {"version": {"kubernetes": "v1.36.0"}}}`,
+		inventoryv1alpha1.GroupVersion,
+	)
 	const says = "may not let the managedFields of its ClusterProfile grow beyond 65536 characters"
 	var err error
 	for i := 0; i < 1000 && err == nil; i++ {
-		err = m.Status().Patch(ctx, profile("m"), client.RawPatch(types.ApplyPatchType, version), client.FieldOwner(fmt.Sprintf("%0128d", i)))
+		err = m.Status().
+			Patch(ctx, profile("m"), client.RawPatch(types.ApplyPatchType, version),
+				client.FieldOwner(fmt.Sprintf("%0128d", i)))
 	}
 	refused(t, err, says)
 	e.fresh(t, "m")
@@ -164,7 +224,13 @@ func TestP3OwnersOfFieldsDoNotFillAProfile(t *testing.T) {
 		for i := range fields {
 			owned[fmt.Sprintf("f:%0200d", i)] = map[string]any{}
 		}
-		entry := map[string]any{"manager": "any", "operation": "Apply", "apiVersion": inventoryv1alpha1.GroupVersion.String(), "fieldsType": "FieldsV1", "fieldsV1": owned}
+		entry := map[string]any{
+			"manager":    "any",
+			"operation":  "Apply",
+			"apiVersion": inventoryv1alpha1.GroupVersion.String(),
+			"fieldsType": "FieldsV1",
+			"fieldsV1":   owned,
+		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": []any{entry}}})
 		must(t, err)
 		return m.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, patch))
@@ -172,7 +238,14 @@ func TestP3OwnersOfFieldsDoNotFillAProfile(t *testing.T) {
 	must(t, byHand(1))
 	refused(t, byHand(1000), says)
 	must(t, e.admin.Delete(ctx, profile("m")))
-	must(t, e.admin.Patch(ctx, profile("m"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))) // as the hub's controller
+	must(
+		t,
+		e.admin.Patch(
+			ctx,
+			profile("m"),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		),
+	) // as the hub's controller
 }
 
 // ID3: of two clusters with one id, or with copied credentials, the first keeps it.
@@ -184,7 +257,11 @@ func TestID3ClaimIsUsedByOneCluster(t *testing.T) {
 	must(t, e.admin.Update(ctx, p)) // an empty one is none
 	other := p.DeepCopy()
 	other.Annotations[clusterset.AnnotationClusterUID] = "first"
-	refused(t, m.Update(ctx, other), "ClusterProfile m was made for the cluster with the kube-system UID uid: join with an id of your own")
+	refused(
+		t,
+		m.Update(ctx, other),
+		"ClusterProfile m was made for the cluster with the kube-system UID uid: join with an id of your own",
+	)
 	delete(p.Annotations, clusterset.AnnotationJoiningUID) // as by hand
 	must(t, e.admin.Update(ctx, p))
 	p.Annotations[clusterset.AnnotationClusterUID] = "first"
@@ -209,7 +286,7 @@ func TestID3ClaimIsUsedByOneCluster(t *testing.T) {
 func TestProfilesOfOthersAreOutOfReach(t *testing.T) {
 	e := setUp(t)
 	ctx, m := t.Context(), e.mighty["m"]
-	p := e.fresh(t, "x.n") // of which n is the end
+	p := e.fresh(t, "x.n") // n is its end
 	p.Annotations[clusterset.AnnotationClusterUID] = "mine"
 	refused(t, m.Update(ctx, p.DeepCopy()), "cluster m does not write ClusterProfile x.n")
 	refused(t, e.mighty["n"].Update(ctx, p.DeepCopy()), "cluster n does not write ClusterProfile x.n")
@@ -225,11 +302,19 @@ func TestProfilesOfOthersAreOutOfReach(t *testing.T) {
 	must(t, e.admin.Create(ctx, foreign))
 	t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), foreign)) })
 	foreign.Annotations = map[string]string{clusterset.AnnotationClusterUID: "mine"}
-	refused(t, m.Update(ctx, foreign.DeepCopy()), "cluster m is a member in namespace clusterset and writes nothing in blue")
+	refused(
+		t,
+		m.Update(ctx, foreign.DeepCopy()),
+		"cluster m is a member in namespace clusterset and writes nothing in blue",
+	)
 
 	// The shipped Role alone: a member does not see another clusterset's at all.
 	a := e.members["a"]
-	refused(t, a.List(ctx, &inventoryv1alpha1.ClusterProfileList{}, client.InNamespace(other)), "cannot list resource")
+	refused(
+		t,
+		a.List(ctx, &inventoryv1alpha1.ClusterProfileList{}, client.InNamespace(other)),
+		"cannot list resource",
+	)
 	refused(t, a.List(ctx, &inventoryv1alpha1.ClusterProfileList{}), "cannot list resource")
 	must(t, a.List(ctx, &inventoryv1alpha1.ClusterProfileList{}, client.InNamespace(home)))
 	refused(t, a.Delete(ctx, e.fresh(t, "a")), "cannot delete resource")
@@ -254,6 +339,8 @@ func TestP2ProfilesSchema(t *testing.T) {
 		refused(t, e.mighty["m"].Status().Update(ctx, long), says)
 	}
 	p = e.fresh(t, "m")
-	p.Status.Properties = []inventoryv1alpha1.Property{{Name: strings.Repeat("p", 253), Value: strings.Repeat("é", inventoryv1alpha1.MaxPropertyValue)}}
+	p.Status.Properties = []inventoryv1alpha1.Property{
+		{Name: strings.Repeat("p", 253), Value: strings.Repeat("é", inventoryv1alpha1.MaxPropertyValue)},
+	}
 	must(t, e.mighty["m"].Status().Update(ctx, p))
 }

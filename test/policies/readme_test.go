@@ -27,7 +27,11 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 
 	hub := commands(t, filepath.Join(root, "deploy/hub/README.md"))
 	if len(hub) != 5 {
-		t.Fatalf("deploy/hub/README.md has %d blocks of commands; three steps, the check that follows, and what to look at are known here", len(hub))
+		t.Fatalf(
+			"deploy/hub/README.md has %d blocks of commands; three steps, the check that follows, and what to "+
+				"look at are known here",
+			len(hub),
+		)
 	}
 	member := commands(t, filepath.Join(root, "deploy/member/README.md"))
 	if len(member) != 3 {
@@ -35,7 +39,11 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 	}
 	operate, err := os.ReadFile(filepath.Join(root, "docs/operate.md"))
 	must(t, err)
-	if leave := "annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "=true"; !strings.Contains(string(operate), leave) {
+	leave := "annotate clusterproperty " + clusterset.PropertySet + " " + clusterset.AnnotationLeaving + "=true"
+	if !strings.Contains(
+		string(operate),
+		leave,
+	) {
 		t.Errorf("docs/operate.md has no way back by %q", leave)
 	}
 	for _, block := range append(hub[:3:3], member...) {
@@ -43,26 +51,56 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 			t.Fatalf("%s\n%v\n%s", block, err, out)
 		}
 	}
-	if out, err := e.shell(ctx, dir, hub[3]); err == nil || !strings.Contains(out, "cluster east does not write Lease west") {
+	if out, err := e.shell(
+		ctx,
+		dir,
+		hub[3],
+	); err == nil ||
+		!strings.Contains(out, "cluster east does not write Lease west") {
 		t.Errorf("the check says: %v\n%s", err, out)
 	}
 	_, events, _ := strings.Cut(hub[4], "\n") // the line before it asks for logs of pods, which nobody runs here
-	if out, err := e.shell(ctx, dir, events); err != nil || !strings.HasPrefix(events, "kubectl -n clusterset get events") {
+	if out, err := e.shell(
+		ctx,
+		dir,
+		events,
+	); err != nil ||
+		!strings.HasPrefix(events, "kubectl -n clusterset get events") {
 		t.Errorf("%s: %v\n%s", events, err, out)
 	}
-	if out, err := e.shell(ctx, dir, "sed 's/CLUSTER-ID/east/' deploy/hub/member/member.yaml | kubectl create -f -"); err == nil || !strings.Contains(out, `clusterprofiles.multicluster.x-k8s.io "east" already exists`) {
+	if out, err := e.shell(
+		ctx,
+		dir,
+		"sed 's/CLUSTER-ID/east/' deploy/hub/member/member.yaml | kubectl create -f -",
+	); err == nil ||
+		!strings.Contains(out, `clusterprofiles.multicluster.x-k8s.io "east" already exists`) {
 		t.Errorf("a taken id: %v\n%s", err, out)
 	}
 	for _, ns := range []string{"clusterset", "blue"} {
 		want := "--hub-namespace=" + ns
-		if out, err := e.shell(ctx, dir, "kubectl -n clusterset-system get deployment "+ns+" -o jsonpath='{.spec.template.spec.containers[0].args}'"); err != nil || !strings.Contains(out, want) {
+		if out, err := e.shell(
+			ctx,
+			dir,
+			"kubectl -n clusterset-system get deployment "+ns+" -o jsonpath='{.spec.template.spec.containers[0].args}'",
+		); err != nil ||
+			!strings.Contains(out, want) {
 			t.Errorf("the program of %s has the arguments %s (%v)", ns, out, err)
 		}
-		if can, err := e.may(ctx, "system:serviceaccount:clusterset-system:clusterset-hub", "delete clusterprofiles.multicluster.x-k8s.io@"+ns); err != nil || !can {
+		if can, err := e.may(
+			ctx,
+			"system:serviceaccount:clusterset-system:clusterset-hub",
+			"delete clusterprofiles.multicluster.x-k8s.io@"+ns,
+		); err != nil ||
+			!can {
 			t.Errorf("the program has no rights in %s (%v)", ns, err)
 		}
 	}
-	if out, err := e.shell(ctx, dir, "kubectl -n clusterset-system get secret hub-kubeconfig -o jsonpath='{.data}'"); err != nil || !strings.Contains(out, `"token"`) {
+	if out, err := e.shell(
+		ctx,
+		dir,
+		"kubectl -n clusterset-system get secret hub-kubeconfig -o jsonpath='{.data}'",
+	); err != nil ||
+		!strings.Contains(out, `"token"`) {
 		t.Errorf("the Secret holds %s (%v)", out, err)
 	}
 	home, err := connect(filepath.Join(dir, "kubeconfig"))
@@ -97,10 +135,18 @@ func TestREADMEsKustomizationSetsImageAndID(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Symlink(root, filepath.Join(dir, "clusterset-dns")))
 	must(t, os.Mkdir(filepath.Join(dir, "mine"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "mine/kustomization.yaml"), []byte(strings.ReplaceAll(block, "\n   ", "\n")[3:]), 0o644))
+	must(
+		t,
+		os.WriteFile(
+			filepath.Join(dir, "mine/kustomization.yaml"),
+			[]byte(strings.ReplaceAll(block, "\n   ", "\n")[3:]),
+			0o644,
+		),
+	)
 	out, err := e.shell(t.Context(), dir, "kubectl kustomize mine")
 	must(t, err)
-	for _, want := range []string{"image: REGISTRY/clusterset-controller:VERSION\n", "- --hub-namespace=clusterset\n        - --cluster-id=east\n"} {
+	for _, want := range []string{"image: REGISTRY/clusterset-controller:VERSION\n",
+		"- --hub-namespace=clusterset\n        - --cluster-id=east\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the manifests lack %q:\n%s", want, out)
 		}
@@ -141,7 +187,12 @@ func (e *environment) shell(ctx context.Context, dir, script string) (string, er
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", script)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.cp.Kubeconfig(), "PATH="+filepath.Dir(bin.Kubectl)+":"+os.Getenv("PATH"), "HOME="+dir)
+	cmd.Env = append(
+		os.Environ(),
+		"KUBECONFIG="+e.cp.Kubeconfig(),
+		"PATH="+filepath.Dir(bin.Kubectl)+":"+os.Getenv("PATH"),
+		"HOME="+dir,
+	)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -127,10 +127,22 @@ var endpointRules = []wrong{
 var clusterSetRules = []wrong{
 	{"metadata.name", long, "a clusterset's name becomes a label value: at most 63 characters"},
 	{"spec.vips.mode", "bridged", `Unsupported value: "bridged"`},
-	{"spec.lease", map[string]any{"renewSeconds": int64(10), "durationSeconds": int64(19)}, "durationSeconds must be at least twice renewSeconds"},
-	{"spec.lease", map[string]any{"renewSeconds": int64(30)}, "durationSeconds must be at least twice renewSeconds"}, // beside the default of 40
+	{
+		"spec.lease",
+		map[string]any{"renewSeconds": int64(10), "durationSeconds": int64(19)},
+		"durationSeconds must be at least twice renewSeconds",
+	},
+	{
+		"spec.lease",
+		map[string]any{"renewSeconds": int64(30)},
+		"durationSeconds must be at least twice renewSeconds",
+	}, // beside the default of 40
 	{"spec.lease.renewSeconds", int64(0), "should be greater than or equal to 1"},
-	{"spec.probe", map[string]any{"intervalSeconds": int64(1), "timeoutSeconds": int64(2)}, "timeoutSeconds must be at most intervalSeconds"},
+	{
+		"spec.probe",
+		map[string]any{"intervalSeconds": int64(1), "timeoutSeconds": int64(2)},
+		"timeoutSeconds must be at most intervalSeconds",
+	},
 	{"spec.probe", map[string]any{"default": "ping"}, "Unsupported value"},
 	{"spec.probe.intervalSeconds", int64(0), "should be greater than or equal to 1"},
 	{"spec.lease.durationSeconds", int64(1), "should be greater than or equal to 2"},
@@ -184,28 +196,49 @@ func TestRecordsDoNotChangeWhatTheyAreAbout(t *testing.T) {
 		t.Cleanup(func() { must(t, e.admin.Delete(context.WithoutCancel(ctx), o)) })
 		for _, field := range []string{"clusterID", "serviceNamespace", "serviceName"} {
 			patch := fmt.Appendf(nil, `{"spec":{%q:"changed"}}`, field)
-			refused(t, e.admin.Patch(ctx, o.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)), field+" is immutable")
+			refused(
+				t,
+				e.admin.Patch(
+					ctx,
+					o.DeepCopyObject().(client.Object),
+					client.RawPatch(types.MergePatchType, patch),
+				),
+				field+" is immutable",
+			)
 		}
 	}
 }
 
-// What is withdrawn needs no more than what it was, and the biggest that there can be has room.
+// What is withdrawn needs no more than what it was, and the biggest possible one fits.
 func TestSchemasLetThrough(t *testing.T) {
 	e := setUp(t)
 	label := strings.Repeat("l", 63)
 	long := exportRecord("a", "web")
-	long.Spec.Origin = hubv1alpha1.Origin{ClusterID: label[:31] + "." + label[:31], ServiceNamespace: label, ServiceName: label, Revision: clusterset.MaxRevision}
+	long.Spec.Origin = hubv1alpha1.Origin{
+		ClusterID:        label[:31] + "." + label[:31],
+		ServiceNamespace: label,
+		ServiceName:      label,
+		Revision:         clusterset.MaxRevision,
+	}
 	long.Name = label + "." + label + "." + long.Spec.ClusterID
 	long.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
-	withdrawn := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "web.shop.a"}}
+	withdrawn := &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "web.shop.a"},
+	}
 	withdrawn.Spec.Origin = origin("a", "web")
 	withdrawn.Spec.Withdrawn = true
-	gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "uid.a"}, Spec: hubv1alpha1.EndpointRecordSpec{Origin: withdrawn.Spec.Origin}}
+	gone := &hubv1alpha1.EndpointRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "uid.a"},
+		Spec:       hubv1alpha1.EndpointRecordSpec{Origin: withdrawn.Spec.Origin},
+	}
 	thousand := endpointRecord("a.b", "3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11")
 	thousand.Spec.Endpoints = nil
 	for range 1000 {
 		thousand.Spec.Endpoints = append(thousand.Spec.Endpoints, hubv1alpha1.Endpoint{
-			Address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255", PodName: strings.Repeat("p", 253), Hostname: label, Zone: label,
+			Address:  "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255",
+			PodName:  strings.Repeat("p", 253),
+			Hostname: label,
+			Zone:     label,
 		})
 	}
 	for _, o := range []client.Object{long, withdrawn, gone, thousand} {
@@ -219,9 +252,19 @@ func TestClusterSetHasDefaults(t *testing.T) {
 	e := setUp(t)
 	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "blue-two"}}
 	must(t, e.admin.Create(t.Context(), set, client.DryRunAll))
-	want := hubv1alpha1.ClusterSetSpec{VIPs: hubv1alpha1.VIPs{Mode: hubv1alpha1.VIPModeShared, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 22, IPv6Bits: 112}}, Lease: hubv1alpha1.LeaseSpec{
-		RenewSeconds: 10, DurationSeconds: 40, GraceSeconds: 10, OnExpiry: hubv1alpha1.ExpiryRemove, MostSilent: hubv1alpha1.MostSilentHold,
-	}}
+	want := hubv1alpha1.ClusterSetSpec{
+		VIPs: hubv1alpha1.VIPs{
+			Mode:   hubv1alpha1.VIPModeShared,
+			Blocks: hubv1alpha1.BlockSize{IPv4Bits: 22, IPv6Bits: 112},
+		},
+		Lease: hubv1alpha1.LeaseSpec{
+			RenewSeconds:    10,
+			DurationSeconds: 40,
+			GraceSeconds:    10,
+			OnExpiry:        hubv1alpha1.ExpiryRemove,
+			MostSilent:      hubv1alpha1.MostSilentHold,
+		},
+	}
 	if !equality.Semantic.DeepEqual(set.Spec, want) {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)
 	}

@@ -1,5 +1,6 @@
-// Package grants decides which member owns which blocks of a ClusterSet's pools (DESIGN §5, SPEC V2). Pure: the ClusterSet, what members
-// tell of themselves, and whose traces are gone, in; the blocks and what is to be said of them, out. ipam.Carve cuts; here is who asks, what
+// Package grants decides which member owns which blocks of a ClusterSet's pools (DESIGN §5, SPEC V2). Pure: the
+// ClusterSet, what members tell of themselves, and whose traces are gone, in; the blocks and what is to be said of
+// them, out. ipam.Carve cuts; here is who asks, what
 // is known, and what is wrong.
 package grants
 
@@ -25,7 +26,8 @@ type Facts struct {
 	Gone map[string]bool
 	// Unsure tells that members may hold blocks which the ClusterSet does not show: nothing is granted.
 	Unsure bool
-	// Restored tells that they may have held such blocks since the program began: what they have ranges in is theirs again. Else a cluster's own
+	// Restored tells that they may have held such blocks since the program began: what they have ranges in is
+	// theirs again. Else a cluster's own
 	// range that lies in a pool is a mistake, to be left out and told of.
 	Restored bool
 }
@@ -51,7 +53,8 @@ const ReasonWaiting = "Waiting"
 // Said is about one member.
 type Said struct{ Member, Message string }
 
-// Departed are the owners of blocks that have no ClusterProfile any more and whose departure is on record. Absence alone is no departure
+// Departed are the owners of blocks that have no ClusterProfile any more and whose departure is on record. Absence
+// alone is no departure
 // (DESIGN §2): of an emptied or restored hub nobody loses a block.
 func Departed(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
 	departed, _ := without(set.Status.Blocks, set, profiles)
@@ -65,7 +68,11 @@ func Lost(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfi
 }
 
 // without are the owners of blocks that have no ClusterProfile.
-func without(blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (departed, lost []string) {
+func without(
+	blocks []hubv1alpha1.Block,
+	set *hubv1alpha1.ClusterSet,
+	profiles []inventoryv1alpha1.ClusterProfile,
+) (departed, lost []string) {
 	seen := map[string]bool{}
 	for _, p := range profiles {
 		seen[p.Name] = true
@@ -73,7 +80,9 @@ func without(blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles [
 	for _, b := range blocks {
 		switch {
 		case seen[b.ClusterID]:
-		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool { return d.ClusterID == b.ClusterID }):
+		case slices.ContainsFunc(set.Status.Departed, func(d hubv1alpha1.Departure) bool {
+			return d.ClusterID == b.ClusterID
+		}):
 			departed = append(departed, b.ClusterID)
 		default:
 			lost = append(lost, b.ClusterID)
@@ -83,7 +92,8 @@ func without(blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles [
 	return departed, lost
 }
 
-// Decide grants what is asked for and free, and releases the blocks of those who are Gone. What is released is granted by a later
+// Decide grants what is asked for and free, and releases the blocks of those who are Gone. What is released is
+// granted by a later
 // decision at the earliest: by then it stands in the API that it is nobody's.
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
@@ -122,13 +132,13 @@ func Decide(f Facts) Plan {
 	plan.apply(f, carved.Grants)
 	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
 	blocks := slices.Concat(in.Granted, cut(plan.Granted))
-	plan.Pools = rooms(v, pools, blocks, in.Known)
+	plan.Pools = countPools(v, pools, blocks, in.Known)
 	plan.Meets = meets(pools, in.Known, blocks)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }
 
-// asksFor tells whether a member is to have blocks: while it is one, and once it has told of its ranges.
+// asksFor reports whether a member is to have blocks: while it is one, and once it has told of its ranges.
 func asksFor(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile, told *Told) bool {
 	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared && told.anything() &&
 		p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == ""
@@ -166,8 +176,14 @@ func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
 	}
 	for _, g := range grants {
 		if len(plan.Blocks) >= hubv1alpha1.MaxBlocks {
-			plan.Refused = append(plan.Refused, ipam.AskRefused{Member: g.Member, Family: familyOf(g.Prefix), Err: fmt.Errorf(
-				"%w: a ClusterSet has at most %d blocks; make its blocks larger, so that members need fewer", ipam.ErrFull, hubv1alpha1.MaxBlocks)})
+			plan.Refused = append(
+				plan.Refused,
+				ipam.AskRefused{Member: g.Member, Family: familyOf(g.Prefix), Err: fmt.Errorf(
+					"%w: a ClusterSet has at most %d blocks; make its blocks larger, so that members need fewer",
+					ipam.ErrFull,
+					hubv1alpha1.MaxBlocks,
+				)},
+			)
 			continue
 		}
 		b := hubv1alpha1.Block{ClusterID: g.Member, CIDR: g.Prefix.String()}
@@ -182,9 +198,14 @@ func familyOf(p netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// Forgotten tells whether a ClusterSet lacks blocks that were there, and whose owners have not departed: nobody releases those, so that it
+// Forgotten reports whether a ClusterSet lacks blocks that were there, and whose owners have not departed: nobody
+// releases those, so that it
 // was restored, or edited by hand. Who joined again is a member: that it had departed once stays on record.
-func Forgotten(known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) bool {
+func Forgotten(
+	known []hubv1alpha1.Block,
+	set *hubv1alpha1.ClusterSet,
+	profiles []inventoryv1alpha1.ClusterProfile,
+) bool {
 	departed, _ := without(known, set, profiles)
 	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
 		return !slices.Contains(set.Status.Blocks, b) && !slices.Contains(departed, b.ClusterID)

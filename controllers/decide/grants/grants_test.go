@@ -21,7 +21,11 @@ import (
 // set is a ClusterSet with blocks written as "owner cidr".
 func set(mode hubv1alpha1.VIPMode, pools []string, blocks ...string) *hubv1alpha1.ClusterSet {
 	s := &hubv1alpha1.ClusterSet{}
-	s.Spec.VIPs = hubv1alpha1.VIPs{Mode: mode, Pools: pools, Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112}}
+	s.Spec.VIPs = hubv1alpha1.VIPs{
+		Mode:   mode,
+		Pools:  pools,
+		Blocks: hubv1alpha1.BlockSize{IPv4Bits: 24, IPv6Bits: 112},
+	}
 	for _, b := range blocks {
 		owner, cidr, _ := strings.Cut(b, " ")
 		s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: owner, CIDR: cidr})
@@ -36,7 +40,10 @@ func member(id string, second int64, told ...string) inventoryv1alpha1.ClusterPr
 	p.Spec.ClusterManager.Name = clusterset.ClusterManager
 	for _, t := range told {
 		name, value, _ := strings.Cut(t, ":")
-		p.Status.Properties = append(p.Status.Properties, inventoryv1alpha1.Property{Name: name + ".clusterset-dns.io", Value: value})
+		p.Status.Properties = append(
+			p.Status.Properties,
+			inventoryv1alpha1.Property{Name: name + ".clusterset-dns.io", Value: value},
+		)
 	}
 	return p
 }
@@ -71,33 +78,55 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 		members []inventoryv1alpha1.ClusterProfile
 		want    string
 	}{
-		"shared: none":               {set("shared", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1, "vip-blocks:ipv4=2")}, ""},
-		"no mode: none":              {set("", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, ""},
-		"one of each family":         {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24, east fd00:c5::/112"},
-		"of the family of the pools": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24"},
-		"as many as are asked for":   {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
-		"another one on request": {set("preferred", v4, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")},
+		"shared: none": {set("shared", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1,
+			"vip-blocks:ipv4=2")}, ""},
+		"no mode: none": {set("", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, ""},
+		"one of each family": {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1,
+			pods1)}, "east 10.200.0.0/24, east fd00:c5::/112"},
+		"of the family of the pools": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,
+			pods1)}, "east 10.200.0.0/24"},
+		"as many as are asked for": {set("preferred", dual), []inventoryv1alpha1.ClusterProfile{member("east", 1,
+			"vip-blocks:ipv4=2")}, "east 10.200.0.0/24, east 10.200.1.0/24"},
+		"another one on request": {set("preferred", v4, "east 10.200.0.0/24"),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
-		"a smaller wish takes none away": {set("preferred", v4, "east 10.200.0.0/24", "east 10.200.1.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")},
+		"a smaller wish takes none away": {set("preferred", v4, "east 10.200.0.0/24", "east 10.200.1.0/24"),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=1")},
 			"east 10.200.0.0/24, east 10.200.1.0/24"},
-		"nor does mode shared, nor a pool that goes": {set("shared", nil, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}, "east 10.200.0.0/24"},
-		"firsts before seconds": {set("preferred", []string{"10.200.0.0/23"}), []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, pods1)},
+		"nor does mode shared, nor a pool that " +
+			"goes": {set("shared", nil, "east 10.200.0.0/24"), []inventoryv1alpha1.ClusterProfile{member("east", 1,
+			pods1)}, "east 10.200.0.0/24"},
+		"firsts before seconds": {set("preferred", []string{"10.200.0.0/23"}),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, pods1)},
 			"east 10.200.0.0/24, west 10.200.1.0/24"},
-		"the older member first":                   {set("preferred", []string{"10.200.0.0/24"}), []inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)}, "west 10.200.0.0/24"},
-		"nobody who has told nothing":              {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
-		"nobody who leaves, or is somebody else's": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
-		"around what members use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, "pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
+		"the older member first": {set("preferred", []string{"10.200.0.0/24"}),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 2, pods1), member("west", 1, pods1)},
+			"west 10.200.0.0/24"},
+		"nobody who has told nothing": {set("preferred", v4),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1), member("west", 2, "vip-blocks:none")}, ""},
+		"nobody who leaves, or is somebody " +
+			"else's": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{leaving, left, foreign}, ""},
+		"around what members use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1,
+			"pod-ranges:10.200.0.0/25"), member("west", 2, "pod-ranges:10.200.1.9/32 10.200.3.0/24")},
 			"east 10.200.2.0/24, west 10.200.4.0/24"},
-		"around what a cluster has for its Services": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
+		"around what a cluster has for its Services": {set("preferred", v4),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2,
+				"service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"east 10.200.1.0/24, west 10.200.2.0/24"},
-		"restored: where a member has ranges already": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
+		"restored: where a member has ranges " +
+			"already": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1),
+			member("west",
+				2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"west 10.200.0.0/24, east 10.200.1.0/24"},
-		"around what those who leave use": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
-			p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
-			p.DeletionTimestamp = &at
-			return p
-		}(), member("east", 1, pods1)}, "east 10.200.1.0/24"},
-		"around blocks of others, also those by hand": {set("preferred", v4, "gone 10.200.0.0/24", "west 10.200.1.128/25"), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+		"around what those who leave use": {set("preferred", v4),
+			[]inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
+				p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
+				p.DeletionTimestamp = &at
+				return p
+			}(), member("east", 1, pods1)}, "east 10.200.1.0/24"},
+		"around blocks of others, also those by " +
+			"hand": {set("preferred", v4, "gone 10.200.0.0/24", "west 10.200.1.128/25"),
+			[]inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
 			"gone 10.200.0.0/24, west 10.200.1.128/25, east 10.200.2.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +141,10 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			}
 			again := c.set.DeepCopy()
 			again.Status.Blocks = plan.Blocks
-			if got := Decide(Facts{Set: again, Profiles: c.members}); len(got.Granted) > 0 || !reflect.DeepEqual(got.Conditions, plan.Conditions) {
+			if got := Decide(
+				Facts{Set: again, Profiles: c.members},
+			); len(got.Granted) > 0 ||
+				!reflect.DeepEqual(got.Conditions, plan.Conditions) {
 				t.Errorf("it does not settle: %v\n%v\n%v", got.Granted, got.Conditions, plan.Conditions)
 			}
 		})
@@ -127,21 +159,34 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 		want              string // of the blocks
 		say               string
 	}{
-		"none":            {nil, "False/NoPools", "none", "", ""},
-		"host bits":       {[]string{"10.200.0.1/16"}, "False/NoPools", "False/PoolInvalid", "", "write 10.200.0.0/16"},
-		"no CIDR":         {[]string{"10.200.0.0", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid", "east 10.201.0.0/24", "10.200.0.0 is no CIDR"},
-		"mapped":          {[]string{"::ffff:10.0.0.0/104", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid", "east 10.201.0.0/24", "is no CIDR"},
-		"too small":       {[]string{"10.200.0.0/25", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid", "east 10.201.0.0/24", "pool 10.200.0.0/25 is smaller than a block of /24"},
-		"overlapping":     {[]string{"10.200.0.0/24", "10.200.0.0/16"}, "True/Granted", "False/PoolInvalid", "east 10.200.0.0/24", "pool 10.200.0.0/16 overlaps pool 10.200.0.0/24"},
-		"used in part":    {[]string{"10.0.0.0/15"}, "True/Granted", "False/RangesOverlap", "east 10.0.0.0/24", "pool 10.0.0.0/15 meets the pod range 10.1.0.0/16 of east"},
-		"used altogether": {[]string{"10.1.0.0/20"}, "False/PoolsFull", "False/RangesOverlap", "", "no block of /24 is free"},
-		"fine":            {[]string{"10.200.0.0/16"}, "True/Granted", "True/NoOverlap", "east 10.200.0.0/24", "Every member has the blocks"},
+		"none":      {nil, "False/NoPools", "none", "", ""},
+		"host bits": {[]string{"10.200.0.1/16"}, "False/NoPools", "False/PoolInvalid", "", "write 10.200.0.0/16"},
+		"no CIDR": {[]string{"10.200.0.0", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid",
+			"east 10.201.0.0/24", "10.200.0.0 is no CIDR"},
+		"mapped": {[]string{"::ffff:10.0.0.0/104", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid",
+			"east 10.201.0.0/24", "is no CIDR"},
+		"too small": {[]string{"10.200.0.0/25", "10.201.0.0/16"}, "True/Granted", "False/PoolInvalid",
+			"east 10.201.0.0/24", "pool 10.200.0.0/25 is smaller than a block of /24"},
+		"overlapping": {[]string{"10.200.0.0/24", "10.200.0.0/16"}, "True/Granted", "False/PoolInvalid",
+			"east 10.200.0.0/24", "pool 10.200.0.0/16 overlaps pool 10.200.0.0/24"},
+		"used in part": {[]string{"10.0.0.0/15"}, "True/Granted", "False/RangesOverlap", "east 10.0.0.0/24",
+			"pool 10.0.0.0/15 meets the pod range 10.1.0.0/16 of east"},
+		"used altogether": {[]string{"10.1.0.0/20"}, "False/PoolsFull", "False/RangesOverlap", "",
+			"no block of /24 is free"},
+		"fine": {[]string{"10.200.0.0/16"}, "True/Granted", "True/NoOverlap", "east 10.200.0.0/24",
+			"Every member has the blocks"},
 	} {
 		plan := Decide(Facts{Set: set("preferred", c.pools), Profiles: east})
 		if got := blocks(plan.Blocks); got != c.want {
 			t.Errorf("%s: blocks %s, want %s", name, got, c.want)
 		}
-		granted, problems := condition(&plan, hubv1alpha1.ConditionBlocksGranted), condition(&plan, hubv1alpha1.ConditionPoolsValid)
+		granted, problems := condition(
+			&plan,
+			hubv1alpha1.ConditionBlocksGranted,
+		), condition(
+			&plan,
+			hubv1alpha1.ConditionPoolsValid,
+		)
 		if granted != c.granted || problems != c.problems || !strings.Contains(fmt.Sprint(plan.Conditions), c.say) {
 			t.Errorf("%s: %s, %s: %+v", name, granted, problems, plan.Conditions)
 		}
@@ -149,17 +194,27 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 }
 
 func TestV2SharedHasNothingToSay(t *testing.T) {
-	if plan := Decide(Facts{Set: set("shared", nil), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}}); len(plan.Conditions) > 0 {
+	if plan := Decide(
+		Facts{Set: set("shared", nil), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}},
+	); len(
+		plan.Conditions,
+	) > 0 {
 		t.Errorf("%+v", plan.Conditions)
 	}
 	// What is prepared is looked at before the mode is changed.
-	plan := Decide(Facts{Set: set("shared", []string{"10.0.0.0/15"}), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}})
+	plan := Decide(
+		Facts{
+			Set:      set("shared", []string{"10.0.0.0/15"}),
+			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+		},
+	)
 	if len(plan.Conditions) != 1 || condition(&plan, hubv1alpha1.ConditionPoolsValid) != "False/RangesOverlap" {
 		t.Errorf("%+v", plan.Conditions)
 	}
 }
 
-// A block of a departed member is free once nothing of it is left, and is somebody else's no earlier than the decision after that.
+// A block of a departed member is free once nothing of it is left, and is somebody else's no earlier than the
+// decision after that.
 func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	s := set("preferred", []string{"10.200.0.0/24"}, "gone 10.200.0.0/24")
 	east := []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}
@@ -198,7 +253,13 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 }
 
 func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
-	s := set("preferred", []string{"10.200.0.0/16"}, "east 10.200.0.0/24", "west 10.200.1.0/24", "east 10.200.1.128/25")
+	s := set(
+		"preferred",
+		[]string{"10.200.0.0/16"},
+		"east 10.200.0.0/24",
+		"west 10.200.1.0/24",
+		"east 10.200.1.128/25",
+	)
 	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{
 		member("east", 1, "service-ranges:10.200.0.0/26 10.201.0.0/16", "pod-ranges:10.200.0.64/26"),
 		member("west", 2, "service-ranges:10.200.0.0/15"),
@@ -214,14 +275,14 @@ func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
 		t.Errorf("%q\nwant %q", plan.Overlaps, want)
 	}
 	if !reflect.DeepEqual(plan.Blocks, s.Status.Blocks) {
-		t.Errorf("the blocks are %s: nothing is taken back", blocks(plan.Blocks))
+		t.Errorf("the blocks are %s: nothing is revoked", blocks(plan.Blocks))
 	}
 	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "False/RangesOverlap" {
 		t.Error(got)
 	}
 }
 
-func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
+func TestV2PropertiesThatAreRefused(t *testing.T) {
 	long := "pod-ranges:" + strings.Repeat("10.0.0.0/24 ", 80) + "10.0.0.0/24"
 	for told, want := range map[string]string{
 		"vip-blocks:ipv4=65":           "vip-blocks.clusterset-dns.io",
@@ -229,10 +290,13 @@ func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
 		"pod-ranges:0.0.0.0/0":         "larger than a /8",
 		long:                           "64 ranges",
 	} {
-		plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/16"}), Profiles: []inventoryv1alpha1.ClusterProfile{
-			member("liar", 1, told), member("east", 2, pods1),
-		}})
-		if len(plan.Unreadable) != 1 || plan.Unreadable[0].Member != "liar" || !strings.Contains(plan.Unreadable[0].Message, want) {
+		plan := Decide(
+			Facts{Set: set("preferred", []string{"10.200.0.0/16"}), Profiles: []inventoryv1alpha1.ClusterProfile{
+				member("liar", 1, told), member("east", 2, pods1),
+			}},
+		)
+		if len(plan.Unreadable) != 1 || plan.Unreadable[0].Member != "liar" ||
+			!strings.Contains(plan.Unreadable[0].Message, want) {
 			t.Errorf("%.40s: %+v", told, plan.Unreadable)
 		}
 		if got := blocks(plan.Blocks); got != "east 10.200.0.0/24" {
@@ -248,7 +312,14 @@ func TestV2PropertiesThatAreNotBelieved(t *testing.T) {
 // A ServiceCIDR that was made of a block is what the block is for.
 func TestV2RangesInsideOwnBlocksAreInOrder(t *testing.T) {
 	s := set("preferred", []string{"10.200.0.0/16"}, "east 10.200.0.0/24")
-	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, "service-ranges:10.96.0.0/16 10.200.0.0/25")}})
+	plan := Decide(
+		Facts{
+			Set: s,
+			Profiles: []inventoryv1alpha1.ClusterProfile{
+				member("east", 1, "service-ranges:10.96.0.0/16 10.200.0.0/25"),
+			},
+		},
+	)
 	if got := condition(&plan, hubv1alpha1.ConditionPoolsValid); got != "True/NoOverlap" || len(plan.Overlaps) > 0 {
 		t.Errorf("%s: %v", got, plan.Overlaps)
 	}
@@ -259,10 +330,22 @@ func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
 	s := set("preferred", []string{"10.0.0.0/8"})
 	s.Spec.VIPs.Blocks.IPv4Bits = 28
 	for i := range hubv1alpha1.MaxBlocks - 1 {
-		s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: "many", CIDR: fmt.Sprintf("10.%d.%d.0/28", i/256, i%256)})
+		s.Status.Blocks = append(
+			s.Status.Blocks,
+			hubv1alpha1.Block{ClusterID: "many", CIDR: fmt.Sprintf("10.%d.%d.0/28", i/256, i%256)},
+		)
 	}
-	plan := Decide(Facts{Set: s, Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, "vip-blocks:ipv4=2"), member("west", 2, "vip-blocks:ipv4=1")}})
-	if len(plan.Blocks) != hubv1alpha1.MaxBlocks || len(plan.Granted) != 1 || len(plan.Refused) != 2 || !errors.Is(plan.Refused[0].Err, ipam.ErrFull) {
+	plan := Decide(
+		Facts{
+			Set: s,
+			Profiles: []inventoryv1alpha1.ClusterProfile{
+				member("east", 1, "vip-blocks:ipv4=2"),
+				member("west", 2, "vip-blocks:ipv4=1"),
+			},
+		},
+	)
+	if len(plan.Blocks) != hubv1alpha1.MaxBlocks || len(plan.Granted) != 1 || len(plan.Refused) != 2 ||
+		!errors.Is(plan.Refused[0].Err, ipam.ErrFull) {
 		t.Errorf("%d blocks, %v, %v", len(plan.Blocks), plan.Granted, plan.Refused)
 	}
 	if got := condition(&plan, hubv1alpha1.ConditionBlocksGranted); got != "False/PoolsFull" {
@@ -270,8 +353,13 @@ func TestV2NoMoreBlocksThanTheStatusHolds(t *testing.T) {
 	}
 }
 
-func TestV6RoomOfPools(t *testing.T) {
-	plan := Decide(Facts{Set: set("preferred", []string{"10.200.0.0/22", "10.1.0.0/23"}, "gone 10.200.3.128/25"), Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)}})
+func TestV6FreeBlocksOfPools(t *testing.T) {
+	plan := Decide(
+		Facts{
+			Set:      set("preferred", []string{"10.200.0.0/22", "10.1.0.0/23"}, "gone 10.200.3.128/25"),
+			Profiles: []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1)},
+		},
+	)
 	var got []string
 	for _, p := range plan.Pools {
 		got = append(got, fmt.Sprint(p.Prefix, " ", p.Granted, " ", p.Free))
@@ -287,8 +375,21 @@ func TestMessagesFitIntoEvents(t *testing.T) {
 	s := set("preferred", []string{"fd12:3456:789a:bcde:ffff:ffff:ffff:0/112"})
 	var members []inventoryv1alpha1.ClusterProfile
 	for i := range 9 {
-		s.Status.Blocks = append(s.Status.Blocks, hubv1alpha1.Block{ClusterID: fmt.Sprint(id, "-a", i), CIDR: fmt.Sprintf("fd12:3456:789a:bcde:ffff:ffff:ffff:ff%d0/124", i)})
-		members = append(members, member(fmt.Sprint(id, "-b", i), 1, fmt.Sprintf("service-ranges:fd12:3456:789a:bcde:ffff:ffff:ffff:ff%d0/124", i)))
+		s.Status.Blocks = append(
+			s.Status.Blocks,
+			hubv1alpha1.Block{
+				ClusterID: fmt.Sprint(id, "-a", i),
+				CIDR:      fmt.Sprintf("fd12:3456:789a:bcde:ffff:ffff:ffff:ff%d0/124", i),
+			},
+		)
+		members = append(
+			members,
+			member(
+				fmt.Sprint(id, "-b", i),
+				1,
+				fmt.Sprintf("service-ranges:fd12:3456:789a:bcde:ffff:ffff:ffff:ff%d0/124", i),
+			),
+		)
 	}
 	plan := Decide(Facts{Set: s, Profiles: members})
 	if len(plan.Conditions) != 2 {

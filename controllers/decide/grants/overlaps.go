@@ -17,7 +17,19 @@ import (
 // overlaps are the blocks that meet what became known too late. They stay: VIPs are in use there.
 func overlaps(found []ipam.Overlap, blocks []ipam.Grant, all map[string]Told) (out []Said) {
 	for _, o := range found {
-		out = append(out, Said{o.Block.Member, fmt.Sprintf("block %s meets the %s %s of %s", o.Block.Prefix, o.With.For, o.With.Prefix, o.With.Member)})
+		out = append(
+			out,
+			Said{
+				o.Block.Member,
+				fmt.Sprintf(
+					"block %s meets the %s %s of %s",
+					o.Block.Prefix,
+					o.With.For,
+					o.With.Prefix,
+					o.With.Member,
+				),
+			},
+		)
 	}
 	for _, b := range blocks {
 		told := all[b.Member]
@@ -25,12 +37,21 @@ func overlaps(found []ipam.Overlap, blocks []ipam.Grant, all map[string]Told) (o
 			for _, r := range ranges {
 				// A member's ServiceCIDRs in its own block are what the block is for.
 				if r.Overlaps(b.Prefix) && (use == pods || r.Bits() < b.Prefix.Bits()) {
-					out = append(out, Said{b.Member, fmt.Sprintf("block %s meets the %s %s of the member itself", b.Prefix, use, r)})
+					out = append(
+						out,
+						Said{
+							b.Member,
+							fmt.Sprintf("block %s meets the %s %s of the member itself", b.Prefix, use, r),
+						},
+					)
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Said) int { return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Message, b.Message)) })
+	slices.SortFunc(
+		out,
+		func(a, b Said) int { return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Message, b.Message)) },
+	)
 	return out
 }
 
@@ -48,7 +69,8 @@ func (m Meeting) String() string {
 func meets(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out []Meeting) {
 	for _, k := range known {
 		for _, p := range pools {
-			if p.Overlaps(k.Prefix) && !slices.ContainsFunc(blocks, func(b ipam.Grant) bool { return Inside(k, b) }) {
+			if p.Overlaps(k.Prefix) &&
+				!slices.ContainsFunc(blocks, func(b ipam.Grant) bool { return Inside(k, b) }) {
 				out = append(out, Meeting{p, k})
 			}
 		}
@@ -57,7 +79,7 @@ func meets(pools []netip.Prefix, known []ipam.Known, blocks []ipam.Grant) (out [
 	return out
 }
 
-// Inside tells whether a range lies in this block of the same member.
+// Inside reports whether a range lies in this block of the same member.
 func Inside(k ipam.Known, b ipam.Grant) bool {
 	return b.Member == k.Member && b.Prefix.Bits() <= k.Prefix.Bits() && b.Prefix.Overlaps(k.Prefix)
 }
@@ -65,17 +87,37 @@ func Inside(k ipam.Known, b ipam.Grant) bool {
 // conditions says how the ClusterSet stands. LastTransitionTime is left to the caller.
 func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix) (out []metav1.Condition) {
 	if mode := set.Spec.VIPs.Mode; mode != "" && mode != hubv1alpha1.VIPModeShared {
-		c := metav1.Condition{Status: metav1.ConditionTrue, Reason: "Granted", Message: "Every member has the blocks that it asks for."}
+		c := metav1.Condition{
+			Status:  metav1.ConditionTrue,
+			Reason:  "Granted",
+			Message: "Every member has the blocks that it asks for.",
+		}
 		switch {
 		case len(pools) == 0:
 			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: fmt.Sprintf(
-				"Mode %s has no pool that blocks can be cut from: add one to spec.vips.pools. Until then VIPs come from ServiceCIDRs that are labelled by hand.", mode)}
+				"Mode %s has no pool that blocks can be cut from: add one to spec.vips.pools. Until then VIPs "+
+					"come from ServiceCIDRs that are labelled by hand.",
+				mode,
+			)}
 		case plan.Waiting:
-			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonWaiting, Message: "The hub may come from a backup: blocks are gone from status.blocks, or they were edited, or a member is silent since the hub's program started. " +
-				"More are granted two minutes after the last of them was heard, by when they have told what they hold; after four at most."}
+			c = metav1.Condition{
+				Status: metav1.ConditionFalse,
+				Reason: ReasonWaiting,
+				Message: "The hub may come from a backup: blocks are gone from status.blocks, or they were " +
+					"edited, or a member is silent since the hub's program started. " +
+					"More are granted two minutes after the last of them was heard, by when they have told what " +
+					"they hold; after four at most.",
+			}
 		case len(plan.Refused) > 0:
-			c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "NoPools", Message: Few(refusals(plan.Refused)) + "."}
-			if slices.ContainsFunc(plan.Refused, func(r ipam.AskRefused) bool { return errors.Is(r.Err, ipam.ErrFull) }) {
+			c = metav1.Condition{
+				Status:  metav1.ConditionFalse,
+				Reason:  "NoPools",
+				Message: Few(refusals(plan.Refused)) + ".",
+			}
+			if slices.ContainsFunc(
+				plan.Refused,
+				func(r ipam.AskRefused) bool { return errors.Is(r.Err, ipam.ErrFull) },
+			) {
 				c.Reason = "PoolsFull"
 			}
 		}
@@ -85,10 +127,18 @@ func conditions(set *hubv1alpha1.ClusterSet, plan *Plan, pools []netip.Prefix) (
 	if len(set.Spec.VIPs.Pools)+len(set.Status.Blocks) == 0 {
 		return out
 	}
-	c := metav1.Condition{Status: metav1.ConditionTrue, Reason: "NoOverlap", Message: "Pools and blocks meet nothing that a member is known to use."}
+	c := metav1.Condition{
+		Status:  metav1.ConditionTrue,
+		Reason:  "NoOverlap",
+		Message: "Pools and blocks meet nothing that a member is known to use.",
+	}
 	switch {
 	case len(plan.Unusable) > 0:
-		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolInvalid", Message: Few(plan.Unusable) + ". No block is cut from there."}
+		c = metav1.Condition{
+			Status:  metav1.ConditionFalse,
+			Reason:  "PoolInvalid",
+			Message: Few(plan.Unusable) + ". No block is cut from there.",
+		}
 	case len(plan.Meets)+len(plan.Overlaps) > 0:
 		c = metav1.Condition{Status: metav1.ConditionFalse, Reason: "RangesOverlap"}
 		var met []string

@@ -38,7 +38,8 @@ func Size(v *hubv1alpha1.VIPs, p netip.Prefix) int {
 	return v6
 }
 
-// Usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the first one counts.
+// Usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the
+// first one counts.
 func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 	for _, text := range v.Pools {
 		p, err := netip.ParsePrefix(text)
@@ -49,7 +50,10 @@ func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 		case p != p.Masked():
 			why = fmt.Sprintf("has bits set after its prefix: write %s", p.Masked())
 		case p.Bits() > Size(v, p):
-			why = fmt.Sprintf("is smaller than a block of /%d: take it off the list, or make blocks smaller", Size(v, p))
+			why = fmt.Sprintf(
+				"is smaller than a block of /%d: take it off the list, or make blocks smaller",
+				Size(v, p),
+			)
 		}
 		for _, other := range pools {
 			if why == "" && p.Overlaps(other) {
@@ -65,8 +69,8 @@ func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 	return pools, wrong
 }
 
-// rooms count what is granted and free in each pool.
-func rooms(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, known []ipam.Known) []Pool {
+// countPools counts what is granted and free in each pool.
+func countPools(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, known []ipam.Known) []Pool {
 	var taken []netip.Prefix
 	for _, g := range granted {
 		taken = append(taken, g.Prefix)
@@ -76,18 +80,18 @@ func rooms(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, know
 	}
 	out := make([]Pool, 0, len(pools))
 	for _, p := range pools {
-		room := Pool{Prefix: p, Free: ipam.FreeBlocks(p, taken, Size(v, p))}
+		pool := Pool{Prefix: p, Free: ipam.FreeBlocks(p, taken, Size(v, p))}
 		for _, g := range granted {
 			if g.Prefix.Overlaps(p) {
-				room.Granted++
+				pool.Granted++
 			}
 		}
-		out = append(out, room)
+		out = append(out, pool)
 	}
 	return out
 }
 
-// families tells of which there is a pool.
+// families returns those that have a pool.
 func families(pools []netip.Prefix) map[corev1.IPFamily]bool {
 	out := map[corev1.IPFamily]bool{}
 	for _, p := range pools {

@@ -18,11 +18,13 @@ const (
 type Told struct {
 	Wanted         *clusterset.BlocksWanted // nil where it leaves that to the hub
 	Services, Pods []netip.Prefix
-	// Unreadable are the properties that say nothing that can be understood, and why. They are as if they were not there.
+	// Unreadable are the properties that say nothing that can be understood, and why. They are as if they were not
+	// there.
 	Unreadable []string
 }
 
-// Read takes what was published with a ClusterProfile: a peer's words, of which nothing is believed that ParseBlocks and ParseRanges do
+// Read takes what was published with a ClusterProfile: another member's words, so nothing is used that
+// ParseBlocks and ParseRanges do
 // not let through.
 func Read(properties []inventoryv1alpha1.Property) (t Told) {
 	seen := map[string]bool{}
@@ -49,7 +51,10 @@ func Read(properties []inventoryv1alpha1.Property) (t Told) {
 		case seen[p.Name]:
 			t.Unreadable = append(t.Unreadable, p.Name+" is there twice: the first one counts")
 		case err != nil:
-			t.Unreadable = append(t.Unreadable, fmt.Sprintf("%s: %.200v; it is taken as if it were not there", p.Name, err))
+			t.Unreadable = append(
+				t.Unreadable,
+				fmt.Sprintf("%s: %.200v; it is taken as if it were not there", p.Name, err),
+			)
 		default:
 			read()
 		}
@@ -58,7 +63,8 @@ func Read(properties []inventoryv1alpha1.Property) (t Told) {
 	return t
 }
 
-// anything tells whether a member has said what a grant goes by. One that has not may have told nothing yet, and its block would lie
+// anything reports whether a member has said what a grant goes by. One that has not may have told nothing yet, and
+// its block would lie
 // where its own ranges are.
 func (t *Told) anything() bool { return t.Wanted != nil || len(t.Services) > 0 || len(t.Pods) > 0 }
 

@@ -1,4 +1,5 @@
-// Command controlplane is etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl in one binary, chosen by the name
+// Command controlplane is etcd, kube-apiserver, kube-controller-manager, kube-proxy and kubectl in one binary,
+// chosen by the name
 // that it is called by. Each main function is upstream's.
 package main
 
@@ -38,7 +39,12 @@ func main() {
 			kubectlutil.CheckErr(err)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "controlplane: no program is called %s: call it etcd, kube-apiserver, kube-controller-manager, kube-proxy or kubectl\n", name)
+		fmt.Fprintf(
+			os.Stderr,
+			"controlplane: no program is called %s: call it etcd, kube-apiserver, kube-controller-manager, "+
+				"kube-proxy or kubectl\n",
+			name,
+		)
 		os.Exit(2)
 	}
 }

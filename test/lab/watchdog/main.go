@@ -16,8 +16,9 @@ import (
 
 func main() { os.Exit(watch(os.Args[1:])) }
 
-// watch runs a program until it ends or standard input closes, which it does when whoever started the watchdog is gone,
-// killed or not; in that case it kills the program's process group and deletes the folders. The program's process id is its
+// watch runs a program until it ends or standard input closes, which it does when whoever started the watchdog is
+// gone, killed or not; in that case it kills the program's process group and deletes the folders. The program's
+// process id is its
 // only output.
 //
 // usage: watchdog FOLDER[:FOLDER...] PROGRAM [ARGUMENT...]
