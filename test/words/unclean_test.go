@@ -9,35 +9,15 @@ var unclean = []string{
 
 	"controllers/agent",
 
-	"controllers/blocks",
-
-	"controllers/clusterset",
-
 	"controllers/clustersetip",
 
 	"controllers/credentials",
 
-	"controllers/decide/grants",
-
 	"controllers/decide/ipam",
-
-	"controllers/departed",
 
 	"controllers/heartbeat",
 
-	"controllers/inventory",
-
 	"controllers/kube",
-
-	"controllers/membership",
-
-	"controllers/publish",
-
-	"controllers/serviceexport",
-
-	"deploy/coredns",
-
-	"deploy/monitoring/grafana",
 
 	"plugin/multicluster/catalog",
 
@@ -49,31 +29,15 @@ var unclean = []string{
 
 	"test/bench/vips",
 
-	"test/cases",
-
 	"test/credentials",
-
-	"test/grants",
 
 	"test/integration",
 
-	"test/inventory",
-
 	"test/lab",
-
-	"test/lab/controlplane",
-
-	"test/lab/watchdog",
-
-	"test/members",
 
 	"test/model",
 
 	"test/model/ipam",
-
-	"test/monitoring",
-
-	"test/policies",
 
 	"test/sim",
 
