@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,12 +86,21 @@ func TestM6MaxEndpointsOfTransfers(t *testing.T) {
 	}
 }
 
+// syncing is a source whose lists may become complete.
+type syncing struct {
+	index  *catalog.Index
+	synced atomic.Bool
+}
+
+func (s *syncing) Index() *catalog.Index { return s.index }
+func (s *syncing) Synced() bool          { return s.synced.Load() }
+
 // RFC 1996: secondaries hear of a new serial within a second, once, and of nothing before the first lists.
 func TestL6NotifyFollowsTheSerial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := large()
-		source := m.source.(*fixed)
-		source.unsynced = true
+		source := &syncing{index: m.source.Index()}
+		m.source = source
 		stop, sent := make(chan struct{}), make(chan string, 10)
 		defer close(stop)
 		go m.notify(func(zone string) error { sent <- zone; return errors.New("nobody there") }, stop)
@@ -105,7 +115,7 @@ func TestL6NotifyFollowsTheSerial(t *testing.T) {
 			}
 		}
 		heard("before the first lists", 0)
-		source.unsynced = false
+		source.synced.Store(true)
 		heard("after them", 1)
 		heard("without a change", 0)
 		source.index.Set("web.test", nil, 9)
