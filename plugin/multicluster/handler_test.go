@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +26,11 @@ import (
 // fixed is a source whose state a test sets.
 type fixed struct {
 	index    *catalog.Index
-	unsynced bool
+	unsynced atomic.Bool
 }
 
 func (f *fixed) Index() *catalog.Index { return f.index }
-func (f *fixed) Synced() bool          { return !f.unsynced }
+func (f *fixed) Synced() bool          { return !f.unsynced.Load() }
 
 var nameserver = netip.MustParseAddr("127.0.0.1")
 
