@@ -56,7 +56,12 @@ func cheapest(f func()) time.Duration {
 	return least(threadTime, f)
 }
 
+// least is 0 with the race detector, which takes ten times as long: then the tests look for races only.
 func least(clock func() time.Duration, f func()) time.Duration {
+	if raceEnabled {
+		f()
+		return 0
+	}
 	least := time.Hour
 	for range 7 {
 		start := clock()
@@ -173,7 +178,7 @@ func TestChangesAreLinearInClusters(t *testing.T) {
 		})
 	}
 	few, many := change(500), change(4000)
-	if t.Logf("500 clusters %v, 4,000 %v", few, many); many > 24*few {
+	if t.Logf("500 clusters %v, 4,000 %v", few, many); many > 24*few+time.Millisecond {
 		t.Errorf("a change among 500 clusters takes %v, among 4,000 %v", few, many)
 	}
 }
