@@ -5,7 +5,7 @@ package controllers
 import (
 	"context"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetip"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
@@ -13,12 +13,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
+	"github.com/clusterset-dns/clusterset-dns/controllers/servicecidrs"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.VIPs, env.Votes, env.Probes and env.Held. The simulation plants
+// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.Votes, env.Probes and env.Held. The simulation plants
 // faults in env with adjust, before the controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
 	beat := heartbeat.New(heartbeat.Config{
@@ -29,8 +30,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	})
 	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
-	vips := clustersetip.New(env)
-	env.VIPs = vips
 	observer := observe.New(observe.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen, Fresh: env.Fresh,
 		Families: env.Families, Reserved: env.Reserved, Dial: env.Dial, Now: env.Now, Events: env.Events,
@@ -44,6 +43,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Now: env.Now, Events: env.Events,
 	})
 	env.Held = live.Held
+	addresses := clustersetips.New(clustersetips.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
+		Served: env.Served, Events: env.Events, Now: env.Now,
+	})
 	return []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
 		serviceimport.New(serviceimport.Config{
@@ -54,12 +57,16 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Hub:          env.Hub,
 			Deleted:      env.Gone,
 			Families:     env.Families,
-			VIPs:         env.VIPs,
+			Addresses:    addresses,
 			Reserved:     env.Reserved,
 			Now:          env.Now,
 			Events:       env.Events,
 		}),
-		vips.Controller(),
+		servicecidrs.New(servicecidrs.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Families: env.Families,
+			Served: env.Served, Events: env.Events,
+		}),
+		addresses.Controller(),
 		beat.Controller(),
 		publish.New(publish.Config{
 			Cluster:      env.Cluster,

@@ -84,9 +84,6 @@ type Env struct {
 	// Served is nil once objects of an optional kind can be read, else it says why they cannot.
 	Served func(client.Object) error
 
-	// VIPs are the addresses of derived Services.
-	VIPs VIPs
-
 	// Reserved ranges hold no peer's endpoint (S4: --reserved-cidrs).
 	Reserved []netip.Prefix
 

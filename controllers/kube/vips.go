@@ -2,45 +2,62 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// VIPs knows where the addresses of derived Services come from (DESIGN §5). Who makes such a Service asks by Reserve, then makes it, then
-// tells by Settle what the API server said.
-type VIPs interface {
-	// Reserve is what a derived Service is to ask for. Its error is ErrVIPBusy, where a pass in a moment will get a better answer, or says
-	// what is in the way; one without it is followed by Settle.
-	Reserve(context.Context, VIPRequest) (VIPGrant, error)
-	// Settle is told the Service as it was made, or the API server's error, and returns that error as it is to be acted on.
-	Settle(context.Context, VIPRequest, VIPGrant, *corev1.Service, error) error
-	// GiveUp is told before a derived Service is deleted whose quarantine is over: its addresses may be another's at once.
-	GiveUp(service types.NamespacedName)
+// VIPSettings is what the ClusterSet says to a member about VIPs.
+type VIPSettings struct {
+	// Set is nil until the hub shows exactly one ClusterSet; then Mode is the last one that the member noted.
+	Set    *hubv1alpha1.ClusterSet
+	Mode   ipam.Mode
+	Blocks []netip.Prefix
+	Pools  map[corev1.IPFamily]bool // the families that have a pool
 }
 
-// ErrVIPBusy is the error of an address that may be had in a moment.
-var ErrVIPBusy = errors.New("the import's address is not free yet")
-
-// VIPRequest is for addresses of these families, which the derived Service does not have.
-type VIPRequest struct {
-	Import   *mcsv1beta1.ServiceImport
-	Service  types.NamespacedName
-	Families []corev1.IPFamily
-	// Previous are those that the import had, of any family.
-	Previous []netip.Addr
-	// Try asks the API server whether it would make the Service at all, with whatever addresses. Nothing is made. nil where it is there.
-	Try func(context.Context) error
+// ReadVIPSettings reads them. hub is nil as long as the hub has not been seen.
+func ReadVIPSettings(ctx context.Context, local, hub client.Reader, namespace, cluster string) (v VIPSettings, err error) {
+	var sets hubv1alpha1.ClusterSetList
+	if hub != nil {
+		if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
+			return v, err
+		}
+	}
+	if len(sets.Items) != 1 {
+		v.Mode = ipam.ModeShared
+		p, err := Get[*aboutv1beta1.ClusterProperty](ctx, local, types.NamespacedName{Name: clusterset.PropertySet})
+		if p != nil {
+			v.Mode = modeOf(p.Annotations[clusterset.AnnotationVIPMode])
+		}
+		return v, err
+	}
+	v.Set, v.Pools = &sets.Items[0], map[corev1.IPFamily]bool{}
+	v.Mode = modeOf(string(v.Set.Spec.VIPs.Mode))
+	for _, text := range v.Set.Spec.VIPs.Pools {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			v.Pools[ipam.Family(p.Addr())] = true
+		}
+	}
+	for _, b := range v.Set.Status.Blocks {
+		if p, err := netip.ParsePrefix(b.CIDR); b.ClusterID == cluster && err == nil {
+			v.Blocks = append(v.Blocks, p.Masked())
+		}
+	}
+	return v, nil
 }
 
-// VIPGrant is the answer.
-type VIPGrant struct {
-	Families  []corev1.IPFamily // those that the Service may have now
-	Addresses []netip.Addr      // to ask for by name; the API server chooses for the families without one
-	Refused   error             // why other families have to wait; nil if none has
-	Asked     time.Time
+// modeOf treats a mode that it does not know, such as exclusive of earlier versions, as shared.
+func modeOf(text string) ipam.Mode {
+	if ipam.Mode(text) == ipam.ModePreferred {
+		return ipam.ModePreferred
+	}
+	return ipam.ModeShared
 }

@@ -17,6 +17,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -34,8 +35,9 @@ type Config struct {
 	Deleted func(cluster, record string, created time.Time) bool
 
 	Families func(context.Context) ([]corev1.IPFamily, error) // IP families that this cluster's Services can have
-	VIPs     kube.VIPs
-	Reserved []netip.Prefix // addresses that no other cluster may claim (S4)
+	// Addresses picks the cluster IPs of derived Services (controllers/clustersetips).
+	Addresses Addresses
+	Reserved  []netip.Prefix // addresses that no other cluster may claim (S4)
 
 	Now    func() time.Time
 	Events kube.Events
@@ -156,4 +158,15 @@ func requestFor(name types.NamespacedName) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// Addresses picks the cluster IPs of derived Services.
+type Addresses interface {
+	// Pick returns the addresses to ask for by name; the API server chooses for the families without one. The error
+	// wraps ipam.ErrPending if a later pass gets a better answer.
+	Pick(context.Context, *ipam.Request) ([]netip.Addr, error)
+	// Refused takes the API server's error. It returns nil if another Pick makes sense, else the error to report.
+	Refused(ctx context.Context, q *ipam.Request, asked []netip.Addr, err error) error
+	// Allocated takes the Service that has its addresses.
+	Allocated(ctx context.Context, q *ipam.Request, svc *corev1.Service, took time.Duration)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestI9WhoseADerivedServiceIs: its annotation says so, and costs a start with thousands of them no look at every
@@ -123,7 +123,7 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 			m.Ports,
 			clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))},
 		)
-		svc, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
+		svc, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil)
 		if err != nil || svc == nil || len(svc.Spec.Ports) != len(m.Ports) || svc.Spec.TrafficDistribution != nil {
 			t.Fatalf("%v: %+v", err, svc)
 		}
@@ -131,7 +131,7 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 			t.Errorf("the API server was asked %d times, want %d", asked, want)
 		}
 		asked = 0
-		if _, err := r.write(t.Context(), local, s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil ||
+		if _, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil ||
 			asked > 0 {
 			t.Errorf("a settled pass asks it %d times: %v", asked, err)
 		}
@@ -151,10 +151,10 @@ func TestI6ARefusedFamilyFreezesNothing(t *testing.T) {
 		{"full", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full")), true},
 		{"a policy", apierrors.NewForbidden(services, "x", errors.New("no dual stack here")), true},
 		{"a conflict", apierrors.NewConflict(services, "x", errors.New("changed")), false},
-		{"busy", kube.ErrVIPBusy, false},
+		{"busy", ipam.ErrPending, false},
 	} {
 		m := newMember(t)
-		m.VIPs = &ranges{}
+		m.Addresses = &ranges{}
 		m.Local = interceptor.NewClient(
 			m.local,
 			interceptor.Funcs{
@@ -230,7 +230,7 @@ func TestV5AFullFamilyTakesNoOtherDown(t *testing.T) {
 				return under.Update(ctx, o, opts...)
 			},
 		})
-		m.VIPs = &choosing{}
+		m.Addresses = &choosing{}
 		m.Families = func(context.Context) ([]corev1.IPFamily, error) {
 			return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, nil
 		}
@@ -298,7 +298,7 @@ func TestV4AServiceGetsNoSecondAddressInItsFirstSecond(t *testing.T) {
 			return under.Update(ctx, o, opts...)
 		},
 	})
-	m.VIPs = &choosing{}
+	m.Addresses = &choosing{}
 	m.Families = func(context.Context) ([]corev1.IPFamily, error) {
 		return []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, nil
 	}
@@ -343,30 +343,24 @@ func TestV4AServiceGetsNoSecondAddressInItsFirstSecond(t *testing.T) {
 // choosing leaves all addresses to the API server.
 type choosing struct{ ranges }
 
-func (*choosing) Reserve(_ context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
-	return kube.VIPGrant{Families: q.Families}, nil
-}
+func (*choosing) Pick(context.Context, *ipam.Request) ([]netip.Addr, error) { return nil, nil }
 
-func (*choosing) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+func (*choosing) Refused(_ context.Context, _ *ipam.Request, _ []netip.Addr, err error) error {
 	if err != nil && strings.Contains(err.Error(), ipam.ErrFull.Error()) {
 		return fmt.Errorf("%w: %w", ipam.ErrFull, err)
 	}
 	return err
 }
 
-// ending is an agent that is told to end once a VIP is reserved.
+// ending is an agent that is told to end once an address is picked.
 type ending struct {
-	kube.VIPs
+	ranges
 	end func()
 }
 
-func (e *ending) Reserve(_ context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
+func (e *ending) Pick(context.Context, *ipam.Request) ([]netip.Addr, error) {
 	e.end()
-	return kube.VIPGrant{Families: q.Families}, nil
-}
-
-func (e *ending) Settle(ctx context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
-	return errors.Join(ctx.Err(), err)
+	return nil, nil
 }
 
 // TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes: the API server would take its addresses back, and might keep
@@ -374,7 +368,7 @@ func (e *ending) Settle(ctx context.Context, _ kube.VIPRequest, _ kube.VIPGrant,
 func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	m, vips := newMember(t), &ending{end: end}
-	m.VIPs = vips
+	m.Addresses = vips
 	m.Local = interceptor.NewClient(
 		m.local,
 		interceptor.Funcs{
@@ -388,11 +382,12 @@ func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 		Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}},
 	}
 	families := []corev1.IPFamily{corev1.IPv4Protocol}
-	svc, _, err := m.ask(
+	svc, err := m.allocate(
 		ctx,
 		&snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}},
+		nil,
 		merged,
-		kube.VIPRequest{Families: families},
+		families,
 		nil,
 	)
 	if err != nil || svc == nil || ctx.Err() == nil {

@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -73,7 +75,7 @@ func (r *reconciler) updateImport(
 	if err := r.Local.Status().Patch(ctx, imp, kube.Changes(before)); err != nil {
 		return err
 	}
-	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending)
+	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending) || errors.Is(failed, ipam.ErrPending)
 	if flipped && ready.Status == metav1.ConditionFalse && !waits {
 		if ready.Reason == imports.ReasonFull {
 			r.Events.Event(imp, kube.Warning, imports.ReasonFull, ready.Message)

@@ -241,7 +241,7 @@ func TestALostCopyAmongOthers(t *testing.T) {
 // others add to it and leave it as ever. Who joins with such a record holds nothing.
 func TestACopyThatCannotBeReadTakesNothingFromTheImport(t *testing.T) {
 	m := newMember(t)
-	m.VIPs = &ranges{}
+	m.Addresses = &ranges{}
 	port := func(name string, number int32) hubv1alpha1.ServicePort {
 		return hubv1alpha1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: number}
 	}

@@ -24,6 +24,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -261,27 +262,27 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 	}
 }
 
-// ranges gives the API server's, or nothing while it is busy.
+// ranges has one address, or makes imports wait while it is busy.
 type ranges struct{ busy bool }
 
-func (v *ranges) Reserve(_ context.Context, req kube.VIPRequest) (kube.VIPGrant, error) {
+func (v *ranges) Pick(context.Context, *ipam.Request) ([]netip.Addr, error) {
 	if v.busy {
-		return kube.VIPGrant{}, kube.ErrVIPBusy
+		return nil, ipam.ErrPending
 	}
-	return kube.VIPGrant{Families: req.Families, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.9")}}, nil
+	return []netip.Addr{netip.MustParseAddr("10.96.0.9")}, nil
 }
 
-func (v *ranges) GiveUp(types.NamespacedName) {}
-
-func (v *ranges) Settle(_ context.Context, _ kube.VIPRequest, _ kube.VIPGrant, _ *corev1.Service, err error) error {
+func (v *ranges) Refused(_ context.Context, _ *ipam.Request, _ []netip.Addr, err error) error {
 	return err
 }
+
+func (v *ranges) Allocated(context.Context, *ipam.Request, *corev1.Service, time.Duration) {}
 
 // TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has
 // withdrawn goes at once (I2).
 func TestC9WhileAVIPIsBusyNoNameGoes(t *testing.T) {
 	m, v := newMember(t), &ranges{}
-	m.VIPs = v
+	m.Addresses = v
 	m.export("c", "10.3.0.1")
 	m.export("d", "10.4.0.1")
 	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })

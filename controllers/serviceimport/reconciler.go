@@ -3,7 +3,7 @@
 // additions to slices, then the Service, then the import, then removals (DESIGN §4).
 //
 // It does not copy ServiceExportRecords from the hub (record does), decide which clusters have expired (sources
-// does), or choose addresses (clustersetip does).
+// does), or choose addresses (clustersetips does).
 package serviceimport
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -127,8 +128,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) {
 		return 0, errors.Join(refused, failed)
 	}
-	if errors.Is(failed, kube.ErrVIPBusy) { // removals must not come before the Service
-		return r.wait(s.name), errors.Join(refused, r.removeDispensable(ctx, p))
+	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
+		refused = errors.Join(refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p))
+		return r.wait(s.name), refused
 	}
 	r.stopWaiting(s.name)
 	remove := r.removeSlices

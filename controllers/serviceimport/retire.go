@@ -43,7 +43,6 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 	}
 	log.FromContext(ctx).
 		Info("deleting the derived Service after its quarantine", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
-	r.VIPs.GiveUp(client.ObjectKeyFromObject(s.svc))
 	err = r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
 	if apierrors.IsConflict(err) { // it may be in use again
 		return time.Second, nil

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -38,11 +37,11 @@ func (r *reconciler) service(
 	if len(held) < len(families) {
 		return r.address(ctx, s, imp, m, held, families)
 	}
-	return r.write(ctx, r.Local, s, m, families, nil)
+	return r.write(ctx, s, m, families, nil)
 }
 
-// address makes the derived Service with addresses of the families that it does not hold. Families that wait for an
-// address do not delay the others (V).
+// address gives the derived Service addresses of the families that it does not hold. A family that is full keeps no
+// other from its address.
 func (r *reconciler) address(
 	ctx context.Context,
 	s *snapshot,
@@ -51,69 +50,55 @@ func (r *reconciler) address(
 	held, families []corev1.IPFamily,
 ) (*corev1.Service, error) {
 	if s.svc != nil && derived.Young(s.svc, r.Now()) {
-		return s.svc, kube.ErrVIPBusy
+		return s.svc, ipam.ErrPending
 	}
-	request := kube.VIPRequest{
-		Import:  imp,
-		Service: types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()},
+	missing := slices.DeleteFunc(slices.Clone(families), func(f corev1.IPFamily) bool { return slices.Contains(held, f) })
+	svc, full := r.allocate(ctx, s, imp, m, missing, held)
+	if len(missing) < 2 || !errors.Is(full, ipam.ErrFull) && !apierrors.IsInternalError(full) {
+		return svc, full
 	}
-	for _, f := range families {
-		if !slices.Contains(held, f) {
-			request.Families = append(request.Families, f)
-		}
-	}
-	if s.imp != nil {
-		for _, text := range s.imp.Spec.IPs {
-			if a, err := netip.ParseAddr(text); err == nil {
-				request.Previous = append(request.Previous, a)
-			}
-		}
-	}
-	svc, granted, err := r.ask(ctx, s, m, request, held)
-	if len(granted) < 2 || !errors.Is(err, ipam.ErrFull) {
-		return svc, err
-	}
-	full := err
-	err = nil
-	for _, f := range request.Families { // the API server does not say which of them is full
+	var err error
+	for _, f := range missing {
 		if s.svc != nil && derived.Young(s.svc, r.Now()) { // it has just got the other one
 			err = errors.Join(err, full)
 			continue
 		}
-		request.Families = []corev1.IPFamily{f}
 		var failed error
-		s.svc, _, failed = r.ask(ctx, s, m, request, derived.Held(s.svc, families))
+		s.svc, failed = r.allocate(ctx, s, imp, m, []corev1.IPFamily{f}, derived.Held(s.svc, families))
 		err = errors.Join(err, failed)
 	}
 	return s.svc, err
 }
 
-// ask asks for addresses of the families of a request beside those that are held. It returns the derived Service as
-// it is then, and the families that the API server was asked for. An agent that is told to end waits for the answer:
-// an API server whose client leaves releases the addresses of the Service, and may keep the Service until its repair
-// loop has restored them (Kubernetes 1.36).
-func (r *reconciler) ask(
-	ctx context.Context, s *snapshot, m *conflict.Merged, request kube.VIPRequest, held []corev1.IPFamily,
-) (*corev1.Service, []corev1.IPFamily, error) {
+// allocate asks for addresses of these families beside those that are held, and returns the current derived Service.
+// An agent that is told to end waits for the answer: an API server whose client leaves releases the addresses, and may
+// keep the Service until its repair loop has restored them (Kubernetes 1.36).
+func (r *reconciler) allocate(
+	ctx context.Context,
+	s *snapshot,
+	imp *mcsv1beta1.ServiceImport,
+	m *conflict.Merged,
+	families, held []corev1.IPFamily,
+) (*corev1.Service, error) {
 	ctx = context.WithoutCancel(ctx)
-	if s.svc == nil {
-		request.Try = func(ctx context.Context) error {
-			_, err := r.write(ctx, client.NewDryRunClient(r.Local), s, m, request.Families, nil)
-			return err
+	service := types.NamespacedName{Namespace: s.name.Namespace, Name: s.derivedName()}
+	q := &ipam.Request{Import: imp, Service: service, Families: families}
+	for { // each refusal adds to q.Lost, and Pick allows only so many
+		asked, err := r.Addresses.Pick(ctx, q)
+		if err != nil {
+			return r.without(ctx, s, m, held, err)
+		}
+		began := r.Now()
+		svc, err := r.write(ctx, s, m, slices.Concat(held, families), asked)
+		if err == nil {
+			r.Addresses.Allocated(ctx, q, svc, r.Now().Sub(began))
+			log.FromContext(ctx).Info("allocated VIPs", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
+			return svc, nil
+		}
+		if err = r.Addresses.Refused(ctx, q, asked, err); err != nil {
+			return r.without(ctx, s, m, held, err)
 		}
 	}
-	grant, err := r.VIPs.Reserve(ctx, request)
-	if err != nil {
-		svc, err := r.without(ctx, s, m, held, err)
-		return svc, nil, err
-	}
-	svc, err := r.write(ctx, r.Local, s, m, slices.Concat(held, grant.Families), grant.Addresses)
-	if err := r.VIPs.Settle(ctx, request, grant, svc, err); err != nil {
-		svc, err := r.without(ctx, s, m, held, err)
-		return svc, grant.Families, err
-	}
-	log.FromContext(ctx).Info("gave the derived Service its VIPs", "service", svc.Name, "ips", svc.Spec.ClusterIPs)
-	return svc, grant.Families, grant.Refused
 }
 
 // without writes the derived Service with the families that it holds, although others were refused, unless the next
@@ -121,11 +106,11 @@ func (r *reconciler) ask(
 func (r *reconciler) without(
 	ctx context.Context, s *snapshot, m *conflict.Merged, held []corev1.IPFamily, refused error,
 ) (*corev1.Service, error) {
-	if len(held) == 0 || errors.Is(refused, kube.ErrVIPBusy) || apierrors.IsConflict(refused) ||
+	if len(held) == 0 || errors.Is(refused, ipam.ErrPending) || apierrors.IsConflict(refused) ||
 		apierrors.IsAlreadyExists(refused) {
 		return s.svc, refused
 	}
-	svc, failed := r.write(ctx, r.Local, s, m, held, nil)
+	svc, failed := r.write(ctx, s, m, held, nil)
 	return svc, errors.Join(failed, refused)
 }
 
@@ -133,7 +118,6 @@ func (r *reconciler) without(
 // out a trafficDistribution that the API server is too old to know.
 func (r *reconciler) write(
 	ctx context.Context,
-	local client.Client,
 	s *snapshot,
 	m *conflict.Merged,
 	families []corev1.IPFamily,
@@ -147,30 +131,30 @@ func (r *reconciler) write(
 	if r.isUnknown(m.TrafficDistribution, r.Now()) {
 		svc.Spec.TrafficDistribution = nil
 	}
-	done, err := r.put(ctx, local, s, svc)
+	done, err := r.put(ctx, s, svc)
 	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) &&
 		strings.Contains(err.Error(), "spec.trafficDistribution") {
 		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name,
 			"value", *d)
 		r.setUnknown(*d, r.Now())
 		svc.Spec.TrafficDistribution = nil
-		return r.put(ctx, local, s, svc)
+		return r.put(ctx, s, svc)
 	}
 	return done, err
 }
 
 // put writes the derived Service if it differs, and returns the current one.
 func (r *reconciler) put(
-	ctx context.Context, local client.Client, s *snapshot, svc *corev1.Service,
+	ctx context.Context, s *snapshot, svc *corev1.Service,
 ) (*corev1.Service, error) {
 	if s.svc == nil {
-		return svc, local.Create(ctx, svc)
+		return svc, r.Local.Create(ctx, svc)
 	}
 	if derived.Same(svc, s.svc) {
 		return s.svc, nil
 	}
 	log.FromContext(ctx).Info("changing the derived Service", "service", svc.Name)
-	if err := local.Update(ctx, svc); err != nil {
+	if err := r.Local.Update(ctx, svc); err != nil {
 		return s.svc, err
 	}
 	return svc, nil

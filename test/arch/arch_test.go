@@ -114,7 +114,8 @@ var decisions = []string{module + "controllers/clusterset", module + "controller
 var reconcilers = []string{
 	"serviceexport",
 	"serviceimport",
-	"clustersetip",
+	"servicecidrs",
+	"clustersetips",
 	"publish",
 	"record",
 	"heartbeat",

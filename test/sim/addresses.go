@@ -113,7 +113,7 @@ func (w *World) checkAddresses(m *member) (problems []string) {
 		switch manager := ip.Labels[networkingv1.LabelManagedBy]; {
 		case manager == kube.Manager:
 			problems = append(problems, ip.Name+" is an IPAddress of the agent, which makes none (V4)")
-		case strings.HasPrefix(of.Name, "derived-") && !m.used(ip.Name): // ordinary Services' are the API server's
+		case strings.HasPrefix(of.Name, "derived-") && !m.used(ip.Name) && m.server.Now().Sub(ip.CreationTimestamp.Time) > api.RepairAge: // the API server frees older ones
 			problems = append(problems, ip.Name+" is "+of.String()+"'s, which does not have it (V4)")
 		}
 	}

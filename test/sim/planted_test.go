@@ -94,9 +94,6 @@ var planted = []struct {
 			return errors.Join(c.Client.Delete(ctx, ip), err)
 		}
 	})},
-	{name: "the addresses that an import had are forgotten", says: "I6", shared: func(env *kube.Env) {
-		env.VIPs = forgetful{env.VIPs}
-	}},
 	{name: "a peer's later revision is not followed", says: "spec of the ServiceImport", agent: local(func(c *broken) {
 		c.update = func(ctx context.Context, o client.Object) error {
 			if rec, ok := o.(*hubv1alpha1.ServiceExportRecord); ok && !rec.Spec.Withdrawn {
@@ -134,15 +131,6 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
-}
-
-// forgetful asks for any address.
-type forgetful struct{ kube.VIPs }
-
-func (f forgetful) Reserve(ctx context.Context, q kube.VIPRequest) (kube.VIPGrant, error) {
-	q.Previous = nil
-	q.Service.Name += "x"
-	return f.VIPs.Reserve(ctx, q)
 }
 
 // broken is a client that does some of its work otherwise.

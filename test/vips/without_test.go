@@ -91,7 +91,7 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 			e.export(t, ns, "preferred", both)
 			wantIn(t, e.wantVIPs(t, ns, "preferred", both), strings.Split(serviceRanges, ",")...)
 			for _, p := range c.own {
-				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Named(netip.MustParsePrefix(p), ipam.Shared).Name)
+				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Name(netip.MustParsePrefix(p)))
 			}
 			e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", said)
 			e.mode(t, ipam.ModeShared)

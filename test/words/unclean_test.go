@@ -9,11 +9,7 @@ var unclean = []string{
 
 	"controllers/agent",
 
-	"controllers/clustersetip",
-
 	"controllers/credentials",
-
-	"controllers/decide/ipam",
 
 	"controllers/heartbeat",
 

@@ -78,7 +78,7 @@ func Carve(in Carving) Carved {
 	have := map[Ask]int{}
 	for _, g := range in.Granted {
 		taken = append(taken, whole(g.Prefix))
-		have[Ask{Member: g.Member, Family: family(g.Prefix.Addr())}]++
+		have[Ask{Member: g.Member, Family: Family(g.Prefix.Addr())}]++
 	}
 	for _, k := range in.Known {
 		taken = append(taken, whole(k.Prefix))
@@ -134,7 +134,7 @@ func returning(in Carving) map[Ask][]netip.Prefix {
 	of := map[netip.Prefix]string{} // "": not one member's alone
 	var wide []span
 	use := func(member string, p netip.Prefix, its bool) {
-		length := in.length(family(p.Addr()))
+		length := in.length(Family(p.Addr()))
 		if p.Bits() < length || length > p.Addr().BitLen() {
 			wide = append(wide, whole(p))
 			return
@@ -159,7 +159,7 @@ func returning(in Carving) map[Ask][]netip.Prefix {
 			!slices.ContainsFunc(in.Pools, func(p netip.Prefix) bool { return covers(p, b) }) {
 			continue
 		}
-		who := Ask{Member: member, Family: family(b.Addr())}
+		who := Ask{Member: member, Family: Family(b.Addr())}
 		out[who] = append(out[who], b)
 	}
 	for _, all := range out {
@@ -187,20 +187,10 @@ func turns(asks []Ask, have map[Ask]int) []turn {
 	return all
 }
 
-// Block is the lowest prefix of this length and family that is free in the first of the pools that has one; taken need not be sorted.
-// An agent cuts its fenced ranges out of its block by it (DESIGN §5), the hub the blocks out of its pools.
-func Block(pools, taken []netip.Prefix, f corev1.IPFamily, length int) (netip.Prefix, error) {
-	spans := make([]span, 0, len(taken))
-	for _, t := range taken {
-		spans = append(spans, whole(t))
-	}
-	return cut(pools, merge(spans), f, length)
-}
-
 func cut(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (netip.Prefix, error) {
 	fits := false
 	for _, p := range pools {
-		if family(p.Addr()) != f || p.Bits() > length || length > p.Addr().BitLen() {
+		if Family(p.Addr()) != f || p.Bits() > length || length > p.Addr().BitLen() {
 			continue
 		}
 		fits = true

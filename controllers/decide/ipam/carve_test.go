@@ -2,14 +2,27 @@ package ipam
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
+
+var (
+	v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	now    = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func spansOf(prefixes []netip.Prefix) (out []span) {
+	for _, p := range prefixes {
+		out = append(out, whole(p))
+	}
+	return out
+}
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
@@ -102,27 +115,8 @@ func TestBlocksThatNoPoolCanHold(t *testing.T) {
 	}
 }
 
-// TestBlockCutsFences: an agent cuts ranges that it can fence out of its block, one behind the other.
-func TestBlockCutsFences(t *testing.T) {
-	mine := []netip.Prefix{prefix("fd00:1::/64")}
-	var fences []netip.Prefix
-	for range 3 {
-		p, err := Block(mine, fences, v6, 120)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fences = append(fences, p)
-	}
-	if fmt.Sprint(fences) != "[fd00:1::/120 fd00:1::100/120 fd00:1::200/120]" {
-		t.Errorf("%v", fences)
-	}
-	if _, err := Block([]netip.Prefix{prefix("10.0.0.0/24")}, []netip.Prefix{prefix("10.0.0.0/24")}, v4, 24); !errors.Is(err, ErrFull) {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestV6RoomIsWhatCanBeCut: Room says how many times Block finds one.
-func TestV6RoomIsWhatCanBeCut(t *testing.T) {
+// TestV6FreeBlocksCanBeCut: FreeBlocks says how many there are to be cut.
+func TestV6FreeBlocksCanBeCut(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 500 {
 		pool, family, most := prefix("10.1.0.0/20"), v4, 32
@@ -141,7 +135,7 @@ func TestV6RoomIsWhatCanBeCut(t *testing.T) {
 		}
 		said, found := FreeBlocks(pool, taken, length), uint64(0)
 		for before := slices.Clone(taken); ; found++ {
-			p, err := Block([]netip.Prefix{pool}, taken, family, length)
+			p, err := cut([]netip.Prefix{pool}, merge(spansOf(taken)), family, length)
 			if err != nil {
 				taken = before
 				break
@@ -149,12 +143,12 @@ func TestV6RoomIsWhatCanBeCut(t *testing.T) {
 			taken = append(taken, p)
 		}
 		if said != found {
-			t.Fatalf("pool %s, taken %v: Room of /%d says %d, and %d can be cut", pool, taken, length, said, found)
+			t.Fatalf("pool %s, taken %v: FreeBlocks of /%d says %d, and %d can be cut", pool, taken, length, said, found)
 		}
 	}
 }
 
-func TestV6RoomOfLargePools(t *testing.T) {
+func TestV6FreeBlocksOfLargePools(t *testing.T) {
 	for _, c := range []struct {
 		pool, taken string
 		length      int

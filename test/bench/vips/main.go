@@ -1,5 +1,5 @@
-// Command vips measures what a VIP costs on a real API server: the room that gives them out (controllers/clustersetip) as the agent runs it,
-// asked as by its controllers, which make the derived Services: for one import at a time, as a user exports, and for four, as in a crowd.
+// Command vips measures what a VIP costs on a real API server: controllers/clustersetips picks addresses beside controllers/servicecidrs, and
+// the bench creates the derived Services as serviceimport does: one import at a time, and four.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	levels := flag.String("vips", "10,1000,10000", "how many VIPs there are when it is measured, ascending")
 	rounds := flag.Int("rounds", 1000, "allocations measured for each line, one at a time; a quarter as many four at a time")
 	many := flag.Int("ranges", 1000, "ranges of the lines with many")
-	only := flag.String("only", "", `measure only the cluster whose name has this in it, as "exclusive, IPv4+IPv6"`)
+	only := flag.String("only", "", `measure only the cluster whose name has this in it, as "preferred, IPv4+IPv6"`)
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -82,6 +82,19 @@ func settings(many int) []setting {
 	}
 }
 
+const page = `# What a VIP costs
+
+Written by ` + "`make bench-vips`" + ` on one machine that also runs etcd and the API server. An allocation is the choice of an address and the
+creation of the derived Service. %d are made for each line, one after another, and %d more four at a time (the column x4: p50, without a bar).
+VIPs is how many there are before. Writes, dry-runs and reads are requests for one VIP, the creation of the derived Service included, watches
+not. Memory is the heap with the caches. Beside every allocation an ordinary Service of the same families is made; the column x ordinary is
+the VIP's p50 as times of that. It is flat in time if no line has more than %.1f times what the first of its mode has, and flat in requests if
+writes, dry-runs and reads together are at most %.1f times those of the first line of the same mode, families and ranges.
+
+| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | choice p50 | choice p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+`
+
 func measure(ctx context.Context, levels string, rounds, many int, only string) (string, bar.Missed, error) {
 	var vips []int
 	for text := range strings.SplitSeq(levels, ",") {
@@ -92,17 +105,7 @@ func measure(ctx context.Context, levels string, rounds, many int, only string) 
 		vips = append(vips, n)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What a VIP costs\n\nWritten by `make bench-vips` on one machine that also runs etcd and the API server. An allocation is Reserve, the creation of the derived Service and Settle; "+
-		"%d are made for each line, one after another, and %d more four at a time (the column x4: p50, without a bar). VIPs is how many there are before. Measured is the room that gives VIPs out, as the agent runs it, and not an agent: what that writes for an import besides, its ServiceImport and the status, is in no column. "+
-		"Writes, dry-runs and reads are the room's requests for one VIP of all these, creation of the derived Service, fences and their mending included, watches not. Memory is the heap of the room and its caches. "+
-		"Beside every allocation an ordinary Service of the same families is made, which tells what the machine and its API server were at: the column x ordinary is the VIP's p50 as times of that, ordinary p50. "+
-		"It is flat in time where no line has more than %.1f times what the first of its mode has: judged is this ratio and not the time, since an API server that gets slower for every Service is not made faster by any agent. "+
-		"It is flat in requests where writes, dry-runs and reads together are at most %.1f times those of the first line of the same mode, families and ranges; "+
-		"where the agent makes its ranges, the fence of one more in each family (%d writes) may fall into a line. "+
-		"Swap losses are ordinary Services that took an address of a fence while a VIP was on its way to it, of all that were made beside the line's, of which only those made four at a time can; the VIP got another, and its time holds that.\n\n"+
-		"| mode | families | ranges | VIPs | p50 | p99 | p99.9 | bar of p99.9 | holds | x ordinary | flat in time | Reserve p50 | Reserve p99.9 | writes | dry-runs | reads | flat in requests | memory | ordinary p50 | ordinary p99.9 | x4 | ordinary x4 | swap losses |\n"+
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n", rounds, rounds/crowd, flat, even, ipam.MaxFence)
-	var fences []string
+	fmt.Fprintf(&b, page, rounds, rounds/crowd, flat, even)
 	var missed bar.Missed
 	first := map[ipam.Mode]float64{}
 	for _, s := range settings(many) {
@@ -110,48 +113,39 @@ func measure(ctx context.Context, levels string, rounds, many int, only string) 
 		if !strings.Contains(name, only) {
 			continue
 		}
-		fence, err := s.run(ctx, &b, &missed, first, vips, rounds)
+		err := s.run(ctx, &b, &missed, first, vips, rounds)
 		if err != nil {
 			return b.String(), missed, fmt.Errorf("%s: %w", name, err)
 		}
-		if fence != "" {
-			fences = append(fences, fence)
-		}
 	}
-	fmt.Fprintf(&b, "\nFences: %s.\n", strings.Join(fences, "; "))
 	return b.String(), missed, nil
 }
 
 // run measures one cluster at each number of VIPs. first is how many times as long as an ordinary Service a VIP took in each mode's first line.
-func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed, first map[ipam.Mode]float64, vips []int, rounds int) (fence string, err error) {
+func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed, first map[ipam.Mode]float64, vips []int, rounds int) error {
 	root, err := lab.Root()
 	if err != nil {
-		return "", err
+		return err
 	}
 	cp, err := lab.Start(ctx, lab.Options{ServiceCIDR: strings.Join(own, ",")})
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer cp.Stop()
 	for _, folder := range []string{"deploy/hub", "deploy/hub/clusterset", "deploy/member"} {
 		if err := cp.ApplyFolder(ctx, filepath.Join(root, folder)); err != nil {
-			return "", err
+			return err
 		}
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w, err := newWorld(ctx, cp, s)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { end(); <-w.ended }()
-	began := time.Now()
 	if err := w.ready(ctx); err != nil {
-		return "", err
-	}
-	if n := w.requests.of("create", "ipaddresses"); n > 0 {
-		took := time.Since(began)
-		fence = fmt.Sprintf("%d addresses of %d ranges in %s, %.0f a second", n, max(1, s.ranges), took.Round(10*time.Millisecond), float64(n)/took.Seconds())
+		return err
 	}
 	var least requests // of the first line
 	for _, level := range vips {
@@ -159,16 +153,16 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			continue
 		}
 		if _, err := w.allocate(ctx, level-w.made, crowd, false); err != nil {
-			return fence, err
+			return err
 		}
-		before, made, lost := w.requests.all(), w.made, w.lost.Load()
+		before, made := w.requests.all(), w.made
 		took, err := w.allocate(ctx, rounds, 1, true)
 		if err != nil {
-			return fence, err
+			return err
 		}
 		crowded, err := w.allocate(ctx, max(1, rounds/crowd), crowd, true)
 		if err != nil {
-			return fence, err
+			return err
 		}
 		spent := w.requests.all().since(before)
 		each := func(n int) float64 { return float64(n) / float64(w.made-made) }
@@ -184,21 +178,17 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 			least = spent
 		}
 		inRequests := missed.Holds(fmt.Sprintf("%s: %.2f requests, the first line of its ranges %.2f", line, each(spent.sum()), each(least.sum())), s.even(spent, least))
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
+		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
 			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
-			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5), s.losses(w.lost.Load()-lost, w.made-made))
-		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, the longest %s, %.1f times ordinary; swap losses so far %d; writes so far %s\n", line, last, at(took.whole, 1), beside, w.lost.Load(), w.requests)
+			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5))
+		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, the longest %s, %.1f times ordinary; writes so far %s\n", line, last, at(took.whole, 1), beside, w.requests)
 	}
-	return fence, nil
+	return nil
 }
 
 // even tells whether as many VIPs took no more requests than at first.
 func (s setting) even(spent, first requests) bool {
-	most := even * float64(first.sum())
-	if s.mode == ipam.ModeExclusive && s.ranges == 0 {
-		most += float64(len(s.families) * ipam.MaxFence)
-	}
-	return float64(spent.sum()) <= most
+	return float64(spent.sum()) <= even*float64(first.sum())
 }
 
 func (s setting) stack() string {
@@ -214,14 +204,6 @@ func (s setting) count(w *world) string {
 		return strconv.Itoa(s.ranges)
 	}
 	return fmt.Sprintf("%d of its own", w.requests.of("create", "servicecidrs"))
-}
-
-// losses are so many of these ordinary Services; only a fenced address can be lost.
-func (s setting) losses(lost int64, of int) string {
-	if s.mode != ipam.ModeExclusive {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d", lost, of)
 }
 
 // at is the time that this part of all took at most.

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"path"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,10 +30,11 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetip"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/controllers/servicecidrs"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -45,18 +44,18 @@ const (
 	crowd   = 4 // imports at a time
 )
 
-// world is one control plane, which is hub and member, and the room on it.
+// world is one control plane, which is hub and member, with what picks addresses on it.
 type world struct {
 	setting
 	client.Client // the admin's
-	room          *clustersetip.Room
+	addresses     *clustersetips.Addresses
+	agent         client.Client // whose requests are counted
 	requests      *counter
 	made          int
-	lost          atomic.Int64 // ordinary Services with an address of a fenced range
 	ended         chan struct{}
 }
 
-// counter counts the room's requests but for watches.
+// counter counts requests but for watches.
 type counter struct {
 	mu  sync.Mutex
 	n   map[string]int // writes
@@ -150,23 +149,30 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	if err != nil {
 		return nil, err
 	}
-	env := &kube.Env{
-		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
-		Hub: mgr.GetClient, Families: kube.Families(mgr.GetClient(), time.Now), Served: func(client.Object) error { return nil },
-		Now: time.Now, Events: silent{}, Together: kube.Together,
-	}
-	w.room = clustersetip.New(env)
-	about := w.room.Controller()
-	o := about.Options()
-	o.MaxConcurrentReconciles = crowd
-	ctl, err := controller.New(about.Name, mgr, o)
-	if err != nil {
-		return nil, err
-	}
-	for _, watch := range about.Watches {
-		if err := ctl.Watch(source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests))); err != nil {
+	w.agent = mgr.GetClient()
+	hub := func() client.Client { return mgr.GetClient() }
+	served := func(client.Object) error { return nil }
+	w.addresses = clustersetips.New(clustersetips.Config{
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(), Hub: hub,
+		Served: served, Events: silent{}, Now: time.Now,
+	})
+	ranges := servicecidrs.New(servicecidrs.Config{
+		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
+		Families: kube.Families(mgr.GetClient(), time.Now), Served: served, Events: silent{},
+	})
+	for _, about := range []kube.Controller{w.addresses.Controller(), ranges} {
+		ctl, err := controller.New(about.Name, mgr, about.Options())
+		if err != nil {
 			return nil, err
 		}
+		for _, watch := range about.Watches {
+			if err := ctl.Watch(source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests))); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if _, err := mgr.GetCache().GetInformer(ctx, &networkingv1.IPAddress{}); err != nil {
+		return nil, err
 	}
 	go func() { defer close(w.ended); _ = mgr.Start(ctx) }() // its end is ours
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
@@ -197,21 +203,14 @@ func (w *world) set(ctx context.Context) error {
 	errs := make([]error, w.ranges)
 	kube.Together(w.ranges, func(i int) {
 		c := &networkingv1.ServiceCIDR{}
-		c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(use(w.mode))}
+		c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
 		c.Spec.CIDRs = w.cut(i)
 		errs[i] = w.Create(ctx, c)
 	})
 	return errors.Join(errs...)
 }
 
-func use(m ipam.Mode) ipam.Use {
-	if m == ipam.ModeExclusive {
-		return ipam.Exclusive
-	}
-	return ipam.Shared
-}
-
-// ready waits until each family has its ranges that VIPs come from, and all that are to be fenced are.
+// ready waits until each family has its ranges that VIPs come from.
 func (w *world) ready(ctx context.Context) error {
 	if w.mode == ipam.ModeShared { // VIPs come from the cluster's own
 		return nil
@@ -221,7 +220,7 @@ func (w *world) ready(ctx context.Context) error {
 		if err := w.List(ctx, &list, client.HasLabels{ipam.LabelVIPs}); err != nil {
 			return err
 		}
-		open, missing := map[corev1.IPFamily]int{}, 0
+		open := map[corev1.IPFamily]int{}
 		for i := range list.Items {
 			ranges, err := ipam.Ranges(&list.Items[i])
 			if err != nil {
@@ -229,17 +228,11 @@ func (w *world) ready(ctx context.Context) error {
 			}
 			for _, r := range ranges {
 				if r.State == ipam.Ready && len(list.Items[i].Finalizers) > 1 {
-					open[family(r.Prefix)]++
-				}
-				if w.mode == ipam.ModeExclusive {
-					for range ipam.Addresses(r.Prefix) {
-						missing++
-					}
+					open[ipam.Family(r.Prefix.Addr())]++
 				}
 			}
 		}
-		enough := !slices.ContainsFunc(w.families, func(f corev1.IPFamily) bool { return open[f] < max(1, w.ranges) })
-		if enough && w.requests.of("create", "ipaddresses") >= missing {
+		if !slices.ContainsFunc(w.families, func(f corev1.IPFamily) bool { return open[f] < max(1, w.ranges) }) {
 			return nil
 		}
 		select {
@@ -248,13 +241,6 @@ func (w *world) ready(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func family(p netip.Prefix) corev1.IPFamily {
-	if p.Addr().Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
 }
 
 // times are of the allocations of one line.
@@ -284,60 +270,43 @@ func (w *world) allocate(ctx context.Context, n, askers int, beside bool) (out t
 	return out, errors.Join(errs...)
 }
 
-// one is what controllers/serviceimport does for a VIP. What has to wait for a moment, or is asked for again because others were faster (a fence's
-// swap is lost now and then), counts from when it asked first.
-func (w *world) one(ctx context.Context, name string) (whole, reserve time.Duration, err error) {
+// one does for a VIP what controllers/serviceimport does. Time counts from the first choice of an address.
+func (w *world) one(ctx context.Context, name string) (whole, choice time.Duration, err error) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	q := kube.VIPRequest{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: w.families}
+	q := &ipam.Request{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: w.families}
 	began := time.Now()
-	for wait := 5 * time.Millisecond; ; wait *= 2 {
-		asked := time.Now()
-		grant, err := w.room.Reserve(ctx, q)
-		reserve = max(reserve, time.Since(asked))
-		if err == nil && len(grant.Families) < len(w.families) {
-			err = grant.Refused
-		}
-		if err == nil {
-			svc := w.service(q.Service.Name)
-			for _, a := range grant.Addresses {
-				svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, a.String())
-			}
-			if len(svc.Spec.ClusterIPs) > 0 {
-				svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
-			}
-			err = w.room.Settle(ctx, q, grant, svc, w.room.Local.Create(ctx, svc))
-		}
-		if err == nil {
-			return time.Since(began), reserve, nil
-		}
-		if time.Since(began) > time.Minute {
+	for {
+		chosen := time.Now()
+		asked, err := w.addresses.Pick(ctx, q)
+		choice = max(choice, time.Since(chosen))
+		if err != nil {
 			return 0, 0, fmt.Errorf("%s: %w", name, err)
 		}
-		time.Sleep(min(wait, 320*time.Millisecond))
+		svc := w.service(q.Service.Name)
+		for _, a := range asked {
+			svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, a.String())
+			svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+		}
+		if err = w.agent.Create(ctx, svc); err == nil {
+			w.addresses.Allocated(ctx, q, svc, time.Since(chosen))
+			return time.Since(began), choice, nil
+		}
+		if err := w.addresses.Refused(ctx, q, asked, err); err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 }
 
-// ordinary makes a Service as anybody does. In a fenced range it has an address that was on its way to a VIP.
+// ordinary makes a Service as anybody does.
 func (w *world) ordinary(ctx context.Context, name string) (time.Duration, error) {
 	svc := w.service(name)
 	began := time.Now()
 	err := w.Create(ctx, svc)
-	took := time.Since(began)
-	if w.mode == ipam.ModeExclusive && err == nil && fencedOff(svc.Spec.ClusterIPs) {
-		w.lost.Add(1)
-	}
-	return took, err
+	return time.Since(began), err
 }
 
-// own are the cluster's own ranges; in mode exclusive all others are fenced.
+// own are the cluster's own ranges.
 var own = []string{"10.96.0.0/16", "fd00:96::/108"}
-
-func fencedOff(addresses []string) bool {
-	return slices.ContainsFunc(addresses, func(text string) bool {
-		a, err := netip.ParseAddr(text)
-		return err == nil && !slices.ContainsFunc(own, func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(a) })
-	})
-}
 
 // service is one of the world's families.
 func (w *world) service(name string) *corev1.Service {

@@ -35,7 +35,6 @@ func TestRequestsAreCountedByTheirKind(t *testing.T) {
 
 func TestV5RequestsOfAVIPAreFlat(t *testing.T) {
 	first := requests{writes: 2000, dryRuns: 10, reads: 490} // of 1,000 VIPs
-	itsOwn := setting{mode: ipam.ModeExclusive, families: four}
 	for _, tt := range []struct {
 		name  string
 		in    setting
@@ -47,10 +46,6 @@ func TestV5RequestsOfAVIPAreFlat(t *testing.T) {
 		{"a write more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 3000, dryRuns: 10, reads: 490}, false},
 		{"a read more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 2000, dryRuns: 10, reads: 1490}, false},
 		{"a dry run more for each", setting{mode: ipam.ModeShared, families: four}, requests{writes: 2000, dryRuns: 1010, reads: 490}, false},
-		{"the fence of a range of its own", itsOwn, requests{writes: 3000 + ipam.MaxFence}, true},
-		{"of another", itsOwn, requests{writes: 3000 + 2*ipam.MaxFence}, false},
-		{"of one in each family", setting{mode: ipam.ModeExclusive, families: both}, requests{writes: 3000 + 2*ipam.MaxFence}, true},
-		{"ranges by hand were fenced before", setting{mode: ipam.ModeExclusive, families: four, ranges: 1000}, requests{writes: 3000 + ipam.MaxFence}, false},
 	} {
 		if got := tt.in.even(tt.spent, first); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -66,27 +61,9 @@ func TestV5EverySettingIsMeasured(t *testing.T) {
 			t.Errorf("%s, %s: %d ranges, and how they are cut: %v", s.mode, s.stack(), s.ranges, s.cut != nil)
 		}
 	}
-	for _, mode := range []ipam.Mode{ipam.ModeShared, ipam.ModePreferred, ipam.ModeExclusive} {
+	for _, mode := range []ipam.Mode{ipam.ModeShared, ipam.ModePreferred} {
 		if !modes[mode] {
 			t.Errorf("mode %s has no line", mode)
-		}
-	}
-}
-
-func TestSwapLossesAreOfFences(t *testing.T) {
-	for _, tt := range []struct {
-		addresses []string
-		want      bool
-	}{
-		{[]string{"10.96.3.4"}, false},
-		{[]string{"10.96.3.4", "fd00:96::4"}, false},
-		{[]string{"10.128.0.9"}, true},
-		{[]string{"10.96.3.4", "fd00:128::9"}, true},
-		{[]string{"None"}, false},
-		{nil, false},
-	} {
-		if got := fencedOff(tt.addresses); got != tt.want {
-			t.Errorf("%v: %v, want %v", tt.addresses, got, tt.want)
 		}
 	}
 }

@@ -167,3 +167,6 @@ func overlaps(in ipam.Carving, got []ipam.Overlap) error {
 	}
 	return nil
 }
+
+// of reports whether an address is of a family.
+func of(a netip.Addr, f corev1.IPFamily) bool { return a.Is4() == (f == corev1.IPv4Protocol) }

@@ -1,7 +1,3 @@
-// Package ipam is what DESIGN §5 and SPEC V1, V2, V5 ask of addresses as a slow and obvious program: sets of addresses, gone through one by
-// one. It shares no code with controllers/decide/ipam but the types of input and result; where the text leaves room, README.md names the
-// reading taken.
-//
-// It says who gets an address and who does not, and which where the text says which. Which of the free ones is the text's concern only as
-// far as it must be the same again; that is tested, not predicted.
+// Package ipam is the hub's carving of blocks (DESIGN §5, SPEC V2) as a slow and obvious program. It shares only the types of input and
+// result with controllers/decide/ipam.
 package ipam

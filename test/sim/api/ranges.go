@@ -19,8 +19,8 @@ const (
 	Allocator       = "ipallocator.k8s.io"
 	rangeController = "service-cidr-controller"
 	rangeFinalizer  = "networking.k8s.io/service-cidr-finalizer"
-	// repairs is how old an IPAddress that no Service has must be for the API server's repair loop to take it.
-	repairs = 3 * time.Minute
+	// RepairAge is how old an IPAddress that no Service has must be for the API server's repair loop to free it.
+	RepairAge = 3 * time.Minute
 )
 
 // WithRanges gives a server ServiceCIDRs and IPAddresses, which are then how cluster IPs are given out (DESIGN §5): what it says of them
@@ -176,7 +176,7 @@ func (s *Server) Tended() (out []Key) {
 		if svc != nil && slices.Contains(svc.Spec.ClusterIPs, o.GetName()) {
 			continue
 		}
-		if s.freed[o.GetName()] == of || s.Now().Sub(o.GetCreationTimestamp().Time) > repairs {
+		if s.freed[o.GetName()] == of || s.Now().Sub(o.GetCreationTimestamp().Time) > RepairAge {
 			out = append(out, KeyOf(o))
 		}
 	}

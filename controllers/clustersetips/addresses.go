@@ -1,0 +1,339 @@
+// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two Services have. It writes
+// nothing: serviceimport creates the Service, and the API server's IPAddress is the lock. It remembers nothing: what counts is in the
+// import, its derived Service and the IPAddresses.
+package clustersetips
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	// building is how long a new import waits for a range that is being made.
+	building = 30 * time.Second
+	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows why: its allocator
+	// follows watches, too.
+	patience = 10 * time.Second
+	// tries is how many addresses may turn out to be taken before the API server chooses.
+	tries = 8
+	// probes is how many addresses are looked up one by one before all IPAddresses are listed.
+	probes = 64
+)
+
+// Config is what Addresses works with.
+type Config struct {
+	Cluster, HubNamespace string
+	Local                 client.Client
+	LocalNow              client.Reader        // past the cache
+	Hub                   func() client.Client // nil until the hub has been seen
+	Served                func(client.Object) error
+	Events                Events
+	Now                   func() time.Time
+}
+
+// Events reports to users.
+type Events interface {
+	Event(about runtime.Object, eventType, reason, message string)
+}
+
+// Addresses picks addresses, one request at a time or several.
+type Addresses struct {
+	Config
+	count *counters
+}
+
+// New returns it.
+func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
+
+// Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families that have none. The error
+// wraps ipam.ErrPending if a later attempt gets a better answer.
+func (a *Addresses) Pick(ctx context.Context, q *ipam.Request) (out []netip.Addr, err error) {
+	v, err := a.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range q.Families {
+		address, err := a.previous(ctx, v, q, f)
+		if err == nil && !address.IsValid() {
+			address, err = a.fresh(ctx, v, q, f)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if address.IsValid() {
+			out = append(out, address)
+		}
+	}
+	return out, nil
+}
+
+// view is the ClusterSet's word, and the ranges; none where they are not served (SPEC V7).
+type view struct {
+	kube.VIPSettings
+	served bool
+	ranges []ipam.Range
+}
+
+func (a *Addresses) view(ctx context.Context) (v view, err error) {
+	var hub client.Reader
+	if h := a.Hub(); h != nil {
+		hub = h
+	}
+	if v.VIPSettings, err = kube.ReadVIPSettings(ctx, a.Local, hub, a.HubNamespace, a.Cluster); err != nil {
+		return v, err
+	}
+	v.served = a.Served(&networkingv1.ServiceCIDR{}) == nil && a.Served(&networkingv1.IPAddress{}) == nil
+	if !v.served {
+		return v, nil
+	}
+	var list networkingv1.ServiceCIDRList
+	if err := a.Local.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return v, err
+	}
+	for i := range list.Items {
+		ranges, _ := ipam.Ranges(&list.Items[i]) // servicecidrs reports what cannot be read
+		v.ranges = append(v.ranges, ranges...)
+	}
+	slices.SortFunc(v.ranges, func(a, b ipam.Range) int { return strings.Compare(a.Name, b.Name) })
+	return v, nil
+}
+
+// in returns the ranges of a family in this state.
+func (v *view) in(f corev1.IPFamily, state ipam.State) (out []ipam.Range) {
+	for _, r := range v.ranges {
+		if r.State == state && ipam.Family(r.Prefix.Addr()) == f {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func prefixes(ranges []ipam.Range, want func(ipam.Range) bool) (out []netip.Prefix) {
+	for _, r := range ranges {
+		if want(r) {
+			out = append(out, r.Prefix)
+		}
+	}
+	return out
+}
+
+func forVIPs(r ipam.Range) bool { return r.Use == ipam.Shared }
+func any(ipam.Range) bool       { return true }
+
+// previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take another.
+func (a *Addresses) previous(ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily) (none netip.Addr, err error) {
+	was := q.Previous(f)
+	if _, lost := q.Lost[was]; lost || !was.IsValid() || !v.served {
+		if lost {
+			return none, nil
+		}
+		return was, nil
+	}
+	holds := func(r ipam.Range) bool { return r.Prefix.Contains(was) }
+	ready := slices.ContainsFunc(v.in(f, ipam.Ready), holds)
+	if !ready && slices.ContainsFunc(v.in(f, ipam.Draining), holds) {
+		q.Lose(was, "its range is being drained")
+		return none, nil
+	}
+	ip, err := kube.Get[*networkingv1.IPAddress](ctx, a.Local, types.NamespacedName{Name: was.String()})
+	if err != nil {
+		return none, err
+	}
+	return was, a.judge(q, was, ip)
+}
+
+// judge decides what an IPAddress means for a request: an error while the API server has yet to release it.
+func (a *Addresses) judge(q *ipam.Request, address netip.Addr, ip *networkingv1.IPAddress) error {
+	switch owner, described := ownerOf(ip); {
+	case ip == nil:
+		return nil
+	case owner != q.Service:
+		return nil // asked all the same: a cache may lag
+	case q.Previous(ipam.Family(address)) == address:
+		return fmt.Errorf("%w %s: the API server has not released it from the last %s", ipam.ErrPending, address, described)
+	}
+	return nil
+}
+
+// ownerOf returns the Service that an IPAddress belongs to, and what it refers to for a person.
+func ownerOf(ip *networkingv1.IPAddress) (service types.NamespacedName, described string) {
+	if ip == nil || ip.Spec.ParentRef == nil {
+		return service, "nothing"
+	}
+	ref := ip.Spec.ParentRef
+	if ref.Group == "" && ref.Resource == "services" {
+		service = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+		return service, "Service " + service.String()
+	}
+	return service, strings.TrimPrefix(ref.Group+"/"+ref.Resource, "/") + " " + strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
+}
+
+// fresh returns a free address, or an invalid one if the API server is to choose.
+func (a *Addresses) fresh(ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily) (none netip.Addr, err error) {
+	if !v.served || len(q.Lost) >= tries {
+		return none, nil
+	}
+	ready := v.in(f, ipam.Ready)
+	if v.Mode == ipam.ModePreferred {
+		address, found, err := a.free(ctx, prefixes(ready, forVIPs), q)
+		if found || err != nil {
+			return address, err
+		}
+		if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
+			return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
+		}
+		a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: "+
+			"no ServiceCIDR for VIPs has a free address. Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+	}
+	if len(v.in(f, ipam.Draining)) == 0 {
+		return none, nil
+	}
+	address, found, err := a.free(ctx, prefixes(ready, any), q) // the API server does not know of drains
+	if err == nil && !found {
+		err = fmt.Errorf("%w: no address of %s is free outside of the ranges that are being drained", ipam.ErrFull, f)
+	}
+	return address, err
+}
+
+// coming reports whether a range for VIPs of this family will be ready soon: it is not ready yet, or the hub has yet to grant its block.
+func (v *view) coming(f corev1.IPFamily) bool {
+	if v.Set == nil || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0 {
+		return true
+	}
+	granted := slices.ContainsFunc(v.Blocks, func(b netip.Prefix) bool { return ipam.Family(b.Addr()) == f })
+	return (granted || v.Pools[f]) && len(prefixes(v.in(f, ipam.Ready), forVIPs)) == 0
+}
+
+// free returns a free address of these ranges. The caches say what is taken, at a cost that does not depend on how much is (SPEC V5); if
+// that finds none, all IPAddresses are listed once.
+func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Request) (netip.Addr, bool, error) {
+	if len(ranges) == 0 {
+		return netip.Addr{}, false, nil
+	}
+	var failed error
+	lost := func(x netip.Addr) bool { _, is := q.Lost[x]; return is }
+	address, found := ipam.Pick(ranges, q.Service.String(), probes, func(x netip.Addr) bool {
+		ip, err := kube.Get[*networkingv1.IPAddress](ctx, a.Local, types.NamespacedName{Name: x.String()})
+		failed = errors.Join(failed, err)
+		return ip != nil || lost(x)
+	})
+	if found || failed != nil {
+		return address, found, failed
+	}
+	var list networkingv1.IPAddressList
+	if err := a.Local.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return address, false, err
+	}
+	taken := make(map[string]bool, len(list.Items))
+	for i := range list.Items {
+		taken[list.Items[i].Name] = true
+	}
+	address, found = ipam.Pick(ranges, q.Service.String(), len(taken)+len(q.Lost)+1, func(x netip.Addr) bool { return taken[x.String()] || lost(x) })
+	return address, found, nil
+}
+
+// Refused takes the API server's error on a Service that asked for these addresses. It returns nil if another attempt makes sense, and
+// else the error to report.
+func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.Addr, cause error) error {
+	if apierrors.IsAlreadyExists(cause) || apierrors.IsConflict(cause) {
+		return cause
+	}
+	if len(asked) == 0 || !ofClusterIP(cause) {
+		return a.explain(ctx, q, cause)
+	}
+	owned := 0
+	for _, address := range asked {
+		var list networkingv1.IPAddressList
+		if a.Served(&networkingv1.IPAddress{}) == nil {
+			if err := a.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": address.String()}); err != nil {
+				return err
+			}
+		}
+		for i := range list.Items {
+			if err := a.judge(q, address, &list.Items[i]); err != nil {
+				return err
+			}
+			_, described := ownerOf(&list.Items[i])
+			q.Lose(address, "it belongs to "+described)
+			owned++
+		}
+	}
+	for _, address := range asked {
+		switch _, lost := q.Lost[address]; {
+		case owned > 0 || lost:
+		case q.Previous(ipam.Family(address)) == address && q.Waited(a.Now()) < patience:
+			return fmt.Errorf("%w %s: %w", ipam.ErrPending, address, cause)
+		default:
+			q.Lose(address, "the API server refuses it: "+cause.Error())
+		}
+	}
+	a.count.refused(asked, "allocated")
+	return nil
+}
+
+// ofClusterIP reports whether an API server refused the cluster IPs that a Service asked for.
+func ofClusterIP(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, c := range status.Status().Details.Causes {
+		if strings.HasPrefix(c.Field, "spec.clusterIP") {
+			return true
+		}
+	}
+	return false
+}
+
+// explain adds that the ranges are full, if the caches show it: the API server has no reason code for that.
+func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) error {
+	v, err := a.view(ctx)
+	if err != nil || !v.served || !apierrors.IsInternalError(cause) {
+		a.count.failed(q.Families, "other")
+		return cause
+	}
+	for _, f := range q.Families {
+		if _, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), any), q); err == nil && !found {
+			a.count.failed([]corev1.IPFamily{f}, "full")
+			return fmt.Errorf("%w: no ServiceCIDR has a free address of %s: %w", ipam.ErrFull, f, cause)
+		}
+	}
+	a.count.failed(q.Families, "other")
+	return cause
+}
+
+// Allocated takes the Service that the API server made or changed. An address that the import had before and lost is reported.
+func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.Service, took time.Duration) {
+	v, err := a.view(ctx)
+	for _, text := range svc.Spec.ClusterIPs {
+		if ip, parsed := netip.ParseAddr(text); err == nil && parsed == nil && slices.Contains(q.Families, ipam.Family(ip)) {
+			a.count.allocated(v.label(ip), took)
+		}
+	}
+	for _, f := range q.Families {
+		was := q.Previous(f)
+		if !was.IsValid() || slices.Contains(svc.Spec.ClusterIPs, was.String()) {
+			continue
+		}
+		why := q.Lost[was]
+		if why == "" {
+			why = "the API server chose another"
+		}
+		a.Events.Event(q.Import, kube.Warning, "VIPLost", fmt.Sprintf("%s is lost: %s. Clients that use it must resolve the name again.", was, why))
+	}
+}

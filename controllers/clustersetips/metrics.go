@@ -1,0 +1,79 @@
+package clustersetips
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// Labels of ranges. The ranges beyond the first 64 are counted together.
+const (
+	shown    = 64
+	others   = "others"
+	ordinary = "ordinary" // the cluster's own ranges
+)
+
+// counters count what happens; servicecidrs shows what there is (SPEC V6).
+type counters struct {
+	allocations *prometheus.CounterVec
+	errors      *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+}
+
+func newCounters() *counters {
+	c := &counters{
+		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clusterset_agent_vip_allocations_total",
+			Help: "VIPs that derived Services got, by the range that they are in; ordinary: none for VIPs.",
+		}, []string{"range"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clusterset_agent_vip_errors_total",
+			Help: "Refusals of a VIP by the API server, by family and reason.",
+		}, []string{"family", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "clusterset_agent_vip_allocation_duration_seconds",
+			Help:    "Time from the choice of an address to the API server's answer, by the range that it is in.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"range"}),
+	}
+	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, reason := range []string{"allocated", "full", "other"} {
+			c.errors.WithLabelValues(string(f), reason)
+		}
+	}
+	return c
+}
+
+func (c *counters) refused(addresses []netip.Addr, reason string) {
+	for _, a := range addresses {
+		c.errors.WithLabelValues(string(ipam.Family(a)), reason).Inc()
+	}
+}
+
+func (c *counters) failed(families []corev1.IPFamily, reason string) {
+	for _, f := range families {
+		c.errors.WithLabelValues(string(f), reason).Inc()
+	}
+}
+
+func (c *counters) allocated(label string, took time.Duration) {
+	c.allocations.WithLabelValues(label).Inc()
+	c.duration.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// label is the range for VIPs that an address is in.
+func (v *view) label(a netip.Addr) string {
+	for i, p := range prefixes(v.ranges, forVIPs) {
+		switch {
+		case p.Contains(a) && i < shown:
+			return p.String()
+		case p.Contains(a):
+			return others
+		}
+	}
+	return ordinary
+}

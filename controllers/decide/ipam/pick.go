@@ -1,0 +1,94 @@
+package ipam
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// maxSize limits how many addresses of one range are given out.
+const maxSize = 1 << 40
+
+// Request asks for an address of each of Families, which the derived Service does not have.
+type Request struct {
+	Import   *mcsv1beta1.ServiceImport
+	Service  types.NamespacedName // the derived Service
+	Families []corev1.IPFamily
+	// Lost lists the addresses that this import cannot get, each with the reason.
+	Lost map[netip.Addr]string
+}
+
+// Previous returns the address of this family in the import's spec, or an invalid one.
+func (q *Request) Previous(f corev1.IPFamily) netip.Addr {
+	for _, text := range q.Import.Spec.IPs {
+		if a, err := netip.ParseAddr(text); err == nil && Family(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// Lose notes that this import cannot get an address.
+func (q *Request) Lose(a netip.Addr, why string) {
+	if q.Lost == nil {
+		q.Lost = map[netip.Addr]string{}
+	}
+	q.Lost[a] = why
+}
+
+// Waited returns for how long the import has not been Ready.
+func (q *Request) Waited(now time.Time) time.Duration {
+	for _, c := range q.Import.Status.Conditions {
+		if c.Type == string(mcsv1beta1.ServiceImportConditionReady) && c.Status != "True" {
+			return now.Sub(c.LastTransitionTime.Time)
+		}
+	}
+	return 0
+}
+
+// Pick returns an address of the ranges that is not taken. It starts where the hash of key leads, so that a retry starts there too, and
+// gives up after so many probes. A caller that probes once more than there are taken addresses finds a free one if there is any.
+func Pick(ranges []netip.Prefix, key string, probes int, taken func(netip.Addr) bool) (netip.Addr, bool) {
+	var spans []span
+	for _, p := range ranges {
+		if s, ok := usable(p); ok {
+			if d := s.last.minus(s.first); d.high > 0 || d.low >= maxSize {
+				s.last = s.first.plus(maxSize - 1)
+			}
+			spans = append(spans, s)
+		}
+	}
+	spans = merge(spans)
+	var total uint64
+	for _, s := range spans {
+		total += s.size()
+	}
+	if total == 0 {
+		return netip.Addr{}, false
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(key))
+	at, offset := 0, hash.Sum64()%total
+	for offset >= spans[at].size() {
+		offset -= spans[at].size()
+		at++
+	}
+	for n := spans[at].first.plus(offset); probes > 0 && total > 0; probes, total = probes-1, total-1 {
+		if a := n.addr(); !taken(a) {
+			return a, true
+		}
+		if n != spans[at].last {
+			n = n.plus(1)
+			continue
+		}
+		at = (at + 1) % len(spans)
+		n = spans[at].first
+	}
+	return netip.Addr{}, false
+}
+
+func (s span) size() uint64 { return s.last.minus(s.first).low + 1 }

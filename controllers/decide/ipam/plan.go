@@ -1,0 +1,116 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Standing is what a member has, and what it may have.
+type Standing struct {
+	Mode     Mode
+	Families []corev1.IPFamily
+	Blocks   []netip.Prefix  // that the hub granted to it
+	Ranges   []Range         // of all its ServiceCIDRs
+	Ours     map[string]bool // names of the ServiceCIDRs that the agent made
+	VIPs     []Held
+	Taken    []netip.Addr // addresses that have an IPAddress
+}
+
+// Layout is what a member's ranges must become.
+type Layout struct {
+	Create []Range
+	Delete []string // names of ServiceCIDRs
+	// Want is how many blocks of each family the member asks the hub for, in all.
+	Want map[corev1.IPFamily]int
+}
+
+// Plan decides which ranges a member has. Ranges by hand stay. The agent's own stay while the mode uses them, or while a VIP is in them that
+// no other range covers (SPEC V2).
+func Plan(s Standing) Layout {
+	out := Layout{Want: map[corev1.IPFamily]int{}}
+	if s.Mode == ModeShared {
+		out.Delete = unused(s)
+		return out
+	}
+	for _, f := range s.Families {
+		blocks := 0
+		for _, b := range s.Blocks {
+			if Family(b.Addr()) != f || b.Overlaps(mapped) {
+				continue
+			}
+			blocks++
+			if p := whole64(b.Masked()); !hasRange(s.Ranges, p) {
+				out.Create = append(out.Create, Range{Name: freeName(p, s.Ranges), Prefix: p, Use: Shared})
+			}
+		}
+		out.Want[f] = max(1, blocks)
+		created := slices.ContainsFunc(out.Create, func(r Range) bool { return Family(r.Prefix.Addr()) == f })
+		if blocks > 0 && !created && low(s, f) {
+			out.Want[f]++
+		}
+	}
+	return out
+}
+
+func hasRange(all []Range, p netip.Prefix) bool {
+	return slices.ContainsFunc(all, func(r Range) bool {
+		return r.Use == Shared && r.State != Terminating && covers(r.Prefix, p)
+	})
+}
+
+// Name returns the name of the ServiceCIDR that the agent makes of a prefix.
+func Name(p netip.Prefix) string {
+	return "clusterset-vips-shared-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p.String())
+}
+
+// freeName returns Name, or a variant if a ServiceCIDR of that name is still being deleted, or is a user's.
+func freeName(p netip.Prefix, all []Range) string {
+	name := Name(p)
+	for n := 2; slices.ContainsFunc(all, func(r Range) bool { return r.Name == name }); n++ {
+		name = fmt.Sprintf("%s-%d", Name(p), n)
+	}
+	return name
+}
+
+// low reports whether less than a quarter of the addresses for VIPs is free, or of 256 if that is less: time to ask for another block.
+func low(s Standing, f corev1.IPFamily) bool {
+	var serving []Range
+	for _, r := range s.Ranges {
+		if r.Use == Shared && (r.State == Ready || r.State == NotReady) && Family(r.Prefix.Addr()) == f {
+			serving = append(serving, r)
+		}
+	}
+	var free, size float64
+	for _, u := range Usages(serving, s.Taken) {
+		free, size = free+float64(u.Available), size+float64(u.Available)+float64(u.Allocated)
+	}
+	return free*4 <= min(size, 256)
+}
+
+// unused returns the agent's ranges that hold no VIP which only they cover.
+func unused(s Standing) (names []string) {
+	stay := slices.DeleteFunc(slices.Clone(s.Ranges), func(r Range) bool { return r.State == NotReady || r.State == Terminating })
+	for _, r := range s.Ranges {
+		if s.Ours[r.Name] && r.State != Terminating && len(Holding(r, stay, s.VIPs)) == 0 {
+			names = append(names, r.Name)
+			stay = slices.DeleteFunc(stay, func(o Range) bool { return o.Name == r.Name })
+		}
+	}
+	return names
+}
+
+// whole64 returns the part of a block that one ServiceCIDR can have: the API server takes none larger than a /64.
+func whole64(b netip.Prefix) netip.Prefix {
+	if b.Addr().Is6() && b.Bits() < 64 {
+		return netip.PrefixFrom(b.Addr(), 64)
+	}
+	return b
+}
+
+func covers(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}

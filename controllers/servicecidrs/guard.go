@@ -1,0 +1,83 @@
+package servicecidrs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// listed is how many VIPs an Event names.
+const listed = 12
+
+// guard keeps labelled ranges by a finalizer as long as VIPs are in them that no other range covers, and says which (SPEC V3). It reports
+// whether a range is to become empty.
+func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err error) {
+	for _, c := range s.cidrs {
+		_, draining := c.Annotations[ipam.AnnotationDrain]
+		leaving := draining || c.DeletionTimestamp != nil
+		labelled := c.Labels[ipam.LabelVIPs] != ""
+		if !labelled && !draining && !controllerutil.ContainsFinalizer(c, clusterset.FinalizerVIPs) {
+			continue
+		}
+		var holding []ipam.Held
+		if leaving {
+			ranges, _ := ipam.Ranges(c) // Reconcile has reported the error
+			for _, one := range ranges {
+				holding = append(holding, ipam.Holding(one, s.Ranges, s.VIPs)...)
+			}
+			emptying = true
+			r.announce(c, holding, s.Mode)
+		}
+		keep := labelled && (c.DeletionTimestamp == nil || len(holding) > 0)
+		err = errors.Join(err, r.finalize(ctx, c, keep))
+	}
+	return emptying, err
+}
+
+// finalize adds our finalizer, or removes it. A range that is being deleted takes no new one.
+func (r *reconciler) finalize(ctx context.Context, c *networkingv1.ServiceCIDR, keep bool) error {
+	changed := c.DeepCopy()
+	if !keep && !controllerutil.RemoveFinalizer(changed, clusterset.FinalizerVIPs) {
+		return nil
+	}
+	if keep && (c.DeletionTimestamp != nil || !controllerutil.AddFinalizer(changed, clusterset.FinalizerVIPs)) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Local.Update(ctx, changed))
+}
+
+// announce names the VIPs of a range that is to become empty, or says that it is.
+func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held, mode ipam.Mode) {
+	var names []string
+	for _, h := range holding[:min(len(holding), listed)] {
+		names = append(names, h.Address.String()+" ("+h.Owner.String()+")")
+	}
+	if n := len(holding) - listed; n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	list := strings.Join(names, ", ")
+	const move = "delete these Services to give them other addresses (kubectl delete " +
+		"--as=system:serviceaccount:clusterset-system:clusterset-controller)"
+	switch {
+	case c.DeletionTimestamp != nil && len(holding) > 0:
+		r.Events.Event(c, kube.Warning, "VIPRangeHeld", fmt.Sprintf("%d VIPs keep it from being deleted: %s. "+
+			"Create a ServiceCIDR that covers them, or %s.", len(holding), list, move))
+	case c.DeletionTimestamp != nil:
+	case len(holding) > 0:
+		r.Events.Event(c, kube.Normal, "VIPRangeDraining", fmt.Sprintf("No new VIP comes from it. %d VIPs are still in it "+
+			"that no other ServiceCIDR covers: %s. They stay; to move them, %s.", len(holding), list, move))
+	case ours(c) && mode == ipam.ModePreferred:
+		r.Events.Event(c, kube.Normal, "VIPRangeDrained", "No VIP is in it. Leave it drained: the agent would recreate it.")
+	default:
+		r.Events.Event(c, kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: you can delete it.")
+	}
+}

@@ -1,0 +1,67 @@
+package servicecidrs
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+)
+
+// shown is how many ranges have series of their own; the others are counted together.
+const shown = 64
+
+var (
+	allocated = prometheus.NewDesc("clusterset_agent_vip_range_allocated",
+		"Addresses of a range for VIPs that are in use, by whomever.", []string{"range"}, nil)
+	available = prometheus.NewDesc("clusterset_agent_vip_range_available",
+		"Free addresses of a range for VIPs.", []string{"range"}, nil)
+	supported = prometheus.NewDesc("clusterset_agent_vip_mode_supported",
+		"1 if this cluster can do what the ClusterSet's VIP mode asks for, else 0.", []string{"mode"}, nil)
+)
+
+// collector counts what the caches show (SPEC V6).
+type collector struct{ *reconciler }
+
+// Describe is prometheus.Collector's.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{allocated, available, supported} {
+		ch <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	s, err := c.gather(context.Background()) // of caches
+	if err != nil {
+		return
+	}
+	works := 1.0
+	if s.Mode == ipam.ModePreferred && (c.served() != nil || len(ipam.Plan(s.Standing).Create) > 0) {
+		works = 0
+	}
+	ch <- prometheus.MustNewConstMetric(supported, prometheus.GaugeValue, works, string(s.Mode))
+	var ranges []ipam.Range
+	for _, r := range s.Ranges {
+		if r.Use == ipam.Shared {
+			ranges = append(ranges, r)
+		}
+	}
+	names, used, free := []string{}, map[string]float64{}, map[string]float64{} // a /64 is more than an integer holds
+	for i, u := range ipam.Usages(ranges, s.Taken) {
+		name := u.Range.Prefix.String()
+		if i >= shown {
+			name = "others"
+		}
+		if _, there := used[name]; !there {
+			names = append(names, name)
+		} else if i < shown {
+			continue // another ServiceCIDR of the same prefix
+		}
+		used[name], free[name] = used[name]+float64(u.Allocated), free[name]+float64(u.Available)
+	}
+	for _, name := range names {
+		ch <- prometheus.MustNewConstMetric(allocated, prometheus.GaugeValue, used[name], name)
+		ch <- prometheus.MustNewConstMetric(available, prometheus.GaugeValue, free[name], name)
+	}
+}
