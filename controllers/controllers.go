@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/observe"
 	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
-	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/servicecidrs"
+	"github.com/clusterset-dns/clusterset-dns/controllers/serviceexport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/serviceimport"
 	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
 )

@@ -81,8 +81,8 @@ func (g *Gate) clean(ctx context.Context) error {
 	return g.cleanRanges(ctx)
 }
 
-// cleanRanges deletes the agent's ServiceCIDRs, which stay while ordinary Services have addresses in them, and its
-// IPAddresses. It removes the agent's finalizer from other ServiceCIDRs.
+// cleanRanges deletes the agent's ServiceCIDRs, which stay while ordinary Services have addresses in them. It
+// removes the agent's finalizer from other ServiceCIDRs.
 func (g *Gate) cleanRanges(ctx context.Context) error {
 	release := func(o client.Object) error {
 		if controllerutil.RemoveFinalizer(o, clusterset.FinalizerVIPs) {
@@ -95,14 +95,9 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 		}
 		return client.IgnoreNotFound(g.Local.Delete(ctx, o))
 	}
-	remove := func(o client.Object) error { return client.IgnoreNotFound(g.Local.Delete(ctx, o)) }
 	err := forEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release, &client.ListOptions{})
-	if err == nil {
-		ours := client.MatchingLabels{networkingv1.LabelManagedBy: kube.Manager}
-		err = forEach(ctx, g.Local, &networkingv1.IPAddressList{}, remove, ours)
-	}
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil // without these kinds, or without the right to them, the agent has made none
+		return nil // without this kind, or without the right to it, the agent has made none
 	}
 	return err
 }

@@ -264,7 +264,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"endpointslices.discovery.k8s.io [get list watch create update delete]",
 			"endpointslices.discovery.k8s.io/restricted [create]",
 			"events.events.k8s.io [create patch]",
-			"ipaddresses.networking.k8s.io [list watch create delete]",
+			"ipaddresses.networking.k8s.io [list watch]",
 			"namespaces [get list watch]",
 			"servicecidrs.networking.k8s.io [list watch create update delete]",
 			"serviceexports.multicluster.x-k8s.io [list watch]",

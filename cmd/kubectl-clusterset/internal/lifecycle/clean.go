@@ -159,7 +159,6 @@ func cleaning() (out []cluster.Right) {
 		{hubv1alpha1.GroupVersion.Group, "serviceexportrecords", kube.SystemNamespace, []string{"list", "delete"}},
 		{coordinationv1.GroupName, "leases", kube.SystemNamespace, []string{"list", "delete"}},
 		{networkingv1.GroupName, "servicecidrs", "", []string{"list", "update", "delete"}},
-		{networkingv1.GroupName, "ipaddresses", "", []string{"list", "delete"}},
 		{mcsv1beta1.GroupName, "serviceexports", "", []string{"list"}},
 		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"patch"}},
 	} {

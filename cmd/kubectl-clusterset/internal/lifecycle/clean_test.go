@@ -44,7 +44,6 @@ func TestLeavingAfterAnAgentThatIsGoneForGood(t *testing.T) {
 		service,
 		&mcsv1beta1.ServiceImport{ObjectMeta: in("shop", "web", ours)},
 		&discoveryv1.EndpointSlice{ObjectMeta: in("shop", "derived-x", ours)},
-		&networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1", ours)},
 		&appsv1.Deployment{ObjectMeta: in(kube.SystemNamespace, "clusterset-controller", nil)},
 		&corev1.Namespace{ObjectMeta: in("", kube.SystemNamespace, nil)},
 	}
@@ -144,8 +143,7 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 			"derived-x")},
 		&aboutv1beta1.ClusterProperty{ObjectMeta: in("", "ours")},
 		&hubv1alpha1.ServiceExportRecord{ObjectMeta: in(system, "web.shop.west")},
-		&coordinationv1.Lease{ObjectMeta: in(system, clusterset.LeaseRenewed)},
-		&networkingv1.IPAddress{ObjectMeta: in("", "10.200.0.1")})
+		&coordinationv1.Lease{ObjectMeta: in(system, clusterset.LeaseRenewed)})
 	if err := (&membership.Gate{Local: member.Client}).Clean(t.Context()); err != nil {
 		t.Fatal(err)
 	}

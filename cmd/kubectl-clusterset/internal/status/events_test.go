@@ -39,11 +39,11 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			[]string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
 		"the newest first, one repeated": {
 			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute),
-				warned("VIPOutOfRange", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
+				warned("VIPDoubled", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
 			[]string{
 				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no",
 				"12m ago VIPModeUnsupported Namespace clusterset-system use shared",
-				"20m ago VIPOutOfRange ServiceCIDR vips shop/web has it",
+				"20m ago VIPDoubled ServiceCIDR vips shop/web has it",
 			},
 		},
 		"the last of a reason and object": {
@@ -61,8 +61,8 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			[]string{"20m ago VIPRangeOverflow ServiceCIDR vips shop/web has it",
 				"21m ago VIPRangeOverflow ServiceCIDR vips shop/api has it"},
 		},
-		"what a terminal would obey": {[]eventsv1.Event{warned("VIPOutOfRange", "Service", "shop", "a",
-			"\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPOutOfRange Service shop/a \x1b[2J\nx`}},
+		"what a terminal would obey": {[]eventsv1.Event{warned("VIPDoubled", "Service", "shop", "a",
+			"\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPDoubled Service shop/a \x1b[2J\nx`}},
 		"the import says it": {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web",
 			"full", time.Minute)}, nil},
 		"neither of VIPs nor of ranges": {[]eventsv1.Event{warned("RecordRefused", "ServiceImport", "shop", "web",
