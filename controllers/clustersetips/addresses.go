@@ -1,5 +1,6 @@
-// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two Services have. It writes
-// nothing: serviceimport creates the Service, and the API server's IPAddress is the lock. It remembers nothing: what counts is in the
+// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two
+// Services have. It writes nothing: serviceimport creates the Service, and the API server's IPAddress is the lock.
+// It remembers nothing: what counts is in the
 // import, its derived Service and the IPAddresses.
 package clustersetips
 
@@ -26,7 +27,8 @@ import (
 const (
 	// building is how long a new import waits for a range that is being made.
 	building = 30 * time.Second
-	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows why: its allocator
+	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows
+	// why: its allocator
 	// follows watches, too.
 	patience = 10 * time.Second
 	// tries is how many addresses may turn out to be taken before the API server chooses.
@@ -60,7 +62,8 @@ type Addresses struct {
 // New returns it.
 func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
 
-// Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families that have none. The error
+// Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families
+// that have none. The error
 // wraps ipam.ErrPending if a later attempt gets a better answer.
 func (a *Addresses) Pick(ctx context.Context, q *ipam.Request) (out []netip.Addr, err error) {
 	v, err := a.view(ctx)
@@ -135,8 +138,14 @@ func prefixes(ranges []ipam.Range, want func(ipam.Range) bool) (out []netip.Pref
 func forVIPs(r ipam.Range) bool { return r.Use == ipam.Shared }
 func any(ipam.Range) bool       { return true }
 
-// previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take another.
-func (a *Addresses) previous(ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily) (none netip.Addr, err error) {
+// previous returns the import's address if it can have it again (SPEC I6), and an invalid one if it must take
+// another.
+func (a *Addresses) previous(
+	ctx context.Context,
+	v view,
+	q *ipam.Request,
+	f corev1.IPFamily,
+) (none netip.Addr, err error) {
 	was := q.Previous(f)
 	if _, lost := q.Lost[was]; lost || !was.IsValid() || !v.served {
 		if lost {
@@ -165,7 +174,12 @@ func (a *Addresses) judge(q *ipam.Request, address netip.Addr, ip *networkingv1.
 	case owner != q.Service:
 		return nil // asked all the same: a cache may lag
 	case q.Previous(ipam.Family(address)) == address:
-		return fmt.Errorf("%w %s: the API server has not released it from the last %s", ipam.ErrPending, address, described)
+		return fmt.Errorf(
+			"%w %s: the API server has not released it from the last %s",
+			ipam.ErrPending,
+			address,
+			described,
+		)
 	}
 	return nil
 }
@@ -180,11 +194,22 @@ func ownerOf(ip *networkingv1.IPAddress) (service types.NamespacedName, describe
 		service = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 		return service, "Service " + service.String()
 	}
-	return service, strings.TrimPrefix(ref.Group+"/"+ref.Resource, "/") + " " + strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
+	return service, strings.TrimPrefix(
+		ref.Group+"/"+ref.Resource,
+		"/",
+	) + " " + strings.TrimPrefix(
+		ref.Namespace+"/"+ref.Name,
+		"/",
+	)
 }
 
 // fresh returns a free address, or an invalid one if the API server is to choose.
-func (a *Addresses) fresh(ctx context.Context, v view, q *ipam.Request, f corev1.IPFamily) (none netip.Addr, err error) {
+func (a *Addresses) fresh(
+	ctx context.Context,
+	v view,
+	q *ipam.Request,
+	f corev1.IPFamily,
+) (none netip.Addr, err error) {
 	if !v.served || len(q.Lost) >= tries {
 		return none, nil
 	}
@@ -197,20 +222,30 @@ func (a *Addresses) fresh(ctx context.Context, v view, q *ipam.Request, f corev1
 		if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
 			return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
 		}
-		a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: "+
-			"no ServiceCIDR for VIPs has a free address. Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+		a.Events.Event(
+			kube.System(),
+			kube.Warning,
+			"VIPRangeOverflow",
+			fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: "+
+				"no ServiceCIDR for VIPs has a free address. Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared),
+		)
 	}
 	if len(v.in(f, ipam.Draining)) == 0 {
 		return none, nil
 	}
 	address, found, err := a.free(ctx, prefixes(ready, any), q) // the API server does not know of drains
 	if err == nil && !found {
-		err = fmt.Errorf("%w: no address of %s is free outside of the ranges that are being drained", ipam.ErrFull, f)
+		err = fmt.Errorf(
+			"%w: no address of %s is free outside of the ranges that are being drained",
+			ipam.ErrFull,
+			f,
+		)
 	}
 	return address, err
 }
 
-// coming reports whether a range for VIPs of this family will be ready soon: it is not ready yet, or the hub has yet to grant its block.
+// coming reports whether a range for VIPs of this family will be ready soon: it is not ready yet, or the hub has
+// yet to grant its block.
 func (v *view) coming(f corev1.IPFamily) bool {
 	if v.Set == nil || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0 {
 		return true
@@ -219,7 +254,8 @@ func (v *view) coming(f corev1.IPFamily) bool {
 	return (granted || v.Pools[f]) && len(prefixes(v.in(f, ipam.Ready), forVIPs)) == 0
 }
 
-// free returns a free address of these ranges. The caches say what is taken, at a cost that does not depend on how much is (SPEC V5); if
+// free returns a free address of these ranges. The caches say what is taken, at a cost that does not depend on how
+// much is (SPEC V5); if
 // that finds none, all IPAddresses are listed once.
 func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Request) (netip.Addr, bool, error) {
 	if len(ranges) == 0 {
@@ -243,11 +279,17 @@ func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Req
 	for i := range list.Items {
 		taken[list.Items[i].Name] = true
 	}
-	address, found = ipam.Pick(ranges, q.Service.String(), len(taken)+len(q.Lost)+1, func(x netip.Addr) bool { return taken[x.String()] || lost(x) })
+	address, found = ipam.Pick(
+		ranges,
+		q.Service.String(),
+		len(taken)+len(q.Lost)+1,
+		func(x netip.Addr) bool { return taken[x.String()] || lost(x) },
+	)
 	return address, found, nil
 }
 
-// Refused takes the API server's error on a Service that asked for these addresses. It returns nil if another attempt makes sense, and
+// Refused takes the API server's error on a Service that asked for these addresses. It returns nil if another
+// attempt makes sense, and
 // else the error to report.
 func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.Addr, cause error) error {
 	if apierrors.IsAlreadyExists(cause) || apierrors.IsConflict(cause) {
@@ -260,7 +302,11 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 	for _, address := range asked {
 		var list networkingv1.IPAddressList
 		if a.Served(&networkingv1.IPAddress{}) == nil {
-			if err := a.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": address.String()}); err != nil {
+			if err := a.LocalNow.List(
+				ctx,
+				&list,
+				client.MatchingFields{"metadata.name": address.String()},
+			); err != nil {
 				return err
 			}
 		}
@@ -317,11 +363,15 @@ func (a *Addresses) explain(ctx context.Context, q *ipam.Request, cause error) e
 	return cause
 }
 
-// Allocated takes the Service that the API server made or changed. An address that the import had before and lost is reported.
+// Allocated takes the Service that the API server made or changed. An address that the import had before and lost
+// is reported.
 func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.Service, took time.Duration) {
 	v, err := a.view(ctx)
 	for _, text := range svc.Spec.ClusterIPs {
-		if ip, parsed := netip.ParseAddr(text); err == nil && parsed == nil && slices.Contains(q.Families, ipam.Family(ip)) {
+		if ip, parsed := netip.ParseAddr(
+			text,
+		); err == nil && parsed == nil &&
+			slices.Contains(q.Families, ipam.Family(ip)) {
 			a.count.allocated(v.label(ip), took)
 		}
 	}
@@ -334,6 +384,11 @@ func (a *Addresses) Allocated(ctx context.Context, q *ipam.Request, svc *corev1.
 		if why == "" {
 			why = "the API server chose another"
 		}
-		a.Events.Event(q.Import, kube.Warning, "VIPLost", fmt.Sprintf("%s is lost: %s. Clients that use it must resolve the name again.", was, why))
+		a.Events.Event(
+			q.Import,
+			kube.Warning,
+			"VIPLost",
+			fmt.Sprintf("%s is lost: %s. Clients that use it must resolve the name again.", was, why),
+		)
 	}
 }

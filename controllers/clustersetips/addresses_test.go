@@ -67,14 +67,22 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 	c.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, set)...).
 		WithIndex(&networkingv1.IPAddress{}, "metadata.name", byName).Build()
 	c.Addresses = New(Config{
-		Cluster: "a", HubNamespace: "set", Local: c.Client, LocalNow: c.Client, Hub: func() client.Client { return c.Client },
-		Served: func(client.Object) error { return c.served }, Events: c, Now: func() time.Time { return c.now },
+		Cluster:      "a",
+		HubNamespace: "set",
+		Local:        c.Client,
+		LocalNow:     c.Client,
+		Hub:          func() client.Client { return c.Client },
+		Served:       func(client.Object) error { return c.served },
+		Events:       c,
+		Now:          func() time.Time { return c.now },
 	})
 	return c
 }
 
 func cidr(name, use, prefix string, change ...func(*networkingv1.ServiceCIDR)) client.Object {
-	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: use}}}
+	c := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: use}},
+	}
 	c.Spec.CIDRs = []string{prefix}
 	for _, f := range change {
 		f(c)
@@ -87,18 +95,26 @@ func drained(c *networkingv1.ServiceCIDR) {
 }
 
 func notReady(c *networkingv1.ServiceCIDR) {
-	c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse}}
+	c.Status.Conditions = []metav1.Condition{
+		{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse},
+	}
 }
 
 func address(name string, owner types.NamespacedName) client.Object {
 	ip := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	ip.Spec.ParentRef = &networkingv1.ParentReference{Resource: "services", Namespace: owner.Namespace, Name: owner.Name}
+	ip.Spec.ParentRef = &networkingv1.ParentReference{
+		Resource:  "services",
+		Namespace: owner.Namespace,
+		Name:      owner.Name,
+	}
 	return ip
 }
 
 // request is of an import that had these addresses.
 func request(families []corev1.IPFamily, ips ...string) *ipam.Request {
-	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(start)}}
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(start)},
+	}
 	imp.Spec.IPs = ips
 	return &ipam.Request{Import: imp, Service: service, Families: families}
 }
@@ -145,7 +161,8 @@ func TestPick(t *testing.T) {
 			m.served = errors.New("before 1.33")
 		}
 		got, err := m.Pick(t.Context(), c.q)
-		if text(got) != c.want || !errors.Is(err, c.err) || (len(m.told) > 0) != (c.event != "") || len(m.told) > 0 && !strings.HasPrefix(m.told[0], c.event) {
+		if text(got) != c.want || !errors.Is(err, c.err) || (len(m.told) > 0) != (c.event != "") ||
+			len(m.told) > 0 && !strings.HasPrefix(m.told[0], c.event) {
 			t.Errorf("%s: %q %v, told %v; want %q %v %s", name, text(got), err, m.told, c.want, c.err, c.event)
 		}
 	}
@@ -155,7 +172,10 @@ func TestPick(t *testing.T) {
 func TestPickTakesTheLastFreeAddress(t *testing.T) {
 	m := newCluster(t, "preferred", cidr("vips", "shared", "10.1.0.0/24"))
 	for i := range 253 {
-		if err := m.Create(t.Context(), address(netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}).String(), types.NamespacedName{Name: "other"})); err != nil {
+		if err := m.Create(
+			t.Context(),
+			address(netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}).String(), types.NamespacedName{Name: "other"}),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,17 +186,27 @@ func TestPickTakesTheLastFreeAddress(t *testing.T) {
 
 // invalid is how an API server refuses cluster IPs.
 func invalid(path string) error {
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "derived-web", field.ErrorList{field.Invalid(field.NewPath("spec", path), "", "no")})
+	return apierrors.NewInvalid(
+		schema.GroupKind{Kind: "Service"},
+		"derived-web",
+		field.ErrorList{field.Invalid(field.NewPath("spec", path), "", "no")},
+	)
 }
 
 // TestRefused: what an API server's refusal means shows in its cause and in the IPAddresses, not in its words.
 func TestRefused(t *testing.T) {
 	other := types.NamespacedName{Namespace: "shop", Name: "other"}
 	waiting := func(q *ipam.Request) *ipam.Request {
-		q.Import.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(start)}}
+		q.Import.Status.Conditions = []metav1.Condition{
+			{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(start)},
+		}
 		return q
 	}
-	full := []client.Object{cidr("kubernetes", "", "10.1.0.0/30"), address("10.1.0.1", other), address("10.1.0.2", other)}
+	full := []client.Object{
+		cidr("kubernetes", "", "10.1.0.0/30"),
+		address("10.1.0.1", other),
+		address("10.1.0.2", other),
+	}
 	one := []corev1.IPFamily{v4}
 	for name, c := range map[string]struct {
 		objects []client.Object
@@ -206,7 +236,9 @@ func TestRefused(t *testing.T) {
 			asked = append(asked, netip.MustParseAddr(c.asked))
 		}
 		err := m.Refused(t.Context(), c.q, asked, c.cause)
-		same := errors.Is(err, c.err) || c.err != nil && apierrors.ReasonForError(err) == apierrors.ReasonForError(c.err) && !errors.Is(err, ipam.ErrFull)
+		same := errors.Is(err, c.err) ||
+			c.err != nil && apierrors.ReasonForError(err) == apierrors.ReasonForError(c.err) &&
+				!errors.Is(err, ipam.ErrFull)
 		if !same || (len(c.q.Lost) > 0) != c.lost {
 			t.Errorf("%s: %v, lost %v; want %v", name, err, c.q.Lost, c.err)
 		}
@@ -250,7 +282,13 @@ func TestALostVIPIsReported(t *testing.T) {
 // TestV4TwoServicesWithOneAddressAreReported.
 func TestV4TwoServicesWithOneAddressAreReported(t *testing.T) {
 	service := func(name, ip, manager string) *corev1.Service {
-		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{derived.LabelManagedBy: manager}}}
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop",
+				Name:      name,
+				Labels:    map[string]string{derived.LabelManagedBy: manager},
+			},
+		}
 		svc.Spec.ClusterIPs = []string{ip}
 		return svc
 	}

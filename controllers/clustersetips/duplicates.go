@@ -20,15 +20,21 @@ import (
 // duplicateInterval is how often addresses are compared. The API server's own repair looks every few minutes.
 const duplicateInterval = time.Minute
 
-// Controller returns the loop that reports an address of a derived Service that another Service has as well. The API server's repair loop
+// Controller returns the loop that reports an address of a derived Service that another Service has as well. The
+// API server's repair loop
 // recreates missing IPAddresses and frees leaked ones; nothing is repaired here.
 func (a *Addresses) Controller() kube.Controller {
 	return kube.Controller{
 		Name: "clustersetips",
 		Watches: []kube.Watch{
-			{Side: kube.Local, Object: &networkingv1.ServiceCIDR{}, Optional: true, Requests: kube.Named(func(client.Object) types.NamespacedName {
-				return types.NamespacedName{Name: "duplicates"}
-			})},
+			{
+				Side:     kube.Local,
+				Object:   &networkingv1.ServiceCIDR{},
+				Optional: true,
+				Requests: kube.Named(func(client.Object) types.NamespacedName {
+					return types.NamespacedName{Name: "duplicates"}
+				}),
+			},
 		},
 		Reconciler: reconcile.Func(a.duplicates),
 		Metrics:    []prometheus.Collector{a.count.allocations, a.count.errors, a.count.duration},
@@ -41,7 +47,12 @@ func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconc
 		return again, nil
 	}
 	var services corev1.ServiceList
-	err := a.Local.List(ctx, &services, client.MatchingLabels{derived.LabelManagedBy: kube.Manager}, client.UnsafeDisableDeepCopy)
+	err := a.Local.List(
+		ctx,
+		&services,
+		client.MatchingLabels{derived.LabelManagedBy: kube.Manager},
+		client.UnsafeDisableDeepCopy,
+	)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -53,8 +64,13 @@ func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconc
 				return reconcile.Result{}, err
 			}
 			if other.Name != "" {
-				a.Events.Event(svc, kube.Warning, "VIPDoubled", fmt.Sprintf("%s also belongs to Service %s. Delete one of the two to give it "+
-					"another address; this one with --as=system:serviceaccount:clusterset-system:clusterset-controller.", text, other))
+				a.Events.Event(
+					svc,
+					kube.Warning,
+					"VIPDoubled",
+					fmt.Sprintf("%s also belongs to Service %s. Delete one of the two to give it "+
+						"another address; this one with --as=system:serviceaccount:clusterset-system:clusterset-controller.", text, other),
+				)
 			}
 		}
 	}
@@ -62,7 +78,11 @@ func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // otherOwner returns the Service that has this address by its IPAddress and by its spec, if that is another one.
-func (a *Addresses) otherOwner(ctx context.Context, service types.NamespacedName, address string) (none types.NamespacedName, err error) {
+func (a *Addresses) otherOwner(
+	ctx context.Context,
+	service types.NamespacedName,
+	address string,
+) (none types.NamespacedName, err error) {
 	ip, err := kube.Get[*networkingv1.IPAddress](ctx, a.Local, types.NamespacedName{Name: address})
 	if err != nil {
 		return none, err

@@ -24,7 +24,11 @@ type VIPSettings struct {
 }
 
 // ReadVIPSettings reads them. hub is nil as long as the hub has not been seen.
-func ReadVIPSettings(ctx context.Context, local, hub client.Reader, namespace, cluster string) (v VIPSettings, err error) {
+func ReadVIPSettings(
+	ctx context.Context,
+	local, hub client.Reader,
+	namespace, cluster string,
+) (v VIPSettings, err error) {
 	var sets hubv1alpha1.ClusterSetList
 	if hub != nil {
 		if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil {

@@ -18,7 +18,8 @@ import (
 // listed is how many VIPs an Event names.
 const listed = 12
 
-// guard keeps labelled ranges by a finalizer as long as VIPs are in them that no other range covers, and says which (SPEC V3). It reports
+// guard keeps labelled ranges by a finalizer as long as VIPs are in them that no other range covers, and says which
+// (SPEC V3). It reports
 // whether a range is to become empty.
 func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err error) {
 	for _, c := range s.cidrs {
@@ -73,11 +74,26 @@ func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held, 
 			"Create a ServiceCIDR that covers them, or %s.", len(holding), list, move))
 	case c.DeletionTimestamp != nil:
 	case len(holding) > 0:
-		r.Events.Event(c, kube.Normal, "VIPRangeDraining", fmt.Sprintf("No new VIP comes from it. %d VIPs are still in it "+
-			"that no other ServiceCIDR covers: %s. They stay; to move them, %s.", len(holding), list, move))
+		r.Events.Event(
+			c,
+			kube.Normal,
+			"VIPRangeDraining",
+			fmt.Sprintf("No new VIP comes from it. %d VIPs are still in it "+
+				"that no other ServiceCIDR covers: %s. They stay; to move them, %s.", len(holding), list, move),
+		)
 	case ours(c) && mode == ipam.ModePreferred:
-		r.Events.Event(c, kube.Normal, "VIPRangeDrained", "No VIP is in it. Leave it drained: the agent would recreate it.")
+		r.Events.Event(
+			c,
+			kube.Normal,
+			"VIPRangeDrained",
+			"No VIP is in it. Leave it drained: the agent would recreate it.",
+		)
 	default:
-		r.Events.Event(c, kube.Normal, "VIPRangeDrained", "No VIP is in it that no other ServiceCIDR covers: you can delete it.")
+		r.Events.Event(
+			c,
+			kube.Normal,
+			"VIPRangeDrained",
+			"No VIP is in it that no other ServiceCIDR covers: you can delete it.",
+		)
 	}
 }

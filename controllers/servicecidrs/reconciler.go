@@ -1,5 +1,6 @@
-// Package servicecidrs keeps this member's ServiceCIDRs for VIPs (DESIGN §5, SPEC V): it creates one for each block that the hub granted,
-// keeps every labelled range while VIPs are in it, and reports ranges and wishes to the hub. It gives out no address and remembers nothing.
+// Package servicecidrs keeps this member's ServiceCIDRs for VIPs (DESIGN §5, SPEC V): it creates one for each
+// block that the hub granted, keeps every labelled range while VIPs are in it, and reports ranges and wishes to the
+// hub. It gives out no address and remembers nothing.
 package servicecidrs
 
 import (
@@ -88,13 +89,22 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if set := s.settings.Set; set != nil && set.Spec.VIPs.Mode == "exclusive" {
-		r.Events.Event(kube.System(), kube.Warning, "VIPModeUnsupported",
-			"The ClusterSet's VIP mode exclusive no longer exists and works as shared. Set spec.vips.mode to shared or preferred.")
+		r.Events.Event(
+			kube.System(),
+			kube.Warning,
+			"VIPModeUnsupported",
+			"The ClusterSet's VIP mode exclusive no longer exists and works as shared. Set spec.vips.mode to shared or preferred.",
+		)
 	}
 	if why := r.served(); why != nil {
 		if s.Mode != ipam.ModeShared {
-			r.Events.Event(kube.System(), kube.Warning, "VIPModeUnsupported", fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses "+
-				"(Kubernetes 1.33): %v. New VIPs come from the cluster's own ranges.", s.Mode, why))
+			r.Events.Event(
+				kube.System(),
+				kube.Warning,
+				"VIPModeUnsupported",
+				fmt.Sprintf("Mode %s needs ServiceCIDRs and IPAddresses "+
+					"(Kubernetes 1.33): %v. New VIPs come from the cluster's own ranges.", s.Mode, why),
+			)
 		}
 		return reconcile.Result{RequeueAfter: idleInterval}, nil
 	}
@@ -159,12 +169,16 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 
 func ours(o client.Object) bool { return o.GetLabels()[derived.LabelManagedBy] == kube.Manager }
 
-// vips returns the addresses of derived Services, and those of imports whose derived Service is gone: they ask for them again (SPEC I6).
+// vips returns the addresses of derived Services, and those of imports whose derived Service is gone: they ask for
+// them again (SPEC I6).
 func (r *reconciler) vips(ctx context.Context) (out []ipam.Held, err error) {
 	var services corev1.ServiceList
 	var imports mcsv1beta1.ServiceImportList
 	managed := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
-	err = errors.Join(r.Local.List(ctx, &services, managed, client.UnsafeDisableDeepCopy), r.Local.List(ctx, &imports, managed, client.UnsafeDisableDeepCopy))
+	err = errors.Join(
+		r.Local.List(ctx, &services, managed, client.UnsafeDisableDeepCopy),
+		r.Local.List(ctx, &imports, managed, client.UnsafeDisableDeepCopy),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +198,10 @@ func (r *reconciler) vips(ctx context.Context) (out []ipam.Held, err error) {
 	}
 	for i := range imports.Items {
 		imp := &imports.Items[i]
-		add(types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)}, imp.Spec.IPs)
+		add(
+			types.NamespacedName{Namespace: imp.Namespace, Name: derived.Name(imp.Namespace, imp.Name)},
+			imp.Spec.IPs,
+		)
 	}
 	return out, nil
 }
@@ -203,12 +220,17 @@ func (r *reconciler) taken(ctx context.Context) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// create makes ServiceCIDRs. What the API server or its policies refuse is reported and tried again at the next look.
+// create makes ServiceCIDRs. What the API server or its policies refuse is reported and tried again at the next
+// look.
 func (r *reconciler) create(ctx context.Context, ranges []ipam.Range) error {
 	var errs []error
 	for _, one := range ranges {
 		c := &networkingv1.ServiceCIDR{}
-		c.Name, c.Finalizers, c.Spec.CIDRs = one.Name, []string{clusterset.FinalizerVIPs}, []string{one.Prefix.String()}
+		c.Name, c.Finalizers, c.Spec.CIDRs = one.Name, []string{
+			clusterset.FinalizerVIPs,
+		}, []string{
+			one.Prefix.String(),
+		}
 		c.Labels = map[string]string{derived.LabelManagedBy: kube.Manager, ipam.LabelVIPs: string(one.Use)}
 		switch err := r.Local.Create(ctx, c); {
 		case err == nil:
@@ -223,7 +245,8 @@ func (r *reconciler) create(ctx context.Context, ranges []ipam.Range) error {
 	return errors.Join(errs...)
 }
 
-// refused reports whether the same request would be refused again. Policies and webhooks may use nearly any code of 4xx.
+// refused reports whether the same request would be refused again. Policies and webhooks may use nearly any code of
+// 4xx.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

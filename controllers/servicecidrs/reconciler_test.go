@@ -60,38 +60,54 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 	c.set = &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
 	c.set.Spec.VIPs.Mode = mode
 	for _, b := range blocks {
-		c.set.Status.Blocks = append(c.set.Status.Blocks, hubv1alpha1.Block{ClusterID: "a", CIDR: b}, hubv1alpha1.Block{ClusterID: "b", CIDR: "10.77.0.0/24"})
+		c.set.Status.Blocks = append(
+			c.set.Status.Blocks,
+			hubv1alpha1.Block{ClusterID: "a", CIDR: b},
+			hubv1alpha1.Block{ClusterID: "b", CIDR: "10.77.0.0/24"},
+		)
 	}
 	member := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
-	own := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}}
-	c.WithWatch = fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c.set, member, own)...).WithInterceptorFuncs(interceptor.Funcs{
-		Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if _, is := o.(*networkingv1.ServiceCIDR); is && c.refuses != nil {
-				return c.refuses
-			}
-			c.writes++
-			return under.Create(ctx, o, opts...)
+	own := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+	}
+	c.WithWatch = fake.NewClientBuilder().
+		WithScheme(s).
+		WithObjects(append(objects, c.set, member, own)...).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if _, is := o.(*networkingv1.ServiceCIDR); is && c.refuses != nil {
+					return c.refuses
+				}
+				c.writes++
+				return under.Create(ctx, o, opts...)
+			},
+			Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				c.writes++
+				return under.Update(ctx, o, opts...)
+			},
+			Delete: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				c.writes++
+				return under.Delete(ctx, o, opts...)
+			},
+		}).
+		Build()
+	c.reconciler = &reconciler{
+		Config{
+			Cluster:      "a",
+			HubNamespace: "set",
+			Local:        c.WithWatch,
+			Hub: func() client.Client {
+				if c.noHub {
+					return nil
+				}
+				return c.WithWatch
+			},
+			Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
+			Served:   func(client.Object) error { return c.served },
+			Events:   c,
 		},
-		Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			c.writes++
-			return under.Update(ctx, o, opts...)
-		},
-		Delete: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			c.writes++
-			return under.Delete(ctx, o, opts...)
-		},
-	}).Build()
-	c.reconciler = &reconciler{Config{
-		Cluster: "a", HubNamespace: "set", Local: c.WithWatch,
-		Hub: func() client.Client {
-			if c.noHub {
-				return nil
-			}
-			return c.WithWatch
-		},
-		Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
-		Served:   func(client.Object) error { return c.served }, Events: c,
-	}}
+	}
 	return c
 }
 
@@ -115,7 +131,15 @@ func (c *cluster) ranges() string {
 	var out []string
 	for _, one := range list.Items {
 		if one.Name != "kubernetes" {
-			out = append(out, fmt.Sprintf("%s %v held=%v", one.Name, one.Spec.CIDRs, slices.Contains(one.Finalizers, clusterset.FinalizerVIPs)))
+			out = append(
+				out,
+				fmt.Sprintf(
+					"%s %v held=%v",
+					one.Name,
+					one.Spec.CIDRs,
+					slices.Contains(one.Finalizers, clusterset.FinalizerVIPs),
+				),
+			)
 		}
 	}
 	return strings.Join(out, ", ")
@@ -139,7 +163,9 @@ func (c *cluster) events(reason string) (n int) {
 }
 
 func cidr(name, prefix string, change ...func(*networkingv1.ServiceCIDR)) *networkingv1.ServiceCIDR {
-	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: "shared"}}}
+	c := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: "shared"}},
+	}
 	c.Spec.CIDRs = []string{prefix}
 	for _, f := range change {
 		f(c)
@@ -155,7 +181,13 @@ func drained(c *networkingv1.ServiceCIDR) {
 
 // web is a derived Service with this address.
 func web(ip string) *corev1.Service {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "derived-web", Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "derived-web",
+			Labels:    map[string]string{derived.LabelManagedBy: kube.Manager},
+		},
+	}
 	svc.Spec.ClusterIPs = []string{ip}
 	return svc
 }
@@ -170,7 +202,11 @@ func TestABlockBecomesARange(t *testing.T) {
 	if res := c.pass(); res.RequeueAfter != busyInterval {
 		t.Errorf("%+v", res)
 	}
-	if got := c.property(clusterset.PropertyServiceRanges) + "; " + c.property(clusterset.PropertyBlocks); got != "10.1.0.0/24 10.96.0.0/16; ipv4=1 ipv6=0" {
+	if got := c.property(
+		clusterset.PropertyServiceRanges,
+	) + "; " + c.property(
+		clusterset.PropertyBlocks,
+	); got != "10.1.0.0/24 10.96.0.0/16; ipv4=1 ipv6=0" {
 		t.Error(got)
 	}
 	c.writes = 0
@@ -198,7 +234,15 @@ func TestWithoutTheHubTheLastModeStays(t *testing.T) {
 
 // TestModeSharedKeepsOnlyRangesInUse.
 func TestModeSharedKeepsOnlyRangesInUse(t *testing.T) {
-	c := newCluster(t, "shared", nil, cidr("used", "10.1.0.0/24", ofTheAgent), cidr("empty", "10.2.0.0/24", ofTheAgent), cidr("users", "10.3.0.0/24"), web("10.1.0.7"))
+	c := newCluster(
+		t,
+		"shared",
+		nil,
+		cidr("used", "10.1.0.0/24", ofTheAgent),
+		cidr("empty", "10.2.0.0/24", ofTheAgent),
+		cidr("users", "10.3.0.0/24"),
+		web("10.1.0.7"),
+	)
 	c.pass()
 	c.pass() // the finalizer goes once it is being deleted
 	if got := c.ranges(); got != "used [10.1.0.0/24] held=true, users [10.3.0.0/24] held=true" {
@@ -209,16 +253,29 @@ func TestModeSharedKeepsOnlyRangesInUse(t *testing.T) {
 // TestAModeOfEarlierVersionsDeletesNothingInUse, and is reported.
 func TestAModeOfEarlierVersionsDeletesNothingInUse(t *testing.T) {
 	old := func(c *networkingv1.ServiceCIDR) { c.Labels[ipam.LabelVIPs] = "exclusive" }
-	c := newCluster(t, "exclusive", []string{"10.1.0.0/24"}, cidr("used", "10.1.0.0/24", ofTheAgent, old), web("10.1.0.7"))
+	c := newCluster(
+		t,
+		"exclusive",
+		[]string{"10.1.0.0/24"},
+		cidr("used", "10.1.0.0/24", ofTheAgent, old),
+		web("10.1.0.7"),
+	)
 	c.pass()
 	if got := c.ranges(); got != "used [10.1.0.0/24] held=true" || c.events("VIPModeUnsupported") != 1 {
 		t.Error(got, c.told)
 	}
 }
 
-// TestV3ARangeInUseIsHeld until another one covers its VIPs, which also an import has whose derived Service is gone.
+// TestV3ARangeInUseIsHeld until another one covers its VIPs, which also an import has whose derived Service is
+// gone.
 func TestV3ARangeInUseIsHeld(t *testing.T) {
-	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{derived.LabelManagedBy: kube.Manager}}}
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      "web",
+			Labels:    map[string]string{derived.LabelManagedBy: kube.Manager},
+		},
+	}
 	imp.Spec.IPs = []string{"10.1.0.7"}
 	for name, vip := range map[string]client.Object{"a derived Service": web("10.1.0.7"), "an import": imp} {
 		c := newCluster(t, "preferred", nil, cidr("old", "10.1.0.0/28", held), vip)
@@ -226,7 +283,8 @@ func TestV3ARangeInUseIsHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.pass()
-		if got := c.ranges(); got != "old [10.1.0.0/28] held=true" || c.events("VIPRangeHeld") != 1 || !strings.Contains(strings.Join(c.told, ""), "10.1.0.7") {
+		if got := c.ranges(); got != "old [10.1.0.0/28] held=true" || c.events("VIPRangeHeld") != 1 ||
+			!strings.Contains(strings.Join(c.told, ""), "10.1.0.7") {
 			t.Errorf("%s: %s %v", name, got, c.told)
 		}
 		if err := c.Create(t.Context(), cidr("new", "10.1.0.0/27", held)); err != nil {
@@ -272,7 +330,10 @@ func TestV7WhatTheClusterCannotDoIsReported(t *testing.T) {
 
 // TestAUsersPropertyStays.
 func TestAUsersPropertyStays(t *testing.T) {
-	p := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyServiceRanges}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "10.0.0.0/8"}}
+	p := &aboutv1beta1.ClusterProperty{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyServiceRanges},
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: "10.0.0.0/8"},
+	}
 	c := newCluster(t, "shared", nil, p)
 	if c.pass(); c.property(clusterset.PropertyServiceRanges) != "10.0.0.0/8" {
 		t.Error(c.property(clusterset.PropertyServiceRanges))

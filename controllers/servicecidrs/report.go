@@ -19,8 +19,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// report tells the hub by ClusterProperties which ranges no block may overlap, and how many blocks this member wants. A block with ranges in
-// it is reported as a whole, so that a hub that lost its status grants it to nobody else. Pod ranges are the admin's to report.
+// report tells the hub by ClusterProperties which ranges no block may overlap, and how many blocks this member
+// wants. A block with ranges in it is reported as a whole, so that a hub that lost its status grants it to nobody
+// else. Pod ranges are the admin's to report.
 func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFamily]int) error {
 	if s.settings.Set == nil {
 		return nil
@@ -28,7 +29,10 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 	var known []netip.Prefix
 	for _, one := range s.Ranges {
 		p := one.Prefix
-		if i := slices.IndexFunc(s.Blocks, func(b netip.Prefix) bool { return b.Bits() <= p.Bits() && b.Contains(p.Addr()) }); i >= 0 {
+		if i := slices.IndexFunc(
+			s.Blocks,
+			func(b netip.Prefix) bool { return b.Bits() <= p.Bits() && b.Contains(p.Addr()) },
+		); i >= 0 {
 			p = s.Blocks[i]
 		}
 		if !slices.Contains(known, p) {
@@ -45,7 +49,11 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 		return err
 	}
 	blocks := clusterset.BlocksWanted{
-		IPv4: min(want[corev1.IPv4Protocol], clusterset.MaxBlocksWanted), IPv6: min(want[corev1.IPv6Protocol], clusterset.MaxBlocksWanted),
+		IPv4: min(
+			want[corev1.IPv4Protocol],
+			clusterset.MaxBlocksWanted,
+		),
+		IPv6: min(want[corev1.IPv6Protocol], clusterset.MaxBlocksWanted),
 	}
 	return errors.Join(err, r.property(ctx, clusterset.PropertyBlocks, blocks.String()))
 }
@@ -70,7 +78,11 @@ func (r *reconciler) property(ctx context.Context, name, value string) error {
 
 // rememberMode notes the mode for a start at which the hub cannot be seen.
 func (r *reconciler) rememberMode(ctx context.Context, mode ipam.Mode) error {
-	set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, r.Local, types.NamespacedName{Name: clusterset.PropertySet})
+	set, err := kube.Get[*aboutv1beta1.ClusterProperty](
+		ctx,
+		r.Local,
+		types.NamespacedName{Name: clusterset.PropertySet},
+	)
 	if err != nil || set == nil || set.Annotations[clusterset.AnnotationVIPMode] == string(mode) {
 		return err
 	}

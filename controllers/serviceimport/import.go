@@ -19,7 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// ensureImport returns the import. It creates the import without VIPs if there is none, because slices need its UID.
+// ensureImport returns the import. It creates the import without VIPs if there is none, because slices need its
+// UID.
 func (r *reconciler) ensureImport(
 	ctx context.Context, s *snapshot, m *conflict.Merged,
 ) (*mcsv1beta1.ServiceImport, error) {
@@ -75,7 +76,8 @@ func (r *reconciler) updateImport(
 	if err := r.Local.Status().Patch(ctx, imp, kube.Changes(before)); err != nil {
 		return err
 	}
-	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending) || errors.Is(failed, ipam.ErrPending)
+	waits := failed == nil && ready.Reason == string(mcsv1beta1.ServiceImportReasonPending) ||
+		errors.Is(failed, ipam.ErrPending)
 	if flipped && ready.Status == metav1.ConditionFalse && !waits {
 		if ready.Reason == imports.ReasonFull {
 			r.Events.Event(imp, kube.Warning, imports.ReasonFull, ready.Message)

@@ -114,7 +114,12 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
 	// Expired clusters come first: endpoints of live ones are the last that Withhold keeps.
-	sources := endpoints.Withhold(endpoints.Expire(found.sources, s.expired, &merged), r.Cluster, e.unreached, &merged)
+	sources := endpoints.Withhold(
+		endpoints.Expire(found.sources, s.expired, &merged),
+		r.Cluster,
+		e.unreached,
+		&merged,
+	)
 	p := &slicePlan{existing: e.managed}
 	for _, src := range endpoints.Prefer(sources, r.Cluster, &merged) {
 		p.desired = append(p.desired, endpoints.Desired(src, want))
@@ -129,7 +134,11 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		return 0, errors.Join(refused, failed)
 	}
 	if errors.Is(failed, ipam.ErrPending) { // removals must not come before the Service
-		refused = errors.Join(refused, r.updateImport(ctx, imp, &merged, families, svc, failed), r.removeDispensable(ctx, p))
+		refused = errors.Join(
+			refused,
+			r.updateImport(ctx, imp, &merged, families, svc, failed),
+			r.removeDispensable(ctx, p),
+		)
 		return r.wait(s.name), refused
 	}
 	r.stopWaiting(s.name)

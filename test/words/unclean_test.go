@@ -9,6 +9,12 @@ var unclean = []string{
 
 	"controllers/agent",
 
+	"controllers/clustersetips",
+
+	"controllers/decide/ipam",
+
+	"controllers/servicecidrs",
+
 	"controllers/credentials",
 
 	"controllers/heartbeat",

@@ -18,7 +18,8 @@ type Grant struct {
 	Prefix netip.Prefix
 }
 
-// Known is a range that a member uses, as far as it told: for services or for pods. Its own ServiceCIDRs inside its blocks may be among
+// Known is a range that a member uses, as far as it told: for services or for pods. Its own ServiceCIDRs inside its
+// blocks may be among
 // them.
 type Known struct {
 	Member string
@@ -41,7 +42,8 @@ type Carving struct {
 	BitsV6  int
 	Granted []Grant
 	Known   []Known
-	// Own are those of the Known of a member that may lie in a block of its own. A block that was granted and forgotten is there again by them.
+	// Own are those of the Known of a member that may lie in a block of its own. A block that was granted and
+	// forgotten is there again by them.
 	Own  map[string][]netip.Prefix
 	Asks []Ask
 }
@@ -60,7 +62,8 @@ type AskRefused struct {
 	Err    error
 }
 
-// Overlap is a granted block that meets somebody else's block or range: one that became known too late, or was granted by hand.
+// Overlap is a granted block that meets somebody else's block or range: one that became known too late, or was
+// granted by hand.
 type Overlap struct {
 	Block Grant
 	With  Known
@@ -69,9 +72,10 @@ type Overlap struct {
 // block is what For says of a granted block.
 const block = "block"
 
-// Carve grants blocks that overlap neither each other nor any range that a member is known to use: in every member, an address of any
-// block may stand for that block's owner only. Blocks that a member has ranges of its own in, and nobody else anything, go first. First
-// blocks go before second ones, then the oldest request, and a block is the lowest that is free in the first pool that has one. The order of
+// Carve grants blocks that overlap neither each other nor any range that a member is known to use: in every member,
+// an address of any block may stand for that block's owner only. Blocks that a member has ranges of its own in, and
+// nobody else anything, go first. First blocks go before second ones, then the oldest request, and a block is the
+// lowest that is free in the first pool that has one. The order of
 // the input does not matter but for that of the pools.
 func Carve(in Carving) Carved {
 	var taken []span
@@ -122,7 +126,8 @@ func (in *Carving) length(f corev1.IPFamily) int {
 	return in.BitsV4
 }
 
-// returning are the blocks of a pool in which a member has ranges of its own and nobody else has anything, nor it anything else; from the
+// returning are the blocks of a pool in which a member has ranges of its own and nobody else has anything, nor it
+// anything else; from the
 // lowest on.
 func returning(in Carving) map[Ask][]netip.Prefix {
 	own := map[Known]bool{}
@@ -182,7 +187,12 @@ func turns(asks []Ask, have map[Ask]int) []turn {
 		}
 	}
 	slices.SortFunc(all, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.nth, b.nth), a.Since.Compare(b.Since), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Family, b.Family))
+		return cmp.Or(
+			cmp.Compare(a.nth, b.nth),
+			a.Since.Compare(b.Since),
+			cmp.Compare(a.Member, b.Member),
+			cmp.Compare(a.Family, b.Family),
+		)
 	})
 	return all
 }
@@ -199,9 +209,19 @@ func cut(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (net
 		}
 	}
 	if !fits {
-		return netip.Prefix{}, fmt.Errorf("%w: no pool of %s holds a block of /%d; add one to the ClusterSet, or make its blocks smaller", ErrMismatchedNetwork, f, length)
+		return netip.Prefix{}, fmt.Errorf(
+			"%w: no pool of %s holds a block of /%d; add one to the ClusterSet, or make its blocks smaller",
+			ErrMismatchedNetwork,
+			f,
+			length,
+		)
 	}
-	return netip.Prefix{}, fmt.Errorf("%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet", ErrFull, length, f)
+	return netip.Prefix{}, fmt.Errorf(
+		"%w: no block of /%d is free in the pools of %s; add a pool to the ClusterSet",
+		ErrFull,
+		length,
+		f,
+	)
 }
 
 // lowest goes from one taken span to the next, not from one block to the next.
@@ -235,7 +255,8 @@ func insert(spans []span, s span) []span {
 	return slices.Insert(spans, i, s)
 }
 
-// overlaps finds the blocks that meet another's block or range. Prefixes that meet lie one inside the other, so that those around one are
+// overlaps finds the blocks that meet another's block or range. Prefixes that meet lie one inside the other, so
+// that those around one are
 // the stack of what was passed in order and has not ended.
 func overlaps(granted []Grant, known []Known) []Overlap {
 	all := make([]Known, 0, len(granted)+len(known))
@@ -247,7 +268,12 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 		all = append(all, k)
 	}
 	slices.SortFunc(all, func(a, b Known) int {
-		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), cmp.Compare(a.Member, b.Member), cmp.Compare(a.For, b.For))
+		return cmp.Or(
+			a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
+			cmp.Compare(a.Member, b.Member),
+			cmp.Compare(a.For, b.For),
+		)
 	})
 	var found []Overlap
 	var around []Known
@@ -268,7 +294,8 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 	return found
 }
 
-// FreeBlocks is how many blocks of this length are free in a pool, at most the largest number there is. A block that is taken in part is taken.
+// FreeBlocks is how many blocks of this length are free in a pool, at most the largest number there is. A block
+// that is taken in part is taken.
 func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 	if pool.Bits() > length || length > pool.Addr().BitLen() {
 		return 0

@@ -28,9 +28,18 @@ func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
 func TestBlocksOverlapNeitherEachOtherNorKnownRanges(t *testing.T) {
 	in := Carving{
-		Pools: []netip.Prefix{prefix("10.0.0.0/22"), prefix("fd00::/48")}, BitsV4: 24, BitsV6: 64,
-		Known: []Known{{Member: "eu", Prefix: prefix("10.0.0.128/25"), For: "pods"}, {Member: "us", Prefix: prefix("10.0.2.7/32"), For: "services"}},
-		Asks:  []Ask{{Member: "us", Family: v4, Blocks: 2, Since: now}, {Member: "eu", Family: v4, Blocks: 2, Since: now.Add(time.Second)}, {Member: "eu", Family: v6, Blocks: 1, Since: now}},
+		Pools:  []netip.Prefix{prefix("10.0.0.0/22"), prefix("fd00::/48")},
+		BitsV4: 24,
+		BitsV6: 64,
+		Known: []Known{
+			{Member: "eu", Prefix: prefix("10.0.0.128/25"), For: "pods"},
+			{Member: "us", Prefix: prefix("10.0.2.7/32"), For: "services"},
+		},
+		Asks: []Ask{
+			{Member: "us", Family: v4, Blocks: 2, Since: now},
+			{Member: "eu", Family: v4, Blocks: 2, Since: now.Add(time.Second)},
+			{Member: "eu", Family: v6, Blocks: 1, Since: now},
+		},
 	}
 	got := Carve(in)
 	want := []Grant{{"eu", prefix("fd00::/64")}, {"us", prefix("10.0.1.0/24")}, {"eu", prefix("10.0.3.0/24")}}
@@ -63,9 +72,22 @@ func TestV2AForgottenBlockReturns(t *testing.T) {
 		"its own pods":           {blocks: 1, also: Known{"east", prefix("10.0.2.64/26"), "pods"}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")}}},
 	} {
 		in := Carving{
-			Pools: []netip.Prefix{prefix("10.0.0.0/22"), prefix("fd00::/48")}, BitsV4: 24, BitsV6: 64, Granted: c.granted,
-			Own:  map[string][]netip.Prefix{"east": east, "west": {prefix("10.0.2.0/25"), prefix("172.16.0.0/24")}},
-			Asks: []Ask{{Member: "west", Family: v4, Blocks: c.blocks}, {Member: "east", Family: v4, Blocks: c.blocks, Since: now}, {Member: "east", Family: v6, Blocks: c.blocks, Since: now}},
+			Pools: []netip.Prefix{
+				prefix("10.0.0.0/22"),
+				prefix("fd00::/48"),
+			},
+			BitsV4:  24,
+			BitsV6:  64,
+			Granted: c.granted,
+			Own: map[string][]netip.Prefix{
+				"east": east,
+				"west": {prefix("10.0.2.0/25"), prefix("172.16.0.0/24")},
+			},
+			Asks: []Ask{
+				{Member: "west", Family: v4, Blocks: c.blocks},
+				{Member: "east", Family: v4, Blocks: c.blocks, Since: now},
+				{Member: "east", Family: v6, Blocks: c.blocks, Since: now},
+			},
 		}
 		for _, r := range east {
 			in.Known = append(in.Known, Known{"east", r, "services"})
@@ -81,8 +103,12 @@ func TestV2AForgottenBlockReturns(t *testing.T) {
 }
 
 func TestABlockInUseNeverShrinks(t *testing.T) {
-	in := Carving{Pools: []netip.Prefix{prefix("10.0.0.0/16")}, BitsV4: 28, Granted: []Grant{{"eu", prefix("10.0.0.0/24")}, {"eu", prefix("172.16.0.0/24")}},
-		Asks: []Ask{{Member: "eu", Family: v4, Blocks: 2}, {Member: "us", Family: v4, Blocks: 1}}}
+	in := Carving{
+		Pools:   []netip.Prefix{prefix("10.0.0.0/16")},
+		BitsV4:  28,
+		Granted: []Grant{{"eu", prefix("10.0.0.0/24")}, {"eu", prefix("172.16.0.0/24")}},
+		Asks:    []Ask{{Member: "eu", Family: v4, Blocks: 2}, {Member: "us", Family: v4, Blocks: 1}},
+	}
 	if got := Carve(in); !slices.Equal(got.Grants, []Grant{{"us", prefix("10.0.1.0/28")}}) {
 		t.Errorf("%+v", got)
 	}
@@ -90,8 +116,12 @@ func TestABlockInUseNeverShrinks(t *testing.T) {
 
 func TestABlockThatMeetsAnotherIsSaid(t *testing.T) {
 	in := Carving{
-		Granted: []Grant{{"eu", prefix("10.0.0.0/24")}, {"us", prefix("10.0.0.0/25")}, {"us", prefix("10.9.0.0/24")}},
-		Known:   []Known{{"us", prefix("10.9.0.0/26"), "services"}, {"eu", prefix("10.9.0.0/16"), "pods"}},
+		Granted: []Grant{
+			{"eu", prefix("10.0.0.0/24")},
+			{"us", prefix("10.0.0.0/25")},
+			{"us", prefix("10.9.0.0/24")},
+		},
+		Known: []Known{{"us", prefix("10.9.0.0/26"), "services"}, {"eu", prefix("10.9.0.0/16"), "pods"}},
 	}
 	want := []Overlap{
 		{Grant{"eu", prefix("10.0.0.0/24")}, Known{"us", prefix("10.0.0.0/25"), block}},
@@ -109,7 +139,10 @@ func TestBlocksThatNoPoolCanHold(t *testing.T) {
 		{Pools: []netip.Prefix{prefix("10.0.0.0/8")}, BitsV4: 33},
 	} {
 		in.Asks = []Ask{{Member: "eu", Family: v4, Blocks: 2}}
-		if got := Carve(in); len(got.Grants) > 0 || len(got.Refused) != 1 || !errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) {
+		if got := Carve(
+			in,
+		); len(got.Grants) > 0 || len(got.Refused) != 1 ||
+			!errors.Is(got.Refused[0].Err, ErrMismatchedNetwork) {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -143,7 +176,14 @@ func TestV6FreeBlocksCanBeCut(t *testing.T) {
 			taken = append(taken, p)
 		}
 		if said != found {
-			t.Fatalf("pool %s, taken %v: FreeBlocks of /%d says %d, and %d can be cut", pool, taken, length, said, found)
+			t.Fatalf(
+				"pool %s, taken %v: FreeBlocks of /%d says %d, and %d can be cut",
+				pool,
+				taken,
+				length,
+				said,
+				found,
+			)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package ipam decides which ranges a member has for VIPs, which address a VIP gets, and which blocks the hub grants (DESIGN §5, SPEC V).
-// It does not talk to an API server, and it remembers nothing: the lock on an address is the API server's IPAddress object. A decision that
+// Package ipam decides which ranges a member has for VIPs, which address a VIP gets, and which blocks the hub
+// grants (DESIGN §5, SPEC V). It does not talk to an API server, and it remembers nothing: the lock on an address
+// is the API server's IPAddress object. A decision that
 // a stale cache led to is refused there, and made again.
 package ipam
 

@@ -71,7 +71,8 @@ func whole(p netip.Prefix) span {
 	return span{first, first.or(hosts(p))}
 }
 
-// usable are the addresses of p that the API server gives out: not the network's own, and not the broadcast address of IPv4.
+// usable are the addresses of p that the API server gives out: not the network's own, and not the broadcast address
+// of IPv4.
 func usable(p netip.Prefix) (s span, ok bool) {
 	all := whole(p)
 	if all.first == all.last {
@@ -84,7 +85,8 @@ func usable(p netip.Prefix) (s span, ok bool) {
 	return s, s.first.cmp(s.last) <= 0
 }
 
-// merge sorts spans and joins those that overlap or touch (V1: overlapping ranges are one pool). It reuses the slice.
+// merge sorts spans and joins those that overlap or touch (V1: overlapping ranges are one pool). It reuses the
+// slice.
 func merge(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return a.first.cmp(b.first) })
 	merged := spans[:0]

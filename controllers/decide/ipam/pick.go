@@ -50,8 +50,9 @@ func (q *Request) Waited(now time.Time) time.Duration {
 	return 0
 }
 
-// Pick returns an address of the ranges that is not taken. It starts where the hash of key leads, so that a retry starts there too, and
-// gives up after so many probes. A caller that probes once more than there are taken addresses finds a free one if there is any.
+// Pick returns an address of the ranges that is not taken. It starts where the hash of key leads, so that a retry
+// starts there too, and gives up after so many probes. A caller that probes once more than there are taken
+// addresses finds a free one if there is any.
 func Pick(ranges []netip.Prefix, key string, probes int, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	var spans []span
 	for _, p := range ranges {

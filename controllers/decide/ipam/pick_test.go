@@ -10,8 +10,15 @@ import (
 // TestPickFindsAFreeAddressIfThereIsOne, for random ranges and random addresses in use, and gives out no other.
 func TestPickFindsAFreeAddressIfThereIsOne(t *testing.T) {
 	all := []netip.Prefix{
-		prefix("10.0.0.0/30"), prefix("10.0.0.0/29"), prefix("10.0.0.8/29"), prefix("10.0.0.4/30"), prefix("10.0.0.9/32"),
-		prefix("fd00::/126"), prefix("fd00::4/127"),
+		prefix(
+			"10.0.0.0/30",
+		),
+		prefix("10.0.0.0/29"),
+		prefix("10.0.0.8/29"),
+		prefix("10.0.0.4/30"),
+		prefix("10.0.0.9/32"),
+		prefix("fd00::/126"),
+		prefix("fd00::4/127"),
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 5000 {
@@ -64,7 +71,13 @@ func TestPickStartsWhereItDidBefore(t *testing.T) {
 // TestPickGivesUpAfterItsProbes.
 func TestPickGivesUpAfterItsProbes(t *testing.T) {
 	asked := 0
-	if _, found := Pick([]netip.Prefix{prefix("10.0.0.0/8")}, "x", 64, func(netip.Addr) bool { asked++; return true }); found || asked != 64 {
+	if _, found := Pick(
+		[]netip.Prefix{prefix("10.0.0.0/8")},
+		"x",
+		64,
+		func(netip.Addr) bool { asked++; return true },
+	); found ||
+		asked != 64 {
 		t.Errorf("found %v after %d probes", found, asked)
 	}
 }

@@ -28,7 +28,8 @@ type Layout struct {
 	Want map[corev1.IPFamily]int
 }
 
-// Plan decides which ranges a member has. Ranges by hand stay. The agent's own stay while the mode uses them, or while a VIP is in them that
+// Plan decides which ranges a member has. Ranges by hand stay. The agent's own stay while the mode uses them, or
+// while a VIP is in them that
 // no other range covers (SPEC V2).
 func Plan(s Standing) Layout {
 	out := Layout{Want: map[corev1.IPFamily]int{}}
@@ -76,7 +77,8 @@ func freeName(p netip.Prefix, all []Range) string {
 	return name
 }
 
-// low reports whether less than a quarter of the addresses for VIPs is free, or of 256 if that is less: time to ask for another block.
+// low reports whether less than a quarter of the addresses for VIPs is free, or of 256 if that is less: time to ask
+// for another block.
 func low(s Standing, f corev1.IPFamily) bool {
 	var serving []Range
 	for _, r := range s.Ranges {
@@ -93,7 +95,10 @@ func low(s Standing, f corev1.IPFamily) bool {
 
 // unused returns the agent's ranges that hold no VIP which only they cover.
 func unused(s Standing) (names []string) {
-	stay := slices.DeleteFunc(slices.Clone(s.Ranges), func(r Range) bool { return r.State == NotReady || r.State == Terminating })
+	stay := slices.DeleteFunc(
+		slices.Clone(s.Ranges),
+		func(r Range) bool { return r.State == NotReady || r.State == Terminating },
+	)
 	for _, r := range s.Ranges {
 		if s.Ours[r.Name] && r.State != Terminating && len(Holding(r, stay, s.VIPs)) == 0 {
 			names = append(names, r.Name)

@@ -27,7 +27,10 @@ func addresses(p string) (out []netip.Addr) {
 
 // TestPlan: blocks become ranges, another block is asked for in time, and what no VIP needs goes in mode shared.
 func TestPlan(t *testing.T) {
-	vip := Held{Owner: types.NamespacedName{Namespace: "shop", Name: "derived-web"}, Address: netip.MustParseAddr("10.1.0.5")}
+	vip := Held{
+		Owner:   types.NamespacedName{Namespace: "shop", Name: "derived-web"},
+		Address: netip.MustParseAddr("10.1.0.5"),
+	}
 	block := []netip.Prefix{prefix("10.1.0.0/24")}
 	for name, c := range map[string]struct {
 		s    Standing
@@ -59,7 +62,9 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	large := Plan(Standing{Mode: ModePreferred, Families: []corev1.IPFamily{v6}, Blocks: []netip.Prefix{prefix("fd00::/56")}})
+	large := Plan(
+		Standing{Mode: ModePreferred, Families: []corev1.IPFamily{v6}, Blocks: []netip.Prefix{prefix("fd00::/56")}},
+	)
 	if len(large.Create) != 1 || large.Create[0].Prefix != prefix("fd00::/64") {
 		t.Errorf("a /56: %+v, want its first /64", large.Create)
 	}
@@ -91,7 +96,9 @@ func TestV3WhatHoldsARange(t *testing.T) {
 
 func TestRanges(t *testing.T) {
 	cidr := func(label string, change func(*networkingv1.ServiceCIDR)) *networkingv1.ServiceCIDR {
-		c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{LabelVIPs: label}}}
+		c := &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{LabelVIPs: label}},
+		}
 		c.Spec.CIDRs = []string{"10.1.0.0/24", "fd00::/112"}
 		if change != nil {
 			change(c)
@@ -114,7 +121,8 @@ func TestRanges(t *testing.T) {
 		"being deleted":       {cidr("shared", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &metav1.Time{} }), Shared, Terminating, ""},
 	} {
 		got, err := Ranges(c.cidr)
-		if len(got) != 2 || got[0].Use != c.use || got[0].State != c.state || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if len(got) != 2 || got[0].Use != c.use || got[0].State != c.state || (err != nil) != (c.err != "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
 	}
@@ -128,8 +136,16 @@ func TestRanges(t *testing.T) {
 
 func TestV6Usages(t *testing.T) {
 	taken := slices.Concat(addresses("10.1.0.0/30"), []netip.Addr{netip.MustParseAddr("fd00::1")})
-	got := Usages([]Range{shared("a", "10.1.0.0/28", Ready), shared("b", "fd00::/64", Ready), shared("c", "10.1.0.9/32", Ready)}, taken)
-	if got[0].Allocated != 3 || got[0].Available != 11 || got[1].Allocated != 1 || got[1].Available != 1<<64-2 || got[2].Available != 0 {
+	got := Usages(
+		[]Range{
+			shared("a", "10.1.0.0/28", Ready),
+			shared("b", "fd00::/64", Ready),
+			shared("c", "10.1.0.9/32", Ready),
+		},
+		taken,
+	)
+	if got[0].Allocated != 3 || got[0].Available != 11 || got[1].Allocated != 1 || got[1].Available != 1<<64-2 ||
+		got[2].Available != 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -19,7 +19,8 @@ const (
 // Mode is where new VIPs come from (DESIGN §5).
 type Mode string
 
-// ModeShared leaves the choice to the API server; ModePreferred uses the ranges for VIPs while they have free addresses.
+// ModeShared leaves the choice to the API server; ModePreferred uses the ranges for VIPs while they have free
+// addresses.
 const (
 	ModeShared    Mode = "shared"
 	ModePreferred Mode = "preferred"
@@ -38,7 +39,8 @@ const (
 // State says what a range gives out.
 type State uint8
 
-// A Ready range gives out all free addresses; the others give out no new ones. Addresses of a Draining range can still be asked for by name.
+// A Ready range gives out all free addresses; the others give out no new ones. Addresses of a Draining range can
+// still be asked for by name.
 const (
 	Ready State = iota
 	NotReady
@@ -65,7 +67,13 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 	case retired:
 		use = Shared
 	default:
-		err = fmt.Errorf("ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it", cidr.Name, LabelVIPs, use, Shared)
+		err = fmt.Errorf(
+			"ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it",
+			cidr.Name,
+			LabelVIPs,
+			use,
+			Shared,
+		)
 		use = Ordinary
 	}
 	_, drain := cidr.Annotations[AnnotationDrain]
@@ -89,7 +97,8 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 	return ranges, err
 }
 
-// Holding returns the addresses that r can give out and no other range that stays. They keep r from being deleted (SPEC V3).
+// Holding returns the addresses that r can give out and no other range that stays. They keep r from being deleted
+// (SPEC V3).
 func Holding(r Range, all []Range, held []Held) (out []Held) {
 	var cover []span
 	for _, other := range all {

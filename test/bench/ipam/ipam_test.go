@@ -55,7 +55,13 @@ func BenchmarkCarve(b *testing.B) {
 	for _, members := range []int{10, 100, 1000} {
 		in := ipam.Carving{Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, BitsV4: 20}
 		for i := range members {
-			name, block := fmt.Sprintf("m%d", i), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 4), byte(i << 4), 0}), 20)
+			name, block := fmt.Sprintf(
+				"m%d",
+				i,
+			), netip.PrefixFrom(
+				netip.AddrFrom4([4]byte{10, byte(i >> 4), byte(i << 4), 0}),
+				20,
+			)
 			services := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i), 0}), 24)
 			in.Granted = append(in.Granted, ipam.Grant{Member: name, Prefix: block})
 			in.Known = append(in.Known, ipam.Known{Member: name, Prefix: services, For: "services"})
@@ -85,7 +91,8 @@ func fastest(runs, each int, op func()) (best time.Duration) {
 	return best
 }
 
-// TestV5APickCostsTheSameWithManyVIPs: with 10,000 VIPs in a /64 as with 10. The bound leaves room for the caches of the processor.
+// TestV5APickCostsTheSameWithManyVIPs: with 10,000 VIPs in a /64 as with 10. The bound leaves room for the caches
+// of the processor.
 func TestV5APickCostsTheSameWithManyVIPs(t *testing.T) {
 	few, lots := fastest(20, 1000, pick(10, v6)), fastest(20, 1000, pick(10000, v6))
 	t.Logf("10 VIPs: %s; 10,000 VIPs: %s", few, lots)
@@ -94,7 +101,8 @@ func TestV5APickCostsTheSameWithManyVIPs(t *testing.T) {
 	}
 }
 
-// TestV5AFullRangeIsFoundOutWithinAFractionOfARequest: every address of a full /16 is looked at once, in memory. SPEC V5 allows 500 ms.
+// TestV5AFullRangeIsFoundOutWithinAFractionOfARequest: every address of a full /16 is looked at once, in memory.
+// SPEC V5 allows 500 ms.
 func TestV5AFullRangeIsFoundOutWithinAFractionOfARequest(t *testing.T) {
 	for name, op := range map[string]func(){"a full /16": pick(1<<16-2, large), "1,000 ranges": pick(0, many(1000)...)} {
 		took := fastest(5, 1, op)

@@ -1,4 +1,5 @@
-// Command vips measures what a VIP costs on a real API server: controllers/clustersetips picks addresses beside controllers/servicecidrs, and
+// Command vips measures what a VIP costs on a real API server: controllers/clustersetips picks addresses beside
+// controllers/servicecidrs, and
 // the bench creates the derived Services as serviceimport does: one import at a time, and four.
 package main
 
@@ -33,7 +34,11 @@ const (
 func main() {
 	out := flag.String("out", "", "file to write the table to, besides the screen")
 	levels := flag.String("vips", "10,1000,10000", "how many VIPs there are when it is measured, ascending")
-	rounds := flag.Int("rounds", 1000, "allocations measured for each line, one at a time; a quarter as many four at a time")
+	rounds := flag.Int(
+		"rounds",
+		1000,
+		"allocations measured for each line, one at a time; a quarter as many four at a time",
+	)
 	many := flag.Int("ranges", 1000, "ranges of the lines with many")
 	only := flag.String("only", "", `measure only the cluster whose name has this in it, as "preferred, IPv4+IPv6"`)
 	flag.Parse()
@@ -54,7 +59,8 @@ func main() {
 	}
 }
 
-// setting is one cluster: a mode, the families of every VIP, and ranges for them made by hand; none where the agent makes them of its blocks.
+// setting is one cluster: a mode, the families of every VIP, and ranges for them made by hand; none where the agent
+// makes them of its blocks.
 type setting struct {
 	mode     ipam.Mode
 	families []corev1.IPFamily
@@ -76,7 +82,12 @@ func settings(many int) []setting {
 	return []setting{
 		{mode: ipam.ModeShared, families: four, upTo: 1000},
 		{mode: ipam.ModePreferred, families: four, ranges: 1, cut: one("10.128.0.0/16")},
-		{mode: ipam.ModePreferred, families: four, ranges: many, cut: func(i int) []string { return []string{fmt.Sprintf("10.%d.%d.0/24", 128+i>>8, i&255)} }},
+		{
+			mode:     ipam.ModePreferred,
+			families: four,
+			ranges:   many,
+			cut:      func(i int) []string { return []string{fmt.Sprintf("10.%d.%d.0/24", 128+i>>8, i&255)} },
+		},
 		{mode: ipam.ModePreferred, families: six, ranges: 1, cut: one("fd00:128::/64")},
 		{mode: ipam.ModePreferred, families: both, ranges: 1, cut: one("10.128.0.0/16", "fd00:128::/64")},
 	}
@@ -121,8 +132,16 @@ func measure(ctx context.Context, levels string, rounds, many int, only string) 
 	return b.String(), missed, nil
 }
 
-// run measures one cluster at each number of VIPs. first is how many times as long as an ordinary Service a VIP took in each mode's first line.
-func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed, first map[ipam.Mode]float64, vips []int, rounds int) error {
+// run measures one cluster at each number of VIPs. first is how many times as long as an ordinary Service a VIP
+// took in each mode's first line.
+func (s setting) run(
+	ctx context.Context,
+	b *strings.Builder,
+	missed *bar.Missed,
+	first map[ipam.Mode]float64,
+	vips []int,
+	rounds int,
+) error {
 	root, err := lab.Root()
 	if err != nil {
 		return err
@@ -173,15 +192,65 @@ func (s setting) run(ctx context.Context, b *strings.Builder, missed *bar.Missed
 		if first[s.mode] == 0 {
 			first[s.mode] = beside
 		}
-		inTime := missed.Holds(fmt.Sprintf("%s: %.1f times an ordinary Service, the mode's first line %.1f", line, beside, first[s.mode]), beside <= flat*first[s.mode])
+		inTime := missed.Holds(
+			fmt.Sprintf(
+				"%s: %.1f times an ordinary Service, the mode's first line %.1f",
+				line,
+				beside,
+				first[s.mode],
+			),
+			beside <= flat*first[s.mode],
+		)
 		if least == (requests{}) {
 			least = spent
 		}
-		inRequests := missed.Holds(fmt.Sprintf("%s: %.2f requests, the first line of its ranges %.2f", line, each(spent.sum()), each(least.sum())), s.even(spent, least))
-		fmt.Fprintf(b, "| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n", s.mode, s.stack(), s.count(w), made,
-			at(took.whole, .5), at(took.whole, .99), last, most, holds, beside, inTime, at(took.reserve, .5), at(took.reserve, .999), each(spent.writes), each(spent.dryRuns), each(spent.reads), inRequests, heap()>>20,
-			at(took.ordinary, .5), at(took.ordinary, .999), at(crowded.whole, .5), at(crowded.ordinary, .5))
-		fmt.Fprintf(os.Stderr, "%s: p99.9 %s, the longest %s, %.1f times ordinary; writes so far %s\n", line, last, at(took.whole, 1), beside, w.requests)
+		inRequests := missed.Holds(
+			fmt.Sprintf(
+				"%s: %.2f requests, the first line of its ranges %.2f",
+				line,
+				each(spent.sum()),
+				each(least.sum()),
+			),
+			s.even(spent, least),
+		)
+		fmt.Fprintf(
+			b,
+			"| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n",
+			s.mode,
+			s.stack(),
+			s.count(w),
+			made,
+			at(
+				took.whole,
+				.5,
+			),
+			at(took.whole, .99),
+			last,
+			most,
+			holds,
+			beside,
+			inTime,
+			at(took.reserve, .5),
+			at(took.reserve, .999),
+			each(spent.writes),
+			each(spent.dryRuns),
+			each(spent.reads),
+			inRequests,
+			heap()>>20,
+			at(took.ordinary, .5),
+			at(took.ordinary, .999),
+			at(crowded.whole, .5),
+			at(crowded.ordinary, .5),
+		)
+		fmt.Fprintf(
+			os.Stderr,
+			"%s: p99.9 %s, the longest %s, %.1f times ordinary; writes so far %s\n",
+			line,
+			last,
+			at(took.whole, 1),
+			beside,
+			w.requests,
+		)
 	}
 	return nil
 }

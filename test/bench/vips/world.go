@@ -70,7 +70,8 @@ type counted struct {
 	to http.RoundTripper
 }
 
-// requests are how many an API server answers; a dry run, which creates nothing, goes all the way to the allocator as a write does.
+// requests are how many an API server answers; a dry run, which creates nothing, goes all the way to the allocator
+// as a write does.
 type requests struct{ writes, dryRuns, reads int }
 
 func (r requests) sum() int { return r.writes + r.dryRuns + r.reads }
@@ -144,7 +145,10 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	counted.Wrap(w.requests.over)
 	again := true // of the controller's name
 	mgr, err := manager.New(counted, manager.Options{
-		Scheme: agent.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &again},
+		Scheme:     agent.Scheme(),
+		Logger:     logr.Discard(),
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &again},
 	})
 	if err != nil {
 		return nil, err
@@ -153,8 +157,14 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 	hub := func() client.Client { return mgr.GetClient() }
 	served := func(client.Object) error { return nil }
 	w.addresses = clustersetips.New(clustersetips.Config{
-		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(), Hub: hub,
-		Served: served, Events: silent{}, Now: time.Now,
+		Cluster:      cluster,
+		HubNamespace: lab.HubNamespace,
+		Local:        mgr.GetClient(),
+		LocalNow:     mgr.GetAPIReader(),
+		Hub:          hub,
+		Served:       served,
+		Events:       silent{},
+		Now:          time.Now,
 	})
 	ranges := servicecidrs.New(servicecidrs.Config{
 		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
@@ -166,7 +176,9 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 			return nil, err
 		}
 		for _, watch := range about.Watches {
-			if err := ctl.Watch(source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests))); err != nil {
+			if err := ctl.Watch(
+				source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests)),
+			); err != nil {
 				return nil, err
 			}
 		}
@@ -273,7 +285,11 @@ func (w *world) allocate(ctx context.Context, n, askers int, beside bool) (out t
 // one does for a VIP what controllers/serviceimport does. Time counts from the first choice of an address.
 func (w *world) one(ctx context.Context, name string) (whole, choice time.Duration, err error) {
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	q := &ipam.Request{Import: imp, Service: types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)}, Families: w.families}
+	q := &ipam.Request{
+		Import:   imp,
+		Service:  types.NamespacedName{Namespace: ns, Name: derived.Name(ns, name)},
+		Families: w.families,
+	}
 	began := time.Now()
 	for {
 		chosen := time.Now()
@@ -316,7 +332,11 @@ func (w *world) service(name string) *corev1.Service {
 	}
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}, IPFamilies: w.families, IPFamilyPolicy: &policy},
+		Spec: corev1.ServiceSpec{
+			Ports:          []corev1.ServicePort{{Port: 80}},
+			IPFamilies:     w.families,
+			IPFamilyPolicy: &policy,
+		},
 	}
 }
 

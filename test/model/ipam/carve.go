@@ -37,7 +37,12 @@ func Carve(in ipam.Carving) ipam.Carved {
 		}
 	}
 	slices.SortFunc(blocks, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.nth, b.nth), a.ask.Since.Compare(b.ask.Since), cmp.Compare(a.ask.Member, b.ask.Member), cmp.Compare(a.ask.Family, b.ask.Family))
+		return cmp.Or(
+			cmp.Compare(a.nth, b.nth),
+			a.ask.Since.Compare(b.ask.Since),
+			cmp.Compare(a.ask.Member, b.ask.Member),
+			cmp.Compare(a.ask.Family, b.ask.Family),
+		)
 	})
 	blocks = slices.DeleteFunc(blocks, func(b turn) bool {
 		p, back := returning(in, out.Grants, b.ask)
@@ -79,7 +84,10 @@ func returning(in ipam.Carving, granted []ipam.Grant, a ipam.Ask) (best netip.Pr
 			continue
 		}
 		p := netip.PrefixFrom(r.Addr(), bits).Masked()
-		if !slices.ContainsFunc(in.Pools, func(pool netip.Prefix) bool { return pool.Overlaps(p) && pool.Bits() <= bits }) ||
+		if !slices.ContainsFunc(
+			in.Pools,
+			func(pool netip.Prefix) bool { return pool.Overlaps(p) && pool.Bits() <= bits },
+		) ||
 			slices.ContainsFunc(slices.Concat(in.Granted, granted), func(g ipam.Grant) bool { return g.Prefix.Overlaps(p) }) ||
 			slices.ContainsFunc(in.Known, func(k ipam.Known) bool {
 				return k.Prefix.Overlaps(p) && (k.Member != a.Member || k.Prefix.Bits() < bits || !slices.Contains(in.Own[a.Member], k.Prefix))
@@ -115,19 +123,27 @@ func first(in ipam.Carving, taken []netip.Prefix, f corev1.IPFamily) (netip.Pref
 	return netip.Prefix{}, why
 }
 
-// TryCarve says what is wrong with what carve makes of this input, in either order, and with what it leaves open once it was followed.
+// TryCarve says what is wrong with what carve makes of this input, in either order, and with what it leaves open
+// once it was followed.
 func TryCarve(in ipam.Carving, carve func(ipam.Carving) ipam.Carved) error {
 	want := Carve(in)
 	backwards := in
-	backwards.Granted, backwards.Known, backwards.Asks = slices.Clone(in.Granted), slices.Clone(in.Known), slices.Clone(in.Asks)
+	backwards.Granted, backwards.Known, backwards.Asks = slices.Clone(
+		in.Granted,
+	), slices.Clone(
+		in.Known,
+	), slices.Clone(
+		in.Asks,
+	)
 	slices.Reverse(backwards.Granted)
 	slices.Reverse(backwards.Known)
 	slices.Reverse(backwards.Asks)
 	for _, given := range []ipam.Carving{in, backwards} {
 		got := carve(given)
-		if !slices.Equal(got.Grants, want.Grants) || !slices.EqualFunc(got.Refused, want.Refused, func(a, b ipam.AskRefused) bool {
-			return a.Member == b.Member && a.Family == b.Family && errors.Is(a.Err, b.Err)
-		}) {
+		if !slices.Equal(got.Grants, want.Grants) ||
+			!slices.EqualFunc(got.Refused, want.Refused, func(a, b ipam.AskRefused) bool {
+				return a.Member == b.Member && a.Family == b.Family && errors.Is(a.Err, b.Err)
+			}) {
 			return fmt.Errorf("input %+v\nwant %+v\ngot  %+v", given, want, got)
 		}
 		if err := overlaps(given, got.Overlaps); err != nil {

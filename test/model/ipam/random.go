@@ -29,7 +29,20 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 func RandomCarving(r *rand.Rand) ipam.Carving {
 	in := ipam.Carving{BitsV4: pick(r, 26, 28, 30), BitsV6: pick(r, 122, 124), Own: map[string][]netip.Prefix{}}
 	for range r.IntN(4) {
-		in.Pools = append(in.Pools, pick(r, parse("10.0.0.0/24", "10.0.0.128/25", "10.0.1.0/27", "255.255.255.0/25", "fd00::/120", "fd00::80/122", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/121")...))
+		in.Pools = append(
+			in.Pools,
+			pick(
+				r,
+				parse(
+					"10.0.0.0/24",
+					"10.0.0.128/25",
+					"10.0.1.0/27",
+					"255.255.255.0/25",
+					"fd00::/120",
+					"fd00::80/122",
+					"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/121",
+				)...),
+		)
 	}
 	prefix := func() netip.Prefix {
 		a := netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), byte(r.IntN(256))})
@@ -56,7 +69,12 @@ func RandomCarving(r *rand.Rand) ipam.Carving {
 	}
 	asked := map[string]bool{}
 	for range r.IntN(8) {
-		a := ipam.Ask{Member: member(), Family: pick(r, v4, v6), Blocks: r.IntN(4), Since: start.Add(time.Duration(r.IntN(3)) * time.Second)}
+		a := ipam.Ask{
+			Member: member(),
+			Family: pick(r, v4, v6),
+			Blocks: r.IntN(4),
+			Since:  start.Add(time.Duration(r.IntN(3)) * time.Second),
+		}
 		if !asked[a.Member+string(a.Family)] {
 			in.Asks = append(in.Asks, a)
 		}
