@@ -51,7 +51,6 @@ type agent struct {
 	hub      *api.Cache  // what Hub shows; nil until it was listed once
 	joining  *api.Cache  // is being listed, to become hub
 	linked   *api.Client // of hub
-	dials    int64       // connections to the hub so far
 	noReads  bool        // of the hub: nothing arrives, and nobody says so
 	noWrites bool        // to the hub
 	crashIn  int         // writes until it dies; -1 for not

@@ -131,23 +131,6 @@ type errNot string
 
 func (e errNot) Error() string { return "not " + string(e) }
 
-// wantNotReady waits until an import says that it has no VIP, and why.
-func (e *env) wantNotReady(t *testing.T, ns, name, why string) {
-	t.Helper()
-	eventually(t, name+" is not Ready", func() error {
-		imp, err := e.imported(t.Context(), ns, name)
-		if err != nil {
-			return err
-		}
-		for _, c := range imp.Status.Conditions {
-			if c.Type == "Ready" && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, why) {
-				return nil
-			}
-		}
-		return errNot(why + ": " + string(must(json.Marshal(imp.Status.Conditions))))
-	})
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
