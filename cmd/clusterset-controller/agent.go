@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,7 +102,7 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 		return err
 	}
 	logger = logger.WithValues("cluster", f.cluster, "clusterset", f.hubNamespace) // ID6
-	setLogger(logger)
+	klog.SetLogger(logger)
 	host, err := os.Hostname() // the pod's name
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
@@ -52,7 +53,7 @@ func hubCommand(ctx context.Context, logger logr.Logger, args []string) error {
 		return fmt.Errorf("the hub: %w", err)
 	}
 	logger = logger.WithValues("clusterset", f.namespace) // ID6
-	setLogger(logger)
+	klog.SetLogger(logger)
 	kinds, err := waitForKinds(ctx, logger, cfg, f.probes)
 	if ctx.Err() != nil {
 		return nil

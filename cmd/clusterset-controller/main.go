@@ -47,7 +47,8 @@ clusterset-controller COMMAND -help lists the flags.
 
 func main() {
 	logger := textlogger.NewLogger(textlogger.NewConfig())
-	setLogger(logger)
+	klog.SetLogger(logger)
+	ctrl.SetLogger(klog.NewKlogr()) // it takes no other logger later, but klog does
 	if len(os.Args) < 2 {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
@@ -70,11 +71,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "clusterset-controller:", err)
 		os.Exit(1)
 	}
-}
-
-func setLogger(l logr.Logger) {
-	ctrl.SetLogger(l)
-	klog.SetLogger(l)
 }
 
 // addresses are the flags that both commands have.

@@ -270,7 +270,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"serviceexports.multicluster.x-k8s.io [list watch]",
 			"serviceexports.multicluster.x-k8s.io/status [patch]",
 			"serviceimports.multicluster.x-k8s.io [list watch create update delete]",
-			"serviceimports.multicluster.x-k8s.io/status [update patch]",
+			"serviceimports.multicluster.x-k8s.io/status [patch]",
 			"services [list watch create update delete]",
 		},
 		system: {
