@@ -1,7 +1,8 @@
-// Package blocks grants members their blocks on the hub, in the ClusterSet's status (DESIGN §5, SPEC V2). That
-// status is all it goes by: after a restart it goes on from there, and of two that write at a time the API server
-// refuses the one that has not seen the other. Since
-// a hub may come back from a backup, it waits before it grants what members may hold that the status has forgotten.
+// Package blocks grants members blocks of the ClusterSet's pools, in the status of the ClusterSet on the hub
+// (DESIGN §5, SPEC V2). That status is the only storage: a restart continues from it, and the API server rejects
+// an update that is based on an older one. Package grants decides; this package reads, writes and reports.
+// A hub that was restored from a backup may lack blocks that members use. Granting therefore pauses until members
+// can report the blocks they use.
 package blocks
 
 import (
@@ -26,114 +27,110 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Controller is this controller's entry in the list of controllers. The one request is the clusterset, so that there is
-// one grant at a time.
-func Controller(env *kube.Env) kube.Controller {
-	whole := kube.Named(
-		func(client.Object) types.NamespacedName { return types.NamespacedName{Name: env.HubNamespace} },
-	)
+// Config is what New needs.
+type Config struct {
+	Namespace string        // of the clusterset
+	Hub       client.Client // reads from a cache
+	Live      client.Reader // reads from the API server
+	Events    kube.Events
+	Now       func() time.Time
+}
+
+// New returns the controller. All its watches map to one request, so that passes never run in parallel.
+func New(c Config) kube.Controller {
+	single := kube.Named(func(client.Object) types.NamespacedName { return types.NamespacedName{Name: c.Namespace} })
 	return kube.Controller{
 		Name:     "blocks",
 		NeedsHub: true,
 		Watches: []kube.Watch{
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: whole},
-			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: whole},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: single},
+			{Side: kube.Hub, Object: &inventoryv1alpha1.ClusterProfile{}, Requests: single},
 		},
-		Reconciler: &reconciler{Env: env, budget: rate.NewLimiter(rate.Every(interval), burst)},
+		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(writeInterval), writeBurst)},
 	}
 }
 
 type reconciler struct {
-	*kube.Env
-	budget *rate.Limiter
-	said   map[complaint]bool // what was reported and is still so
-	// known are the blocks that were there last; sure is when members have told of those that were forgotten.
-	known []hubv1alpha1.Block
-	sure  time.Time
-	// listening are those whom nobody has heard since this began; zero: it has not.
-	listening grants.Listening
-	began     time.Time
+	Config
+	budget   *rate.Limiter    // of writes to the ClusterSet's status
+	reported map[warning]bool // warnings that were reported and still apply
+	known    []hubv1alpha1.Block
+	// started is the time of the first pass, and zero before it.
+	started     time.Time
+	awaited     grants.Awaited
+	pausedUntil time.Time
 }
 
-// telling is how long members have to tell of blocks that the hub does not know: to connect to it again and see
-// that, a few of their passes.
-const telling = 2 * time.Minute
-
-// hearing is how often it is looked, while grants wait for it, whether members are heard.
-const hearing = 5 * time.Second
-
-// What the ClusterSet's status is written at most: each write goes to every member, and what members ask may change
-// at their will.
 const (
-	interval = time.Second
-	burst    = 20
+	// reportTimeout is the time that members have to report blocks that the hub does not know: they must connect
+	// again and complete a few passes.
+	reportTimeout = 2 * time.Minute
+	// renewalPoll is how often Leases are read while granting waits for members to renew them.
+	renewalPoll = 5 * time.Second
+	// cleanupPoll is how often to look for objects of departed members. Usually none are left by then.
+	cleanupPoll = 30 * time.Second
+	// Each write of the status goes to every member, and a member can change its request at any rate.
+	writeInterval = time.Second
+	writeBurst    = 20
 )
 
-// leftover is how often it is looked whether the traces of a departed member are gone. They are, by then, unless
-// somebody made them.
-const leftover = 30 * time.Second
-
-// Reconcile brings the ClusterSet's blocks and conditions up to date.
+// Reconcile updates the ClusterSet's blocks and conditions.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result reconcile.Result, err error) {
-	facts, waits, err := r.gather(ctx)
+	facts, uncleaned, err := r.facts(ctx)
 	if err != nil || facts == nil {
 		return result, err
 	}
-	if waits {
-		result.RequeueAfter = leftover
+	if uncleaned {
+		result.RequeueAfter = cleanupPoll
 	}
-	left, err := r.unsure(ctx, facts)
+	pause, err := r.pause(ctx, facts)
 	if err != nil {
 		return result, err
 	}
-	facts.Unsure, facts.Restored = left > 0, !r.sure.IsZero()
+	facts.Paused, facts.Restored = pause > 0, !r.pausedUntil.IsZero()
 	plan := grants.Decide(*facts)
-	// Members are heard also while nobody asks: what they say then counts for who asks later.
-	if left > 0 && (plan.Waiting || len(r.listening) > 0) && (left < result.RequeueAfter || !waits) {
-		result.RequeueAfter = left
+	// Leases are read even if no member wants a block yet: a renewal seen now can still pause later requests.
+	if pause > 0 && (plan.Waiting || len(r.awaited) > 0) && (pause < result.RequeueAfter || !uncleaned) {
+		result.RequeueAfter = pause
 	}
 	want := facts.Set.DeepCopy()
 	want.Status.Blocks = plan.Blocks
-	conditions(want, plan.Conditions, metav1.NewTime(r.Now()))
+	setConditions(want, plan.Conditions, metav1.NewTime(r.Now()))
 	if !equality.Semantic.DeepEqual(want.Status, facts.Set.Status) {
 		now := r.Now()
-		one := r.budget.ReserveN(now, 1)
-		if wait := one.DelayFrom(now); wait > 0 {
-			one.CancelAt(now)
-			return reconcile.Result{RequeueAfter: wait}, nil
+		write := r.budget.ReserveN(now, 1)
+		if delay := write.DelayFrom(now); delay > 0 {
+			write.CancelAt(now)
+			return reconcile.Result{RequeueAfter: delay}, nil
 		}
-		if err := r.Hub().Status().Update(ctx, want); err != nil {
+		if err := r.Hub.Status().Update(ctx, want); err != nil {
 			if apierrors.IsConflict(err) {
-				one.CancelAt(now) // it was not made
+				write.CancelAt(now) // a rejected write costs members nothing
 			}
 			return result, err
 		}
 		r.known = want.Status.Blocks
 	}
-	r.tell(ctx, facts, want, &plan)
+	r.report(ctx, facts, want, &plan)
 	return result, nil
 }
 
-// gather reads what is decided on; nil where there is not one ClusterSet. waits says that traces of a departed
-// owner of blocks are left.
-func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits bool, err error) {
+// facts reads the input of the decision. It returns nil unless there is exactly one ClusterSet. uncleaned reports
+// whether objects of a departed owner of blocks are left.
+func (r *reconciler) facts(ctx context.Context) (facts *grants.Facts, uncleaned bool, err error) {
 	var sets hubv1alpha1.ClusterSetList
-	if err := r.Hub().List(ctx, &sets, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Hub.List(ctx, &sets, client.InNamespace(r.Namespace)); err != nil {
 		return nil, false, err
 	}
 	var profiles inventoryv1alpha1.ClusterProfileList
-	if err := r.Hub().List(ctx, &profiles, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Hub.List(ctx, &profiles, client.InNamespace(r.Namespace)); err != nil {
 		return nil, false, err
 	}
-	if len(sets.Items) > 1 { // members go by none of them
+	if len(sets.Items) > 1 {
 		for i := range sets.Items {
-			r.Events.Event(
-				&sets.Items[i],
-				kube.Warning,
-				ReasonNotAlone,
-				"There is more than one ClusterSet in this namespace. Members go on as they are and follow none "+
-					"of them, nor does a member that falls silent expire: delete all but one.",
-			)
+			r.Events.Event(&sets.Items[i], kube.Warning, ReasonMultipleClusterSets,
+				"This namespace has more than one ClusterSet. Members keep their settings and follow none of them, "+
+					"and no silent member expires: delete all but one.")
 		}
 	}
 	if len(sets.Items) != 1 || sets.Items[0].DeletionTimestamp != nil {
@@ -144,145 +141,133 @@ func (r *reconciler) gather(ctx context.Context) (facts *grants.Facts, waits boo
 	if len(departed) == 0 {
 		return facts, false, nil
 	}
-	facts.Gone, err = r.gone(ctx, departed)
-	return facts, len(facts.Gone) < len(departed), err
+	facts.CleanedUp, err = r.cleanedUp(ctx, departed)
+	return facts, len(facts.CleanedUp) < len(departed), err
 }
 
-// unsure is for how long nothing is granted: after a start until members are heard, and longer on a hub that was
-// without them before, since it may be one that was restored and lacks blocks; and after blocks are gone that
-// nobody released. A cache that lags has lost none.
-func (r *reconciler) unsure(ctx context.Context, facts *grants.Facts) (left time.Duration, err error) {
+// pause returns for how long no block may be granted, because the hub may lack blocks that members use. That is the
+// case after a start, until members renew their Leases; for reportTimeout after a renewal which shows that the hub was
+// restored; and for reportTimeout after blocks disappear that this controller did not release.
+func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.Duration, err error) {
 	now, set := r.Now(), facts.Set
 	switch {
-	case r.began.IsZero():
-		if err := r.listen(ctx, facts, now); err != nil {
+	case r.started.IsZero():
+		if err := r.start(ctx, facts, now); err != nil {
 			return 0, err
 		}
 	case grants.Forgotten(r.known, set, facts.Profiles):
-		var there hubv1alpha1.ClusterSetList
-		if err := r.HubNow().List(ctx, &there, client.InNamespace(set.Namespace)); err != nil {
+		// Only the API server can confirm it: the cache may lag behind the last write.
+		var live hubv1alpha1.ClusterSetList
+		if err := r.Live.List(ctx, &live, client.InNamespace(set.Namespace)); err != nil {
 			return 0, err
 		}
-		if len(there.Items) == 1 && grants.Forgotten(r.known, &there.Items[0], facts.Profiles) {
-			r.sure, r.known = now.Add(telling), there.Items[0].Status.Blocks
+		if len(live.Items) == 1 && grants.Forgotten(r.known, &live.Items[0], facts.Profiles) {
+			r.pausedUntil, r.known = now.Add(reportTimeout), live.Items[0].Status.Blocks
 		}
 	default:
 		r.known = set.Status.Blocks
 	}
-	if err := r.hear(ctx, now); err != nil {
+	if err := r.observeRenewals(ctx, now); err != nil {
 		return 0, err
 	}
-	left = r.sure.Sub(now)
-	if len(r.listening) > 0 {
-		left = max(left, min(hearing, r.began.Add(telling).Sub(now)))
+	left = r.pausedUntil.Sub(now)
+	if len(r.awaited) > 0 {
+		left = max(left, min(renewalPoll, r.started.Add(reportTimeout).Sub(now)))
 	}
 	return left, nil
 }
 
-// listen begins. What was waited for before a restart is waited for again: what told of it may be over.
-func (r *reconciler) listen(ctx context.Context, facts *grants.Facts, now time.Time) error {
+// start initializes the state of the first pass. If the previous process was waiting, the wait starts again: the signs
+// of a restored hub may have disappeared since.
+func (r *reconciler) start(ctx context.Context, facts *grants.Facts, now time.Time) error {
 	var leases coordinationv1.LeaseList
-	if err := r.HubNow().List(ctx, &leases, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Live.List(ctx, &leases, client.InNamespace(r.Namespace)); err != nil {
 		return err
 	}
-	if c := meta.FindStatusCondition(
-		facts.Set.Status.Conditions,
-		hubv1alpha1.ConditionBlocksGranted,
-	); c != nil &&
-		c.Reason == grants.ReasonWaiting {
-		r.sure = now.Add(telling)
+	granted := meta.FindStatusCondition(facts.Set.Status.Conditions, hubv1alpha1.ConditionBlocksGranted)
+	if granted != nil && granted.Reason == grants.ReasonWaiting {
+		r.pausedUntil = now.Add(reportTimeout)
 	}
-	r.listening, r.began, r.known = grants.Listen(facts.Profiles, leases.Items), now, facts.Set.Status.Blocks
+	r.awaited, r.started, r.known = grants.Await(facts.Profiles, leases.Items), now, facts.Set.Status.Blocks
 	return nil
 }
 
-// hear looks who has been heard since. Who is silent for longer than members need to tell anything is not waited
-// for.
-func (r *reconciler) hear(ctx context.Context, now time.Time) error {
-	passed := now.Sub(r.began)
-	if passed >= telling {
-		r.listening = nil
+// observeRenewals removes members from awaited that renewed their Leases since the start, and all of them after
+// reportTimeout.
+func (r *reconciler) observeRenewals(ctx context.Context, now time.Time) error {
+	elapsed := now.Sub(r.started)
+	if elapsed >= reportTimeout {
+		r.awaited = nil
 	}
-	if len(r.listening) == 0 || passed == 0 {
+	if len(r.awaited) == 0 || elapsed == 0 {
 		return nil
 	}
 	var leases coordinationv1.LeaseList
-	if err := r.HubNow().List(ctx, &leases, client.InNamespace(r.HubNamespace)); err != nil {
+	if err := r.Live.List(ctx, &leases, client.InNamespace(r.Namespace)); err != nil {
 		return err
 	}
-	if r.listening.Hear(leases.Items, passed) {
-		r.sure = now.Add(telling)
+	if r.awaited.Observe(leases.Items, elapsed) {
+		r.pausedUntil = now.Add(reportTimeout)
 	}
 	return nil
 }
 
-// gone are those of ids of whom nothing is left on the hub: ClusterProfile, Lease, records. It reads past the
-// cache: a block that is
-// somebody's again is not given away.
-func (r *reconciler) gone(ctx context.Context, ids []string) (map[string]bool, error) {
-	left := map[string]bool{}
-	named := func(o *metav1.PartialObjectMetadata) string { return o.Name }
-	err := r.each(ctx, inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile"), named, left)
-	if err == nil {
-		err = r.each(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), named, left)
-	}
-	for _, kind := range clusterset.RecordKinds() {
-		if err == nil {
-			err = r.each(
-				ctx,
-				hubv1alpha1.GroupVersion.WithKind(kind),
-				func(o *metav1.PartialObjectMetadata) string {
-					return clusterset.RecordOwner(kind, o.Name)
-				},
-				left,
-			)
-		}
-	}
+// cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API
+// server, so that a member that has just joined again keeps its blocks.
+func (r *reconciler) cleanedUp(ctx context.Context, ids []string) (map[string]bool, error) {
+	present := map[string]bool{}
+	name := func(name string) string { return name }
+	err := r.addOwners(ctx, inventoryv1alpha1.GroupVersion.WithKind("ClusterProfile"), name, present)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]bool{}
-	for _, id := range ids {
-		if !left[id] {
-			out[id] = true
+	if err := r.addOwners(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), name, present); err != nil {
+		return nil, err
+	}
+	for _, kind := range clusterset.RecordKinds() {
+		owner := func(name string) string { return clusterset.RecordOwner(kind, name) }
+		if err := r.addOwners(ctx, hubv1alpha1.GroupVersion.WithKind(kind), owner, present); err != nil {
+			return nil, err
 		}
 	}
-	return out, nil
+	cleaned := map[string]bool{}
+	for _, id := range ids {
+		if !present[id] {
+			cleaned[id] = true
+		}
+	}
+	return cleaned, nil
 }
 
-// each notes the owners of all objects of a kind. An answer holds at most page of their names.
-func (r *reconciler) each(
-	ctx context.Context,
-	kind schema.GroupVersionKind,
-	owner func(*metav1.PartialObjectMetadata) string,
-	into map[string]bool,
+// addOwners adds the owners of all objects of a kind, which owner derives from their names. It reads only metadata, in
+// pages.
+func (r *reconciler) addOwners(
+	ctx context.Context, kind schema.GroupVersionKind, owner func(name string) string, owners map[string]bool,
 ) error {
-	const page = 500
 	list := &metav1.PartialObjectMetadataList{}
 	for more := true; more; more = list.Continue != "" {
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := r.HubNow().
-			List(ctx, list, client.InNamespace(r.HubNamespace), client.Limit(page),
-				client.Continue(list.Continue)); err != nil {
+		page := []client.ListOption{client.InNamespace(r.Namespace), client.Limit(500), client.Continue(list.Continue)}
+		if err := r.Live.List(ctx, list, page...); err != nil {
 			return err
 		}
 		for i := range list.Items {
-			into[owner(&list.Items[i])] = true
+			owners[owner(list.Items[i].Name)] = true
 		}
 	}
 	return nil
 }
 
-// conditions takes those that are told, and drops the others of ours.
-func conditions(set *hubv1alpha1.ClusterSet, told []metav1.Condition, now metav1.Time) {
-	there := map[string]bool{}
-	for _, c := range told {
-		there[c.Type] = true
+// setConditions sets the given conditions, and removes those that this controller no longer sets.
+func setConditions(set *hubv1alpha1.ClusterSet, conditions []metav1.Condition, now metav1.Time) {
+	present := map[string]bool{}
+	for _, c := range conditions {
+		present[c.Type] = true
 		c.LastTransitionTime, c.ObservedGeneration = now, set.Generation
 		meta.SetStatusCondition(&set.Status.Conditions, c)
 	}
 	for _, kind := range []string{hubv1alpha1.ConditionBlocksGranted, hubv1alpha1.ConditionPoolsValid} {
-		if !there[kind] {
+		if !present[kind] {
 			meta.RemoveStatusCondition(&set.Status.Conditions, kind)
 		}
 	}

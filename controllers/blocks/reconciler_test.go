@@ -21,7 +21,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // rig is a hub in memory, and the controller beside it.
@@ -69,9 +68,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 }
 
 func (r *rig) restart() {
-	r.controller = Controller(&kube.Env{
-		HubNamespace: "set", Now: func() time.Time { return r.clock }, Events: r,
-		Hub: func() client.Client { return r.hub }, HubNow: func() client.Reader { return r.hub },
+	r.controller = New(Config{
+		Namespace: "set", Now: func() time.Time { return r.clock }, Events: r, Hub: r.hub, Live: r.hub,
 	}).Reconciler
 }
 
@@ -267,7 +265,7 @@ func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
 	} {
 		r := newRig(t, clusterSet("10.200.0.0/16"), claimed("east"), claimed("west"))
 		r.settle()
-		r.clock = r.clock.Add(telling)
+		r.clock = r.clock.Add(reportTimeout)
 		r.settle()
 		r.has("east 10.200.0.0/24", "west 10.200.1.0/24")
 		set := r.set()
@@ -284,7 +282,7 @@ func TestV2ARestoredHubGrantsNothingTwice(t *testing.T) {
 		if said := r.said(); strings.Count(said, "set Waiting: ") < 1 {
 			t.Errorf("%s: %s", name, said)
 		}
-		r.clock = r.clock.Add(telling - 3*time.Second)
+		r.clock = r.clock.Add(reportTimeout - 3*time.Second)
 		again, err := r.pass()
 		if err != nil || again.RequeueAfter <= 0 || again.RequeueAfter > 3*time.Second {
 			t.Errorf("%s: %v, again after %s", name, err, again.RequeueAfter)
@@ -322,7 +320,7 @@ func TestV2AStartWaitsForWhoIsAlive(t *testing.T) {
 	r.renew("dead", r.clock.Add(-time.Hour))
 	r.renew("late", r.clock.Add(-time.Hour))
 	again, err := r.pass()
-	if err != nil || again.RequeueAfter != hearing {
+	if err != nil || again.RequeueAfter != renewalPoll {
 		t.Errorf("%v, again after %s", err, again.RequeueAfter)
 	}
 	r.has()
@@ -337,16 +335,16 @@ func TestV2AStartWaitsForWhoIsAlive(t *testing.T) {
 func TestV2MembersAreHeardWhileNobodyAsks(t *testing.T) {
 	r := newRig(t, clusterSet("10.200.0.0/16"), claimed("west"))
 	r.settle()
-	r.clock = r.clock.Add(telling)
+	r.clock = r.clock.Add(reportTimeout)
 	r.settle()
 	r.has("west 10.200.0.0/24")
 	r.renew("west", r.clock.Add(-time.Hour)) // as in the backup
 	r.restart()
 	again, err := r.pass()
-	if err != nil || again.RequeueAfter != hearing {
+	if err != nil || again.RequeueAfter != renewalPoll {
 		t.Fatalf("%v, again after %s", err, again.RequeueAfter)
 	}
-	r.clock = r.clock.Add(telling - 5*time.Second)
+	r.clock = r.clock.Add(reportTimeout - 5*time.Second)
 	r.renew("west", r.clock)
 	r.settle()
 	if err := r.hub.Create(t.Context(), profile("a.new", wants(1))); err != nil {
@@ -355,7 +353,7 @@ func TestV2MembersAreHeardWhileNobodyAsks(t *testing.T) {
 	r.clock = r.clock.Add(6 * time.Second)
 	r.settle()
 	r.has("west 10.200.0.0/24")
-	r.clock = r.clock.Add(telling)
+	r.clock = r.clock.Add(reportTimeout)
 	r.settle()
 	r.has("west 10.200.0.0/24", "a.new 10.200.1.0/24")
 }
@@ -366,25 +364,19 @@ func TestV2ACacheThatLagsIsNoRestore(t *testing.T) {
 	before := r.set()
 	r.settle()
 	c := r.controller.(*reconciler)
-	c.Hub = func() client.Client {
-		return interceptor.NewClient(
-			r.hub.(client.WithWatch),
-			interceptor.Funcs{
-				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
-					opts ...client.ListOption) error {
-					if sets, ok := list.(*hubv1alpha1.ClusterSetList); ok {
-						sets.Items = []hubv1alpha1.ClusterSet{*before}
-						return nil
-					}
-					return c.List(ctx, list, opts...)
-				},
-			},
-		)
-	}
+	c.Hub = interceptor.NewClient(r.hub.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if sets, ok := list.(*hubv1alpha1.ClusterSetList); ok {
+				sets.Items = []hubv1alpha1.ClusterSet{*before}
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
 	if _, err := r.pass(); !apierrors.IsConflict(err) {
 		t.Fatalf("it wrote over what it had not seen: %v", err)
 	}
-	c.Hub = func() client.Client { return r.hub }
+	c.Hub = r.hub
 	if err := r.hub.Create(t.Context(), profile("west")); err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +391,7 @@ func TestV2PoolsThatFillUpRecover(t *testing.T) {
 	r.has("east 10.200.0.0/24")
 	said := r.said()
 	for _, want := range []string{"set PoolsFull: west: ", "west BlockRefused: range is full: no block of /24 is " +
-		"free in the pools of IPv4; add a pool", "east BlockGranted: It owns from now on: 10.200.0.0/24."} {
+		"free in the pools of IPv4; add a pool", "east BlockGranted: New blocks of this member: 10.200.0.0/24."} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("%q was not said once:\n%s", want, said)
 		}
@@ -498,7 +490,7 @@ func TestV2AFlappingMemberIsDamped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := r.writes - writes; n > 50+burst || n < 40 {
+	if n := r.writes - writes; n > 50+writeBurst || n < 40 {
 		t.Errorf("%d writes in 50 s", n)
 	}
 }
@@ -514,7 +506,7 @@ func TestV2WithoutOneClusterSetNothingIsGranted(t *testing.T) {
 		if want := len(
 			sets,
 		); len(r.events) != want ||
-			want > 0 && !strings.Contains(strings.Join(r.events, " "), "second NotAlone") {
+			want > 0 && !strings.Contains(strings.Join(r.events, " "), "second MultipleClusterSets") {
 			t.Errorf("%d ClusterSets: %q", len(sets), r.events)
 		}
 	}

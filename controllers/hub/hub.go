@@ -68,9 +68,8 @@ func (h *Hub) controllers() []kube.Controller {
 		departed.New(departed.Config{
 			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
 		}),
-		blocks.Controller(&kube.Env{
-			HubNamespace: h.namespace, Hub: h.mgr.GetClient, HubNow: h.mgr.GetAPIReader,
-			Events: h.events, Now: time.Now,
+		blocks.New(blocks.Config{
+			Namespace: h.namespace, Hub: cached, Live: live, Events: h.events, Now: time.Now,
 		}),
 	}
 }

@@ -1,7 +1,6 @@
-// Package grants decides which member owns which blocks of a ClusterSet's pools (DESIGN §5, SPEC V2). Pure: the
-// ClusterSet, what members tell of themselves, and whose traces are gone, in; the blocks and what is to be said of
-// them, out. ipam.Carve cuts; here is who asks, what
-// is known, and what is wrong.
+// Package grants decides which member owns which blocks of a ClusterSet's pools (DESIGN §5, SPEC V2). It does no I/O:
+// its input is the ClusterSet, the ClusterProfiles and which departed members are cleaned up; its result is the list
+// of blocks, and what to report. Package ipam chooses the blocks.
 package grants
 
 import (
@@ -18,60 +17,56 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// Facts are all that the grants depend on. They are not changed.
+// Facts is the input of Decide, which does not change it.
 type Facts struct {
 	Set      *hubv1alpha1.ClusterSet
 	Profiles []inventoryv1alpha1.ClusterProfile // all of the namespace
-	// Gone are those of Departed of whom nothing is left on the hub.
-	Gone map[string]bool
-	// Unsure tells that members may hold blocks which the ClusterSet does not show: nothing is granted.
-	Unsure bool
-	// Restored tells that they may have held such blocks since the program began: what they have ranges in is
-	// theirs again. Else a cluster's own
-	// range that lies in a pool is a mistake, to be left out and told of.
+	// CleanedUp has the departed members that have no object left on the hub.
+	CleanedUp map[string]bool
+	// Paused means that members may use blocks that the ClusterSet does not list: nothing is granted.
+	Paused bool
+	// Restored means that the hub may have been restored since this process started. A member then regains the blocks
+	// that hold its service ranges. Otherwise a service range in a pool is a mistake: it is left out and reported.
 	Restored bool
 }
 
-// Plan is what is to stand in the ClusterSet's status, and what is to be said.
+// Plan is the result of Decide: the new status of the ClusterSet, and what to report.
 type Plan struct {
 	Blocks            []hubv1alpha1.Block
-	Conditions        []metav1.Condition // types that are not among them are to go
+	Conditions        []metav1.Condition // all; other types that Decide sets are to be removed
 	Granted, Released []hubv1alpha1.Block
-	Waiting           bool // there would be more to grant, and the Facts are Unsure
+	Waiting           bool // there are blocks to grant, and the Facts are Paused
 
-	Unreadable []Said // properties
-	Refused    []ipam.AskRefused
-	Overlaps   []Said // blocks that meet what became known too late
-	Pools      []Pool
-	Unusable   []string // pools, and why
-	Meets      []Meeting
+	Unreadable   []Finding // properties
+	Refused      []ipam.AskRefused
+	Overlaps     []Finding // of blocks with ranges that became known too late
+	Pools        []Pool
+	Unusable     []string // pools, each with the reason
+	PoolOverlaps []PoolOverlap
 }
 
-// ReasonWaiting is BlocksGranted's while the Facts are Unsure.
+// ReasonWaiting is the reason of condition BlocksGranted if Plan.Waiting is set.
 const ReasonWaiting = "Waiting"
 
-// Said is about one member.
-type Said struct{ Member, Message string }
+// Finding is a message about one member.
+type Finding struct{ Member, Message string }
 
-// Departed are the owners of blocks that have no ClusterProfile any more and whose departure is on record. Absence
-// alone is no departure
-// (DESIGN §2): of an emptied or restored hub nobody loses a block.
+// Departed returns the owners of blocks that have no ClusterProfile and whose departure is recorded. A missing
+// ClusterProfile alone is no departure (DESIGN §2): an emptied or restored hub takes no blocks away.
 func Departed(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	departed, _ := without(set.Status.Blocks, set, profiles)
+	departed, _ := absent(set.Status.Blocks, set, profiles)
 	return departed
 }
 
-// Lost are those whose departure is not on record: their blocks are kept for them.
+// Lost returns the owners of blocks that have no ClusterProfile and no recorded departure. Their blocks are kept.
 func Lost(set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile) (ids []string) {
-	_, lost := without(set.Status.Blocks, set, profiles)
+	_, lost := absent(set.Status.Blocks, set, profiles)
 	return lost
 }
 
-// without are the owners of blocks that have no ClusterProfile.
-func without(
-	blocks []hubv1alpha1.Block,
-	set *hubv1alpha1.ClusterSet,
-	profiles []inventoryv1alpha1.ClusterProfile,
+// absent returns the owners of blocks that have no ClusterProfile, by whether their departure is recorded.
+func absent(
+	blocks []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile,
 ) (departed, lost []string) {
 	seen := map[string]bool{}
 	for _, p := range profiles {
@@ -92,70 +87,69 @@ func without(
 	return departed, lost
 }
 
-// Decide grants what is asked for and free, and releases the blocks of those who are Gone. What is released is
-// granted by a later
-// decision at the earliest: by then it stands in the API that it is nobody's.
+// Decide grants free blocks to the members that want them, and releases the blocks of departed members that are
+// CleanedUp. A released block is not granted by the same decision: the API first shows it without an owner.
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
-	in := ipam.Carving{Pools: pools, Granted: granted(f.Set), Own: map[string][]netip.Prefix{}}
-	in.BitsV4, in.BitsV6 = size(v)
+	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks), Own: map[string][]netip.Prefix{}}
+	in.BitsV4, in.BitsV6 = blockBits(v)
 	plan := Plan{Unusable: unusable}
-	all := map[string]Told{}
+	reported := map[string]Reported{}
 	for i := range f.Profiles {
 		p := &f.Profiles[i]
 		if p.Spec.ClusterManager.Name != clusterset.ClusterManager {
 			continue
 		}
-		told := Read(p.Status.Properties)
-		all[p.Name] = told
+		r := Read(p.Status.Properties)
+		reported[p.Name] = r
 		if f.Restored {
-			in.Own[p.Name] = told.Services
+			in.Own[p.Name] = r.Services
 		}
-		for _, why := range told.Unreadable {
-			plan.Unreadable = append(plan.Unreadable, Said{p.Name, why})
+		for _, why := range r.Unreadable {
+			plan.Unreadable = append(plan.Unreadable, Finding{p.Name, why})
 		}
-		for use, ranges := range told.ranges() {
-			for _, r := range ranges {
-				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: r, For: use})
+		for use, ranges := range r.ranges() {
+			for _, prefix := range ranges {
+				in.Known = append(in.Known, ipam.Known{Member: p.Name, Prefix: prefix, For: use})
 			}
 		}
-		if asksFor(v, p, &told) {
-			in.Asks = append(in.Asks, asks(p, &told, pools)...)
+		if eligible(v, p, &r) {
+			in.Asks = append(in.Asks, asks(p, &r, pools)...)
 		}
 	}
 	carved := ipam.Carve(in)
 	plan.Refused = carved.Refused
-	if plan.Waiting = f.Unsure && len(carved.Grants) > 0; plan.Waiting {
+	if plan.Waiting = f.Paused && len(carved.Grants) > 0; plan.Waiting {
 		carved.Grants = nil
 	}
 	plan.apply(f, carved.Grants)
-	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, all)
-	blocks := slices.Concat(in.Granted, cut(plan.Granted))
+	plan.Overlaps = overlaps(carved.Overlaps, in.Granted, reported)
+	blocks := slices.Concat(in.Granted, parse(plan.Granted))
 	plan.Pools = countPools(v, pools, blocks, in.Known)
-	plan.Meets = meets(pools, in.Known, blocks)
+	plan.PoolOverlaps = poolOverlaps(pools, in.Known, blocks)
 	plan.Conditions = conditions(f.Set, &plan, pools)
 	return plan
 }
 
-// asksFor reports whether a member is to have blocks: while it is one, and once it has told of its ranges.
-func asksFor(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile, told *Told) bool {
-	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared && told.anything() &&
+// eligible reports whether a member gets blocks: the mode uses them, and the member has reported and is not leaving.
+func eligible(v *hubv1alpha1.VIPs, p *inventoryv1alpha1.ClusterProfile, r *Reported) bool {
+	return v.Mode != "" && v.Mode != hubv1alpha1.VIPModeShared && r.complete() &&
 		p.DeletionTimestamp == nil && p.Annotations[clusterset.AnnotationLeft] == ""
 }
 
-// asks are by default for one block of each family that there is a pool of.
-func asks(p *inventoryv1alpha1.ClusterProfile, told *Told, pools []netip.Prefix) []ipam.Ask {
+// asks returns the requests of a member. The default is one block of each family that has a pool.
+func asks(p *inventoryv1alpha1.ClusterProfile, r *Reported, pools []netip.Prefix) []ipam.Ask {
 	want := clusterset.BlocksWanted{}
-	if told.Wanted != nil {
-		want = *told.Wanted
+	if r.Wanted != nil {
+		want = *r.Wanted
 	} else {
-		has := families(pools)
-		if has[corev1.IPv4Protocol] {
-			want.IPv4 = 1
-		}
-		if has[corev1.IPv6Protocol] {
-			want.IPv6 = 1
+		for _, pool := range pools {
+			if pool.Addr().Is4() {
+				want.IPv4 = 1
+			} else {
+				want.IPv6 = 1
+			}
 		}
 	}
 	since := p.CreationTimestamp.Time
@@ -165,10 +159,10 @@ func asks(p *inventoryv1alpha1.ClusterProfile, told *Told, pools []netip.Prefix)
 	}
 }
 
-// apply makes the new list of blocks: in the order in which they were granted.
+// apply sets Blocks, in the order in which they were granted, Granted and Released, and refuses what exceeds MaxBlocks.
 func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
 	for _, b := range f.Set.Status.Blocks {
-		if f.Gone[b.ClusterID] {
+		if f.CleanedUp[b.ClusterID] {
 			plan.Released = append(plan.Released, b)
 		} else {
 			plan.Blocks = append(plan.Blocks, b)
@@ -176,14 +170,10 @@ func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
 	}
 	for _, g := range grants {
 		if len(plan.Blocks) >= hubv1alpha1.MaxBlocks {
-			plan.Refused = append(
-				plan.Refused,
-				ipam.AskRefused{Member: g.Member, Family: familyOf(g.Prefix), Err: fmt.Errorf(
-					"%w: a ClusterSet has at most %d blocks; make its blocks larger, so that members need fewer",
-					ipam.ErrFull,
-					hubv1alpha1.MaxBlocks,
-				)},
-			)
+			err := fmt.Errorf("%w: a ClusterSet has at most %d blocks; make its blocks larger, so that members "+
+				"need fewer", ipam.ErrFull, hubv1alpha1.MaxBlocks)
+			plan.Refused = append(plan.Refused,
+				ipam.AskRefused{Member: g.Member, Family: ipam.Family(g.Prefix.Addr()), Err: err})
 			continue
 		}
 		b := hubv1alpha1.Block{ClusterID: g.Member, CIDR: g.Prefix.String()}
@@ -191,31 +181,19 @@ func (plan *Plan) apply(f Facts, grants []ipam.Grant) {
 	}
 }
 
-func familyOf(p netip.Prefix) corev1.IPFamily {
-	if p.Addr().Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
-// Forgotten reports whether a ClusterSet lacks blocks that were there, and whose owners have not departed: nobody
-// releases those, so that it
-// was restored, or edited by hand. Who joined again is a member: that it had departed once stays on record.
+// Forgotten reports whether a ClusterSet lacks known blocks whose owners have not departed. No controller releases
+// those: the ClusterSet was restored or edited. An owner that departed once and joined again is a member.
 func Forgotten(
-	known []hubv1alpha1.Block,
-	set *hubv1alpha1.ClusterSet,
-	profiles []inventoryv1alpha1.ClusterProfile,
+	known []hubv1alpha1.Block, set *hubv1alpha1.ClusterSet, profiles []inventoryv1alpha1.ClusterProfile,
 ) bool {
-	departed, _ := without(known, set, profiles)
+	departed, _ := absent(known, set, profiles)
 	return slices.ContainsFunc(known, func(b hubv1alpha1.Block) bool {
 		return !slices.Contains(set.Status.Blocks, b) && !slices.Contains(departed, b.ClusterID)
 	})
 }
 
-// granted are the blocks as they stand; the CRD lets nothing in that is no CIDR.
-func granted(set *hubv1alpha1.ClusterSet) []ipam.Grant { return cut(set.Status.Blocks) }
-
-func cut(blocks []hubv1alpha1.Block) (out []ipam.Grant) {
+// parse converts blocks. The CRD validates their CIDRs, so that none is left out.
+func parse(blocks []hubv1alpha1.Block) (out []ipam.Grant) {
 	for _, b := range blocks {
 		if p, err := netip.ParsePrefix(b.CIDR); err == nil {
 			out = append(out, ipam.Grant{Member: b.ClusterID, Prefix: p.Masked()})

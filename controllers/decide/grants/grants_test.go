@@ -170,7 +170,7 @@ func TestV2PoolsThatAreRefused(t *testing.T) {
 		"overlapping": {[]string{"10.200.0.0/24", "10.200.0.0/16"}, "True/Granted", "False/PoolInvalid",
 			"east 10.200.0.0/24", "pool 10.200.0.0/16 overlaps pool 10.200.0.0/24"},
 		"used in part": {[]string{"10.0.0.0/15"}, "True/Granted", "False/RangesOverlap", "east 10.0.0.0/24",
-			"pool 10.0.0.0/15 meets the pod range 10.1.0.0/16 of east"},
+			"pool 10.0.0.0/15 overlaps the pod range 10.1.0.0/16 of east"},
 		"used altogether": {[]string{"10.1.0.0/20"}, "False/PoolsFull", "False/RangesOverlap", "",
 			"no block of /24 is free"},
 		"fine": {[]string{"10.200.0.0/16"}, "True/Granted", "True/NoOverlap", "east 10.200.0.0/24",
@@ -235,7 +235,7 @@ func TestV2BlocksOfDepartedMembers(t *testing.T) {
 	if blocks(plan.Blocks) != "gone 10.200.0.0/24" || len(plan.Refused) != 1 {
 		t.Errorf("something of it is left: %+v", plan)
 	}
-	plan = Decide(Facts{Set: s, Profiles: east, Gone: map[string]bool{"gone": true}})
+	plan = Decide(Facts{Set: s, Profiles: east, CleanedUp: map[string]bool{"gone": true}})
 	if len(plan.Blocks) > 0 || blocks(plan.Released) != "gone 10.200.0.0/24" {
 		t.Errorf("nothing of it is left: %+v", plan)
 	}
@@ -264,12 +264,12 @@ func TestV2OverlapsThatBecomeKnownTooLate(t *testing.T) {
 		member("east", 1, "service-ranges:10.200.0.0/26 10.201.0.0/16", "pod-ranges:10.200.0.64/26"),
 		member("west", 2, "service-ranges:10.200.0.0/15"),
 	}})
-	want := []Said{
-		{"east", "block 10.200.0.0/24 meets the pod range 10.200.0.64/26 of the member itself"},
-		{"east", "block 10.200.0.0/24 meets the service range 10.200.0.0/15 of west"},
-		{"east", "block 10.200.1.128/25 meets the service range 10.200.0.0/15 of west"},
-		{"west", "block 10.200.1.0/24 meets the block 10.200.1.128/25 of east"},
-		{"west", "block 10.200.1.0/24 meets the service range 10.200.0.0/15 of the member itself"},
+	want := []Finding{
+		{"east", "block 10.200.0.0/24 overlaps the pod range 10.200.0.64/26 of the member itself"},
+		{"east", "block 10.200.0.0/24 overlaps the service range 10.200.0.0/15 of west"},
+		{"east", "block 10.200.1.128/25 overlaps the service range 10.200.0.0/15 of west"},
+		{"west", "block 10.200.1.0/24 overlaps the block 10.200.1.128/25 of east"},
+		{"west", "block 10.200.1.0/24 overlaps the service range 10.200.0.0/15 of the member itself"},
 	}
 	if !reflect.DeepEqual(plan.Overlaps, want) {
 		t.Errorf("%q\nwant %q", plan.Overlaps, want)

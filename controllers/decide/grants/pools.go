@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	corev1 "k8s.io/api/core/v1"
-
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
@@ -13,12 +11,12 @@ import (
 // Pool is a pool that blocks are cut from.
 type Pool struct {
 	Prefix  netip.Prefix
-	Granted int    // blocks in it, of whatever size
-	Free    uint64 // blocks of the size that is granted now, at most the largest number there is
+	Granted int    // blocks in it, of any size
+	Free    uint64 // blocks of the current size; saturates
 }
 
-// size of new blocks; what is not set is the API's default.
-func size(v *hubv1alpha1.VIPs) (v4, v6 int) {
+// blockBits returns the prefix lengths of new blocks. The defaults are those of the API.
+func blockBits(v *hubv1alpha1.VIPs) (v4, v6 int) {
 	v4, v6 = 22, 112
 	if v.Blocks.IPv4Bits > 0 {
 		v4 = int(v.Blocks.IPv4Bits)
@@ -29,18 +27,18 @@ func size(v *hubv1alpha1.VIPs) (v4, v6 int) {
 	return v4, v6
 }
 
-// Size is how long the prefix of a new block in this pool is.
+// Size returns the prefix length of a new block in this pool.
 func Size(v *hubv1alpha1.VIPs, p netip.Prefix) int {
-	v4, v6 := size(v)
+	v4, v6 := blockBits(v)
 	if p.Addr().Is4() {
 		return v4
 	}
 	return v6
 }
 
-// Usable are the pools that blocks are cut from; wrong says what keeps the others from it. Of two that overlap, the
-// first one counts.
-func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
+// Usable returns the pools that blocks can come from, and for each of the others why it is unusable. If two pools
+// overlap, the first is usable.
+func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, unusable []string) {
 	for _, text := range v.Pools {
 		p, err := netip.ParsePrefix(text)
 		why := ""
@@ -50,26 +48,23 @@ func Usable(v *hubv1alpha1.VIPs) (pools []netip.Prefix, wrong []string) {
 		case p != p.Masked():
 			why = fmt.Sprintf("has bits set after its prefix: write %s", p.Masked())
 		case p.Bits() > Size(v, p):
-			why = fmt.Sprintf(
-				"is smaller than a block of /%d: take it off the list, or make blocks smaller",
-				Size(v, p),
-			)
+			why = fmt.Sprintf("is smaller than a block of /%d: remove it, or make blocks smaller", Size(v, p))
 		}
 		for _, other := range pools {
 			if why == "" && p.Overlaps(other) {
-				why = fmt.Sprintf("overlaps pool %s: take one of them off the list", other)
+				why = fmt.Sprintf("overlaps pool %s: remove one of them", other)
 			}
 		}
 		if why != "" {
-			wrong = append(wrong, fmt.Sprintf("pool %s %s", text, why))
+			unusable = append(unusable, fmt.Sprintf("pool %s %s", text, why))
 			continue
 		}
 		pools = append(pools, p)
 	}
-	return pools, wrong
+	return pools, unusable
 }
 
-// countPools counts what is granted and free in each pool.
+// countPools counts the granted and the free blocks of each pool.
 func countPools(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant, known []ipam.Known) []Pool {
 	var taken []netip.Prefix
 	for _, g := range granted {
@@ -87,19 +82,6 @@ func countPools(v *hubv1alpha1.VIPs, pools []netip.Prefix, granted []ipam.Grant,
 			}
 		}
 		out = append(out, pool)
-	}
-	return out
-}
-
-// families returns those that have a pool.
-func families(pools []netip.Prefix) map[corev1.IPFamily]bool {
-	out := map[corev1.IPFamily]bool{}
-	for _, p := range pools {
-		if p.Addr().Is4() {
-			out[corev1.IPv4Protocol] = true
-		} else {
-			out[corev1.IPv6Protocol] = true
-		}
 	}
 	return out
 }

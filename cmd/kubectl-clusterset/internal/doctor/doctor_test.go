@@ -342,7 +342,7 @@ var inPools = []planted{
 	{"a pool in a peer's range", "pools", notice, func(f *doctor.Facts) {
 		tells(f, 1, "service-ranges",
 			"10.200.128.0/20")
-	}, "pool 10.200.0.0/16 meets the service range 10.200.128.0/20 of west"},
+	}, "pool 10.200.0.0/16 overlaps the service range 10.200.128.0/20 of west"},
 	{"a pool in this cluster's range", "pools-here", notice, func(f *doctor.Facts) {
 		f.PodRanges = append(f.PodRanges,
 			netip.MustParsePrefix("10.200.7.0/24"))
@@ -352,7 +352,7 @@ var inPools = []planted{
 		func(f *doctor.Facts) { f.ServiceRanges[1] = netip.MustParsePrefix("10.200.1.0/25") },
 		"own service range 10.200.1.0/25"},
 	{"a block in a peer's range", "pools", bad, func(f *doctor.Facts) { tells(f, 1, "pod-ranges", "10.200.0.0/26") },
-		"cluster east: block 10.200.0.0/24 meets the pod range 10.200.0.0/26 of west"},
+		"cluster east: block 10.200.0.0/24 overlaps the pod range 10.200.0.0/26 of west"},
 	{"a property that is nonsense", "pools", notice, func(f *doctor.Facts) { tells(f, 1, "vip-blocks", "many") },
 		"cluster west: vip-blocks.clusterset-dns.io"},
 	{"a ClusterProfile was lost", "pools", notice,

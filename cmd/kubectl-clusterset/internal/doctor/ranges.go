@@ -149,7 +149,7 @@ func owns(id string, r netip.Prefix) func(hubv1alpha1.Block) bool {
 // rangesMembers finds pod ranges of one member that are pod or service ranges of another. Service ranges may be the
 // same everywhere: packets to a VIP do not leave their cluster.
 func rangesMembers(f *Facts) []report.Finding {
-	reported := map[string]grants.Told{}
+	reported := map[string]grants.Reported{}
 	for i := range f.HubFacts.Profiles {
 		p := &f.HubFacts.Profiles[i]
 		reported[p.Name] = grants.Read(p.Status.Properties)
@@ -171,7 +171,7 @@ func rangesMembers(f *Facts) []report.Finding {
 		return nil
 	}
 	slices.Sort(met)
-	return warn(separate, "%s", grants.Few(met))
+	return warn(separate, "%s", grants.Summary(met))
 }
 
 func meeting(a, b []netip.Prefix) (p, q netip.Prefix, meet bool) {

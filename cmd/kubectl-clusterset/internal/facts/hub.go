@@ -154,7 +154,7 @@ func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 		out = append(out, report.Errorf(pools, "%s", why).On("pools"))
 	}
 	var met []string
-	for _, m := range plan.Meets {
+	for _, m := range plan.PoolOverlaps {
 		if except == "" || m.With.Member != except {
 			met = append(met, m.String())
 		}
@@ -162,7 +162,7 @@ func (h *Hub) PoolFindings(except string) (out []report.Finding) {
 	if len(met) > 0 {
 		out = append(out, report.Warningf(pools,
 			"%s: no block is cut there, and packets to VIPs would not arrive in that cluster",
-			grants.Few(met)).On("pools"))
+			grants.Summary(met)).On("pools"))
 	}
 	for _, r := range plan.Refused {
 		out = append(out, report.Errorf(pools, "cluster %s asks for a block and cannot have one: %v", r.Member,

@@ -301,12 +301,12 @@ func TestFindingsComeFirst(t *testing.T) {
 			"mode preferred has no usable pool"},
 		{"a pool is no use", "pools", pooled("10.200.0.0/25"), "smaller than a block of /24"},
 		{"a pool is in use", "pools", pooled("10.244.0.0/16"),
-			"pool 10.244.0.0/16 meets the pod range 10.244.1.0/24 of west: no block is cut there"},
+			"pool 10.244.0.0/16 overlaps the pod range 10.244.1.0/24 of west: no block is cut there"},
 		{"pools are full", "west", pooled("10.200.0.0/24"), "range is full"},
 		{"a block is in use", "east", func(f *status.Facts) {
 			pooled("10.200.0.0/16")(f)
 			f.Hub.Profiles[0].Status.Properties[0].Value = "10.200.0.0/26"
-		}, "block 10.200.0.0/24 meets the pod range 10.200.0.0/26 of west"},
+		}, "block 10.200.0.0/24 overlaps the pod range 10.200.0.0/26 of west"},
 		{"nonsense is told", "west", func(f *status.Facts) {
 			pooled("10.200.0.0/16")(f)
 			f.Hub.Profiles[0].Status.Properties[0].Value = "all"

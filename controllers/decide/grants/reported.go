@@ -1,0 +1,67 @@
+package grants
+
+import (
+	"fmt"
+	"net/netip"
+
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+)
+
+// Uses of a range, in messages.
+const (
+	useServices = "service range"
+	usePods     = "pod range"
+)
+
+// Reported is what a member reports about its ranges in its ClusterProperties.
+type Reported struct {
+	Wanted         *clusterset.BlocksWanted // nil: the hub's default
+	Services, Pods []netip.Prefix
+	Unreadable     []string // the properties that are ignored, each with the reason
+}
+
+// Read parses the properties of a ClusterProfile. The input is not trusted: Read uses only what
+// clusterset.ParseBlocks and clusterset.ParseRanges accept, and lists the rest in Unreadable.
+func Read(properties []inventoryv1alpha1.Property) (r Reported) {
+	seen := map[string]bool{}
+	for _, p := range properties {
+		var err error
+		var apply func()
+		switch p.Name {
+		default:
+			continue
+		case clusterset.PropertyBlocks:
+			var b clusterset.BlocksWanted
+			b, err = clusterset.ParseBlocks(p.Value)
+			apply = func() { r.Wanted = &b }
+		case clusterset.PropertyServiceRanges:
+			var ranges []netip.Prefix
+			ranges, err = clusterset.ParseRanges(p.Value)
+			apply = func() { r.Services = ranges }
+		case clusterset.PropertyPodRanges:
+			var ranges []netip.Prefix
+			ranges, err = clusterset.ParseRanges(p.Value)
+			apply = func() { r.Pods = ranges }
+		}
+		switch {
+		case seen[p.Name]:
+			r.Unreadable = append(r.Unreadable, p.Name+" is set twice: the first one counts")
+		case err != nil:
+			r.Unreadable = append(r.Unreadable, fmt.Sprintf("%s: %.200v; the property is ignored", p.Name, err))
+		default:
+			apply()
+		}
+		seen[p.Name] = true
+	}
+	return r
+}
+
+// complete reports whether a block can be granted. A member without any property may not have reported yet, and its
+// block could overlap its own ranges.
+func (r *Reported) complete() bool { return r.Wanted != nil || len(r.Services) > 0 || len(r.Pods) > 0 }
+
+// ranges returns all reported ranges by use.
+func (r *Reported) ranges() map[string][]netip.Prefix {
+	return map[string][]netip.Prefix{useServices: r.Services, usePods: r.Pods}
+}
