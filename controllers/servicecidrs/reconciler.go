@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -117,7 +118,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if emptying || s.Mode == ipam.ModePreferred {
+	kept := slices.Contains(slices.Collect(maps.Values(s.Ours)), true) // in mode shared they go once they are empty
+	if emptying || kept || s.Mode == ipam.ModePreferred {
 		return reconcile.Result{RequeueAfter: busyInterval}, nil
 	}
 	return reconcile.Result{RequeueAfter: idleInterval}, nil

@@ -94,7 +94,7 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 			still("another mode")
 			e.export(t, ns, "next", both)
 			if c.next == ipam.ModeShared {
-				in = []string{"10.96.0.0/16", "fd00:96::/112"}
+				in = append([]string{"10.96.0.0/16", "fd00:96::/112"}, c.blocks...) // they stay while a VIP is in them
 			} else {
 				e.wantRange(t, in[0])
 				e.wantRange(t, in[1])
