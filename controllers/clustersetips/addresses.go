@@ -26,7 +26,7 @@ import (
 
 const (
 	// building is how long a new import waits for a range that is being made.
-	building = 30 * time.Second
+	building = 10 * time.Second
 	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows
 	// why: its allocator
 	// follows watches, too.

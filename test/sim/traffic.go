@@ -193,7 +193,7 @@ func (a *agent) aboutToWrite() {
 // wrote compares.
 func (w *World) wrote(c *api.Write) {
 	a := w.writing
-	if a == nil || a.flow == nil || c.User != api.Agent {
+	if a == nil || a.flow == nil || c.User != api.Agent || a.namespace(c.Key.Namespace) == nil { // it takes no new slices
 		return
 	}
 	if s, ok := c.New.(*discoveryv1.EndpointSlice); ok {
