@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestID6EveryMetricSaysWhoseItIs: libraries' metrics, too; one that says so itself is believed.
+// TestID6EveryMetricSaysWhoseItIs: libraries' metrics, too; a label that a metric has already stays.
 func TestID6EveryMetricSaysWhoseItIs(t *testing.T) {
 	own := prometheus.NewGauge(prometheus.GaugeOpts{Name: "own", ConstLabels: prometheus.Labels{"cluster": "z"}})
 	plain := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "plain"}, []string{"a", "x"})

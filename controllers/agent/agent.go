@@ -1,5 +1,5 @@
-// Package agent runs the controllers of one member: against its own API server at once, against the hub as soon and as
-// long as that can be reached. It decides nothing.
+// Package agent runs the controllers of one member. Those that need only the member's API server
+// start at once; the others start when the hub can be reached. It contains no policy.
 package agent
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// Scheme knows every kind that an agent reads or writes.
+// Scheme returns a scheme with every kind that an agent reads or writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -55,10 +55,10 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// Options are what a user sets.
+// Options are the settings of an Agent.
 type Options struct {
-	Cluster      string // this member's cluster id
-	Given        bool   // by the user, and not found in the cluster
+	Cluster      string // this member's cluster ID
+	Given        bool   // the user has set Cluster; it was not read from the cluster
 	HubNamespace string
 	Holder       string // names this instance of the agent
 	Reserved     []netip.Prefix
@@ -84,8 +84,8 @@ type Agent struct {
 	options options
 }
 
-// New prepares an agent on a manager of its own cluster. hub is asked for the hub's address and credentials at every
-// attempt to reach it, so that a kubeconfig may come later.
+// New returns an agent for a manager of its own cluster. hub returns the hub's address and
+// credentials. It is called at each attempt to connect, so the kubeconfig may be created later.
 func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Agent, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -115,7 +115,6 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Now:      o.Now,
 		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
 		Events:   kube.Recorder(events),
-		Together: kube.Together,
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
 	a.env.Relist = func(reason, message string) {
@@ -159,7 +158,7 @@ func (a *Agent) Ready() error {
 	return nil
 }
 
-// Contested tells whether another agent than this one renews its member's Lease.
+// Contested returns whether another agent holds this member's Lease.
 func (a *Agent) Contested() bool { return a.env.Contested() }
 
 // Start runs until ctx ends, or until membership changes, which is an error (manager.Runnable).
@@ -217,7 +216,7 @@ func (a *Agent) run(ctx context.Context) error {
 	return a.followHub(ctx, first)
 }
 
-// warm begins to fill the caches of this cluster, side by side. Whoever reads one waits until it has synced.
+// warm starts the informers of this cluster in parallel. It does not wait until they have synced.
 func (a *Agent) warm(ctx context.Context) error {
 	for _, c := range a.list {
 		for _, w := range c.Watches {
@@ -231,8 +230,8 @@ func (a *Agent) warm(ctx context.Context) error {
 	return nil
 }
 
-// attach gives the controllers the hub's events. Those that need the hub begin with it, before the others, which take
-// no watch until this cluster's caches have synced.
+// attach adds the hub watches of all controllers. It first starts those that need the hub: a
+// running controller accepts no further watch until this cluster's caches have synced.
 func (a *Agent) attach(hub cache.Cache, first bool) error {
 	for _, c := range a.list {
 		if c.NeedsHub && first {
@@ -307,7 +306,7 @@ func eventHandler(w kube.Watch) handler.EventHandler {
 	return h
 }
 
-// ahead gives objects of the first list that have changed the priority of a change.
+// ahead gives changed objects of the initial list the priority of a live change.
 type ahead struct {
 	handler.EventHandler
 	changed func(context.Context, client.Object) bool
@@ -321,8 +320,8 @@ func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQue
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// revisit asks a controller to look at everything in this cluster once more, behind all live changes. A new cache of
-// the hub sends no event for what is no longer there.
+// revisit requests all objects of this cluster again, with a lower priority than live changes. A new cache of the hub
+// sends no event for an object that was deleted meanwhile.
 func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 	for _, w := range c.Watches {
 		if w.Side != kube.Local || w.Optional && a.options.served(w.Object) != nil {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestTheHubHasMoved by what its kubeconfig says of the way there; client-go reads a token's file anew, and what cannot
-// be read is no reason.
+// TestTheHubHasMoved by what its kubeconfig says of the way there; client-go reads a token's file
+// anew, and what cannot be read is no reason.
 func TestTheHubHasMoved(t *testing.T) {
 	is := func() *rest.Config {
 		return &rest.Config{

@@ -92,8 +92,8 @@ func (e *eager) Add(r manager.Runnable) error {
 	return nil
 }
 
-// TestControllersRunWithAllTheirWatches, and those that need the hub while this cluster's caches sync: a Lease renewal
-// waits for none of them.
+// TestControllersRunWithAllTheirWatches, and those that need the hub while this cluster's caches
+// sync: a Lease renewal waits for none of them.
 func TestControllersRunWithAllTheirWatches(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	asked := make(chan string)

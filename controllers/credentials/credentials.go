@@ -1,6 +1,6 @@
-// Package credentials renews the token by which a member writes to the hub, long before it expires (DESIGN §6). It
-// asks for a token of the same lifetime as the one it has, so that the admin who made the first decides, within the day
-// that the hub's policy allows.
+// Package credentials renews the token by which a member writes to the hub, long before it expires
+// (DESIGN §6). It asks for a token of the same lifetime as the one it has, so that the admin who
+// made the first decides, within the day that the hub's policy allows.
 package credentials
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// share of its lifetime after which a token is renewed: 24 attempts, each of which may fail.
+// share is the number of renewals within a token's lifetime.
 const share = 24
 
 // tokenKey of the Secret is the file that its kubeconfig names.
@@ -33,10 +33,10 @@ type Renewer struct {
 	Now                   func() time.Time
 }
 
-// ErrElsewhere is the error of credentials that are not this program's to renew.
+// ErrElsewhere means that the agent does not manage the credentials for the hub.
 var ErrElsewhere = errors.New("the credentials for the hub come from elsewhere, and must be renewed there")
 
-// Renew is one attempt. It returns when to call again, also after an error.
+// Renew renews the token if that is due. It returns when to call it again, also with an error.
 func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	const unknown = time.Minute // until there is a token that can be read
 	secret, err := kube.Get[*corev1.Secret](
@@ -112,8 +112,8 @@ func (r *Renewer) Renew(ctx context.Context) (again time.Duration, err error) {
 	return old.Lifetime() / share, nil
 }
 
-// due is how long until it is to be renewed. A token from the future is the work of a clock that is wrong: nothing is
-// to wait for it.
+// due returns the time until a token must be renewed: 0 if it was issued in the future, because
+// then a clock is wrong.
 func due(t clusterset.Token, now time.Time) time.Duration {
 	age := now.Sub(time.Unix(t.Issued, 0))
 	if age < -t.Lifetime()/share {

@@ -1,8 +1,10 @@
-// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members (SPEC T1, DESIGN §7).
-// The own renewal, seen again, proves that the caches show the hub as it is now. A change of another Lease proves that
-// its member is live, and states which records that member has.
+// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members
+// (SPEC T1, DESIGN §7). If a watch shows this agent's own renewal, the caches show the hub's
+// current state. A change of another Lease proves that its member is live, and lists the records of
+// that member.
 //
-// It compares times of one clock only: when this agent saw a change, never what the clock of another cluster wrote.
+// It measures time on this agent's clock only, from when it observed a change. It never compares
+// clocks of two clusters.
 package heartbeat
 
 import (
@@ -26,7 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Config is what a Heartbeat needs. Local and Hub read caches; LocalNow and HubNow read past them.
+// Config holds the dependencies of a Heartbeat. Local and Hub read caches; LocalNow and HubNow read past them.
 type Config struct {
 	Cluster      string // this member's cluster ID
 	HubNamespace string
@@ -37,56 +39,57 @@ type Config struct {
 	Hub      func() client.Client
 	HubNow   func() client.Reader
 
-	// Votes returns what this member cannot reach of other members' endpoints. known is false until that has been
-	// observed.
+	// Votes returns the endpoints of other members that this member cannot reach. known is false
+	// before the first probe.
 	Votes func() (text string, known bool)
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
-	// Relist is called if the hub was restored or its watches are dead: all of it must be listed again.
+	// Relist is called if the hub was restored or its watches show no events. The agent then lists the hub again.
 	Relist func(reason, message string)
 	Events kube.Events
 	Now    func() time.Time
 }
 
-// Heartbeat holds what this agent has seen of the Leases.
+// Heartbeat is the state of the Leases that this agent has observed.
 type Heartbeat struct {
 	Config
 
-	// Of Reconcile alone.
-	last  *coordinationv1.Lease // this process's latest renewal, as the hub returned it
-	stale bool                  // the hub no longer has it
-	kept  bool                  // it is stored in this cluster
+	// Only Reconcile uses these.
+	last   *coordinationv1.Lease // this process's latest renewal, as the hub returned it
+	stale  bool                  // the Lease on the hub differs from last
+	stored bool                  // the latest renewal is stored in this cluster
 
-	mu        sync.Mutex
-	duration  time.Duration
-	every     time.Duration     // between two own renewals
-	tried     time.Time         // when a renewal was last tried without an error
-	wait      time.Duration     // from then to the next one, if that is not every
-	wrote     []renewal         // own renewals of late, one of which the hub must show
-	said      *metav1.MicroTime // the latest renewal of this cluster, by this process or an earlier one
-	acquired  metav1.MicroTime  // what the first renewal of this process said
-	shown     bool              // the hub has shown an own renewal
-	unseen    time.Time         // since when the hub has taken renewals and shown none
-	silences  int               // relists in a row because of that
-	contested bool              // another process holds the Lease
-	foreign   foreign
-	lapsed    bool // the hub is not as this cluster's last renewal left it, or was not when this process began
+	mu             sync.Mutex
+	duration       time.Duration     // leaseDurationSeconds of the ClusterSet
+	interval       time.Duration     // time between two renewals
+	lastAttempt    time.Time         // of a renewal that did not fail
+	retryAfter     time.Duration     // from lastAttempt, in place of interval if it is set
+	written        []renewal         // this process's recent renewals
+	lastRenewTime  *metav1.MicroTime // of this cluster, by this process or an earlier one
+	firstRenewTime metav1.MicroTime  // of this process
+	shown          bool              // the hub has shown a renewal by this process
+	unseenSince    time.Time         // since then the hub has accepted renewals and shown none
+	silentRelists  int               // consecutive relists because of that
+	contested      bool              // another process holds the Lease
+	foreign        foreign
+	lapsed         bool // the hub lost this cluster's last renewal, or another agent has renewed since
 
-	seen     map[string]observation // by cluster
-	missing  map[string]absence     // by record
-	swept    time.Time              // when old entries of missing were last dropped
-	complete map[string]statement   // by cluster
+	seen        map[string]observation // by cluster
+	missing     map[string]absence     // by record
+	lastCleanup time.Time              // of missing
+	comparisons map[string]comparison  // by cluster
 }
 
-// New returns a Heartbeat that has seen nothing.
+// New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
 	return &Heartbeat{
-		Config: c, duration: 40 * time.Second, every: 10 * time.Second, lapsed: true, kept: true,
-		seen: map[string]observation{}, missing: map[string]absence{}, complete: map[string]statement{},
+		Config: c, duration: 40 * time.Second, interval: 10 * time.Second, lapsed: true, stored: true,
+		seen: map[string]observation{}, missing: map[string]absence{}, comparisons: map[string]comparison{},
 	}
 }
 
-// Controller returns the controller that reconciles Leases by name. A ClusterSet asks for the own one.
+// Controller returns the controller that reconciles Leases by name. A change of the ClusterSet requests this member's
+// Lease.
 func (h *Heartbeat) Controller() kube.Controller {
 	return kube.Controller{
 		Name:     "heartbeat",
@@ -111,7 +114,7 @@ func (h *Heartbeat) Controller() kube.Controller {
 	}
 }
 
-// Reconcile observes a Lease, and renews the own one when that is due.
+// Reconcile observes a Lease, and renews this member's Lease when that is due.
 func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: h.HubNamespace, Name: req.Name}
 	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
@@ -129,32 +132,33 @@ func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if due := h.due(spec); due > 0 {
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
-	err = h.beat(ctx, name, spec)
+	err = h.tryRenew(ctx, name, spec)
 	if err != nil && !errors.Is(err, errForeign) {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: h.due(spec)}, nil
 }
 
-// due returns the time until the next renewal, by the ClusterSet's spec.
+// due applies the ClusterSet's spec and returns the time until the next renewal.
 func (h *Heartbeat) due(spec hubv1alpha1.LeaseSpec) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.duration = time.Duration(spec.DurationSeconds) * time.Second
-	h.every = time.Duration(spec.RenewSeconds) * time.Second
-	if h.tried.IsZero() {
+	h.interval = time.Duration(spec.RenewSeconds) * time.Second
+	if h.lastAttempt.IsZero() {
 		return 0
 	}
-	wait := h.every
-	if h.wait > 0 {
-		wait = h.wait
+	pause := h.interval
+	if h.retryAfter > 0 {
+		pause = h.retryAfter
 	}
-	return wait - h.Now().Sub(h.tried)
+	return pause - h.Now().Sub(h.lastAttempt)
 }
 
-// beat tries to renew the own Lease. It returns errForeign while another agent holds it.
-func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
-	ctx, cancel := context.WithTimeout(ctx, max(h.every/2, time.Second)) // the next renewal must be in time
+// tryRenew renews this member's Lease, and repeats a renewal that a changed Lease has caused to fail. It returns
+// errForeign while another agent holds the Lease.
+func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
+	ctx, cancel := context.WithTimeout(ctx, max(h.interval/2, time.Second)) // the next renewal must be in time
 	defer cancel()
 	err := h.renew(ctx, name, spec)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
@@ -162,12 +166,12 @@ func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hu
 		err = h.renew(ctx, name, spec)
 	}
 	h.mu.Lock()
-	h.tried, h.wait = h.Now(), 0
+	h.lastAttempt, h.retryAfter = h.Now(), 0
 	switch {
 	case errors.Is(err, errForeign):
-		h.wait = h.every / 4 // to see whether it is renewed
+		h.retryAfter = h.interval / 4 // to observe whether its holder renews it
 	case err != nil:
-		h.tried, h.unseen = time.Time{}, time.Time{}
+		h.lastAttempt, h.unseenSince = time.Time{}, time.Time{}
 	}
 	h.mu.Unlock()
 	if errors.Is(err, errForeign) {
@@ -176,20 +180,20 @@ func (h *Heartbeat) beat(ctx context.Context, name types.NamespacedName, spec hu
 	}
 	h.Answered(err)
 	if err == nil {
-		h.checkSilence()
+		h.checkWatches()
 	}
 	return err
 }
 
-// renew writes the own Lease in place of the last renewal.
+// renew writes this member's Lease. It asks for a relist if the hub was restored to before the last renewal.
 func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
-	names, err := h.own(ctx)
+	names, err := h.ownRecords(ctx)
 	if err != nil {
 		return err
 	}
 	previous := h.last
 	if previous == nil || h.stale {
-		if previous, err = h.current(ctx, name); err != nil {
+		if previous, err = h.leaseToRenew(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -198,7 +202,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	if text, known := h.Votes(); known {
 		vote = text
 	}
-	now, acquired := h.remember(lease.Spec.RenewTime)
+	now, acquired := h.nextRenewTime(lease.Spec.RenewTime)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
@@ -217,68 +221,69 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.contested, h.foreign = false, foreign{}
 	h.lapsed = h.lapsed || restored
 	h.mu.Unlock()
-	h.keep(ctx, lease)
+	h.storeRenewal(ctx, lease)
 	if restored {
 		h.Relist(
 			"HubRestored",
-			"The hub went back to before this member's last renewal: it was restored from a backup. "+
-				"What is in effect stays; what owners publish again is followed.",
+			"The hub lost this member's last Lease renewal: it was restored from a backup. "+
+				"Records that are in effect in this cluster stay until their owners publish again.",
 		)
 	}
 	return nil
 }
 
-// wentBack returns whether the hub has lost the last renewal: it had an earlier one, or wrote a lower resourceVersion
-// now. Versions of other kinds may be of another etcd (kube-apiserver's --etcd-servers-overrides), and are not
-// compared.
+// wentBack returns whether the hub has lost the last renewal: it had an earlier one, or assigned a
+// lower resourceVersion. Only versions of Leases are comparable, because other kinds may be in
+// another etcd (--etcd-servers-overrides of kube-apiserver).
 func wentBack(last, previous, written *coordinationv1.Lease) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, last.ResourceVersion)
 	return err == nil && order <= 0 ||
 		previous.ResourceVersion != "" && previous.Spec.RenewTime.Before(last.Spec.RenewTime)
 }
 
-// remember returns what the next renewal says and what the first one said. Peers take a renewal that is not later than
-// the one before for one from a backup, so it is later whatever the clock does and whatever the hub has lost. It is
-// remembered before it is written, since it may be seen before the write returns.
-func (h *Heartbeat) remember(onHub *metav1.MicroTime) (now, acquired metav1.MicroTime) {
+// nextRenewTime returns the renewTime and the acquireTime of the next renewal. renewTime is always
+// later than the last one: other members treat an earlier one as restored from a backup. It is
+// recorded before the write, because the watch may show the renewal before the write returns.
+func (h *Heartbeat) nextRenewTime(onHub *metav1.MicroTime) (now, acquired metav1.MicroTime) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now = next(h.Now(), onHub, h.said)
-	h.said = &now
-	h.addWritten(now)
-	if h.acquired.IsZero() {
-		h.acquired = now
+	now = laterThan(h.Now(), onHub, h.lastRenewTime)
+	h.lastRenewTime = &now
+	h.recordWritten(now)
+	if h.firstRenewTime.IsZero() {
+		h.firstRenewTime = now
 	}
-	return now, h.acquired
+	return now, h.firstRenewTime
 }
 
-func next(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
-	said := metav1.NewMicroTime(now.Truncate(time.Microsecond))
+// laterThan returns now, or the first microsecond after all of before if that is later.
+func laterThan(now time.Time, before ...*metav1.MicroTime) metav1.MicroTime {
+	renewTime := metav1.NewMicroTime(now.Truncate(time.Microsecond))
 	for _, last := range before {
-		if last != nil && !last.Before(&said) {
-			said = metav1.NewMicroTime(last.Add(time.Microsecond))
+		if last != nil && !last.Before(&renewTime) {
+			renewTime = metav1.NewMicroTime(last.Add(time.Microsecond))
 		}
 	}
-	return said
+	return renewTime
 }
 
-// checkSilence asks for a new link if the hub takes renewals and does not show them: its watches are dead (DESIGN §7).
-// It waits longer each time, since a hub that is merely overloaded would get all lists at once.
-func (h *Heartbeat) checkSilence() {
+// checkWatches asks for a relist if the hub accepts renewals and its watches do not show them (DESIGN §7). The limit
+// doubles with each relist: if the hub is only overloaded, relists by all members make it worse.
+func (h *Heartbeat) checkWatches() {
 	h.mu.Lock()
-	if h.unseen.IsZero() {
-		h.unseen = h.Now()
+	if h.unseenSince.IsZero() {
+		h.unseenSince = h.Now()
 	}
-	silent := h.Now().Sub(h.unseen)
-	dead := silent > h.duration<<min(h.silences, 4)
-	if dead {
-		h.silences++
-		h.unseen = time.Time{}
+	silent := h.Now().Sub(h.unseenSince)
+	relist := silent > h.duration<<min(h.silentRelists, 4)
+	if relist {
+		h.silentRelists++
+		h.unseenSince = time.Time{}
 	}
 	h.mu.Unlock()
-	if dead {
+	if relist {
 		h.Relist("HubSilent", fmt.Sprintf(
-			"The hub takes this member's Lease renewals, and its watch has shown none for %v.",
+			"The hub accepts this member's Lease renewals, but its watch has shown none for %v.",
 			silent.Round(time.Second),
 		))
 	}

@@ -17,41 +17,41 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// A clone of this cluster has its UID and its credentials. Whoever renewed the Lease last speaks for the member: an
-// agent renews it in place of its own cluster's last renewal, and writes to the hub only while that succeeds. The
-// resourceVersion of that renewal is kept in the cluster (clusterset.LeaseRenewed), so that a restart and another
-// replica continue at once. An agent that finds another resourceVersion waits, and stops if the foreign holder renews
-// again.
+// A clone of a cluster has the same UID and the same credentials. Only the agent that renewed the
+// Lease last publishes. Each agent stores the resourceVersion of its last renewal in its cluster
+// (clusterset.LeaseRenewed), so that a restarted agent or another replica continues at once. An
+// agent that finds another resourceVersion on the hub waits. If the foreign holder renews again,
+// the agent stops publishing.
 
 var (
-	errForeign = errors.New("another agent holds this member's Lease")
-	keptName   = types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
+	errForeign  = errors.New("another agent holds this member's Lease")
+	storedLease = types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
 )
 
-// foreign is a Lease that this cluster has not renewed last, as far as it knows. Its holder may be a process of this
-// cluster that ended before it could keep its last renewal.
+// foreign is the state of a Lease whose last renewal is not the one that this cluster stored. Its holder is another
+// cluster's agent, or a process of this cluster that ended before it stored its last renewal.
 type foreign struct {
-	version   string
-	since     time.Time // when that version was first seen
-	sightings int       // of different versions
-	reported  bool
+	version  string
+	since    time.Time // when that version was first observed
+	versions int       // number of different versions
+	reported bool
 }
 
-// sees notes the Lease, and returns whether its holder may still be at work: one that was seen once may renew within an
-// interval, and one that was seen twice has until the Lease expires.
-func (f *foreign) sees(lease *coordinationv1.Lease, now time.Time, every, duration time.Duration) bool {
+// observe notes the Lease, and returns whether its holder may still be running: after one version,
+// until a renewal would have been due; after a second one, until the Lease expires.
+func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, duration time.Duration) bool {
 	if version := kube.Version(lease); version != f.version {
 		f.version, f.since = version, now
-		f.sightings++
+		f.versions++
 	}
-	if f.sightings > 1 {
+	if f.versions > 1 {
 		return now.Sub(f.since) < duration
 	}
-	return now.Sub(f.since) < every+every/5
+	return now.Sub(f.since) < interval+interval/5
 }
 
-// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other agent
-// holds the Lease.
+// MayPublish returns whether this agent may write its member's records: the hub has shown one of its renewals, and no
+// other agent holds the Lease.
 func (h *Heartbeat) MayPublish() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,111 +65,112 @@ func (h *Heartbeat) Contested() bool {
 	return h.contested
 }
 
-// Cloned returns whether this agent has stopped because a foreign holder renews this member's Lease.
+// Cloned returns whether this agent has stopped publishing because another cluster's agent renews
+// this member's Lease.
 func (h *Heartbeat) Cloned() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.foreign.sightings > 1
+	return h.foreign.versions > 1
 }
 
-// Lapsed returns whether the hub was not as this member's last renewal left it when this agent began, or was restored
-// since. What the hub has lost was written before then, by this member's clock.
+// Lapsed returns whether the hub was restored since this agent started, or did not have this
+// member's last stored renewal at that time. Whatever the hub has lost was written before then, on
+// this member's clock.
 func (h *Heartbeat) Lapsed() (then time.Time, lapsed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.said != nil {
-		then = h.said.Add(4 * h.every) // the next renewal was due by then, and would have been kept
+	if h.lastRenewTime != nil {
+		then = h.lastRenewTime.Add(4 * h.interval) // a later renewal would have been stored
 	}
 	return then, h.lapsed
 }
 
-// current returns the Lease on the hub, or a new one, to be renewed. It returns errForeign while a foreign holder may
-// be at work.
-func (h *Heartbeat) current(ctx context.Context, name types.NamespacedName) (*coordinationv1.Lease, error) {
-	there, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
+// leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
+// holder may be running.
+func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName) (*coordinationv1.Lease, error) {
+	onHub, err := kube.Get[*coordinationv1.Lease](ctx, h.HubNow(), name)
 	if err != nil {
 		return nil, err
 	}
-	if there == nil {
-		there = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	if onHub == nil {
+		onHub = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	}
-	mine := there.ResourceVersion == "" || ptr.Deref(there.Spec.HolderIdentity, "") == h.Holder
+	mine := onHub.ResourceVersion == "" || ptr.Deref(onHub.Spec.HolderIdentity, "") == h.Holder
 	h.mu.Lock()
 	h.contested = !mine
 	h.mu.Unlock()
-	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, keptName)
+	stored, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, storedLease)
 	if err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if kept != nil {
-		succeeds := there.ResourceVersion != "" && kept.Annotations[clusterset.AnnotationRenewed] == kube.Version(there)
-		if succeeds && h.last == nil {
+	if stored != nil {
+		isLast := onHub.ResourceVersion != "" && stored.Annotations[clusterset.AnnotationRenewed] == kube.Version(onHub)
+		if isLast && h.last == nil {
 			h.lapsed = false
 		}
-		// Every renewal is later than the one before it: an earlier one is from a backup of the hub.
-		mine = mine || succeeds || there.Spec.RenewTime.Before(kept.Spec.RenewTime)
-		if h.said == nil || h.said.Before(kept.Spec.RenewTime) {
-			h.said = kept.Spec.RenewTime
+		// renewTime only increases, so an earlier one is from a backup of the hub.
+		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)
+		if h.lastRenewTime == nil || h.lastRenewTime.Before(stored.Spec.RenewTime) {
+			h.lastRenewTime = stored.Spec.RenewTime
 		}
 	}
-	if !mine && h.foreign.sees(there, h.Now(), h.every, h.duration) {
+	if !mine && h.foreign.observe(onHub, h.Now(), h.interval, h.duration) {
 		return nil, errForeign
 	}
-	return there, nil
+	return onHub, nil
 }
 
-// reportForeign reports a foreign holder once it was seen twice.
+// reportForeign reports a foreign holder once, after its second renewal.
 func (h *Heartbeat) reportForeign(ctx context.Context) {
 	h.mu.Lock()
-	due := h.foreign.sightings > 1 && !h.foreign.reported
+	due := h.foreign.versions > 1 && !h.foreign.reported
 	h.foreign.reported = h.foreign.reported || due
 	h.mu.Unlock()
 	if !due {
 		return
 	}
 	message := fmt.Sprintf(
-		"Another agent renews the Lease of cluster %s on the hub, and it is not of this cluster's leader election: "+
-			"is one of the two a clone? This agent publishes nothing until the other one has stopped. "+
-			"What is imported here stays. "+
-			"Give the clone an ID of its own: docs/operate.md, to clone a cluster.",
+		"An agent outside this cluster renews the Lease of cluster %s on the hub. Probably one cluster is a clone. "+
+			"This agent publishes nothing until the other agent stops. Imported Services stay. "+
+			"Give the clone its own cluster ID: docs/operate.md, section on cloning.",
 		h.Cluster,
 	)
-	log.FromContext(ctx).Info("publishing stops", "reason", message)
+	log.FromContext(ctx).Info("stopped publishing", "reason", message)
 	h.Events.Event(kube.System(), kube.Warning, "ClonedAgent", message)
 }
 
-// keep stores which version of the Lease the last renewal made. If that fails, the next start waits as after a foreign
-// renewal.
-func (h *Heartbeat) keep(ctx context.Context, renewed *coordinationv1.Lease) {
-	err := h.store(ctx, renewed)
-	if err != nil && h.kept {
+// storeRenewal stores a renewal in this cluster. If that fails, the next process treats the renewal
+// as foreign and waits.
+func (h *Heartbeat) storeRenewal(ctx context.Context, renewed *coordinationv1.Lease) {
+	err := h.writeStoredRenewal(ctx, renewed)
+	if err != nil && h.stored {
 		log.FromContext(ctx).
-			Info("the last renewal cannot be kept in this cluster: an agent that starts now publishes nothing at first",
+			Info("storing the last Lease renewal failed; an agent that starts now waits before it publishes",
 				"reason", err.Error())
 	}
-	h.kept = err == nil
+	h.stored = err == nil
 }
 
-func (h *Heartbeat) store(ctx context.Context, renewed *coordinationv1.Lease) error {
-	kept, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, keptName)
+func (h *Heartbeat) writeStoredRenewal(ctx context.Context, renewed *coordinationv1.Lease) error {
+	stored, err := kube.Get[*coordinationv1.Lease](ctx, h.LocalNow, storedLease)
 	if err != nil {
 		return err
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: keptName.Namespace,
-		Name:      keptName.Name,
+		Namespace: storedLease.Namespace,
+		Name:      storedLease.Name,
 		Labels:    map[string]string{derived.LabelManagedBy: kube.Manager},
 	}}
-	if kept != nil {
-		lease = kept.DeepCopy()
+	if stored != nil {
+		lease = stored.DeepCopy()
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, clusterset.AnnotationRenewed, kube.Version(renewed))
 	lease.Spec.HolderIdentity = renewed.Spec.HolderIdentity
 	lease.Spec.LeaseDurationSeconds = renewed.Spec.LeaseDurationSeconds
 	lease.Spec.RenewTime = renewed.Spec.RenewTime
-	if kept == nil {
+	if stored == nil {
 		return h.Local.Create(ctx, lease)
 	}
 	return h.Local.Update(ctx, lease)

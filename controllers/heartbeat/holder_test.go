@@ -22,11 +22,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// plane is an API server in memory with a cluster's objects, as much as a heartbeat needs.
+// plane returns an in-memory API server with the kinds and indexes that a Heartbeat uses.
 func plane(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme, inventoryv1alpha1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +52,7 @@ func process(holder string, local, hub client.Client, now *time.Time) *Heartbeat
 	})
 }
 
-// beat is a pass after d, and one that sees its renewal.
+// beat reconciles after d, and once more to observe the renewal.
 func beat(t *testing.T, h *Heartbeat, now *time.Time, d time.Duration) {
 	t.Helper()
 	*now = now.Add(d)
@@ -61,11 +63,11 @@ func beat(t *testing.T, h *Heartbeat, now *time.Time, d time.Duration) {
 	}
 }
 
-const interval = 11 * time.Second // in which a renewal is due
+const interval = 11 * time.Second // a renewal is due by then
 
 var own = reconcile.Request{NamespacedName: types.NamespacedName{Name: "east"}}
 
-// TestARestartPublishesAtOnce, and so does another replica: the hub has the renewal that the cluster has kept.
+// TestARestartPublishesAtOnce, and so does another replica: the hub has the renewal that the cluster has stored.
 func TestARestartPublishesAtOnce(t *testing.T) {
 	now := start
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
@@ -80,8 +82,9 @@ func TestARestartPublishesAtOnce(t *testing.T) {
 	}
 }
 
-// TestACloneStops: it finds a renewal that its cluster has not kept, and sees another one. The original never notices.
-// If that stops, the clone takes over after a Lease's duration; then the original finds the clone, and stops.
+// TestACloneStops: it finds a renewal that its cluster has not stored, and observes another one.
+// The original continues. If the original stops, the clone takes over after a Lease's duration.
+// Then the original finds the clone, and stops.
 func TestACloneStops(t *testing.T) {
 	now := start
 	hub, local, copied := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
@@ -112,8 +115,8 @@ func TestACloneStops(t *testing.T) {
 	}
 }
 
-// TestALastRenewalThatWasNotKept is taken over after one interval and a fifth: nobody renews it.
-func TestALastRenewalThatWasNotKept(t *testing.T) {
+// TestARenewalThatWasNotStored is replaced after 1.2 intervals, because nobody renews the Lease.
+func TestARenewalThatWasNotStored(t *testing.T) {
 	now := start
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
 	beat(t, process("before", plane(t, interceptor.Funcs{}), hub, &now), &now, interval)
@@ -129,8 +132,8 @@ func TestALastRenewalThatWasNotKept(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsLostStopsNobody: the hub took the renewal all the same.
-func TestAnAnswerThatIsLostStopsNobody(t *testing.T) {
+// TestALostResponseStopsNobody: the hub has stored the renewal.
+func TestALostResponseStopsNobody(t *testing.T) {
 	now, lost := start, false
 	hub := plane(t, interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
@@ -146,15 +149,15 @@ func TestAnAnswerThatIsLostStopsNobody(t *testing.T) {
 	lost = true
 	now = now.Add(interval)
 	if _, err := h.Reconcile(t.Context(), own); err == nil {
-		t.Fatal("the answer was not lost")
+		t.Fatal("the response was not lost")
 	}
 	lost = false
 	if beat(t, h, &now, time.Second); !h.MayPublish() || h.contested {
-		t.Error("it takes its own renewal for another agent's")
+		t.Error("it treats its own renewal as another agent's")
 	}
 }
 
-// TestARestoredHubIsListedAgain: its Lease is older than this agent's last renewal.
+// TestARestoredHubIsListedAgain, because its Lease is older than this agent's last renewal.
 func TestARestoredHubIsListedAgain(t *testing.T) {
 	now := start
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
@@ -188,13 +191,14 @@ func TestARestoredHubIsListedAgain(t *testing.T) {
 	}
 }
 
-// TestT1RenewalsGoForwardThoughTheHubForgot what the last one said, and the clock that said it was put right: else
-// peers would take each for a backup's until the clock is where it was.
-func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
-	now := start.Add(10 * time.Minute) // it is ahead
+// TestT1RenewTimeIncreasesAfterTheHubLostTheLease and this cluster's clock was set back. Otherwise
+// other members would treat each renewal as restored from a backup, until the clock reaches the
+// lost renewTime.
+func TestT1RenewTimeIncreasesAfterTheHubLostTheLease(t *testing.T) {
+	now := start.Add(10 * time.Minute) // the clock is ahead
 	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
 	h := process("a", local, hub, &now)
-	said := func() time.Time {
+	renewTime := func() time.Time {
 		t.Helper()
 		var lease coordinationv1.Lease
 		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
@@ -204,7 +208,7 @@ func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
 	}
 	for _, restart := range []bool{false, true} {
 		beat(t, h, &now, interval)
-		last := said()
+		last := renewTime()
 		if err := hub.Delete(
 			t.Context(),
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "east"}},
@@ -215,9 +219,9 @@ func TestT1RenewalsGoForwardThoughTheHubForgot(t *testing.T) {
 		if restart {
 			h = process("b", local, hub, &now)
 		}
-		h.tried = time.Time{}
+		h.lastAttempt = time.Time{}
 		beat(t, h, &now, interval)
-		if next := said(); !next.After(last) {
+		if next := renewTime(); !next.After(last) {
 			t.Errorf("restart %v: %v after %v", restart, next, last)
 		}
 	}

@@ -10,21 +10,21 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// renewal is one that this process wrote.
+// renewal is a renewal that this process wrote.
 type renewal struct {
-	said metav1.MicroTime
-	at   time.Time // monotonic
+	renewTime metav1.MicroTime
+	at        time.Time // monotonic
 }
 
-// observation is the last change of a Lease that was seen.
+// observation is the last observed change of a Lease.
 type observation struct {
 	renewed liveness.Renewal
 	at      time.Time // by this agent's clock
-	changed bool      // this very Lease was seen to change: somebody renews it
-	states  string    // the records that its member states
+	changed bool      // the Lease was renewed since it was created, as observed
+	states  string    // its annotation that lists the member's records
 }
 
-// Fresh returns whether the hub has shown an own renewal within the Lease's duration.
+// Fresh returns whether the hub has shown a renewal by this process within the Lease's duration.
 func (h *Heartbeat) Fresh() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,15 +32,15 @@ func (h *Heartbeat) Fresh() bool {
 	return ok && h.Now().Sub(s.at) < h.duration
 }
 
-// HubSeen returns when the hub last showed an own renewal; zero before the first time.
+// HubSeen returns when the hub last showed a renewal by this process; zero before the first.
 func (h *Heartbeat) HubSeen() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.seen[h.Cluster].at
 }
 
-// observe notes when a Lease was seen to change. The own Lease counts only as this process wrote it of late: an older
-// renewal shows the hub as it was then.
+// observe notes a change of a Lease. This member's own Lease counts only with a recent renewal by
+// this process: an older renewal proves that the watch lags behind.
 func (h *Heartbeat) observe(cluster string, lease *coordinationv1.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,26 +53,25 @@ func (h *Heartbeat) observe(cluster string, lease *coordinationv1.Lease) {
 		return
 	}
 	if cluster == h.Cluster {
-		if !h.wroteOfLate(*lease.Spec.RenewTime) {
+		if !h.wroteRecently(*lease.Spec.RenewTime) {
 			return
 		}
-		h.shown, h.unseen, h.silences = true, time.Time{}, 0
+		h.shown, h.unseenSince, h.silentRelists = true, time.Time{}, 0
 	}
 	h.seen[cluster] = observation{
 		renewed: renewed, at: h.Now(), states: lease.Annotations[liveness.AnnotationRecords],
-		// A Lease that was created again may come from a backup, and states what was true then, until its owner renews
-		// it.
+		// A recreated Lease may come from a backup. Its annotation is outdated until its owner renews it.
 		changed: known && renewed.Created.Equal(was.renewed.Created),
 	}
 }
 
-// late returns whether an own renewal is too old to show the hub as it is: half of a Lease's duration.
-func (h *Heartbeat) late(r renewal) bool { return h.Now().Sub(r.at) >= h.duration/2 }
+// isOld returns whether a renewal is too old to prove that the view is current: half of a Lease's duration.
+func (h *Heartbeat) isOld(r renewal) bool { return h.Now().Sub(r.at) >= h.duration/2 }
 
-func (h *Heartbeat) wroteOfLate(said metav1.MicroTime) bool {
-	return slices.ContainsFunc(h.wrote, func(r renewal) bool { return r.said.Equal(&said) && !h.late(r) })
+func (h *Heartbeat) wroteRecently(renewTime metav1.MicroTime) bool {
+	return slices.ContainsFunc(h.written, func(r renewal) bool { return r.renewTime.Equal(&renewTime) && !h.isOld(r) })
 }
 
-func (h *Heartbeat) addWritten(said metav1.MicroTime) {
-	h.wrote = append(slices.DeleteFunc(h.wrote, h.late), renewal{said, h.Now()})
+func (h *Heartbeat) recordWritten(renewTime metav1.MicroTime) {
+	h.written = append(slices.DeleteFunc(h.written, h.isOld), renewal{renewTime, h.Now()})
 }

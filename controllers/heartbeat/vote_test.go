@@ -10,7 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
-// TestF4ARestartKeepsTheVote: each renewal has the vote that is known then; before that, the vote of the last process.
+// TestF4ARestartKeepsTheVote: each renewal has the vote that is known then; before that, the vote
+// of the last process.
 func TestF4ARestartKeepsTheVote(t *testing.T) {
 	const before = `{"c":["*"]}`
 	for _, c := range []struct {

@@ -8,8 +8,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// LeaseSpec returns the Lease settings of the ClusterSet in namespace, or the defaults of T1 unless there is exactly
-// one ClusterSet; found reports whether there is.
+// LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one
+// ClusterSet, it returns the defaults (SPEC T1), and found is false.
 func LeaseSpec(
 	ctx context.Context,
 	hub client.Reader,
@@ -34,8 +34,8 @@ func LeaseSpec(
 	return spec, len(sets.Items) == 1, nil
 }
 
-// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults; nil if it allows no probes. found
-// reports whether there is exactly one ClusterSet.
+// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults, or nil if it
+// allows no probes. If there is not exactly one ClusterSet, found is false.
 func ProbeSpec(
 	ctx context.Context,
 	hub client.Reader,

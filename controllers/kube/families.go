@@ -11,12 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FamiliesKept is how long an answer about IP families is kept: it changes only with the API server's flags.
+// FamiliesKept is how long Families caches its result, which changes only with the API server's flags.
 const FamiliesKept = 10 * time.Minute
 
-// Families asks the API server which IP families it gives a Service that prefers both, by a dry run, so that nothing is
-// written; no other source says so on every supported version (an IPv6 ServiceCIDR on an IPv4-only API server is
-// refused all the same). The answer is kept for FamiliesKept.
+// Families returns a function that reports the IP families of this cluster's Services. It creates a
+// dual-stack Service in a dry run: ServiceCIDRs do not exist in every supported version, and an
+// IPv6 ServiceCIDR does not prove that the API server allocates from it. If the API server does not
+// answer, the function returns its last result, or an error if there is none.
 func Families(c client.Client, now func() time.Time) func(context.Context) ([]corev1.IPFamily, error) {
 	var (
 		mu    sync.Mutex
@@ -36,10 +37,10 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 		}
 		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
 			if known != nil {
-				return known, nil // the last answer stands while the API server is away
+				return known, nil
 			}
 			return nil, fmt.Errorf(
-				"which IP families this cluster has cannot be told: dry run of a Service in %s: %w",
+				"finding the IP families of this cluster failed: dry run of a Service in namespace %s: %w",
 				SystemNamespace,
 				err,
 			)

@@ -14,15 +14,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
-// The fields that caches index. Values are namespace/name of the Service, or a cluster id.
+// The fields that caches index. A value is the namespace/name of a Service or ServiceImport, a
+// namespace, or a cluster ID.
 const (
-	ByService   = "service"   // records: the exported Service; EndpointSlices: the Service they are of, if they are not imported
-	ByImport    = "import"    // EndpointSlices: the ServiceImport they belong to
+	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
+	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
-	ByCluster   = "cluster"   // records: the member that speaks; imported EndpointSlices: the source cluster
+	ByCluster   = "cluster"   // records: the member that published it; imported EndpointSlices: the source cluster
 )
 
-// Indexes are those that the caches of an agent must hold.
+// Indexes returns the indexes that the caches of an agent must have.
 func Indexes() []Index {
 	return []Index{
 		{Local, &hubv1alpha1.ServiceExportRecord{}, ByService, recordService},
@@ -33,8 +34,8 @@ func Indexes() []Index {
 			ByNamespace,
 			func(o client.Object) []string { return []string{Origin(o).ServiceNamespace} },
 		},
-		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string { return keyOf(SourceOf(o)) }},
-		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string { return keyOf(ImportOf(o)) }},
+		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string { return indexKeys(SourceOf(o)) }},
+		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string { return indexKeys(ImportOf(o)) }},
 		{Local, &discoveryv1.EndpointSlice{}, ByCluster, func(o client.Object) []string {
 			if ImportOf(o).Name == "" {
 				return nil
@@ -47,23 +48,23 @@ func Indexes() []Index {
 	}
 }
 
-// Key is the value of ByService and ByImport.
+// Key returns the value to look up in ByService and ByImport.
 func Key(n types.NamespacedName) string { return n.Namespace + "/" + n.Name }
 
-func keyOf(n types.NamespacedName) []string {
+func indexKeys(n types.NamespacedName) []string {
 	if n.Name == "" {
 		return nil
 	}
 	return []string{Key(n)}
 }
 
-// SourceOf names the Service of a slice that somebody else made; imported slices have none, and are never exported
-// again. One that the agent made and that lost labels is the derived Service's, by its name: no label tells where it
-// belongs.
+// SourceOf returns the Service of an EndpointSlice, or an empty name for an imported slice, which
+// must not be exported again. An imported slice that lost its labels belongs to the derived Service
+// in its name.
 func SourceOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
-	if of := madeFor(o); of != "" && ImportOf(o).Name == "" {
-		return types.NamespacedName{Namespace: o.GetNamespace(), Name: of}
+	if service := derivedServiceOf(o); service != "" && ImportOf(o).Name == "" {
+		return types.NamespacedName{Namespace: o.GetNamespace(), Name: service}
 	}
 	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" ||
 		l[discoveryv1.LabelManagedBy] == Manager {
@@ -72,9 +73,9 @@ func SourceOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}
 }
 
-// madeFor is the derived Service in the name of a slice that remembers a record; "" where the slice has another
-// manager, or another name.
-func madeFor(o client.Object) string {
+// derivedServiceOf returns the name of the derived Service from the name of an imported slice. It
+// returns "" if the slice has another manager, another name or no annotation of a record.
+func derivedServiceOf(o client.Object) string {
 	by, name := o.GetLabels()[discoveryv1.LabelManagedBy], o.GetName()
 	at := strings.LastIndexByte(name, '-')
 	if by != "" && by != Manager || o.GetAnnotations()[endpoints.AnnotationRecord] == "" ||
@@ -85,7 +86,7 @@ func madeFor(o client.Object) string {
 	return name[:at]
 }
 
-// ImportOf names the ServiceImport of a slice that the agent made.
+// ImportOf returns the ServiceImport of a slice that the agent created, or an empty name.
 func ImportOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
 	if l[mcsv1beta1.LabelServiceName] == "" || l[discoveryv1.LabelManagedBy] != Manager {
@@ -94,7 +95,7 @@ func ImportOf(o client.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[mcsv1beta1.LabelServiceName]}
 }
 
-// Origin is what a record, of either kind, says about itself.
+// Origin returns the origin of a ServiceExportRecord or EndpointRecord. It is empty for another kind.
 func Origin(o client.Object) *hubv1alpha1.Origin {
 	switch r := o.(type) {
 	case *hubv1alpha1.ServiceExportRecord:
@@ -105,16 +106,16 @@ func Origin(o client.Object) *hubv1alpha1.Origin {
 	return &hubv1alpha1.Origin{}
 }
 
-// Exported names the Service that a record is about.
+// Exported returns the Service that a record is about.
 func Exported(o client.Object) types.NamespacedName {
-	r := Origin(o)
-	return types.NamespacedName{Namespace: r.ServiceNamespace, Name: r.ServiceName}
+	origin := Origin(o)
+	return types.NamespacedName{Namespace: origin.ServiceNamespace, Name: origin.ServiceName}
 }
 
-func recordService(o client.Object) []string { return keyOf(Exported(o)) }
+func recordService(o client.Object) []string { return indexKeys(Exported(o)) }
 func recordCluster(o client.Object) []string { return []string{Origin(o).ClusterID} }
 
-// Named makes requests by a function from object to name; an object without one asks for nothing.
+// Named returns a Watch.Requests function that requests the returned name, or nothing if that is empty.
 func Named(name func(client.Object) types.NamespacedName) func(context.Context, client.Object) []reconcile.Request {
 	return func(_ context.Context, o client.Object) []reconcile.Request {
 		n := name(o)
@@ -125,5 +126,5 @@ func Named(name func(client.Object) types.NamespacedName) func(context.Context, 
 	}
 }
 
-// Itself is the name of the object.
+// Itself returns the namespace and name of an object.
 func Itself(o client.Object) types.NamespacedName { return client.ObjectKeyFromObject(o) }

@@ -14,16 +14,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// VIPSettings is what the ClusterSet says to a member about VIPs.
+// VIPSettings are the ClusterSet's settings for the VIPs of a member.
 type VIPSettings struct {
-	// Set is nil until the hub shows exactly one ClusterSet; then Mode is the last one that the member noted.
+	// Set is nil until the hub shows exactly one ClusterSet. Until then, Mode is the last mode that
+	// this cluster stored.
 	Set    *hubv1alpha1.ClusterSet
 	Mode   ipam.Mode
 	Blocks []netip.Prefix
 	Pools  map[corev1.IPFamily]bool // the families that have a pool
 }
 
-// ReadVIPSettings reads them. hub is nil as long as the hub has not been seen.
+// ReadVIPSettings returns the VIP settings of a cluster. hub is nil until the hub's caches have synced once.
 func ReadVIPSettings(
 	ctx context.Context,
 	local, hub client.Reader,
@@ -58,7 +59,7 @@ func ReadVIPSettings(
 	return v, nil
 }
 
-// modeOf treats a mode that it does not know, such as exclusive of earlier versions, as shared.
+// modeOf returns shared for an unknown mode, such as exclusive of earlier versions.
 func modeOf(text string) ipam.Mode {
 	if ipam.Mode(text) == ipam.ModePreferred {
 		return ipam.ModePreferred

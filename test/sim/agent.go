@@ -105,11 +105,6 @@ func (w *World) startAgent(m *member) {
 			}
 			return nil
 		},
-		Together: func(n int, do func(int)) {
-			for i := range n {
-				do(i)
-			}
-		},
 	}
 	if w.BreakAgent != nil {
 		w.BreakAgent(env)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -279,9 +280,14 @@ func (e *env) empty(t *testing.T, ns string) {
 	if err := e.List(t.Context(), &services, client.InNamespace(ns)); err != nil {
 		t.Fatal(err)
 	}
-	errs := make([]error, len(services.Items))
-	kube.Together(len(errs), func(i int) { errs[i] = client.IgnoreNotFound(e.asAgent.Delete(t.Context(), &services.Items[i])) })
-	if err := errors.Join(errs...); err != nil {
+	var deletions errgroup.Group
+	deletions.SetLimit(8)
+	for i := range services.Items {
+		deletions.Go(func() error {
+			return client.IgnoreNotFound(e.asAgent.Delete(t.Context(), &services.Items[i]))
+		})
+	}
+	if err := deletions.Wait(); err != nil {
 		t.Fatal(err)
 	}
 }

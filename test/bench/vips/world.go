@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,14 +213,17 @@ func (w *world) set(ctx context.Context) error {
 	if err := w.Status().Update(ctx, set); err != nil {
 		return err
 	}
-	errs := make([]error, w.ranges)
-	kube.Together(w.ranges, func(i int) {
-		c := &networkingv1.ServiceCIDR{}
-		c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
-		c.Spec.CIDRs = w.cut(i)
-		errs[i] = w.Create(ctx, c)
-	})
-	return errors.Join(errs...)
+	var creations errgroup.Group
+	creations.SetLimit(8)
+	for i := range w.ranges {
+		creations.Go(func() error {
+			c := &networkingv1.ServiceCIDR{}
+			c.Name, c.Labels = fmt.Sprintf("range-%d", i), map[string]string{ipam.LabelVIPs: string(ipam.Shared)}
+			c.Spec.CIDRs = w.cut(i)
+			return w.Create(ctx, c)
+		})
+	}
+	return creations.Wait()
 }
 
 // ready waits until each family has its ranges that VIPs come from.

@@ -46,8 +46,8 @@ func (c *collector) observed(ch chan<- prometheus.Metric) {
 	c.gauge(ch, c.truncated, boolean(seen.TooLarge))
 }
 
-// token shows how long the agent may still write to the hub. Credentials of another kind, such as a client certificate,
-// show nothing.
+// token shows how long the agent may still write to the hub. Credentials of another kind, such as a
+// client certificate, show nothing.
 func (c *collector) token(ch chan<- prometheus.Metric) {
 	cfg, err := c.a.hub()
 	if err != nil {

@@ -13,10 +13,9 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// TestWhatADepartedMemberHadCreatedIsGone, by the hub's word only: what it created since it came back is not, nor is
-// anything of another clusterset's member of that id, or of one whom an emptied hub does not know, or a hub whose word
-// is not to be had.
-func TestWhatADepartedMemberHadCreatedIsGone(t *testing.T) {
+// TestRecordsFromBeforeADepartureAreGone, but no later ones, and none of another clusterset's
+// member with that cluster ID. Nothing is gone if the hub lost its data or does not answer.
+func TestRecordsFromBeforeADepartureAreGone(t *testing.T) {
 	now := start
 	departure := func(namespace, id string) *hubv1alpha1.ClusterSet {
 		set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: namespace}}
@@ -27,24 +26,26 @@ func TestWhatADepartedMemberHadCreatedIsGone(t *testing.T) {
 		return set
 	}
 	for what, c := range map[string]struct {
-		set     *hubv1alpha1.ClusterSet
-		silent  bool
-		created time.Duration // since the departure
-		gone    bool
+		set      *hubv1alpha1.ClusterSet
+		noAnswer bool
+		created  time.Duration // since the departure
+		gone     bool
 	}{
-		"created before":             {departure("prod", "west"), false, -time.Second, true},
-		"created at that moment":     {departure("prod", "west"), false, 0, false},
-		"created since it came back": {departure("prod", "west"), false, time.Second, false},
-		"of who has not departed":    {departure("prod", "north"), false, -time.Second, false},
-		"another clusterset's":       {departure("blue", "west"), false, -time.Second, false},
-		"the hub was emptied":        {nil, false, -time.Second, false},
-		"the hub says nothing":       {departure("prod", "west"), true, -time.Second, false},
+		"created before":                    {departure("prod", "west"), false, -time.Second, true},
+		"created at that moment":            {departure("prod", "west"), false, 0, false},
+		"created since it came back":        {departure("prod", "west"), false, time.Second, false},
+		"of a member that has not departed": {departure("prod", "north"), false, -time.Second, false},
+		"another clusterset's":              {departure("blue", "west"), false, -time.Second, false},
+		"the hub was emptied":               {nil, false, -time.Second, false},
+		"the hub does not answer":           {departure("prod", "west"), true, -time.Second, false},
 	} {
 		hub := plane(
 			t,
 			interceptor.Funcs{
-				List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-					if c.silent {
+				List: func(
+					ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption,
+				) error {
+					if c.noAnswer {
 						return errors.New("no answer")
 					}
 					return api.List(ctx, list, opts...)

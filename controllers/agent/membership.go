@@ -14,11 +14,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// errMembership ends an agent that is to begin anew.
+// errMembership ends an agent, so that the process restarts.
 var errMembership = errors.New("membership has changed")
 
-// newGate makes what lets this cluster in, with a client that reads none of the manager's caches, since it goes before
-// them.
+// newGate sets a.gate. Its client bypasses the manager's caches, because they have not started when the gate runs.
 func (a *Agent) newGate() (err error) {
 	local, err := client.New(
 		a.mgr.GetConfig(),
@@ -50,7 +49,7 @@ func (a *Agent) newGate() (err error) {
 	return nil
 }
 
-// dial is a client of the hub without a cache.
+// dial returns an uncached client of the hub.
 func (a *Agent) dial() (client.Client, error) {
 	cfg, err := a.hub()
 	if err != nil {
@@ -59,7 +58,7 @@ func (a *Agent) dial() (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: a.mgr.GetScheme()})
 }
 
-// token is that by which dial would speak to the hub now.
+// token returns the current bearer token for the hub.
 func (a *Agent) token() (string, error) {
 	cfg, err := a.hub()
 	if err != nil {
@@ -68,14 +67,14 @@ func (a *Agent) token() (string, error) {
 	return cfg.BearerToken, nil
 }
 
-// enter waits until this cluster is a member, and says why where it is not: in the log, in the readiness check, and as
-// an Event.
+// enter waits until this cluster is a member. Meanwhile it reports the reason in the log, in the
+// readiness check and in an Event.
 func (a *Agent) enter(ctx context.Context) error {
 	var said word
 	return a.await(
 		ctx,
 		"membership",
-		"the reason says it; kubectl clusterset doctor looks further",
+		"kubectl clusterset doctor",
 		12*attemptTimeout,
 		func(ctx context.Context) error {
 			err := a.gate.Enter(ctx)
@@ -96,17 +95,18 @@ func (a *Agent) enter(ctx context.Context) error {
 	)
 }
 
-// word is what was told last of why this cluster is no member.
+// word is the last reported reason why this cluster is not a member.
 type word struct {
 	reason      string
 	since, last time.Time
 }
 
-// repeat is how often a reason that stays is told: kubectl clusterset shows what the agent said within ten minutes.
+// repeat is the interval between Events with the same reason: kubectl clusterset shows Events of
+// the last ten minutes.
 const repeat = 4 * time.Minute
 
-// note is what to tell now; "" for nothing. It says for how long, also since an Event like one of late would be counted
-// and not be seen.
+// note returns the message of the next Event, or "" if none is due. A repeated reason gets its duration as a prefix:
+// client-go would count an identical Event and not show it.
 func (w *word) note(reason string, now time.Time) string {
 	if reason != w.reason {
 		*w = word{reason, now, now}
@@ -119,7 +119,7 @@ func (w *word) note(reason string, now time.Time) string {
 	return fmt.Sprintf("For %v: %s", now.Sub(w.since).Round(time.Minute), reason)
 }
 
-// renew keeps the credentials for the hub alive as long as ctx lasts.
+// renew renews the token for the hub until ctx ends.
 func (a *Agent) renew(ctx context.Context) {
 	renewer := &credentials.Renewer{
 		Cluster:      a.Cluster,
@@ -137,7 +137,7 @@ func (a *Agent) renew(ctx context.Context) {
 			last = ""
 		} else if ctx.Err() == nil && err.Error() != last {
 			last = err.Error()
-			a.log.Info("the token for the hub is not renewed", "reason", last)
+			a.log.Info("renewing the token for the hub failed", "reason", last)
 			kind := kube.Warning
 			if errors.Is(err, credentials.ErrElsewhere) {
 				kind = kube.Normal

@@ -82,12 +82,12 @@ func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
 		"of four":        strings.Repeat("🙂", maxNote),
 		"of no language": "\xff\xfe as a peer may write",
 	} {
-		got := cut(message, maxNote)
+		got := truncate(message, maxNote)
 		if len(got) > maxNote || !utf8.ValidString(got) {
 			t.Errorf("%s: %d octets, valid: %v", name, len(got), utf8.ValidString(got))
 		}
 		if len(message) <= maxNote && utf8.ValidString(message) && got != message {
-			t.Errorf("%s: it is cut to %q", name, got)
+			t.Errorf("%s: it is truncated to %q", name, got)
 		}
 		if len(message) > maxNote && (!strings.HasSuffix(got, " …") || len(got) < maxNote-4) {
 			t.Errorf("%s: %d octets, which end in %q", name, len(got), got[len(got)-8:])
@@ -113,7 +113,7 @@ func TestOtherWritersAreNoErrors(t *testing.T) {
 		}
 		last = res.RequeueAfter
 	}
-	fails = errors.New("no room")
+	fails = errors.New("no space")
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, fails) {
 		t.Errorf("the error is %v", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// again is how often a kind is looked for that this cluster does not serve: with an upgrade it may.
+// again is the interval between checks for a missing kind, which an upgrade of the cluster may add.
 const again = 30 * time.Second
 
 // optionalKinds may be missing: a cluster before Kubernetes 1.33 has none of them, and VIPs come from its own ranges
@@ -30,17 +30,17 @@ func optionalKinds() []kind {
 	}
 }
 
-// options are the optional kinds that can be read, and why the others cannot.
+// options holds which optional kinds can be read, and why the others cannot.
 type options struct {
 	mu      sync.Mutex
-	missing map[string]error // by type; nil: not looked for yet
+	missing map[string]error // by type; nil: not checked yet
 }
 
 func (o *options) served(object client.Object) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.missing == nil {
-		return fmt.Errorf("%T has not been looked for yet", object)
+		return fmt.Errorf("%T has not been checked yet", object)
 	}
 	return o.missing[fmt.Sprintf("%T", object)]
 }
@@ -54,8 +54,8 @@ func (o *options) set(object client.Object, err error) {
 	o.missing[fmt.Sprintf("%T", object)] = err
 }
 
-// look asks for the optional kinds once, before any controller asks. That an API server does not answer says nothing of
-// its kinds.
+// look checks once which optional kinds are served, before any controller starts. It retries if the
+// API server does not answer.
 func (a *Agent) look(ctx context.Context) error {
 	return a.await(ctx, "this cluster", "it must answer", attemptTimeout, func(ctx context.Context) error {
 		for _, k := range optionalKinds() {
@@ -70,11 +70,11 @@ func (a *Agent) look(ctx context.Context) error {
 				}
 			} else {
 				a.log.Info(
-					"without an optional kind",
+					"an optional kind is not available",
 					"reason",
 					err.Error(),
 					"effect",
-					"VIPs come from this cluster's own ranges, in mode shared; other modes say what they lack",
+					"VIPs come from this cluster's own ranges, in mode shared; other modes report the missing kind",
 				)
 			}
 		}
@@ -82,14 +82,14 @@ func (a *Agent) look(ctx context.Context) error {
 	})
 }
 
-// option adds to the controllers the watches of optional kinds, each as soon as it is served.
+// option adds the watches of optional kinds to the controllers, each once the kind is served.
 func (a *Agent) option(ctx context.Context, to map[string]controller.Controller) {
 	kinds := optionalKinds()
 	for {
 		var left []kind
 		for _, k := range kinds {
 			if err := a.optional(ctx, k, to); err != nil {
-				if absent(err) { // else what was known of it stands
+				if absent(err) { // otherwise the last result stays
 					a.options.set(k.item, err)
 				}
 				left = append(left, k)
@@ -129,7 +129,7 @@ func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.C
 	return nil
 }
 
-// absent tells whether an error says that a kind is not there, or is none of the agent's.
+// absent returns whether an error means that a kind is not served, or that the agent may not read it.
 func absent(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsMethodNotSupported(err)

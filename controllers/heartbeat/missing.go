@@ -16,44 +16,47 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// settling is for how long one comparison of a member's records serves all that were missed before it.
-const settling = 2 * time.Second
+// comparisonTTL is how long a comparison of a member's records is reused.
+const comparisonTTL = 2 * time.Second
 
-// absence is since when a record has been missed, and when it last was.
+// absence holds when Gone was first and last called for a record.
 type absence struct{ since, last time.Time }
 
-// statement is whether a member's Lease stated what the hub showed.
-type statement struct {
+// comparison is the result of compare for one renewal of a member's Lease.
+type comparison struct {
 	renewed  liveness.Renewal
 	at       time.Time
 	complete bool
 }
 
-// Gone returns whether a record that the hub does not show is gone by its owner's word: the owner's Lease has, since
-// the record was first missed, stated exactly the set that the hub shows, and not suddenly few (DESIGN §2). It returns
-// false while the hub is not seen as it is. Whoever misses a record must ask again within a minute. created is when it
-// was, by the hub's clock: what is older than its member's departure is gone with it.
+// Gone returns whether a record that the hub does not show was removed by its owner. It returns
+// true in two cases:
+//   - Since the first call for the record, the owner has renewed its Lease, the Lease lists exactly the records that the
+//     hub shows, and these are not suddenly few (DESIGN §2).
+//   - The member departed after created, which is the record's creation time on the hub's clock.
 //
-// A statement from before the record was missed proves nothing, nor does the first sight of a Lease: a hub that was
-// emptied may show an old set, and the owner may have expired.
+// It returns false while the view of the hub is stale. A caller must call again within a minute, or
+// else the wait starts over. A renewal before the first call proves nothing, and neither does the
+// first observation of a Lease: a hub that lost its data may show an old Lease of a member that has
+// expired.
 func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
-	since := h.missed(record)
+	since := h.missingSince(record)
 	if !h.Fresh() {
 		return false
 	}
-	ctx := context.Background() // caches answer at once
+	ctx := context.Background() // it reads caches only
 	if h.departed(ctx, cluster, created) {
 		return true
 	}
 	h.mu.Lock()
 	s := h.seen[cluster]
 	live := s.changed && s.at.After(since) && h.Now().Sub(s.at) < h.duration
-	was, known := h.complete[cluster]
+	was, known := h.comparisons[cluster]
 	h.mu.Unlock()
 	if !live {
 		return false
 	}
-	if known && was.renewed == s.renewed && h.Now().Sub(was.at) < settling {
+	if known && was.renewed == s.renewed && h.Now().Sub(was.at) < comparisonTTL {
 		return was.complete
 	}
 	complete, err := h.compare(ctx, cluster, s.states)
@@ -61,13 +64,14 @@ func (h *Heartbeat) Gone(cluster, record string, created time.Time) bool {
 		return false
 	}
 	h.mu.Lock()
-	h.complete[cluster] = statement{s.renewed, h.Now(), complete}
+	h.comparisons[cluster] = comparison{s.renewed, h.Now(), complete}
 	h.mu.Unlock()
 	return complete
 }
 
-// departed returns whether the hub says that a member left or was evicted after it had created a record. The absence of
-// its ClusterProfile proves nothing: an emptied hub has none either (DESIGN §2).
+// departed returns whether the ClusterSet lists a member as departed or evicted after created. A
+// missing ClusterProfile proves nothing, because a hub that lost its data has none either (DESIGN
+// §2).
 func (h *Heartbeat) departed(ctx context.Context, cluster string, created time.Time) bool {
 	var sets hubv1alpha1.ClusterSetList
 	if err := h.Hub().List(ctx, &sets, client.InNamespace(h.HubNamespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -83,13 +87,14 @@ func (h *Heartbeat) departed(ctx context.Context, cluster string, created time.T
 	return false
 }
 
-// missed returns since when a record has been missed without a minute's pause.
-func (h *Heartbeat) missed(record string) time.Time {
+// missingSince notes that a record is missing, and returns the time of the first call that no pause of over a minute
+// separates from this one.
+func (h *Heartbeat) missingSince(record string) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.Now()
-	if now.Sub(h.swept) > time.Minute { // not each time: there may be thousands
-		h.swept = now
+	if now.Sub(h.lastCleanup) > time.Minute { // not in each call: there may be thousands of records
+		h.lastCleanup = now
 		maps.DeleteFunc(h.missing, func(_ string, m absence) bool { return now.Sub(m.last) > time.Minute })
 	}
 	m, ok := h.missing[record]
@@ -101,26 +106,27 @@ func (h *Heartbeat) missed(record string) time.Time {
 	return m.since
 }
 
-// compare returns whether a member states exactly what the hub shows of it, and not suddenly few of what is in effect
-// here.
+// compare returns whether a member's Lease lists exactly the records that the hub shows, and not
+// suddenly few of those in effect in this cluster.
 func (h *Heartbeat) compare(ctx context.Context, cluster, states string) (bool, error) {
-	shown, withdrawn, err := h.onHub(ctx, cluster)
+	shown, withdrawn, err := h.recordsOnHub(ctx, cluster)
 	if err != nil {
 		return false, err
 	}
-	held, err := h.inEffect(ctx, cluster)
+	held, err := h.recordsInEffect(ctx, cluster)
 	if err != nil {
 		return false, err
 	}
 	complete, err := liveness.Complete(states, shown, withdrawn, held)
 	if err != nil {
-		log.Log.WithName("heartbeat").Info("the records of a member are held", "member", cluster, "reason", err.Error())
+		log.Log.WithName("heartbeat").Info("the records of a member stay in effect", "member", cluster, "reason", err.Error())
 	}
 	return complete, nil
 }
 
-// own returns the names of the records that this member means to have, by its own cluster and never by the hub.
-func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
+// ownRecords returns the names of the records that this member must have on the hub, from the state
+// of its own cluster.
+func (h *Heartbeat) ownRecords(ctx context.Context) (names []string, err error) {
 	var records hubv1alpha1.ServiceExportRecordList
 	err = h.Local.List(
 		ctx,
@@ -152,19 +158,19 @@ func (h *Heartbeat) own(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// onHub returns the names of a member's records on the hub.
-func (h *Heartbeat) onHub(ctx context.Context, cluster string) (live, withdrawn []string, err error) {
-	of := []client.ListOption{client.InNamespace(h.HubNamespace), client.MatchingFields{kube.ByCluster: cluster}}
+// recordsOnHub returns the names of a member's records on the hub.
+func (h *Heartbeat) recordsOnHub(ctx context.Context, cluster string) (live, withdrawn []string, err error) {
+	options := []client.ListOption{client.InNamespace(h.HubNamespace), client.MatchingFields{kube.ByCluster: cluster}}
 	var exports hubv1alpha1.ServiceExportRecordList
-	if err := h.Hub().List(ctx, &exports, of...); err != nil {
+	if err := h.Hub().List(ctx, &exports, options...); err != nil {
 		return nil, nil, err
 	}
 	var slices hubv1alpha1.EndpointRecordList
-	if err := h.Hub().List(ctx, &slices, of...); err != nil {
+	if err := h.Hub().List(ctx, &slices, options...); err != nil {
 		return nil, nil, err
 	}
-	add := func(name string, gone bool) {
-		if gone {
+	add := func(name string, isWithdrawn bool) {
+		if isWithdrawn {
 			withdrawn = append(withdrawn, name)
 		} else {
 			live = append(live, name)
@@ -179,11 +185,11 @@ func (h *Heartbeat) onHub(ctx context.Context, cluster string) (live, withdrawn 
 	return live, withdrawn, nil
 }
 
-// inEffect returns the names of a member's records that are in effect in this cluster.
-func (h *Heartbeat) inEffect(ctx context.Context, cluster string) (names []string, err error) {
-	of := client.MatchingFields{kube.ByCluster: cluster}
+// recordsInEffect returns the names of a member's records that are in effect in this cluster.
+func (h *Heartbeat) recordsInEffect(ctx context.Context, cluster string) (names []string, err error) {
+	ofCluster := client.MatchingFields{kube.ByCluster: cluster}
 	var exports hubv1alpha1.ServiceExportRecordList
-	if err := h.Local.List(ctx, &exports, client.InNamespace(kube.SystemNamespace), of); err != nil {
+	if err := h.Local.List(ctx, &exports, client.InNamespace(kube.SystemNamespace), ofCluster); err != nil {
 		return nil, err
 	}
 	for i := range exports.Items {
@@ -192,7 +198,7 @@ func (h *Heartbeat) inEffect(ctx context.Context, cluster string) (names []strin
 		}
 	}
 	var slices discoveryv1.EndpointSliceList
-	if err := h.Local.List(ctx, &slices, of); err != nil {
+	if err := h.Local.List(ctx, &slices, ofCluster); err != nil {
 		return nil, err
 	}
 	for i := range slices.Items {

@@ -1,0 +1,31 @@
+package kube
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Get returns the named object, or nil if it does not exist.
+func Get[T interface {
+	client.Object
+	*E
+}, E any](ctx context.Context, from client.Reader, name types.NamespacedName) (T, error) {
+	object := T(new(E))
+	if err := from.Get(ctx, name, object); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return object, nil
+}
+
+// Version identifies a state of an object by resourceVersion and UID. A hub that was restored from
+// a backup may use one resourceVersion twice.
+func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
+
+// Changes returns a merge patch from was to the object that it is applied to, with optimistic
+// locking. Use it for kinds that other projects define: an update would drop the fields that this
+// program does not know.
+func Changes(was client.Object) client.Patch {
+	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+}

@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// New returns a controller that reconciles with the given number of workers. Add its watches before you add it to the
+// manager: a running controller does not wait for the caches of watches that are added later.
+func (c Controller) New(mgr manager.Manager, workers int) (controller.Controller, error) {
+	o := c.Options()
+	o.MaxConcurrentReconciles = workers
+	o.DefaultFromConfig(mgr.GetControllerOptions())
+	return controller.NewUnmanaged(c.Name, o)
+}
+
+// Options returns the options that every manager runs a controller with.
+func (c Controller) Options() controller.Options {
+	return controller.Options{
+		Reconciler:            conflictRetrier{c.Reconciler, backoff(c.Name)},
+		RateLimiter:           backoff(c.Name),
+		ReconciliationTimeout: reconcileTimeout,
+	}
+}
+
+// reconcileTimeout is longer than the minute after which an API server ends a request by default. A
+// proxy may not pass on the end.
+const reconcileTimeout = 90 * time.Second
+
+// conflictRetrier requeues a request after a conflict, with backoff and without an error in the log: a stale cache or
+// another writer is normal under optimistic concurrency.
+type conflictRetrier struct {
+	reconcile.Reconciler
+	retry workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r conflictRetrier) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	res, err := r.Reconciler.Reconcile(ctx, req)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: r.retry.When(req)}, nil
+	}
+	r.retry.Forget(req)
+	if err != nil { // controller-runtime warns if a result accompanies an error
+		return reconcile.Result{}, err
+	}
+	return res, nil
+}
+
+// backoff returns a rate limiter whose delays stay short, so that nothing waits for minutes after a long outage. The
+// heartbeat retries soonest: other members send traffic here only while it renews the Lease.
+func backoff(name string) workqueue.TypedRateLimiter[reconcile.Request] {
+	maxDelay := 10 * time.Second
+	if name == "heartbeat" {
+		maxDelay = 2 * time.Second
+	}
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, maxDelay)
+}
+
+// Pause is the backoff between attempts at startup. Copy it before you call Step.
+var Pause = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
