@@ -12,22 +12,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Grant is a block of a member's own.
+// Grant is a block that a member owns.
 type Grant struct {
 	Member string
 	Prefix netip.Prefix
 }
 
-// Known is a range that a member uses, as far as it told: for services or for pods. Its own ServiceCIDRs inside its
-// blocks may be among
-// them.
+// Known is a range that a member reports as used for Services or Pods. It may be a ServiceCIDR inside a block of the
+// same member.
 type Known struct {
 	Member string
 	Prefix netip.Prefix
 	For    string
 }
 
-// Ask is how many blocks of a family a member wants to have in all.
+// Ask is the total number of blocks of a family that a member wants.
 type Ask struct {
 	Member string
 	Family corev1.IPFamily
@@ -35,48 +34,46 @@ type Ask struct {
 	Since  time.Time
 }
 
-// Carving is all that the hub's grants depend on.
+// Carving is the input of Carve.
 type Carving struct {
-	Pools   []netip.Prefix // of both families, in the order in which they are used up
-	BitsV4  int            // how long the prefix of a new block is
+	Pools   []netip.Prefix // of both families, in order of preference
+	BitsV4  int            // prefix lengths of new blocks
 	BitsV6  int
 	Granted []Grant
 	Known   []Known
-	// Own are those of the Known of a member that may lie in a block of its own. A block that was granted and
-	// forgotten is there again by them.
+	// Own has the Known ranges by which a member regains a block whose grant the hub has lost.
 	Own  map[string][]netip.Prefix
 	Asks []Ask
 }
 
-// Carved is what is to be granted beside what is. Nothing that was granted ever shrinks or goes here.
+// Carved is the result of Carve. Carve only adds: it never shrinks or removes a granted block.
 type Carved struct {
 	Grants   []Grant
 	Refused  []AskRefused
 	Overlaps []Overlap
 }
 
-// AskRefused is a request that stays open.
+// AskRefused is an Ask that cannot be granted now.
 type AskRefused struct {
 	Member string
 	Family corev1.IPFamily
 	Err    error
 }
 
-// Overlap is a granted block that meets somebody else's block or range: one that became known too late, or was
+// Overlap is a granted block that overlaps a block or range of another member, which became known later or was
 // granted by hand.
 type Overlap struct {
 	Block Grant
 	With  Known
 }
 
-// block is what For says of a granted block.
-const block = "block"
+// useBlock is the value of Known.For for a granted block.
+const useBlock = "block"
 
-// Carve grants blocks that overlap neither each other nor any range that a member is known to use: in every member,
-// an address of any block may stand for that block's owner only. Blocks that a member has ranges of its own in, and
-// nobody else anything, go first. First blocks go before second ones, then the oldest request, and a block is the
-// lowest that is free in the first pool that has one. The order of
-// the input does not matter but for that of the pools.
+// Carve grants blocks that overlap neither each other nor any known range, so that each address of a block identifies
+// one owner in all members. Lost blocks come first, for members with a range in Own. The first block of every member
+// comes before any second one, and older requests before newer ones. A new block is the lowest free one of the first
+// pool that has one. Except for the pools, the order of the input does not matter.
 func Carve(in Carving) Carved {
 	var taken []span
 	have := map[Ask]int{}
@@ -88,8 +85,8 @@ func Carve(in Carving) Carved {
 		taken = append(taken, whole(k.Prefix))
 	}
 	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
-	back := returning(in)
-	all := slices.DeleteFunc(turns(in.Asks, have), func(t turn) bool {
+	back := lostBlocks(in)
+	all := slices.DeleteFunc(requests(in.Asks, have), func(t request) bool {
 		who := Ask{Member: t.Member, Family: t.Family}
 		if len(back[who]) == 0 {
 			return false
@@ -107,7 +104,7 @@ func Carve(in Carving) Carved {
 		if refused[who] {
 			continue
 		}
-		p, err := cut(in.Pools, taken, t.Family, in.length(t.Family))
+		p, err := allocate(in.Pools, taken, t.Family, in.length(t.Family))
 		if err != nil {
 			refused[who] = true
 			out.Refused = append(out.Refused, AskRefused{Member: t.Member, Family: t.Family, Err: err})
@@ -126,17 +123,15 @@ func (in *Carving) length(f corev1.IPFamily) int {
 	return in.BitsV4
 }
 
-// returning are the blocks of a pool in which a member has ranges of its own and nobody else has anything, nor it
-// anything else; from the
-// lowest on.
-func returning(in Carving) map[Ask][]netip.Prefix {
+// lostBlocks returns, in ascending order, the blocks in a pool whose only known ranges are Own ranges of one member.
+func lostBlocks(in Carving) map[Ask][]netip.Prefix {
 	own := map[Known]bool{}
 	for member, ranges := range in.Own {
 		for _, r := range ranges {
 			own[Known{Member: member, Prefix: r}] = true
 		}
 	}
-	of := map[netip.Prefix]string{} // "": not one member's alone
+	of := map[netip.Prefix]string{} // "": shared by members, or used otherwise
 	var wide []span
 	use := func(member string, p netip.Prefix, its bool) {
 		length := in.length(Family(p.Addr()))
@@ -173,20 +168,21 @@ func returning(in Carving) map[Ask][]netip.Prefix {
 	return out
 }
 
-// turn is one block that a member is short of; nth of its family.
-type turn struct {
+// request is one missing block of a member: the nth of its family.
+type request struct {
 	Ask
 	nth int
 }
 
-func turns(asks []Ask, have map[Ask]int) []turn {
-	var all []turn
+// requests returns the missing blocks in the order in which they are granted.
+func requests(asks []Ask, have map[Ask]int) []request {
+	var all []request
 	for _, a := range asks {
 		for n := have[Ask{Member: a.Member, Family: a.Family}]; n < a.Blocks; n++ {
-			all = append(all, turn{Ask: a, nth: n})
+			all = append(all, request{Ask: a, nth: n})
 		}
 	}
-	slices.SortFunc(all, func(a, b turn) int {
+	slices.SortFunc(all, func(a, b request) int {
 		return cmp.Or(
 			cmp.Compare(a.nth, b.nth),
 			a.Since.Compare(b.Since),
@@ -197,14 +193,15 @@ func turns(asks []Ask, have map[Ask]int) []turn {
 	return all
 }
 
-func cut(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (netip.Prefix, error) {
+// allocate returns the lowest free block of the first pool that has one.
+func allocate(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (netip.Prefix, error) {
 	fits := false
 	for _, p := range pools {
 		if Family(p.Addr()) != f || p.Bits() > length || length > p.Addr().BitLen() {
 			continue
 		}
 		fits = true
-		if found, ok := lowest(p, taken, length); ok {
+		if found, ok := lowestFree(p, taken, length); ok {
 			return found, nil
 		}
 	}
@@ -224,8 +221,9 @@ func cut(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (net
 	)
 }
 
-// lowest goes from one taken span to the next, not from one block to the next.
-func lowest(pool netip.Prefix, taken []span, length int) (netip.Prefix, bool) {
+// lowestFree returns the lowest free block. It skips from one taken span to the next, because a pool may have far more
+// blocks than spans.
+func lowestFree(pool netip.Prefix, taken []span, length int) (netip.Prefix, bool) {
 	all := whole(pool)
 	inside := hosts(netip.PrefixFrom(all.first.addr(), length))
 	for first := all.first; ; {
@@ -241,7 +239,7 @@ func lowest(pool netip.Prefix, taken []span, length int) (netip.Prefix, bool) {
 	}
 }
 
-// insert adds a span that meets none of these merged ones, and keeps them merged.
+// insert adds a span that overlaps none of these merged spans, and keeps them merged.
 func insert(spans []span, s span) []span {
 	i := reaching(spans, s.first)
 	if i < len(spans) && touches(s, spans[i]) {
@@ -255,13 +253,12 @@ func insert(spans []span, s span) []span {
 	return slices.Insert(spans, i, s)
 }
 
-// overlaps finds the blocks that meet another's block or range. Prefixes that meet lie one inside the other, so
-// that those around one are
-// the stack of what was passed in order and has not ended.
+// overlaps returns the blocks that overlap a block or range of another member. Of two prefixes that overlap, one
+// contains the other: in sorted order, the prefixes around the current one form a stack.
 func overlaps(granted []Grant, known []Known) []Overlap {
 	all := make([]Known, 0, len(granted)+len(known))
 	for _, g := range granted {
-		all = append(all, Known{Member: g.Member, Prefix: g.Prefix.Masked(), For: block})
+		all = append(all, Known{Member: g.Member, Prefix: g.Prefix.Masked(), For: useBlock})
 	}
 	for _, k := range known {
 		k.Prefix = k.Prefix.Masked()
@@ -283,9 +280,9 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 		}
 		for _, outer := range around {
 			switch {
-			case outer.For == block && (outer.Member != k.Member || k.For == block):
+			case outer.For == useBlock && (outer.Member != k.Member || k.For == useBlock):
 				found = append(found, Overlap{Block: Grant{outer.Member, outer.Prefix}, With: k})
-			case k.For == block && outer.Member != k.Member:
+			case k.For == useBlock && outer.Member != k.Member:
 				found = append(found, Overlap{Block: Grant{k.Member, k.Prefix}, With: outer})
 			}
 		}
@@ -294,8 +291,8 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 	return found
 }
 
-// FreeBlocks is how many blocks of this length are free in a pool, at most the largest number there is. A block
-// that is taken in part is taken.
+// FreeBlocks returns how many blocks of this prefix length are free in a pool, at most math.MaxUint64. A block that is
+// taken in part is not free.
 func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 	if pool.Bits() > length || length > pool.Addr().BitLen() {
 		return 0
@@ -328,7 +325,7 @@ func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
 	return add(free, blocks(span{next, all.last}, shift))
 }
 
-// blocks is how many blocks of 2^shift addresses s holds, of which it is a multiple.
+// blocks returns the number of blocks of 2^shift addresses in s, whose size is a multiple of that.
 func blocks(s span, shift int) uint64 {
 	n := s.last.minus(s.first).right(shift)
 	if n.high > 0 {
@@ -337,6 +334,7 @@ func blocks(s span, shift int) uint64 {
 	return add(n.low, 1)
 }
 
+// add saturates at math.MaxUint64.
 func add(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry > 0 {

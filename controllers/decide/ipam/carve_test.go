@@ -124,7 +124,7 @@ func TestABlockThatMeetsAnotherIsSaid(t *testing.T) {
 		Known: []Known{{"us", prefix("10.9.0.0/26"), "services"}, {"eu", prefix("10.9.0.0/16"), "pods"}},
 	}
 	want := []Overlap{
-		{Grant{"eu", prefix("10.0.0.0/24")}, Known{"us", prefix("10.0.0.0/25"), block}},
+		{Grant{"eu", prefix("10.0.0.0/24")}, Known{"us", prefix("10.0.0.0/25"), useBlock}},
 		{Grant{"us", prefix("10.9.0.0/24")}, Known{"eu", prefix("10.9.0.0/16"), "pods"}},
 	}
 	if got := Carve(in).Overlaps; !slices.Equal(got, want) {
@@ -168,7 +168,7 @@ func TestV6FreeBlocksCanBeCut(t *testing.T) {
 		}
 		said, found := FreeBlocks(pool, taken, length), uint64(0)
 		for before := slices.Clone(taken); ; found++ {
-			p, err := cut([]netip.Prefix{pool}, merge(spansOf(taken)), family, length)
+			p, err := allocate([]netip.Prefix{pool}, merge(spansOf(taken)), family, length)
 			if err != nil {
 				taken = before
 				break

@@ -1,7 +1,6 @@
 // Package ipam decides which ranges a member has for VIPs, which address a VIP gets, and which blocks the hub
-// grants (DESIGN §5, SPEC V). It does not talk to an API server, and it remembers nothing: the lock on an address
-// is the API server's IPAddress object. A decision that
-// a stale cache led to is refused there, and made again.
+// grants (DESIGN §5, SPEC V). It does no I/O and keeps no state: the IPAddress object in the API server locks an
+// address. If a stale cache leads to a wrong decision, the API server rejects it, and the caller decides again.
 package ipam
 
 import (
@@ -12,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reasons for which there is no address or block. Errors of this package wrap one of them and say what to do.
+// Reasons why no address or block is available. Errors of this package wrap one of them and name the remedy.
 var (
 	ErrFull              = errors.New("range is full")
 	ErrMismatchedNetwork = errors.New("no range of this family")

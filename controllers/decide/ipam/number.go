@@ -41,8 +41,10 @@ func (n number) minus(m number) number {
 	return number{high, low}
 }
 
+// without returns n with the bits of m cleared.
 func (n number) without(m number) number { return number{n.high &^ m.high, n.low &^ m.low} }
 
+// right returns n shifted right.
 func (n number) right(by int) number {
 	if by >= 64 {
 		return number{0, n.high >> (by - 64)}
@@ -52,7 +54,7 @@ func (n number) right(by int) number {
 
 func (n number) or(m number) number { return number{n.high | m.high, n.low | m.low} }
 
-// hosts has a bit set for every host bit of p.
+// hosts returns a mask of the host bits of p.
 func hosts(p netip.Prefix) number {
 	n := p.Addr().BitLen() - p.Bits()
 	if n > 64 {
@@ -64,15 +66,15 @@ func hosts(p netip.Prefix) number {
 // span is a run of addresses, ends included.
 type span struct{ first, last number }
 
-// whole are all addresses of p.
+// whole returns the span of all addresses of p.
 func whole(p netip.Prefix) span {
 	p = p.Masked()
 	first := numberOf(p.Addr())
 	return span{first, first.or(hosts(p))}
 }
 
-// usable are the addresses of p that the API server gives out: not the network's own, and not the broadcast address
-// of IPv4.
+// usable returns the addresses of p that the API server allocates: all but the network address and, for IPv4, the
+// broadcast address. It returns false if there are none.
 func usable(p netip.Prefix) (s span, ok bool) {
 	all := whole(p)
 	if all.first == all.last {
@@ -102,12 +104,12 @@ func merge(spans []span) []span {
 	return merged
 }
 
-// touches tells whether b, which begins no earlier, leaves no address between itself and a.
+// touches reports whether b overlaps or directly follows a. b must not begin before a.
 func touches(a, b span) bool {
 	return b.first.cmp(a.last) <= 0 || b.first.minus(a.last) == number{0, 1}
 }
 
-// reaching is the index of the first of these merged spans that ends at n or behind it.
+// reaching returns the index of the first of these merged spans that ends at or after n.
 func reaching(spans []span, n number) int {
 	i, _ := slices.BinarySearchFunc(spans, n, func(s span, n number) int { return s.last.cmp(n) })
 	return i

@@ -13,7 +13,7 @@ import (
 // maxSize limits how many addresses of one range are given out.
 const maxSize = 1 << 40
 
-// Request asks for an address of each of Families, which the derived Service does not have.
+// Request asks for an address of each of Families, which the derived Service lacks.
 type Request struct {
 	Import   *mcsv1beta1.ServiceImport
 	Service  types.NamespacedName // the derived Service
@@ -32,7 +32,7 @@ func (q *Request) Previous(f corev1.IPFamily) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lose notes that this import cannot get an address.
+// Lose records that this import cannot get an address.
 func (q *Request) Lose(a netip.Addr, why string) {
 	if q.Lost == nil {
 		q.Lost = map[netip.Addr]string{}
@@ -50,9 +50,9 @@ func (q *Request) Waited(now time.Time) time.Duration {
 	return 0
 }
 
-// Pick returns an address of the ranges that is not taken. It starts where the hash of key leads, so that a retry
-// starts there too, and gives up after so many probes. A caller that probes once more than there are taken
-// addresses finds a free one if there is any.
+// Pick returns an address of the ranges that is not taken, or false after that many probes. It starts at a hash of key,
+// so that a retry starts at the same address. With one probe more than there are taken addresses, it finds a free
+// address if one exists.
 func Pick(ranges []netip.Prefix, key string, probes int, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	var spans []span
 	for _, p := range ranges {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Standing is what a member has, and what it may have.
+// Standing is the input of Plan: what a member has, and what the hub granted it.
 type Standing struct {
 	Mode     Mode
 	Families []corev1.IPFamily
@@ -20,17 +20,16 @@ type Standing struct {
 	Taken    []netip.Addr // addresses that have an IPAddress
 }
 
-// Layout is what a member's ranges must become.
+// Layout is the result of Plan.
 type Layout struct {
 	Create []Range
 	Delete []string // names of ServiceCIDRs
-	// Want is how many blocks of each family the member asks the hub for, in all.
+	// Want is the total number of blocks of each family that the member asks the hub for.
 	Want map[corev1.IPFamily]int
 }
 
-// Plan decides which ranges a member has. Ranges by hand stay. The agent's own stay while the mode uses them, or
-// while a VIP is in them that
-// no other range covers (SPEC V2).
+// Plan decides which ServiceCIDRs a member has. It never deletes one that an administrator created. It deletes one of
+// the agent's own if the mode does not use it and every VIP in it is also covered by another range (SPEC V2).
 func Plan(s Standing) Layout {
 	out := Layout{Want: map[corev1.IPFamily]int{}}
 	if s.Mode == ModeShared {
@@ -50,7 +49,7 @@ func Plan(s Standing) Layout {
 		}
 		out.Want[f] = max(1, blocks)
 		created := slices.ContainsFunc(out.Create, func(r Range) bool { return Family(r.Prefix.Addr()) == f })
-		if blocks > 0 && !created && low(s, f) {
+		if blocks > 0 && !created && nearlyFull(s, f) {
 			out.Want[f]++
 		}
 	}
@@ -77,9 +76,9 @@ func freeName(p netip.Prefix, all []Range) string {
 	return name
 }
 
-// low reports whether less than a quarter of the addresses for VIPs is free, or of 256 if that is less: time to ask
-// for another block.
-func low(s Standing, f corev1.IPFamily) bool {
+// nearlyFull reports whether the member needs another block: at most a quarter of its addresses for VIPs is free, and
+// at most 64.
+func nearlyFull(s Standing, f corev1.IPFamily) bool {
 	var serving []Range
 	for _, r := range s.Ranges {
 		if r.Use == Shared && (r.State == Ready || r.State == NotReady) && Family(r.Prefix.Addr()) == f {
@@ -93,7 +92,7 @@ func low(s Standing, f corev1.IPFamily) bool {
 	return free*4 <= min(size, 256)
 }
 
-// unused returns the agent's ranges that hold no VIP which only they cover.
+// unused returns the names of the agent's ServiceCIDRs whose VIPs are all covered by other ranges as well.
 func unused(s Standing) (names []string) {
 	stay := slices.DeleteFunc(
 		slices.Clone(s.Ranges),
@@ -108,7 +107,7 @@ func unused(s Standing) (names []string) {
 	return names
 }
 
-// whole64 returns the part of a block that one ServiceCIDR can have: the API server takes none larger than a /64.
+// whole64 returns the part of a block that one ServiceCIDR can have: the API server accepts none larger than a /64.
 func whole64(b netip.Prefix) netip.Prefix {
 	if b.Addr().Is6() && b.Bits() < 64 {
 		return netip.PrefixFrom(b.Addr(), 64)

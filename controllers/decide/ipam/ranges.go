@@ -29,7 +29,7 @@ const (
 // Use is the value of LabelVIPs.
 type Use string
 
-// Ordinary ranges are the cluster's own; Shared ranges are for VIPs, beside ordinary Services.
+// Ordinary ranges are for the cluster's own Services; Shared ranges are for VIPs as well.
 const (
 	Ordinary Use = ""
 	Shared   Use = "shared"
@@ -39,8 +39,8 @@ const (
 // State says what a range gives out.
 type State uint8
 
-// A Ready range gives out all free addresses; the others give out no new ones. Addresses of a Draining range can
-// still be asked for by name.
+// A Ready range gives out any free address; the others give out no new ones. A Service can still request a specific
+// address of a Draining range.
 const (
 	Ready State = iota
 	NotReady
@@ -97,7 +97,7 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 	return ranges, err
 }
 
-// Holding returns the addresses that r can give out and no other range that stays. They keep r from being deleted
+// Holding returns the held addresses that r covers and no other remaining range does. They prevent the deletion of r
 // (SPEC V3).
 func Holding(r Range, all []Range, held []Held) (out []Held) {
 	var cover []span
@@ -122,10 +122,10 @@ func Holding(r Range, all []Range, held []Held) (out []Held) {
 type Usage struct {
 	Range     Range
 	Allocated uint64
-	Available uint64 // at most the largest number there is
+	Available uint64 // saturates
 }
 
-// Usages counts the addresses that are taken in each range. Ranges that overlap count what they share each.
+// Usages returns the Usage of each range. An address in two ranges counts in both.
 func Usages(ranges []Range, taken []netip.Addr) []Usage {
 	sorted := make([]number, 0, len(taken))
 	for _, a := range taken {
