@@ -168,7 +168,7 @@ func TestMissingSince(t *testing.T) {
 	for _, step := range []struct {
 		record string
 		after  time.Duration
-	}{{"x", 0}, {"web", 10 * time.Second}, {"x", 61 * time.Second}, {"web", 75 * time.Second}} { // whatever is cleaned up
+	}{{"x", 0}, {"web", 10 * time.Second}, {"x", 61 * time.Second}, {"web", 75 * time.Second}} {
 		w.now = start.Add(step.after)
 		if got := w.missingSince(step.record).Sub(start); got != step.after {
 			t.Errorf("%s after %v: missed since %v", step.record, step.after, got)

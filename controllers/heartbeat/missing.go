@@ -31,8 +31,8 @@ type comparison struct {
 
 // Gone returns whether a record that the hub does not show was removed by its owner. It returns
 // true in two cases:
-//   - Since the first call for the record, the owner has renewed its Lease, the Lease lists exactly the records that the
-//     hub shows, and these are not suddenly few (DESIGN §2).
+//   - Since the first call for the record, the owner has renewed its Lease, the Lease lists exactly
+//     the records that the hub shows, and these are not suddenly few (DESIGN §2).
 //   - The member departed after created, which is the record's creation time on the hub's clock.
 //
 // It returns false while the view of the hub is stale. A caller must call again within a minute, or
@@ -119,7 +119,8 @@ func (h *Heartbeat) compare(ctx context.Context, cluster, states string) (bool, 
 	}
 	complete, err := liveness.Complete(states, shown, withdrawn, held)
 	if err != nil {
-		log.Log.WithName("heartbeat").Info("the records of a member stay in effect", "member", cluster, "reason", err.Error())
+		log.Log.WithName("heartbeat").
+			Info("the records of a member stay in effect", "member", cluster, "reason", err.Error())
 	}
 	return complete, nil
 }

@@ -34,8 +34,12 @@ func Indexes() []Index {
 			ByNamespace,
 			func(o client.Object) []string { return []string{Origin(o).ServiceNamespace} },
 		},
-		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string { return indexKeys(SourceOf(o)) }},
-		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string { return indexKeys(ImportOf(o)) }},
+		{Local, &discoveryv1.EndpointSlice{}, ByService, func(o client.Object) []string {
+			return indexKeys(SourceOf(o))
+		}},
+		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string {
+			return indexKeys(ImportOf(o))
+		}},
 		{Local, &discoveryv1.EndpointSlice{}, ByCluster, func(o client.Object) []string {
 			if ImportOf(o).Name == "" {
 				return nil

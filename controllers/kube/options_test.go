@@ -106,7 +106,10 @@ func TestOtherWritersAreNoErrors(t *testing.T) {
 	r := c.Options().Reconciler
 	kind := schema.GroupResource{Resource: "services"}
 	var last time.Duration
-	for _, fails = range []error{apierrors.NewConflict(kind, "web", nil), apierrors.NewAlreadyExists(kind, "web"), apierrors.NewConflict(kind, "web", nil)} {
+	for _, fails = range []error{
+		apierrors.NewConflict(kind, "web", nil), apierrors.NewAlreadyExists(kind, "web"),
+		apierrors.NewConflict(kind, "web", nil),
+	} {
 		res, err := r.Reconcile(t.Context(), reconcile.Request{})
 		if err != nil || res.RequeueAfter <= last {
 			t.Errorf("%v: again after %v (before: %v), error %v", fails, res.RequeueAfter, last, err)

@@ -17,10 +17,6 @@ var unclean = []string{
 
 	"controllers/credentials",
 
-	"controllers/heartbeat",
-
-	"controllers/kube",
-
 	"plugin/multicluster/catalog",
 
 	"plugin/multicluster/kube",
