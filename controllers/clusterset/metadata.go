@@ -26,8 +26,7 @@ func checkAnnotations(annotations map[string]string) error {
 	return apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations")).ToAggregate()
 }
 
-// maxSize is half of what an API server accepts as annotations of one object. The ServiceImport has others too,
-// among
+// maxSize is half of what an API server accepts as annotations of one object. The ServiceImport has others too, among
 // them one that lists the keys of all exported labels and annotations.
 const maxSize = 128 << 10
 

@@ -13,8 +13,7 @@ import (
 )
 
 // The ClusterProperties by which a member asks the hub for blocks, and tells which of its ranges no block may meet
-// (DESIGN §5). They
-// reach the hub in the status of its ClusterProfile.
+// (DESIGN §5). They reach the hub in the status of its ClusterProfile.
 const (
 	// PropertyBlocks is how many blocks of each family the member wants in all: BlocksWanted. Absent: one of each
 	// family that has a pool.
@@ -74,8 +73,8 @@ func ParseBlocks(value string) (BlocksWanted, error) {
 }
 
 // FormatRanges is the value of PropertyServiceRanges or PropertyPodRanges: ranges inside others are left out. It is
-// "" for none: then
-// there is no such property. left are those that did not fit or may not be told, the smallest: to be reported.
+// "" for none: then there is no such property. left are those that did not fit or may not be told, the smallest: to
+// be reported.
 func FormatRanges(ranges []netip.Prefix) (value string, left []netip.Prefix) {
 	var told []netip.Prefix
 	length := 0

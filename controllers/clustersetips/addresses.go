@@ -1,7 +1,6 @@
-// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two
-// Services have. It writes nothing: serviceimport creates the Service, and the API server's IPAddress is the lock.
-// It remembers nothing: what counts is in the
-// import, its derived Service and the IPAddresses.
+// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two Services
+// have. It writes nothing: serviceimport creates the Service, and the API server's IPAddress is the lock. It
+// remembers nothing: what counts is in the import, its derived Service and the IPAddresses.
 package clustersetips
 
 import (
@@ -28,8 +27,7 @@ const (
 	// building is how long a new import waits for a range that is being made.
 	building = 10 * time.Second
 	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows
-	// why: its allocator
-	// follows watches, too.
+	// why: its allocator follows watches, too.
 	patience = 10 * time.Second
 	// tries is how many addresses may turn out to be taken before the API server chooses.
 	tries = 8
@@ -62,9 +60,8 @@ type Addresses struct {
 // New returns it.
 func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
 
-// Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families
-// that have none. The error
-// wraps ipam.ErrPending if a later attempt gets a better answer.
+// Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families that
+// have none. The error wraps ipam.ErrPending if a later attempt gets a better answer.
 func (a *Addresses) Pick(ctx context.Context, q *ipam.Request) (out []netip.Addr, err error) {
 	v, err := a.view(ctx)
 	if err != nil {
@@ -255,8 +252,7 @@ func (v *view) coming(f corev1.IPFamily) bool {
 }
 
 // free returns a free address of these ranges. The caches say what is taken, at a cost that does not depend on how
-// much is (SPEC V5); if
-// that finds none, all IPAddresses are listed once.
+// much is (SPEC V5); if that finds none, all IPAddresses are listed once.
 func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Request) (netip.Addr, bool, error) {
 	if len(ranges) == 0 {
 		return netip.Addr{}, false, nil
@@ -288,9 +284,8 @@ func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Req
 	return address, found, nil
 }
 
-// Refused takes the API server's error on a Service that asked for these addresses. It returns nil if another
-// attempt makes sense, and
-// else the error to report.
+// Refused takes the API server's error on a Service that asked for these addresses. It returns nil if another attempt
+// makes sense, and else the error to report.
 func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.Addr, cause error) error {
 	if apierrors.IsAlreadyExists(cause) || apierrors.IsConflict(cause) {
 		return cause

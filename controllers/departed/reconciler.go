@@ -56,8 +56,7 @@ func New(c Config) kube.Controller {
 type reconciler struct{ Config }
 
 // Reconcile deletes the ClusterProfile of a member that says it has left, and cleans up once it is being deleted.
-// Every
-// step can be repeated.
+// Every step can be repeated.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub, name)

@@ -40,17 +40,15 @@ func isOurs(p *inventoryv1alpha1.ClusterProfile) bool {
 }
 
 // mark sets the label of this cluster manager, and the finalizer that package departed removes, and returns whether
-// it
-// changed anything.
+// it changed anything.
 func mark(p *inventoryv1alpha1.ClusterProfile) bool {
 	labelled := p.Labels[inventoryv1alpha1.LabelClusterManager] == clusterset.ClusterManager
 	metav1.SetMetaDataLabel(&p.ObjectMeta, inventoryv1alpha1.LabelClusterManager, clusterset.ClusterManager)
 	return controllerutil.AddFinalizer(p, clusterset.FinalizerRecords) || !labelled
 }
 
-// setConditions sets Joined and ControlPlaneHealthy. It returns whether it changed anything, and when to look
-// again; 0
-// means never. silence is how long a member may go without a renewal.
+// setConditions sets Joined and ControlPlaneHealthy. It returns whether it changed anything, and when to look again;
+// 0 means never. silence is how long a member may go without a renewal.
 func setConditions(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
 ) (changed bool, again time.Duration) {
@@ -78,8 +76,7 @@ func joined(p *inventoryv1alpha1.ClusterProfile, seen observation) metav1.Condit
 }
 
 // health returns ControlPlaneHealthy, and when it may change. A Lease that this program sees for the first time
-// proves
-// neither that its owner is live nor that it is not: until it changes, or expires, the previous status stays.
+// proves neither that its owner is live nor that it is not: until it changes, or expires, the previous status stays.
 func health(
 	p *inventoryv1alpha1.ClusterProfile, seen observation, silence time.Duration, now time.Time,
 ) (c metav1.Condition, again time.Duration) {

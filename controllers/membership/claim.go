@@ -82,8 +82,7 @@ func (g *Gate) profile(ctx context.Context, hub client.Reader) (*inventoryv1alph
 }
 
 // isClaimed returns whether the cluster with this UID holds the profile; false without an error means that it may
-// claim
-// it. An error says why it may not.
+// claim it. An error says why it may not.
 func isClaimed(profile *inventoryv1alpha1.ClusterProfile, id, namespace, uid string) (bool, error) {
 	if profile == nil {
 		return false, fmt.Errorf("the hub has no ClusterProfile %s in namespace %s: this cluster has not joined, "+
@@ -124,8 +123,7 @@ const whyRefused = "either they expired (run: kubectl clusterset join --renew), 
 	"(run: kubectl clusterset join, which keeps its ID and VIPs; leave if it must stay out)"
 
 // ExplainRefusal adds cause and remedy to the error of a hub that does not accept this member's credentials. It
-// returns
-// any other error as it is.
+// returns any other error as it is.
 func ExplainRefusal(err error) error {
 	if refused(err) {
 		return fmt.Errorf("the hub refuses this member's credentials: %s: %w", whyRefused, err)

@@ -103,8 +103,7 @@ func (g *Gate) join(ctx context.Context, newID bool) error {
 }
 
 // identity returns the ClusterProperty with this cluster's ID, nil if there is none. It fails if the ID is not the
-// one
-// that this agent uses.
+// one that this agent uses.
 func (g *Gate) identity(ctx context.Context) (*aboutv1beta1.ClusterProperty, error) {
 	id, err := kube.Get[*aboutv1beta1.ClusterProperty](
 		ctx,

@@ -156,8 +156,7 @@ func (g *Gate) markLeft(ctx context.Context) error {
 }
 
 // expired returns whether a token has expired, allowing a minute between two clocks. It returns false for anything
-// that
-// is no JSON Web Token.
+// that is no JSON Web Token.
 func expired(token string, now time.Time) bool {
 	t, err := clusterset.ParseToken(token)
 	return err == nil && now.Add(time.Minute).Unix() >= t.Expires

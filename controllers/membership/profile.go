@@ -51,8 +51,7 @@ func New(c Config) kube.Controller {
 				})},
 		},
 		// This is half of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
-		// the
-		// other half.
+		// the other half.
 		Reconciler: &reconciler{
 			Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{},
 		},
@@ -149,8 +148,7 @@ func notMember(properties []aboutv1beta1.ClusterProperty) string {
 
 // mirror returns the ClusterProperties as the inventory has them, sorted by name. tooLong are those whose value is
 // too long for it. If there are too many, it leaves out the last ones by name, and never those that the hub's
-// controllers
-// need; surplus is their number.
+// controllers need; surplus is their number.
 func mirror(properties []aboutv1beta1.ClusterProperty) (
 	out []inventoryv1alpha1.Property, tooLong []*aboutv1beta1.ClusterProperty, surplus int,
 ) {

@@ -17,8 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// reportAfter is how long the hub must refuse this member before that is reported: an API server that is starting
-// may
+// reportAfter is how long the hub must refuse this member before that is reported: an API server that is starting may
 // refuse valid credentials.
 const reportAfter = time.Minute
 

@@ -96,9 +96,8 @@ func (r *reconciler) publishSlice(
 	return 0, r.write(ctx, s, rec, spec)
 }
 
-// highest returns the highest revision of an EndpointRecord that the hub has shown or taken, and whether it now
-// shows a
-// lower one. A restored hub does, and other members do not follow it, even if its content is right.
+// highest returns the highest revision of an EndpointRecord that the hub has shown or taken, and whether it now shows
+// a lower one. A restored hub does, and other members do not follow it, even if its content is right.
 func (r *reconciler) highest(name string, shown int64) (highest int64, restored bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,10 +132,9 @@ func (r *reconciler) withdrawEndpoints(
 	return 0, client.IgnoreNotFound(err)
 }
 
-// deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since
-// that is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members
-// that the
-// endpoints of the old Service are gone.
+// deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that
+// is the slice's UID, and the Service in it is immutable. The record that takes its place tells other members that
+// the endpoints of the old Service are gone.
 func (r *reconciler) deleteOtherService(
 	ctx context.Context,
 	s *state,

@@ -96,8 +96,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, nil
 		}
 		// The hub has records of a Service that this cluster does not export: this cluster has lost its own record,
-		// or
-		// the hub was restored. If there is a ServiceExport, serviceexport is about to write the record again.
+		// or the hub was restored. If there is a ServiceExport, serviceexport is about to write the record again.
 		export, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, r.Local, req.NamespacedName)
 		if err != nil || export != nil && !invalid(export) {
 			return reconcile.Result{}, err

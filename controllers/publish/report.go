@@ -15,13 +15,11 @@ import (
 )
 
 // reportEvery is how long the message of one failure stays before another replaces it. A write to the own record
-// triggers the next pass, so messages that always differ (by a port number, say) would make passes follow each
-// other
+// triggers the next pass, so messages that always differ (by a port number, say) would make passes follow each other
 // without a pause.
 const reportEvery = time.Minute
 
-// report sets the condition Published of the own record; serviceexport derives Ready from it. Conflicts of writes
-// and
+// report sets the condition Published of the own record; serviceexport derives Ready from it. Conflicts of writes and
 // stale caches are not reported, because the next pass repairs them.
 func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportRecord, failed error) error {
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) || apierrors.IsNotFound(failed) {
@@ -59,8 +57,7 @@ func published(own *hubv1alpha1.ServiceExportRecord, failed error) metav1.Condit
 	return c
 }
 
-// failedRecently returns whether a failure of this record was reported within reportEvery, and remembers this one
-// if
+// failedRecently returns whether a failure of this record was reported within reportEvery, and remembers this one if
 // not; a success ends that time.
 func (m *memory) failedRecently(record string, failed bool, now time.Time) bool {
 	m.mu.Lock()

@@ -39,8 +39,7 @@ func (m *memory) of(record string) *history {
 	return h
 }
 
-// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that
-// thousands
+// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that thousands
 // of names are no load on an agent whose Lease the hub does not renew.
 func (m *memory) wait(now time.Time) time.Duration {
 	m.mu.Lock()
@@ -101,13 +100,11 @@ func hash(spec any) [32]byte {
 }
 
 // recreateAfter is how long a record stays deleted before it is created again: other members follow the new one
-// because
-// it is younger, and a creationTimestamp has whole seconds.
+// because it is younger, and a creationTimestamp has whole seconds.
 const recreateAfter = time.Second
 
-// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes
-// such a
-// revision: somebody else has used this member's token.
+// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes such
+// a revision: somebody else has used this member's token.
 func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) (again time.Duration, err error) {
 	log.FromContext(ctx).Info("recreating a record that has the highest possible revision",
 		"record", rec.GetName(), "revision", kube.Origin(rec).Revision)

@@ -19,8 +19,7 @@ import (
 const listed = 12
 
 // guard keeps labelled ranges by a finalizer as long as VIPs are in them that no other range covers, and says which
-// (SPEC V3). It reports
-// whether a range is to become empty.
+// (SPEC V3). It reports whether a range is to become empty.
 func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err error) {
 	for _, c := range s.cidrs {
 		_, draining := c.Annotations[ipam.AnnotationDrain]

@@ -125,8 +125,7 @@ func inSystem(name string) types.NamespacedName {
 }
 
 // record makes this member's own record equal to spec. If spec is nil, it withdraws the record, since other members
-// do
-// not take a missing record for the end of an export.
+// do not take a missing record for the end of an export.
 func (r *reconciler) record(
 	ctx context.Context, name types.NamespacedName, own *hubv1alpha1.ServiceExportRecord,
 	spec *hubv1alpha1.ServiceExportRecordSpec,

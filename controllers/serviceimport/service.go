@@ -73,10 +73,9 @@ func (r *reconciler) address(
 	return s.svc, err
 }
 
-// allocate asks for addresses of these families beside those that are held, and returns the current derived
-// Service. An agent that is told to end waits for the answer: an API server whose client leaves releases the
-// addresses, and may
-// keep the Service until its repair loop has restored them (Kubernetes 1.36).
+// allocate asks for addresses of these families beside those that are held, and returns the current derived Service.
+// An agent that is told to end waits for the answer: an API server whose client leaves releases the addresses, and
+// may keep the Service until its repair loop has restored them (Kubernetes 1.36).
 func (r *reconciler) allocate(
 	ctx context.Context,
 	s *snapshot,
@@ -118,8 +117,7 @@ func (r *reconciler) without(
 	return svc, errors.Join(failed, refused)
 }
 
-// write writes the derived Service with these families, and requests vips beside the addresses that it has. It
-// leaves
+// write writes the derived Service with these families, and requests vips beside the addresses that it has. It leaves
 // out a trafficDistribution that the API server is too old to know.
 func (r *reconciler) write(
 	ctx context.Context,
