@@ -73,7 +73,7 @@ func main() {
 	}
 }
 
-// addresses are the flags that both commands have.
+// addresses are the listen addresses that both commands have flags for.
 type addresses struct{ metrics, probes, pprof string }
 
 func (a *addresses) bind(flags *flag.FlagSet) {
@@ -87,8 +87,8 @@ func (a *addresses) bind(flags *flag.FlagSet) {
 	)
 }
 
-// loadConfig loads a kubeconfig; without a path, the in-cluster configuration. The fairness of the API servers limits
-// requests, not the client.
+// loadConfig loads a kubeconfig, or without a path the in-cluster configuration. The client has no rate limit: API
+// Priority and Fairness limits its requests.
 func loadConfig(path string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
@@ -99,7 +99,7 @@ func loadConfig(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// managerOptions returns what both commands share; kinds were found by waitForKinds.
+// managerOptions returns the options that both commands share. kinds is the mapper from waitForKinds.
 func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 	return ctrl.Options{
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kinds, nil },
@@ -113,7 +113,7 @@ func managerOptions(a addresses, kinds meta.RESTMapper) ctrl.Options {
 	}
 }
 
-// controllers is what a manager runs.
+// controllers are the controllers of one command, as the manager runs them.
 type controllers interface {
 	manager.Runnable
 	Ready() error
@@ -134,7 +134,7 @@ func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, l
 	return mgr.Start(ctx)
 }
 
-// serveMetrics serves /metrics, where every series has the labels (ID6).
+// serveMetrics serves /metrics while mgr runs. Every series has the labels (ID6).
 func serveMetrics(mgr manager.Manager, address string, labels prometheus.Labels) error {
 	if address == "0" || address == "" {
 		return nil
@@ -150,8 +150,9 @@ func serveMetrics(mgr manager.Manager, address string, labels prometheus.Labels)
 	})
 }
 
-// waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be made before.
-// It serves /healthz meanwhile: it would not help to restart this program. It returns an error if ctx ends.
+// waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be created
+// before. Meanwhile /healthz succeeds, because a restart of this program would not help, and /readyz fails. It returns
+// an error if ctx ends.
 func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
@@ -164,9 +165,10 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 		return nil, err
 	}
 	defer stop()
+	// deploy/member and deploy/hub both include this kind, with all others that the command needs.
 	want := schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}
 	for last, pause := "", kube.Pause; ; {
-		kinds, err := apiutil.NewDynamicRESTMapper(cfg, httpClient) // it finds kinds that are served later, too
+		kinds, err := apiutil.NewDynamicRESTMapper(cfg, httpClient) // it finds kinds that are served later
 		if err == nil {
 			_, err = kinds.RESTMapping(want, hubv1alpha1.GroupVersion.Version)
 		}

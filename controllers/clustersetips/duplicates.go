@@ -17,12 +17,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// duplicateInterval is how often addresses are compared. The API server's own repair looks every few minutes.
+// duplicateInterval is how often addresses are compared. The API server's own repair loop runs every few minutes.
 const duplicateInterval = time.Minute
 
-// Controller returns the loop that reports an address of a derived Service that another Service has as well. The
-// API server's repair loop
-// recreates missing IPAddresses and frees leaked ones; nothing is repaired here.
+// Controller returns a controller that reports each address that a derived Service shares with another Service. It
+// repairs nothing: the API server's repair loop recreates missing IPAddresses and frees leaked ones.
+//
+// Its one request repeats at duplicateInterval. The watch only starts it: every cluster that serves IPAddresses has a
+// ServiceCIDR.
 func (a *Addresses) Controller() kube.Controller {
 	return kube.Controller{
 		Name: "clustersetips",
@@ -41,6 +43,7 @@ func (a *Addresses) Controller() kube.Controller {
 	}
 }
 
+// duplicates compares the addresses of all derived Services with the IPAddresses.
 func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	again := reconcile.Result{RequeueAfter: duplicateInterval}
 	if a.Served(&networkingv1.IPAddress{}) != nil {
@@ -69,7 +72,8 @@ func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconc
 					kube.Warning,
 					"VIPDoubled",
 					fmt.Sprintf("%s also belongs to Service %s. Delete one of the two to give it "+
-						"another address; this one with --as=system:serviceaccount:clusterset-system:clusterset-controller.", text, other),
+						"another address; this one with "+
+						"--as=system:serviceaccount:clusterset-system:clusterset-controller.", text, other),
 				)
 			}
 		}
@@ -77,7 +81,8 @@ func (a *Addresses) duplicates(ctx context.Context, _ reconcile.Request) (reconc
 	return again, nil
 }
 
-// otherOwner returns the Service that has this address by its IPAddress and by its spec, if that is another one.
+// otherOwner returns the other Service that has the address, by both the IPAddress and its own spec; none if there is
+// no such Service.
 func (a *Addresses) otherOwner(
 	ctx context.Context,
 	service types.NamespacedName,

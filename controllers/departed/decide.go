@@ -3,8 +3,8 @@
 // Then it revokes the member's credentials, deletes its records and its Lease, and releases the ClusterProfile,
 // which makes the ID free again.
 //
-// A missing ClusterProfile means nothing, and nothing is deleted for it: an emptied or restored hub has none
-// either.
+// A missing ClusterProfile does not mean that its member departed, since an emptied or restored hub has none either.
+// Nothing is deleted for it.
 package departed
 
 import (
@@ -15,8 +15,8 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// newest returns the creation time of a member's newest record, zero if it has none. It is a time of the hub's
-// clock, as is a deletionTimestamp; members compare both with the creation times of records.
+// newest returns the creation time of the newest record, or zero if there is none. It is a time of the hub's clock,
+// like the deletionTimestamp of a ClusterProfile, so either can be the time of a departure.
 func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
 	for i := range records {
 		if at := records[i].CreationTimestamp; last.Before(&at) {
@@ -26,9 +26,9 @@ func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
 	return last
 }
 
-// recordDeparture adds a departure to the status, or moves the time of an existing one forward, and returns whether
-// it
-// changed anything. Everything that the member created before that time ends with its membership.
+// recordDeparture adds a departure to the status, or sets a later time in the existing one, and returns whether it
+// changed anything. Members drop every record that the departed member created before that time. Above MaxDeparted,
+// the oldest departures are dropped.
 func recordDeparture(s *hubv1alpha1.ClusterSetStatus, id string, at metav1.Time) bool {
 	same := func(d hubv1alpha1.Departure) bool { return d.ClusterID == id }
 	if i := slices.IndexFunc(s.Departed, same); i >= 0 {

@@ -13,14 +13,15 @@ type Version struct {
 	RevertedSince time.Time // when the hub began to show an earlier version; zero if it does not
 }
 
-// NewerThan reports whether v is newer than a record that was created and revised so: a restored hub shows such a
-// record again. A record that was created later is newer whatever its revision, which follows the owner's clock.
+// NewerThan reports whether v is newer than a record with this creation time and revision, as a restored hub shows
+// again: neither is above that of v, and one is below. So a record that was created later than v is never older,
+// whatever its revision: the owner's clock, which revisions follow, may have been set back.
 func (v Version) NewerThan(created, revision int64) bool {
 	return created <= v.Created && revision <= v.Revision && (created < v.Created || revision < v.Revision)
 }
 
-// Next returns the version after the hub showed a record at now. It stays v for Patience if v is newer (S2, DESIGN
-// §7).
+// Next returns the version that counts after the hub showed a record at now: that record, or for Patience still v, if
+// v is newer (DESIGN §7).
 func (v Version) Next(created, revision int64, now time.Time) Version {
 	if v.NewerThan(created, revision) {
 		if v.RevertedSince.IsZero() {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// codecs read the types that the API server has built in.
+// codecs decode the built-in types; ServiceImports have a decoder of their own.
 var codecs = func() runtime.NegotiatedSerializer {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
@@ -32,16 +32,16 @@ var codecs = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(s).WithoutConversion()
 }()
 
-// source lists and watches one kind of object for a Reflector. It strips the objects as they arrive.
-type source struct {
-	kind       string   // as people call it
+// resource lists and watches one kind of object for a Reflector. It strips the objects as they arrive.
+type resource struct {
+	kind       string   // the plural of the kind, as logs name it
 	paths      []string // API versions, the preferred one first
-	plural     string
-	namespace  string // "" for all
-	selector   string // labels
-	accept     string
-	missing    string // what to do if it is not served
-	listsWhole bool   // asked for as a list and then watched, instead of streamed by a watch from its first object on
+	plural     string   // as in URLs
+	namespace  string   // "" for all
+	selector   string   // labels
+	accept     string   // media type that is asked for
+	missing    string   // the remedy if it is not served
+	listsWhole bool     // initial objects come from a list request, not from a streamed list (WatchList)
 
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -51,83 +51,82 @@ type source struct {
 	health *health
 }
 
-// listerWatcher is what the Reflector uses. relist makes it safe for API servers that were restored from a backup.
-func (s *source) listerWatcher() cache.ListerWatcher { return relist.New(s) }
+// listerWatcher returns what the Reflector uses. relist notices an API server that was restored from a backup.
+func (r *resource) listerWatcher() cache.ListerWatcher { return relist.New(r) }
 
 // IsWatchListSemanticsUnSupported is what the Reflector asks before it streams a list.
-func (s *source) IsWatchListSemanticsUnSupported() bool { return s.listsWhole }
+func (r *resource) IsWatchListSemanticsUnSupported() bool { return r.listsWhole }
 
 // List implements cache.Lister.
-func (s *source) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return s.ListWithContext(context.Background(), opts)
+func (r *resource) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return r.ListWithContext(context.Background(), opts)
 }
 
 // Watch implements cache.Watcher.
-func (s *source) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return s.WatchWithContext(context.Background(), opts)
+func (r *resource) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return r.WatchWithContext(context.Background(), opts)
 }
 
-// ListWithContext implements cache.ListerWithContext. Only a failure is noted: the watch that follows may be
-// refused.
-func (s *source) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	opts.LabelSelector = s.selector
-	list, err := s.list(ctx, opts)
+// ListWithContext implements cache.ListerWithContext. It reports only failures to health: after a list, the resource is healthy
+// once the watch that follows is accepted, too.
+func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.LabelSelector = r.selector
+	list, err := r.list(ctx, opts)
 	if err != nil {
-		s.asked(ctx, listing, err)
-		return nil, fmt.Errorf("list of %s failed: %w", s.kind, err)
+		r.observe(ctx, listing, err)
+		return nil, fmt.Errorf("list of %s failed: %w", r.kind, err)
 	}
 	return list, nil
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
-func (s *source) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	opts.LabelSelector, opts.Watch = s.selector, true
+func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.LabelSelector, opts.Watch = r.selector, true
 	what := watching
 	if opts.SendInitialEvents != nil {
 		what = streamedList
 	}
-	w, err := s.watch(ctx, opts)
+	w, err := r.watch(ctx, opts)
 	if err != nil || what == watching {
-		s.asked(ctx, what, err)
+		r.observe(ctx, what, err)
 		return w, err
 	}
-	return s.streamed(ctx, w), nil
+	return r.streamed(ctx, w), nil
 }
 
-// streamed notes what becomes of a streamed list: it is complete with the bookmark at its end, not when it opens.
-// For a list that breaks off it adds an error, so that the Reflector waits before it tries again.
-func (s *source) streamed(ctx context.Context, w watch.Interface) watch.Interface {
+// streamed reports the result of a streamed list, which is complete at the bookmark that ends it, not when the stream
+// opens. If the stream ends before that, streamed adds an error event, so that the Reflector backs off.
+func (r *resource) streamed(ctx context.Context, w watch.Interface) watch.Interface {
 	complete := false
 	return forward(w, func(e watch.Event) (watch.Event, bool) {
 		switch e.Type {
 		case watch.Error:
 			if !complete {
 				complete = true
-				s.asked(ctx, streamedList, apierrors.FromObject(e.Object))
+				r.observe(ctx, streamedList, apierrors.FromObject(e.Object))
 			}
 		case watch.Bookmark:
 			o, err := meta.Accessor(e.Object)
 			if err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				complete = true
-				s.asked(ctx, streamedList, nil)
+				r.observe(ctx, streamedList, nil)
 			}
-		case "":
+		case "": // the end of the stream (forward)
 			if complete || ctx.Err() != nil {
 				return e, false
 			}
-			s.asked(ctx, streamedList, io.ErrUnexpectedEOF)
+			r.observe(ctx, streamedList, io.ErrUnexpectedEOF)
 			return watch.Event{Type: watch.Error, Object: reporter{}.AsObject(io.ErrUnexpectedEOF)}, true
 		}
 		return e, true
 	})
 }
 
-// typed makes a source read objects by their generated types, and strip them. strip returns nil for objects that do
-// not count.
-func (s *source) typed(empty runtime.Object, strip func(runtime.Object) runtime.Object) {
-	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+// typed makes a resource of a built-in type list and watch it. strip returns nil for an object that is not wanted.
+func (r *resource) typed(empty runtime.Object, strip func(runtime.Object) runtime.Object) {
+	r.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		list := empty.DeepCopyObject()
-		if err := s.request(s.paths[0], opts).Do(ctx).Into(list); err != nil {
+		if err := r.request(r.paths[0], opts).Do(ctx).Into(list); err != nil {
 			return nil, err
 		}
 		stripped := new(internalversion.List)
@@ -141,8 +140,8 @@ func (s *source) typed(empty runtime.Object, strip func(runtime.Object) runtime.
 			return nil
 		})
 	}
-	s.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-		w, err := s.request(s.paths[0], opts).Watch(ctx)
+	r.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		w, err := r.request(r.paths[0], opts).Watch(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -157,29 +156,29 @@ func (s *source) typed(empty runtime.Object, strip func(runtime.Object) runtime.
 	}
 }
 
-func (s *source) request(path string, opts metav1.ListOptions) *rest.Request {
-	return s.client.Get().AbsPath(path).
-		NamespaceIfScoped(s.namespace, s.namespace != "").
-		Resource(s.plural).
+func (r *resource) request(path string, opts metav1.ListOptions) *rest.Request {
+	return r.client.Get().AbsPath(path).
+		NamespaceIfScoped(r.namespace, r.namespace != "").
+		Resource(r.plural).
 		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
-		SetHeader("Accept", s.accept)
+		SetHeader("Accept", r.accept)
 }
 
-// open starts a request in the most preferred version that is served. It asks each time, so it follows a change of
-// the served versions when the watch ends, as a watch does when its CRD changes.
-func (s *source) open(ctx context.Context, opts metav1.ListOptions) (body io.ReadCloser, err error) {
-	for _, path := range s.paths {
-		if body, err = s.request(path, opts).Stream(ctx); !apierrors.IsNotFound(err) {
+// open starts a request in the most preferred version that is served. It tries the versions at each request. A change
+// of the CRD ends its watches, so the next request finds the versions that are served now.
+func (r *resource) open(ctx context.Context, opts metav1.ListOptions) (body io.ReadCloser, err error) {
+	for _, path := range r.paths {
+		if body, err = r.request(path, opts).Stream(ctx); !apierrors.IsNotFound(err) {
 			return body, err
 		}
 	}
 	return nil, err
 }
 
-// asked notes the result of a request, unless the error is part of the protocol or the Watch is being closed.
-func (s *source) asked(ctx context.Context, what request, err error) {
+// observe notes the result of a request, unless the error is part of the protocol or the Watch is being closed.
+func (r *resource) observe(ctx context.Context, what request, err error) {
 	if !expected(err, what) && !errors.Is(ctx.Err(), context.Canceled) {
-		s.health.asked(s, what, err)
+		r.health.observe(r, what, err)
 	}
 }
 
@@ -192,7 +191,7 @@ const (
 	watching             // a watch after a list
 )
 
-// newClient makes the client for all resources of a source.
+// newClient returns the client that all resources of a Watch share, and its HTTP client, whose connections stop closes.
 func newClient(cfg *rest.Config) (*rest.RESTClient, *http.Client, error) {
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config names one source of objects. Two that are equal, down to the content of the files that they name, share one
-// Watch (L4).
+// Config selects an API server, and what to watch there. Two Configs that are equal, down to the content of the files
+// that they name, share one Watch (L4).
 type Config struct {
 	Kubeconfig, Context           string // no Kubeconfig and no Endpoint: in-cluster
 	Endpoint                      string // URL of the API server
@@ -160,8 +160,8 @@ func (c Config) kubeconfig() (*clientcmdapi.Config, error) {
 	return raw, nil
 }
 
-// fingerprint tells sources apart by content: of the credentials, wherever they are kept, and of all that selects. A
-// file of a token counts by its path, since tokens are replaced every hour and that makes no other source.
+// fingerprint returns a hash of c in which the contents of files replace their paths. A token file counts by its path,
+// because its content is replaced every hour.
 func (c Config) fingerprint() (string, error) {
 	contents, err := c.contents()
 	if err != nil {
@@ -185,7 +185,7 @@ func (c Config) fingerprint() (string, error) {
 	return string(sum[:]), nil
 }
 
-// contents are what a source's files and environment say.
+// contents returns the contents of the files, and of the environment, that c names.
 func (c Config) contents() ([][]byte, error) {
 	if c.Kubeconfig != "" {
 		raw, err := c.kubeconfig()

@@ -58,8 +58,8 @@ func (h *health) refused() error {
 	return nil
 }
 
-// asked notes the result of a request.
-func (h *health) asked(r *source, what request, err error) {
+// observe notes the result of a request.
+func (h *health) observe(r *resource, what request, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := classify(err)
@@ -114,7 +114,7 @@ func (h *health) consequence() string {
 	return "names are SERVFAIL until then"
 }
 
-func refusal(r *source, t trouble) error {
+func refusal(r *resource, t trouble) error {
 	if t == missing {
 		return fmt.Errorf("%s are not served by the API server: %s", r.kind, r.missing)
 	}

@@ -14,16 +14,16 @@ import (
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
 func TestTroubleIsSaidOnce(t *testing.T) {
-	imports, endpoints := &source{
+	imports, endpoints := &resource{
 		kind:    "ServiceImports",
 		missing: "apply deploy/crds",
-	}, &source{
+	}, &resource{
 		kind: "EndpointSlices",
 	}
 	gr := schema.GroupResource{Resource: "serviceimports"}
 	h := newHealth(2, func() bool { return false })
 	for i, step := range []struct {
-		r    *source
+		r    *resource
 		err  error
 		says string // "" for nothing
 		up   bool
@@ -42,7 +42,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		{imports, nil, "", true},
 	} {
 		out := capture(t)
-		h.asked(step.r, listing, step.err)
+		h.observe(step.r, listing, step.err)
 		if got := out.String(); strings.Count(got, "\n") != min(1, len(step.says)) ||
 			!strings.Contains(got, step.says) {
 			t.Errorf("step %d says %q, want %q", i, got, step.says)
@@ -130,7 +130,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		"complete":   {&watch.Event{Type: watch.Bookmark, Object: end}, none},
 	} {
 		in := watch.NewFakeWithChanSize(3, false)
-		s := &source{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
+		s := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
 		out := s.streamed(t.Context(), in)
 		in.Add(headlessObject("db"))
 		<-out.ResultChan()

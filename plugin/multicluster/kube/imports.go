@@ -18,8 +18,8 @@ import (
 
 // imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the API server two
 // thirds of what a stream does.
-func (c Config) imports(labels, single string, wanted func(string) bool) *source {
-	s := &source{
+func (c Config) imports(labels, single string, wanted func(string) bool) *resource {
+	r := &resource{
 		kind:       "ServiceImports",
 		paths:      []string{"/apis/multicluster.x-k8s.io/v1beta1", "/apis/multicluster.x-k8s.io/v1alpha1"}, // L5
 		plural:     "serviceimports",
@@ -39,23 +39,23 @@ func (c Config) imports(labels, single string, wanted func(string) bool) *source
 		}
 		return nil
 	}
-	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		body, err := s.open(ctx, opts)
+	r.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		body, err := r.open(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
 		defer body.Close()
 		return decodeImports(body, strip)
 	}
-	s.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-		body, err := s.open(ctx, opts)
+	r.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		body, err := r.open(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
 		d := &importDecoder{json.NewDecoder(body), body, strip}
 		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
 	}
-	return s
+	return r
 }
 
 // serviceImport is a ServiceImport as far as answers depend on it.

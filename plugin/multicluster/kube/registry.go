@@ -2,14 +2,14 @@ package kube
 
 import "sync"
 
-// registry holds the Watches of the process, by fingerprint.
+// registry holds the open Watches of the process, by the fingerprint of their Config.
 var registry = struct {
 	sync.Mutex
 	open map[string]*Watch
 }{open: make(map[string]*Watch)}
 
-// Open takes a reference on the Watch of a source and starts it if it is the first. It asks nothing of the API
-// server, so an open Watch is handed out as it is, also while the API server is down.
+// Open returns the Watch of c, which it starts if none is open, and counts a reference. It makes no request itself, so
+// it does not fail or wait while the API server is down. It fails if c, or a file that c names, is invalid.
 func Open(c Config) (*Watch, error) {
 	key, err := c.fingerprint()
 	if err != nil {
@@ -28,11 +28,11 @@ func Open(c Config) (*Watch, error) {
 	return w, nil
 }
 
-// Close gives one reference back. The last one stops the Watch and returns when it has stopped.
+// Close releases a reference. The last one stops the Watch and waits until it has stopped.
 func (w *Watch) Close() {
 	registry.Lock()
 	w.refs--
-	last := w.refs == 0 // once: a Close too many goes below
+	last := w.refs == 0 // true once only: a surplus Close makes refs negative
 	if last {
 		delete(registry.open, w.key)
 	}
@@ -42,7 +42,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// opened are the Watches of the process.
+// opened returns the open Watches.
 func opened() []*Watch {
 	registry.Lock()
 	defer registry.Unlock()

@@ -18,8 +18,8 @@ const (
 
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
-func (c Config) slices(single string, wanted func(string) bool) *source {
-	s := &source{
+func (c Config) slices(single string, wanted func(string) bool) *resource {
+	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
 		plural:    "endpointslices",
@@ -29,7 +29,7 @@ func (c Config) slices(single string, wanted func(string) bool) *source {
 		missing:   "check that the endpoint is that of a Kubernetes API server",
 		feed:      (*store).sliceFeed,
 	}
-	s.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
+	r.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
 		slice, ok := o.(*discoveryv1.EndpointSlice)
 		if !ok || wanted != nil && !wanted(slice.Namespace) {
 			return nil
@@ -39,12 +39,12 @@ func (c Config) slices(single string, wanted func(string) bool) *source {
 		}
 		return nil
 	})
-	return s
+	return r
 }
 
 // namespaces are those that a selector matches.
-func (c Config) namespaces(selector string) *source {
-	s := &source{
+func (c Config) namespaces(selector string) *resource {
+	r := &resource{
 		kind:     "Namespaces",
 		paths:    []string{"/api/v1"},
 		plural:   "namespaces",
@@ -53,7 +53,7 @@ func (c Config) namespaces(selector string) *source {
 		missing:  "check that the endpoint is that of a Kubernetes API server",
 		feed:     (*store).namespaceFeed,
 	}
-	s.typed(new(corev1.NamespaceList), func(o runtime.Object) runtime.Object {
+	r.typed(new(corev1.NamespaceList), func(o runtime.Object) runtime.Object {
 		if ns, ok := o.(*corev1.Namespace); ok {
 			if stripped := newStripped("", ns.Name, ns.ResourceVersion, struct{}{}); stripped != nil {
 				return stripped
@@ -61,7 +61,7 @@ func (c Config) namespaces(selector string) *source {
 		}
 		return nil
 	})
-	return s
+	return r
 }
 
 // stripSlice returns nil if the object has no name.

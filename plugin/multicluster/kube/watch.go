@@ -17,10 +17,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Watch keeps an index up to date with one source. Stanzas and reloads share it (L4).
+// Watch keeps an index up to date with the API server and the selection of one Config. Server blocks and reloads of the
+// Corefile share it (L4).
 type Watch struct {
 	key     string
-	refs    int // the registry's
+	refs    int // guarded by the registry
 	started time.Time
 	store   *store
 	health  *health
@@ -30,21 +31,19 @@ type Watch struct {
 	done    sync.WaitGroup
 }
 
-// Index returns the answers, the same one for the life of the Watch. It is empty before the first build.
+// Index returns the index, which is the same one for the life of the Watch. It is empty before the first build.
 func (w *Watch) Index() *catalog.Index { return w.store.index }
 
-// Synced reports whether the first build, of imports and slices, and namespaces where they select, was complete
-// (L1).
+// Synced reports whether the first build is complete: every resource was listed once (L1).
 func (w *Watch) Synced() bool { return w.store.synced.Load() }
 
-// Wait is closed at that moment.
+// Wait returns a channel that is closed when the first build is complete.
 func (w *Watch) Wait() <-chan struct{} { return w.store.done }
 
-// Started is when it was opened first.
+// Started returns when the Watch was opened first.
 func (w *Watch) Started() time.Time { return w.started }
 
-// Refused returns what keeps the first build from being complete, if that is a CRD or a permission that is missing
-// (L2).
+// Refused returns an error if a missing CRD or a missing permission keeps the first build from being complete (L2).
 func (w *Watch) Refused() error {
 	if w.Synced() {
 		return nil
@@ -52,7 +51,7 @@ func (w *Watch) Refused() error {
 	return w.health.refused()
 }
 
-// start begins to watch.
+// start returns a Watch whose Reflectors run.
 func start(c Config, key string) (*Watch, error) {
 	cfg, err := c.rest()
 	if err != nil {
@@ -64,26 +63,26 @@ func start(c Config, key string) (*Watch, error) {
 	}
 	w := &Watch{key: key, started: time.Now(), http: h, store: newStore(c.NamespaceLabels != "")}
 	w.store.topology = c.Topology
-	sources, err := c.sources()
+	resources, err := c.resources()
 	if err != nil {
 		return nil, err
 	}
-	w.health = newHealth(len(sources), w.store.synced.Load)
+	w.health = newHealth(len(resources), w.store.synced.Load)
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), clientLog()))
 	w.cancel = cancel
-	// All feeds exist before one of them can be complete.
-	for _, s := range sources {
-		w.feeds = append(w.feeds, s.feed(w.store))
+	// All feeds exist before one of them can be complete: the store waits for those that it knows.
+	for _, r := range resources {
+		w.feeds = append(w.feeds, r.feed(w.store))
 	}
-	for i, s := range sources {
-		s.client, s.health = client, w.health
-		w.run(ctx, s, w.feeds[i])
+	for i, r := range resources {
+		r.client, r.health = client, w.health
+		w.run(ctx, r, w.feeds[i])
 	}
 	return w, nil
 }
 
-// backoff keeps attempts at most 4 s apart, so that what was missing is found soon. There are two requests per
-// attempt.
+// backoff keeps attempts at most 4 s apart (Cap and Jitter), so that a CRD or a permission that was missing is found
+// soon. An attempt makes two requests.
 var backoff = wait.Backoff{
 	Duration: 250 * time.Millisecond,
 	Factor:   2,
@@ -92,44 +91,44 @@ var backoff = wait.Backoff{
 	Steps:    1000,
 }
 
-func (w *Watch) run(ctx context.Context, s *source, f *feed) {
+func (w *Watch) run(ctx context.Context, r *resource, f *feed) {
 	logger := klog.FromContext(ctx)
-	r := cache.NewReflectorWithOptions(s.listerWatcher(), nil, f, cache.ReflectorOptions{
-		Logger: &logger, Name: "multicluster", TypeDescription: s.kind, Backoff: &backoff,
+	reflector := cache.NewReflectorWithOptions(r.listerWatcher(), nil, f, cache.ReflectorOptions{
+		Logger: &logger, Name: "multicluster", TypeDescription: r.kind, Backoff: &backoff,
 	})
-	w.done.Go(func() { r.RunWithContext(ctx) })
+	w.done.Go(func() { reflector.RunWithContext(ctx) })
 }
 
-// stop ends the watches and waits until nothing is published any more.
+// stop ends the Reflectors and waits for them: nothing is published after it returns.
 func (w *Watch) stop() {
 	w.cancel()
 	w.done.Wait()
 	utilnet.CloseIdleConnectionsFor(w.http.Transport)
 }
 
-// sources are the kinds of object that are watched.
-func (c Config) sources() ([]*source, error) {
+// resources returns the kinds of object to watch.
+func (c Config) resources() ([]*resource, error) {
 	labels, err := selector(c.Labels)
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := selector(c.NamespaceLabels)
+	namespaceLabels, err := selector(c.NamespaceLabels)
 	if err != nil {
 		return nil, err
 	}
 	wanted, single := c.wanted()
-	all := []*source{c.imports(labels, single, wanted)}
+	all := []*resource{c.imports(labels, single, wanted)}
 	if !c.NoEndpoints {
 		all = append(all, c.slices(single, wanted))
 	}
-	if chosen != "" {
-		all = append(all, c.namespaces(chosen))
+	if namespaceLabels != "" {
+		all = append(all, c.namespaces(namespaceLabels))
 	}
 	return all, nil
 }
 
-// wanted reports which namespaces count; it is nil for all. A single one is asked for alone, so that namespaced RBAC
-// is enough.
+// wanted returns a filter of namespaces, nil for none. A single namespace goes into the request instead of the filter,
+// so that a Role in that namespace is enough.
 func (c Config) wanted() (wanted func(ns string) bool, single string) {
 	switch len(c.Namespaces) {
 	case 0:

@@ -538,7 +538,7 @@ func goroutines() (n int) {
 	for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
 		if strings.Contains(g, "multicluster/kube.(*forwarded)") ||
 			strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
-			strings.Contains(g, "multicluster/kube.(*source)") {
+			strings.Contains(g, "multicluster/kube.(*resource)") {
 			n++
 		}
 	}
