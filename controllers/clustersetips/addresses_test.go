@@ -3,6 +3,7 @@ package clustersetips
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 	set.Spec.VIPs.Mode = mode
 	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	c := &cluster{now: start}
-	c.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, set)...).
+	c.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(slices.Concat(objects, []client.Object{set})...).
 		WithIndex(&networkingv1.IPAddress{}, "metadata.name", byName).Build()
 	c.Addresses = New(Config{
 		Cluster:      "a",
