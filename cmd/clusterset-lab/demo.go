@@ -166,7 +166,7 @@ func (s *stage) conflict(ctx context.Context, status string) error {
 				break
 			}
 			if time.Now().After(deadline) {
-				return s.wrong(fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.id, out, status))
+				return s.withLogs(fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.id, out, status))
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func (s *stage) until(ctx context.Context, m *member, q question) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return s.wrong(fmt.Errorf("a minute after the change: %w", wrong))
+			return s.withLogs(fmt.Errorf("a minute after the change: %w", wrong))
 		}
 	}
 }
@@ -291,7 +291,7 @@ func (s *stage) check(ctx context.Context, m *member, q question) error {
 		text("%s", d)
 	}
 	if err := q.verify(got); err != nil {
-		return s.wrong(err)
+		return s.withLogs(err)
 	}
 	return nil
 }

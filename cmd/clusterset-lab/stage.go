@@ -16,15 +16,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// services are deployed in each cluster beforehand.
+// services are the Services of both members, with NET for the pod network.
 //
 //go:embed services.yaml
 var services string
 
-// nets are the members' pod networks, by cluster ID.
+// nets has the first three octets of each member's pod network, by cluster ID.
 var nets = map[string]string{"east": "10.1.0", "west": "10.2.0"}
 
-// image is where a user's build would be. The laboratory has no nodes: a process of bin/clusterset-controller is a pod.
+// image stands for the image that a user builds. Nothing pulls it: the demo runs bin/clusterset-controller as a process
+// for each pod.
 const image = "registry.example/clusterset-controller:dev"
 
 // Commands of an admin, as in docs/start.md.
@@ -102,7 +103,7 @@ func (s *stage) clusters(ctx context.Context) (err error) {
 	return s.planes.WriteKubeconfig(s.kubeconfig)
 }
 
-// clusterset makes them a ClusterSet, as docs/start.md describes.
+// clusterset makes a ClusterSet of the clusters, as docs/start.md describes.
 func (s *stage) clusterset(ctx context.Context) error {
 	title("Create a ClusterSet")
 	return s.plugins(ctx, []plugin{
@@ -172,7 +173,7 @@ func changes(kubeconfig string) [][2]string {
 	}
 }
 
-// adapt makes these changes to a Corefile, and returns them as a diff.
+// adapt makes the changes to a Corefile. It returns them as a diff, too, and fails if a line to change is missing.
 func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	for _, c := range changes(kubeconfig) {
 		if !strings.Contains(corefile, c[0]+"\n") {
@@ -206,13 +207,13 @@ func (s *stage) plugins(ctx context.Context, all []plugin) error {
 			err = nil
 		}
 		if err != nil {
-			return s.wrong(fmt.Errorf("kubectl clusterset %s: %w", p.line, err))
+			return s.withLogs(fmt.Errorf("kubectl clusterset %s: %w", p.line, err))
 		}
 	}
 	return nil
 }
 
-// export applies ServiceExports.
+// export applies ServiceExports for Services in the namespace shop.
 func (s *stage) export(ctx context.Context, m *member, names ...string) error {
 	for _, name := range names {
 		command("kubectl --context=%s apply -f -   # ServiceExport shop/%s", m.id, name)
@@ -233,21 +234,21 @@ func (s *stage) kubectl(ctx context.Context, m *member, args ...string) (string,
 
 // vip waits for the VIP of shop/web in a member, for A or AAAA.
 func (s *stage) vip(ctx context.Context, m *member, family string) (string, error) {
-	of := map[string]int{"A": 0, "AAAA": 1}[family] // in the order of ipFamilies
+	index := map[string]int{"A": 0, "AAAA": 1}[family] // in spec.ips, which has the order of ipFamilies
 	deadline := time.Now().Add(limit)
 	for {
 		ip, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o",
-			fmt.Sprintf("jsonpath={.spec.ips[%d]}", of), "--ignore-not-found")
+			fmt.Sprintf("jsonpath={.spec.ips[%d]}", index), "--ignore-not-found")
 		if err != nil || ip != "" {
 			return ip, err
 		}
 		if time.Now().After(deadline) {
-			return "", s.wrong(fmt.Errorf("ServiceImport shop/web has no address in %s after %v", m.id, limit))
+			return "", s.withLogs(fmt.Errorf("ServiceImport shop/web has no address in %s after %v", m.id, limit))
 		}
 	}
 }
 
-// env returns bin/lab.env.
+// env returns the content of bin/lab.env.
 func (s *stage) env() string {
 	out := fmt.Sprintf("export HUB_KUBECONFIG=%s\n", s.hub.Kubeconfig())
 	for i, m := range s.members() {
@@ -270,8 +271,8 @@ func (s *stage) stop() {
 	s.planes.Stop()
 }
 
-// wrong adds logs to an error.
-func (s *stage) wrong(err error) error {
+// withLogs returns err with the logs of CoreDNS and of the nodes.
+func (s *stage) withLogs(err error) error {
 	errs := []error{err}
 	for _, m := range s.members() {
 		if m.dns != nil {

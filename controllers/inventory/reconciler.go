@@ -19,7 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// These are half of the status updates that K4322 allows for one object; its member has the other half.
+// interval and burst limit the writes to the status of one ClusterProfile: to half of the updates that KEP-4322 allows,
+// since its member has the other half.
 const (
 	interval = time.Minute
 	burst    = 5
@@ -34,8 +35,8 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// New returns the controller, which must run one pass at a time. Its requests are cluster IDs: the names of
-// ClusterProfiles and of Leases.
+// New returns the controller, which must run one pass at a time: the reconciler has no lock. Its requests are cluster
+// IDs, which are the names of ClusterProfiles and of Leases.
 func New(c Config) kube.Controller {
 	named := kube.Named(
 		func(o client.Object) types.NamespacedName { return types.NamespacedName{Name: o.GetName()} },
@@ -64,7 +65,7 @@ type member struct {
 	budget  *rate.Limiter // of writes to its status
 }
 
-// Reconcile updates one ClusterProfile.
+// Reconcile marks a new ClusterProfile as ours, and sets its conditions from the Lease of its member.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: req.Name}
 	profile, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, r.Hub, name)
@@ -112,7 +113,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// observe records what a Lease shows. A Lease older than the last one is from a backup, and is ignored.
+// observe records a renewal of the Lease. A Lease with an earlier renewal than the last one is from a backup, and is
+// ignored.
 func (m *member) observe(ctx context.Context, from client.Reader, name types.NamespacedName, now time.Time) error {
 	lease, err := kube.Get[*coordinationv1.Lease](ctx, from, name)
 	if err != nil {
@@ -128,8 +130,8 @@ func (m *member) observe(ctx context.Context, from client.Reader, name types.Nam
 	return nil
 }
 
-// member returns what is remembered about the member with this ClusterProfile. It forgets an earlier member of that
-// ID.
+// member returns what is remembered about the member with this ClusterProfile. It forgets an earlier member with the
+// same ID.
 func (r *reconciler) member(p *inventoryv1alpha1.ClusterProfile) *member {
 	m := r.members[p.Name]
 	if m == nil || m.profile != p.UID {
@@ -139,7 +141,8 @@ func (r *reconciler) member(p *inventoryv1alpha1.ClusterProfile) *member {
 	return m
 }
 
-// silence returns how long a member may go without a renewal, from the ClusterSet.
+// silence returns how long a member may go without a renewal: spec.lease.durationSeconds of the ClusterSet, or without
+// one its default.
 func (r *reconciler) silence(ctx context.Context) (time.Duration, error) {
 	seconds := int32(40)
 	var sets hubv1alpha1.ClusterSetList

@@ -1,7 +1,6 @@
-// Package reply makes DNS messages of what the catalogue found: records, the SOA of negative
-// answers and glue, cut to the client's buffer. Every reply owns all of its memory, in a few
-// allocations, so plugins may change it on its way back (docs/design.md). It packs and compresses
-// nothing: that is the server's job.
+// Package reply makes DNS messages from what package catalog found: records, the SOA of negative answers, and glue, cut
+// to the client's buffer. A reply shares no memory with the catalog or another reply, so other plugins may change it on
+// its way back (docs/design.md). The package packs and compresses nothing: that is the server's job.
 package reply
 
 import (
@@ -11,12 +10,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Zone is what replies need to know of the zone.
+// Zone is what replies need to know about the zone that they answer for.
 type Zone struct {
 	name      string // fully qualified, lower case
-	ns, mbox  string
+	ns, mbox  string // of the SOA: the name server, and the mailbox
 	ttl       uint32
-	four, six string // the name server's addresses, packed
+	four, six string // the IPv4 and IPv6 addresses of the name server, in bytes one after another
 }
 
 const (
@@ -28,16 +27,16 @@ const (
 	pendingTTL = 1
 )
 
-// The SOA's times for secondaries, in seconds. Zones change by the second, and a check of the
-// serial is one small question: the refresh is for secondaries that no NOTIFY reaches.
+// The SOA's times for secondaries, in seconds. A secondary that no NOTIFY reaches is at most one refresh behind; zones
+// change often, and a check of the serial is one small query.
 const (
 	refresh = 60
 	retry   = 30
 	expire  = 86400
 )
 
-// NewZone returns a Zone of its name, its TTL in seconds and the distinct addresses of its name server
-// (N2).
+// NewZone returns a Zone with this name, TTL in seconds, and addresses of its name server (N2). It drops duplicate
+// addresses.
 func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 	under := name
 	if name == "." {
@@ -59,7 +58,7 @@ func NewZone(name string, ttl uint32, nameservers []netip.Addr) *Zone {
 // Name returns the zone's name, fully qualified and in lower case.
 func (z *Zone) Name() string { return z.name }
 
-// Octets returns how many octets the zone takes at the end of a name.
+// Octets returns the length of the zone's part of a name: that of the zone's name, or 0 for the root.
 func (z *Zone) Octets() int {
 	if z.name == "." {
 		return 0
@@ -81,14 +80,14 @@ type negative struct {
 	soa dns.SOA
 }
 
-// Negative returns a NODATA (rcode NOERROR) or NXDOMAIN reply (M2). owner is the zone in the case
-// of the question (M1). pending says that the Service will have an address soon: such an answer may
-// be cached for a second (N5).
+// Negative returns a NODATA (rcode NOERROR) or NXDOMAIN reply (M2). owner is the zone's name with the upper and lower
+// case letters of the question (M1). If pending, the Service will have an address soon, so resolvers may cache the
+// reply for at most one second (N5).
 func (z *Zone) Negative(r *dns.Msg, rcode int, owner string, serial uint32, pending bool) *dns.Msg {
 	n := new(negative)
 	n.begin(r)
 	n.Rcode = rcode
-	// The minimum is the TTL of everything else, so a negative answer lives as long as another.
+	// Minttl is the TTL of all records of the zone, so resolvers cache a negative answer as long as a positive one.
 	n.soa = dns.SOA{
 		Hdr: z.header(owner, dns.TypeSOA), Ns: z.ns, Mbox: z.mbox, Serial: serial,
 		Refresh: refresh, Retry: retry, Expire: expire, Minttl: z.ttl,
@@ -130,8 +129,8 @@ func (z *Zone) NS(r *dns.Msg, owner string, limit int) *dns.Msg {
 	return m
 }
 
-// NSAddresses returns the answer for ns.dns (N2): the addresses of one family, cut to the client's
-// buffer of limit octets; nil if there is none.
+// NSAddresses returns the answer for ns.dns (N2): the addresses of one family, cut to the client's buffer of limit
+// octets. It returns nil if the family has no address.
 func (z *Zone) NSAddresses(r *dns.Msg, rrtype uint16, limit int) *dns.Msg {
 	addrs := z.nsAddresses(rrtype)
 	if addrs == "" {

@@ -1,5 +1,5 @@
-// Package cluster is a connection to one API server: it asks for versions and rights, applies, deletes and waits. It
-// knows nothing of members and hubs.
+// Package cluster is a client of one API server: it reads its version, checks rights, applies and deletes objects, and
+// waits. It does not know which objects make a member or a hub.
 package cluster
 
 import (
@@ -35,7 +35,7 @@ type Cluster struct {
 	Config *rest.Config
 }
 
-// Scheme knows the kinds that have Go types.
+// Scheme returns a scheme with all kinds that this program uses as Go types.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -47,10 +47,10 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// New returns a cluster. It sends nothing yet.
+// New returns a Cluster. It does not contact the API server.
 func New(name string, cfg *rest.Config) (*Cluster, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // the server has its own fairness
+	cfg.QPS = -1 // no client-side rate limit: API Priority and Fairness limits requests
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -67,7 +67,8 @@ func (c *Cluster) Failed(err error, what string, args ...any) error {
 	return fmt.Errorf("%s: %s failed: %w", c.Name, fmt.Sprintf(what, args...), err)
 }
 
-// Properties reads a cluster's ID and membership. Each is nil if it, or the kind, does not exist.
+// Properties reads the ClusterProperties with the cluster's ID and with its ClusterSet. Each is nil if it, or the kind,
+// does not exist.
 func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.ClusterProperty, err error) {
 	for name, into := range map[string]**aboutv1beta1.ClusterProperty{clusterset.PropertyID: &id,
 		clusterset.PropertySet: &set} {
@@ -86,7 +87,7 @@ type Server struct {
 	Now     time.Time // its clock, to the second
 }
 
-// Ask returns the version and the clock of an API server.
+// Ask returns the version and the clock of the API server. Without a valid Date header, the clock is the local one.
 func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	transport, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *Cluster) Ask(ctx context.Context) (s Server, err error) {
 	return s, nil
 }
 
-// As returns the same API server, as another user.
+// As returns a Cluster that impersonates a user on the same API server.
 func (c *Cluster) As(name, user string, groups ...string) (*Cluster, error) {
 	cfg := rest.CopyConfig(c.Config)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
@@ -129,8 +130,8 @@ func (c *Cluster) As(name, user string, groups ...string) (*Cluster, error) {
 // pause is the time between two attempts.
 const pause = 250 * time.Millisecond
 
-// Until calls look until it is done. After limit, it returns the last reason or error. An error of look is retried
-// until ctx ends.
+// Until calls look until it is done. It retries errors of look, too. After limit, it returns an error with the last
+// reason or error of look; if ctx is canceled, context.Canceled.
 func Until(ctx context.Context, limit time.Duration, look func(context.Context) (done bool, why string,
 	err error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))

@@ -20,7 +20,7 @@ var rangeChecks = []Check{
 	{"ranges-own", []Topic{Ranges, Imports, Membership}, rangesOwn},
 	{"ranges-peers", []Topic{Imports, Membership}, rangesPeers},
 	{"ranges-here", []Topic{Ranges}, func(f *Facts) []report.Finding {
-		if p, s, meet := meeting(f.PodRanges, f.ServiceRanges); meet {
+		if p, s, overlap := firstOverlap(f.PodRanges, f.ServiceRanges); overlap {
 			return wrong("change one of them", "pod range %s and service range %s of this cluster overlap", p, s)
 		}
 		return nil
@@ -39,7 +39,7 @@ type namedRanges struct {
 	ranges []netip.Prefix
 }
 
-// own returns this cluster's ranges by what they are for.
+// own returns this cluster's pod ranges and service ranges.
 func (f *Facts) own() []namedRanges {
 	return []namedRanges{{"pod range", f.PodRanges}, {"service range", f.ServiceRanges}}
 }
@@ -62,7 +62,7 @@ func rangesOwn(f *Facts) (out []report.Finding) {
 	return out
 }
 
-// rangesPeers finds addresses that two clusters export.
+// rangesPeers finds endpoint addresses that two other clusters export, and reports one for each pair of clusters.
 func rangesPeers(f *Facts) (out []report.Finding) {
 	owner := map[netip.Addr]string{}
 	seen := map[[2]string]bool{}
@@ -79,6 +79,7 @@ func rangesPeers(f *Facts) (out []report.Finding) {
 	return out
 }
 
+// eachImportedAddress calls do for each endpoint address that was imported from another cluster.
 func (f *Facts) eachImportedAddress(do func(cluster string, addr netip.Addr)) {
 	for i := range f.Slices {
 		s := &f.Slices[i]
@@ -116,7 +117,8 @@ func importsOthers(f *Facts) []report.Finding {
 			"Cilium), or somebody created them", strings.Join(names, ", "))
 }
 
-// poolsHere finds pools in this cluster's ranges, which its agent may not have reported yet.
+// poolsHere finds pools that overlap this cluster's ranges, as this cluster has them: the hub may not know them yet. A
+// range inside a block that the hub granted to this cluster is as it should be.
 func poolsHere(f *Facts) (out []report.Finding) {
 	if len(f.HubFacts.Sets) != 1 {
 		return nil
@@ -137,7 +139,7 @@ func poolsHere(f *Facts) (out []report.Finding) {
 	return out
 }
 
-// owns matches blocks of a cluster that hold a range.
+// owns returns a filter for the blocks of the cluster id that contain r.
 func owns(id string, r netip.Prefix) func(hubv1alpha1.Block) bool {
 	return func(b hubv1alpha1.Block) bool {
 		p, err := netip.ParsePrefix(b.CIDR)
@@ -157,11 +159,11 @@ func rangesMembers(f *Facts) []report.Finding {
 	var met []string
 	for a := range reported {
 		for b := range reported {
-			if p, q, meet := meeting(reported[a].Pods, reported[b].Pods); meet && a < b { // once per pair
+			if p, q, overlap := firstOverlap(reported[a].Pods, reported[b].Pods); overlap && a < b { // once per pair
 				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the pod range %s of cluster %s",
 					p, a, q, b))
 			}
-			if p, q, meet := meeting(reported[a].Pods, reported[b].Services); meet && a != b {
+			if p, q, overlap := firstOverlap(reported[a].Pods, reported[b].Services); overlap && a != b {
 				met = append(met, fmt.Sprintf("the pod range %s of cluster %s overlaps the service range %s of "+
 					"cluster %s", p, a, q, b))
 			}
@@ -174,7 +176,8 @@ func rangesMembers(f *Facts) []report.Finding {
 	return warn(separate, "%s", grants.Summary(met))
 }
 
-func meeting(a, b []netip.Prefix) (p, q netip.Prefix, meet bool) {
+// firstOverlap returns the first two ranges that overlap, one of a and one of b.
+func firstOverlap(a, b []netip.Prefix) (p, q netip.Prefix, overlap bool) {
 	for _, p := range a {
 		for _, q := range b {
 			if p.Overlaps(q) {

@@ -14,14 +14,15 @@ import (
 
 const editCorefile = "kubectl -n kube-system edit configmap coredns"
 
-// dns is what the Corefile of this cluster's CoreDNS means for an import.
+// dns is what the Corefile of this cluster's CoreDNS means for the answers for one import.
 type dns struct {
 	topology catalog.Topology
-	podNames bool             // endpoints without a host name have the pod's
+	podNames bool             // endpoints without a host name are named after their pods
 	denied   []report.Finding // why it answers NXDOMAIN despite the import
 	unsure   []string         // why it may answer something else
 }
 
+// dns reads the Corefile. What it cannot know is in unsure.
 func (f *Facts) dns() (d dns) {
 	if f.CorefileUnread != "" {
 		d.unsure = append(d.unsure, "reading this cluster's Corefile failed: "+f.CorefileUnread)
@@ -60,13 +61,13 @@ func (f *Facts) dns() (d dns) {
 	return d
 }
 
-// inTree reports whether the plugin kubernetes answers the zone by its own option.
+// inTree reports whether CoreDNS's own plugin kubernetes answers for a clusterset, by its option multicluster.
 func inTree(b *corefile.Block) bool {
 	return slices.ContainsFunc(b.All("kubernetes"),
 		func(l *corefile.Line) bool { return l.Option("multicluster") != nil })
 }
 
-// options adds what options hide.
+// options adds findings about options of the plugin that hide names or addresses.
 func (d *dns) options(stanza *corefile.Line, f *Facts) {
 	headless := f.Import != nil && f.Import.Spec.Type == mcsv1beta1.Headless
 	if stanza.Option("noendpoints") != nil && headless {

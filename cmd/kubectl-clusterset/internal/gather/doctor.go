@@ -28,21 +28,20 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Doctor reads the facts of all checks. Topics that cannot be read are in Unread. A member that does not answer is an
-// error.
+// Doctor reads the facts that the checks need. For a topic that cannot be read, Unread has the reason. Doctor returns
+// an error only if the member does not answer.
 func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	server, err := s.Member.Ask(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f := &doctor.Facts{Unread: map[doctor.Topic]string{}, Version: server.Version, Now: server.Now}
-	if f.Kinds, err = brought(manifest.Member); err != nil {
+	if f.Kinds, err = manifestKinds(manifest.Member); err != nil {
 		return nil, err
 	}
 	g := &gatherer{Facts: f, Source: s}
 	for topic, read := range map[doctor.Topic]func(context.Context) error{
-		doctor.CRDs: func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
-		// since Kubernetes 1.30
+		doctor.CRDs:       func(ctx context.Context) error { return served(ctx, s.Member, &f.Kinds) },
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) },
 		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent,
 		doctor.AgentAuth: g.agentRights,
@@ -57,6 +56,7 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 	return f, nil
 }
 
+// gatherer reads the facts of one topic per method.
 type gatherer struct {
 	*doctor.Facts
 	Source
@@ -147,17 +147,17 @@ func appendPrefixes(to []netip.Prefix, texts []string) []netip.Prefix {
 	return to
 }
 
-// kinds compares the CRDs and policies of a folder with those of a cluster.
+// kinds reads the CRDs and policies of a folder of manifests, and those of a cluster, for a check to compare.
 func kinds(ctx context.Context, c *cluster.Cluster, folder string) (doctor.Kinds, error) {
-	k, err := brought(folder)
+	k, err := manifestKinds(folder)
 	if err == nil {
 		err = errors.Join(served(ctx, c, &k), enforced(ctx, c, &k))
 	}
 	return k, err
 }
 
-// brought returns the CRDs and policies of a folder.
-func brought(folder string) (k doctor.Kinds, err error) {
+// manifestKinds returns the CRDs and policies of a folder of manifests as those that are wanted.
+func manifestKinds(folder string) (k doctor.Kinds, err error) {
 	k.Want = map[string][]string{}
 	objects, err := manifest.Render(folder, manifest.Values{Namespace: "any"})
 	if err != nil {
@@ -174,7 +174,7 @@ func brought(folder string) (k doctor.Kinds, err error) {
 	return k, nil
 }
 
-// served reads the established CRDs and their versions.
+// served reads into k.Have the versions that the established CRDs of a cluster serve.
 func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := c.List(ctx, &crds); err != nil {
@@ -197,7 +197,7 @@ func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	return nil
 }
 
-// enforced reads the policies that exist and that a binding makes deny.
+// enforced reads into k.Enforced the policies of a cluster that have a binding with the action Deny.
 func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	var all admissionregistrationv1.ValidatingAdmissionPolicyList
 	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
@@ -218,13 +218,13 @@ func enforced(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	return nil
 }
 
-// granted returns the rights that the bindings of a folder give to an account.
+// granted returns the rights that the bindings in a folder of manifests give to a ServiceAccount.
 func granted(folder, namespace, account string) (out []cluster.Right, err error) {
 	objects, err := manifest.Render(folder, manifest.Values{Namespace: namespace, ClusterID: account})
 	if err != nil {
 		return nil, err
 	}
-	bound := map[string]string{} // by role: the namespace of its binding, "" for all
+	bound := map[string]string{} // by name of the role: the namespace of its binding, "" for a ClusterRoleBinding
 	for _, o := range objects {
 		if kind := o.GetKind(); kind != "RoleBinding" && kind != "ClusterRoleBinding" {
 			continue
@@ -251,7 +251,7 @@ func granted(folder, namespace, account string) (out []cluster.Right, err error)
 	return out, nil
 }
 
-// rightsOf returns the rights of a role's rules.
+// rightsOf returns the rights of a role's rules in a namespace, one for each combination of verb, resource and name.
 func rightsOf(role *unstructured.Unstructured, namespace string) (out []cluster.Right, err error) {
 	var typed rbacv1.ClusterRole
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(role.Object, &typed); err != nil {

@@ -40,8 +40,8 @@ func (s *Source) namespace(creds *doctor.Credentials) string {
 	return s.HubNamespace
 }
 
-// asked returns --hub-namespace, if it was given.
-func (s *Source) asked() string {
+// givenNamespace returns --hub-namespace if the user gave it, or else "".
+func (s *Source) givenNamespace() string {
 	if !s.Asked {
 		return ""
 	}

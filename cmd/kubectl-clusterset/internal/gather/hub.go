@@ -14,7 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// hub reads the hub, as its admin if it was named, and tries the agent's credentials.
+// hub tries the agent's credentials for the hub, and reads the hub: as the user, if the user named it, or else as the
+// agent. Topics are in Unread until they have been read.
 func (g *gatherer) hub(ctx context.Context) {
 	creds, file, err := credentials(ctx, g.Member)
 	if err != nil {
@@ -22,7 +23,7 @@ func (g *gatherer) hub(ctx context.Context) {
 	}
 	g.Credentials = creds
 	hub, namespace := g.Hub, g.namespace(creds)
-	g.HubFacts.Asked = g.asked()
+	g.HubFacts.Asked = g.givenNamespace()
 	g.Unread[doctor.HubLeader] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
 	if g.Hub == nil {
 		g.Unread[doctor.HubAdmin] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
@@ -81,6 +82,7 @@ func (g *gatherer) memberRights(ctx context.Context, hub *cluster.Cluster, creds
 	return err
 }
 
+// readHub reads the hub and, if the user named it, what only an admin can read.
 func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace string) error {
 	here, err := g.Member.Ask(ctx) // at about the same moment as the hub, to compare the clocks
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 // Status reads the hub and, unless it is nil, a member. A member that cannot be read is an error, and so is a hub
 // without a member.
 func Status(ctx context.Context, s Source) (*status.Facts, error) {
-	f := &status.Facts{Asked: s.asked()}
+	f := &status.Facts{Asked: s.givenNamespace()}
 	hub, namespace := s.Hub, s.HubNamespace
 	if s.Member != nil {
 		m, err := member(ctx, s.Member)

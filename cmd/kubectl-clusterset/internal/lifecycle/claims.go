@@ -33,7 +33,7 @@ func (j *join) claimable(ctx context.Context) (mine bool, err error) {
 		return false, err
 	}
 	for _, id := range begun {
-		if id != j.ClusterID && j.was == nil { // a member's may be that of its clone
+		if id != j.ClusterID && j.setProperty == nil { // a member's may be that of its clone
 			return false, report.WithRemedy(fmt.Errorf("%s has an unfinished join as %s", j.Member.Name, id),
 				"join with --cluster-id "+id+", or undo it: kubectl clusterset leave --hub-context HUB")
 		}
@@ -92,7 +92,7 @@ func (j *join) claim(ctx context.Context) error {
 		j.Say("the hub: this cluster already holds cluster ID %s", j.ClusterID)
 		return nil
 	}
-	err = j.Hub.Create(ctx, only(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
+	err = j.Hub.Create(ctx, firstOf(j.hubSide, "ClusterProfile").DeepCopy(), client.FieldOwner(manifest.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		_, err = j.claimable(ctx)
 		return err
@@ -115,7 +115,7 @@ func claims(ctx context.Context, o *Options, uid string) (held, begun []string, 
 	}
 	for i := range all.Items {
 		switch p := &all.Items[i]; {
-		case !of(p, uid):
+		case !heldBy(p, uid):
 		case p.Annotations[clusterset.AnnotationClusterUID] == uid:
 			held = append(held, p.Name)
 		default:
@@ -125,8 +125,8 @@ func claims(ctx context.Context, o *Options, uid string) (held, begun []string, 
 	return held, begun, nil
 }
 
-// of reports whether a claim is that of the cluster uid.
-func of(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
+// heldBy reports whether the cluster with this UID holds a claim, or is about to.
+func heldBy(p *inventoryv1alpha1.ClusterProfile, uid string) bool {
 	holder := p.Annotations[clusterset.AnnotationClusterUID]
 	return holder == uid || holder == "" && p.Annotations[clusterset.AnnotationJoiningUID] == uid
 }

@@ -87,7 +87,7 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 		}
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
 			Renew: c.renew}, set: "blue"}
-		j.state = state{uid: "uid", was: set,
+		j.state = state{uid: "uid", setProperty: set,
 			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
 		if err := errors.Join(j.chooseID(), j.hubReady(t.Context()), j.membership()); err != nil ||
 			j.ClusterID != "east" {
@@ -107,7 +107,7 @@ func TestID3ACloneThatHasBegunToJoinIsInNoMembersWay(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationClusterUID, "uid"),
 			profile("copy", clusterset.AnnotationJoiningUID, "uid")))
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
-			ClusterID: "east", Renew: renew}, state: state{uid: "uid", was: &aboutv1beta1.ClusterProperty{}}}
+			ClusterID: "east", Renew: renew}, state: state{uid: "uid", setProperty: &aboutv1beta1.ClusterProperty{}}}
 		if mine, err := j.claimable(t.Context()); !mine || err != nil {
 			t.Errorf("renew %v: mine %v, %v", renew, mine, err)
 		}
@@ -120,7 +120,7 @@ func TestOnlyWhoWasNoMemberIsToldHowToUndoAJoin(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		o.Timeout = time.Nanosecond
 		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}), ClusterID: "east"},
-			state: state{was: was}}
+			state: state{setProperty: was}}
 		failed := j.run(t.Context(), func(context.Context) error { return errors.New("quota exceeded") })
 		for what, err := range map[string]error{"a step": failed, "the wait": j.await(t.Context())} {
 			if err == nil || strings.Contains(err.Error(), "to undo: kubectl clusterset leave") != told {
@@ -262,8 +262,8 @@ func TestAnEvictedClusterLeavesThoughItsCloneIsAMember(t *testing.T) {
 	o, _ := options(inMemory(interceptor.Funcs{}, set, profile("copy", clusterset.AnnotationClusterUID, "uid"),
 		profile("third", clusterset.AnnotationJoiningUID, "uid")))
 	l := &leave{LeaveOptions: &LeaveOptions{Options: *o}, stays: map[string]bool{}, state: state{uid: "uid",
-		id:  &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
-		was: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
+		id:          &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}},
+		setProperty: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}}}
 	if err := l.claimed(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -203,7 +203,7 @@ func (s sparse) List(ctx context.Context, list client.ObjectList, opts ...client
 
 // clean deletes what join applied, and waits for the namespace, so that the cluster can join again.
 func (l *leave) clean(ctx context.Context) error {
-	if l.was == nil { // no agent has left
+	if l.setProperty == nil { // no agent has left
 		if err := l.cleanForAgent(ctx); err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (l *leave) clean(ctx context.Context) error {
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty")); err != nil {
 		return err
 	}
-	if only(l.objects, "Namespace") != nil {
+	if firstOf(l.objects, "Namespace") != nil {
 		if err := l.namespaceGone(ctx); err != nil {
 			return err
 		}
@@ -263,14 +263,14 @@ const onHub = "# On %s, this would be deleted%s, and clusterset-controller hub w
 func (l *leave) print() error {
 	var out strings.Builder
 	when := " when its agent has withdrawn its exports"
-	if l.was == nil {
+	if l.setProperty == nil {
 		when = ""
 	}
 	fmt.Fprintf(&out, "# On %s, this would be deleted%s:\n", l.Member.Name, when)
 	for i := len(l.objects) - 1; i >= 0; i-- {
 		fmt.Fprintln(&out, cluster.Title(l.objects[i]))
 	}
-	if l.was == nil {
+	if l.setProperty == nil {
 		fmt.Fprintln(&out, "# and what its agent has created of these kinds:")
 		for _, r := range cleaning() {
 			if r.Verb == "delete" {

@@ -148,11 +148,11 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked := map[cluster.Right]bool{}
-	l := &leave{state: state{was: &aboutv1beta1.ClusterProperty{}}}
+	l := &leave{state: state{setProperty: &aboutv1beta1.ClusterProperty{}}}
 	for _, r := range l.rights() {
 		checked[r] = false // of an agent that is there, nobody does the work
 	}
-	l.was = nil
+	l.setProperty = nil
 	for _, r := range l.rights() {
 		if _, always := checked[r]; !always {
 			checked[r] = true
@@ -186,7 +186,7 @@ func TestADryRunOfLeaveTellsAllThatGoes(t *testing.T) {
 		o, _ := options(inMemory(interceptor.Funcs{}))
 		o.DryRun = &out
 		l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: &cluster.Cluster{Name: "this cluster"},
-			Force: c.force}, state: state{was: c.was}, claims: []string{"east"}}
+			Force: c.force}, state: state{setProperty: c.was}, claims: []string{"east"}}
 		if err := l.print(); err != nil || !strings.Contains(out.String(), c.says) ||
 			strings.Contains(out.String(), c.silent) || !strings.HasSuffix(out.String(), "ClusterProfile blue/east\n") {
 			t.Errorf("%s: %v\n%s", what, err, out.String())

@@ -26,8 +26,8 @@ const heard = 10 * time.Second
 // disarm revokes the rights of the agent of an unfinished join. Otherwise, it could become a member while the join is
 // undone, and its records would stay on the hub. If it became a member before, it leaves as one.
 func (l *leave) disarm(ctx context.Context) error {
-	binding := only(l.objects, kindBinding)
-	if l.was != nil || binding == nil {
+	binding := firstOf(l.objects, kindBinding)
+	if l.setProperty != nil || binding == nil {
 		return nil
 	}
 	if err := l.Member.Remove(ctx, []*unstructured.Unstructured{binding}); err != nil {
@@ -50,8 +50,8 @@ func (l *leave) disarm(ctx context.Context) error {
 	if l.state, err = read(ctx, l.Member); err != nil {
 		return err
 	}
-	if l.was != nil {
-		l.Say("%s: has become a member of ClusterSet %s meanwhile", l.Member.Name, l.was.Spec.Value)
+	if l.setProperty != nil {
+		l.Say("%s: has become a member of ClusterSet %s meanwhile", l.Member.Name, l.setProperty.Spec.Value)
 	}
 	return l.claimed(ctx)
 }
@@ -63,7 +63,7 @@ func (l *leave) rearm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	binding := only(objects, kindBinding)
+	binding := firstOf(objects, kindBinding)
 	err = l.Member.Get(ctx, client.ObjectKeyFromObject(binding), binding.DeepCopy())
 	if !apierrors.IsNotFound(err) {
 		return l.Member.Failed(err, "reading %s", cluster.Title(binding))

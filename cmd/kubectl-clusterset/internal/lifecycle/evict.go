@@ -42,7 +42,7 @@ func (p *pulse) ended(ctx context.Context, hub *cluster.Cluster, name types.Name
 
 // Evict removes a member from the hub's side.
 func Evict(ctx context.Context, o *Options, id string) error {
-	if _, err := ask(ctx, o.Hub, o.Say); err != nil {
+	if _, err := checkServer(ctx, o.Hub, o.Say); err != nil {
 		return err
 	}
 	right := cluster.Right{
@@ -100,7 +100,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		if err != nil && !meta.IsNoMatchError(err) {
 			return false, "", err
 		}
-		if p == nil || uid != "" && !of(p, uid) {
+		if p == nil || uid != "" && !heldBy(p, uid) {
 			return true, "", nil
 		}
 		if uid != "" && inUse(p) {

@@ -33,7 +33,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := checkNamespace(o.HubNamespace); err != nil {
 		return err
 	}
-	if _, err := ask(ctx, o.Hub, o.Say); err != nil {
+	if _, err := checkServer(ctx, o.Hub, o.Say); err != nil {
 		return err
 	}
 	if err := o.checkVIPs(ctx); err != nil {
@@ -71,12 +71,12 @@ func Init(ctx context.Context, o *InitOptions) error {
 
 // render returns what is applied.
 func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
-	runs, err := running(ctx, o.Hub, o.HubNamespace)
+	runs, err := containerOf(ctx, o.Hub, o.HubNamespace)
 	if err != nil {
 		return nil, err
 	}
 	values := manifest.Values{Namespace: o.HubNamespace, Image: o.image(o.Hub, runs),
-		Args: added(runs, "hub-namespace")}
+		Args: extraArgs(runs, "hub-namespace")}
 	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
 		some, err := manifest.Render(folder, values)
 		if err != nil {
@@ -84,7 +84,7 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 		}
 		objects = append(objects, some...)
 	}
-	return objects, o.VIPs.put(only(objects, "ClusterSet"))
+	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
 }
 
 // applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
@@ -94,8 +94,8 @@ func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unst
 		objects []*unstructured.Unstructured
 	}{
 		{"kinds and policies", without(objects, "ClusterSet", "Deployment")},
-		{"ClusterSet " + o.HubNamespace, []*unstructured.Unstructured{only(objects, "ClusterSet")}},
-		{"the controller", []*unstructured.Unstructured{only(objects, "Deployment")}},
+		{"ClusterSet " + o.HubNamespace, []*unstructured.Unstructured{firstOf(objects, "ClusterSet")}},
+		{"the controller", []*unstructured.Unstructured{firstOf(objects, "Deployment")}},
 	} {
 		if i == 1 {
 			var sets hubv1alpha1.ClusterSetList

@@ -55,8 +55,8 @@ type join struct {
 
 // state is a cluster's identity and membership.
 type state struct {
-	uid     string // of kube-system
-	id, was *aboutv1beta1.ClusterProperty
+	uid             string // of kube-system
+	id, setProperty *aboutv1beta1.ClusterProperty
 }
 
 // Join makes a cluster a member. It first writes the claim on the hub, and nothing in the cluster before it holds the
@@ -102,7 +102,7 @@ func (j *join) run(ctx context.Context, steps ...func(context.Context) error) er
 // undo returns how to undo a join. It is "" for a cluster that was a member before: leave would delete its imports
 // and VIPs.
 func (j *join) undo() string {
-	if j.was != nil {
+	if j.setProperty != nil {
 		return ""
 	}
 	return "; to undo: kubectl clusterset leave"
@@ -152,7 +152,7 @@ func (j *join) preflight(ctx context.Context) (err error) {
 // sameHub refuses to move a live member to another hub: only its Lease shows that a hub with the same ClusterSet is
 // another one.
 func (j *join) sameHub(ctx context.Context) error {
-	if j.was == nil || j.departed {
+	if j.setProperty == nil || j.departed {
 		return nil
 	}
 	var kept coordinationv1.LeaseList
@@ -171,12 +171,12 @@ func (j *join) sameHub(ctx context.Context) error {
 }
 
 func (j *join) askBoth(ctx context.Context) error {
-	hub, err := ask(ctx, j.Hub, j.Say)
+	hub, err := checkServer(ctx, j.Hub, j.Say)
 	if err != nil {
 		return err
 	}
 	before := time.Now()
-	member, err := ask(ctx, j.Member, j.Say)
+	member, err := checkServer(ctx, j.Member, j.Say)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 		return s, c.Failed(err, "reading namespace kube-system, whose UID identifies the cluster,")
 	}
 	s.uid = string(system.UID)
-	s.id, s.was, err = c.Properties(ctx)
+	s.id, s.setProperty, err = c.Properties(ctx)
 	return s, err
 }
 
@@ -206,7 +206,7 @@ func (j *join) chooseID() error {
 		j.ClusterID = j.id.Spec.Value
 	case j.ClusterID == "":
 		j.ClusterID = j.uid
-	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.was != nil:
+	case j.id != nil && j.id.Spec.Value != j.ClusterID && j.setProperty != nil:
 		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves",
 			j.Member.Name, j.id.Spec.Value), "kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
@@ -237,21 +237,21 @@ func (j *join) hubReady(ctx context.Context) error {
 
 // leaving reports whether the member was told to leave.
 func (j *join) leaving() bool {
-	return j.was != nil && j.was.Annotations[clusterset.AnnotationLeaving] != ""
+	return j.setProperty != nil && j.setProperty.Annotations[clusterset.AnnotationLeaving] != ""
 }
 
 // membership checks the current one. A member that is leaving still needs the hub, and so a valid token.
 func (j *join) membership() error {
 	switch {
-	case j.was == nil && j.Renew:
+	case j.setProperty == nil && j.Renew:
 		return report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet, so there is nothing to renew",
 			j.Member.Name), "kubectl clusterset join, without --renew")
-	case j.was == nil:
+	case j.setProperty == nil:
 		return nil
-	case j.was.Spec.Value != j.set:
+	case j.setProperty.Spec.Value != j.set:
 		return report.WithRemedy(fmt.Errorf("%s is a member of ClusterSet %s, and cannot be one of two", j.Member.Name,
-			j.was.Spec.Value), "kubectl clusterset leave, then join "+j.set)
-	case j.was.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
+			j.setProperty.Spec.Value), "kubectl clusterset leave, then join "+j.set)
+	case j.setProperty.Annotations[clusterset.AnnotationLeaving] == clusterset.LeavingForced:
 		return report.WithRemedy(fmt.Errorf("%s is leaving ClusterSet %s without its hub, for which it needs no "+
 			"credentials", j.Member.Name, j.set), "wait for it: kubectl clusterset leave --force")
 	case j.leaving() && !j.Renew:

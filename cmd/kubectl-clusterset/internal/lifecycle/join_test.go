@@ -40,7 +40,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	}
 	check := func(objects []*unstructured.Unstructured, image string, want ...string) {
 		t.Helper()
-		containers, _, _ := unstructured.NestedSlice(only(objects, "Deployment").Object, "spec", "template", "spec",
+		containers, _, _ := unstructured.NestedSlice(firstOf(objects, "Deployment").Object, "spec", "template", "spec",
 			"containers")
 		c := containers[0].(map[string]any)
 		args, _, _ := unstructured.NestedStringSlice(c, "args")
@@ -122,7 +122,7 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 			now:         now,
 			hubNow:      now,
 		}
-		j.was = &aboutv1beta1.ClusterProperty{}
+		j.setProperty = &aboutv1beta1.ClusterProperty{}
 		if err := j.sameHub(t.Context()); (err != nil) != c.refused || err != nil &&
 			!strings.Contains(err.Error(), "https://prod") {
 			t.Errorf("%s: %v", what, err)

@@ -23,7 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// LeaveOptions are those of Leave.
+// LeaveOptions are the options of Leave.
 type LeaveOptions struct {
 	Options
 	Member *cluster.Cluster
@@ -34,17 +34,17 @@ type LeaveOptions struct {
 type leave struct {
 	*LeaveOptions
 	state
-	objects []*unstructured.Unstructured // what join applied, and is deleted
+	objects []*unstructured.Unstructured // applied by join, and to be deleted
 	claims  []string                     // of this cluster on the hub
 	left    bool                         // the agent has left
-	stays   map[string]bool              // kinds and claims that were reported to stay
+	stays   map[string]bool              // kinds and claims that stay, once the user was told
 }
 
-// Leave removes a cluster from its ClusterSet and restores what it was before it joined. It also undoes an unfinished
-// join.
+// Leave removes a cluster from its ClusterSet and deletes what Join applied there. It also undoes an unfinished join.
+// ServiceExports stay.
 func Leave(ctx context.Context, o *LeaveOptions) error {
 	l := &leave{LeaveOptions: o, stays: map[string]bool{}}
-	if _, err := ask(ctx, o.Member, o.Say); err != nil {
+	if _, err := checkServer(ctx, o.Member, o.Say); err != nil {
 		return err
 	}
 	var err error
@@ -57,7 +57,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := l.claimed(ctx); err != nil {
 		return err
 	}
-	if l.was == nil && len(l.objects)+len(l.claims) == 0 {
+	if l.setProperty == nil && len(l.objects)+len(l.claims) == 0 {
 		return fmt.Errorf("%s is a member of no ClusterSet, and nothing is left to delete", o.Member.Name)
 	}
 	if o.DryRun != nil {
@@ -69,7 +69,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	return l.run(ctx)
 }
 
-// run takes the steps.
+// run takes the steps. Each can be repeated, and finds nothing to do if an earlier run finished it.
 func (l *leave) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{l.disarm, l.withdraw, l.release, l.clean} {
 		if err := step(ctx); err != nil {
@@ -80,14 +80,15 @@ func (l *leave) run(ctx context.Context) error {
 	return nil
 }
 
-// rights returns those that leaving needs in this cluster; without an agent, also the agent's own.
+// rights returns the rights that leaving needs in this cluster. If it is not a member, no agent cleans up, so the user
+// needs the rights for that as well.
 func (l *leave) rights() []cluster.Right {
 	out := append(cluster.RightsTo(l.objects, remove...),
 		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
-	if l.was == nil {
+	if l.setProperty == nil {
 		out = append(out, cleaning()...)
 	}
-	if binding := only(l.objects, kindBinding); l.was == nil && binding != nil { // for disarm
+	if binding := firstOf(l.objects, kindBinding); l.setProperty == nil && binding != nil { // for disarm
 		out = append(out, cluster.Right{Verb: "create", Group: authorizationv1.GroupName,
 			Resource: "subjectaccessreviews"})
 		out = append(out, cluster.RightsTo([]*unstructured.Unstructured{binding}, write...)...)
@@ -95,7 +96,8 @@ func (l *leave) rights() []cluster.Right {
 	return out
 }
 
-// claimed fills claims, and reports which others stay. With --force, a hub that does not answer is ignored.
+// claimed fills l.claims, and reports the claims with this UID that stay. With --force, a hub that does not answer is
+// ignored.
 func (l *leave) claimed(ctx context.Context) error {
 	held, begun, err := claims(ctx, &l.Options, l.uid)
 	switch {
@@ -124,8 +126,8 @@ func (l *leave) claimed(ctx context.Context) error {
 // evict is a remedy for a claim that stays.
 const evict = "kubectl clusterset leave %s --evict --hub-context HUB"
 
-// own returns the held claims with this cluster's ID. Others have the same UID, and may be a clone's: giving them up
-// would be an eviction that nobody has asked for.
+// own splits the held claims into those with this cluster's ID, and others. The others have the same UID, and may be a
+// clone's: to delete them would be an eviction that nobody has asked for.
 func (s *state) own(held []string) (own, others []string) {
 	for _, id := range held {
 		if s.id != nil && s.id.Spec.Value == id {
@@ -139,7 +141,7 @@ func (s *state) own(held []string) (own, others []string) {
 
 // withdraw tells the agent to leave, and waits for it.
 func (l *leave) withdraw(ctx context.Context) error {
-	if l.was == nil {
+	if l.setProperty == nil {
 		return nil
 	}
 	if err := l.rearm(ctx); err != nil {
@@ -159,7 +161,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 		return err
 	}
 	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
-		l.was.Spec.Value)
+		l.setProperty.Spec.Value)
 	say := l.waiter("the agent")
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member,
@@ -182,25 +184,27 @@ func (l *leave) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// annotate tells the agent to leave. It returns since when Events of the agent are about that.
+// annotate tells the agent to leave. It returns the time from which Events of the agent are about that: earlier than
+// now if a previous run has told it.
 func (l *leave) annotate(ctx context.Context, now time.Time) (since time.Time, err error) {
 	value := "kubectl-clusterset"
 	if l.Force {
 		value = clusterset.LeavingForced
 	}
-	if was := l.was.Annotations[clusterset.AnnotationLeaving]; was != "" && (!l.Force || was == value) {
+	if was := l.setProperty.Annotations[clusterset.AnnotationLeaving]; was != "" && (!l.Force || was == value) {
 		return now.Add(-Recent), nil
 	}
-	leaving := l.was.DeepCopy()
+	leaving := l.setProperty.DeepCopy()
 	metav1.SetMetaDataAnnotation(&leaving.ObjectMeta, clusterset.AnnotationLeaving, value)
 	err = cluster.Settled(ctx, func(ctx context.Context) error {
-		return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.was),
+		return l.Member.Patch(ctx, leaving.DeepCopy(), client.MergeFrom(l.setProperty),
 			client.FieldOwner(manifest.FieldManager))
 	})
-	return now, l.Member.Failed(err, "annotating ClusterProperty %s", l.was.Name)
+	return now, l.Member.Failed(err, "annotating ClusterProperty %s", l.setProperty.Name)
 }
 
-// evicted reports whether the hub lists this cluster as departed. A hub that does not know it may be the wrong one.
+// evicted reports whether the hub lists this cluster as departed. It returns an error if the hub does not know the
+// cluster at all, since that hub may be the wrong one.
 func (l *leave) evicted(ctx context.Context) (bool, error) {
 	if l.Hub == nil || l.Force || l.id == nil || slices.Contains(l.claims, l.id.Spec.Value) {
 		return false, nil
@@ -210,16 +214,18 @@ func (l *leave) evicted(ctx context.Context) (bool, error) {
 		return false, l.Hub.Failed(err, "listing ClusterSets")
 	}
 	for i := range sets.Items {
-		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.was.Spec.Value {
+		if clusterset.Departed(&sets.Items[i], l.id.Spec.Value) && sets.Items[i].Name == l.setProperty.Spec.Value {
 			return true, nil
 		}
 	}
 	return false, report.WithRemedy(fmt.Errorf("namespace %s of %s has no member %s", l.HubNamespace, l.Hub.Name,
 		l.id.Spec.Value),
-		"name the hub of ClusterSet "+l.was.Spec.Value+"; if it is permanently lost, or has lost its data: --force")
+		"name the hub of ClusterSet "+l.setProperty.Spec.Value+
+			"; if it is permanently lost, or has lost its data: --force")
 }
 
-// release deletes the claims on the hub that the agent and the hub's controller do not delete.
+// release deletes claims on the hub. A claim of an agent that has left is the hub's to delete, so release gives it some
+// time first (giveUp).
 func (l *leave) release(ctx context.Context) error {
 	if l.Hub == nil {
 		l.Say("the hub was not contacted: it cleans up after a member that has left; after --force, or an unfinished "+
@@ -227,7 +233,7 @@ func (l *leave) release(ctx context.Context) error {
 		return nil
 	}
 	patience := 10 * time.Second
-	if l.was == nil {
+	if l.setProperty == nil {
 		patience = 0
 	}
 	for _, id := range l.claims {
@@ -247,7 +253,8 @@ func (l *leave) release(ctx context.Context) error {
 	return nil
 }
 
-// spared reports whether --force keeps a claim: one in use may be that of this clone's original.
+// spared reports whether a claim stays despite --force: it is in use, so this cluster may be a clone of the one that
+// uses it.
 func (l *leave) spared(ctx context.Context, id string) (bool, error) {
 	if !l.Force {
 		return false, nil
@@ -257,5 +264,5 @@ func (l *leave) spared(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, l.Hub.Failed(err, "reading ClusterProfile %s", id)
 	}
-	return p != nil && of(p, l.uid) && inUse(p), nil
+	return p != nil && heldBy(p, l.uid) && inUse(p), nil
 }

@@ -29,7 +29,7 @@ func TestID3WhatAMemberThatIsLeavingMayJoin(t *testing.T) {
 		set := &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 		set.Annotations = map[string]string{clusterset.AnnotationLeaving: c.leaving}
 		j := &join{JoinOptions: &JoinOptions{Member: &cluster.Cluster{Name: "this cluster"}, Renew: c.renew},
-			state: state{was: set}, set: c.hub}
+			state: state{setProperty: set}, set: c.hub}
 		err := j.membership()
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, and not %q", what, err, c.refusal)

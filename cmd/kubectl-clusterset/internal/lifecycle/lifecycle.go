@@ -23,13 +23,13 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Options are common to all commands.
+// Options are common to all commands of this package.
 type Options struct {
-	Hub          *cluster.Cluster // nil if a command can do without
+	Hub          *cluster.Cluster // nil if none was named and the command works without it
 	HubNamespace string
 	Image        string
 	DryRun       io.Writer // prints what would be written; nil to write it
-	Wait         bool      // for what was started
+	Wait         bool      // for the controller or agent that was started
 	Timeout      time.Duration
 	Say          cluster.Say
 }
@@ -46,8 +46,8 @@ func checkNamespace(name string) error {
 	return nil
 }
 
-// ask checks that a cluster is reachable and new enough.
-func ask(ctx context.Context, c *cluster.Cluster, say cluster.Say) (cluster.Server, error) {
+// checkServer checks that a cluster is reachable and new enough.
+func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (cluster.Server, error) {
 	s, err := c.Ask(ctx)
 	if err != nil {
 		return s, err
@@ -60,7 +60,7 @@ func ask(ctx context.Context, c *cluster.Cluster, say cluster.Say) (cluster.Serv
 	return s, nil
 }
 
-// allowed checks the user's rights before anything is written.
+// allowed returns an error if the user lacks rights. It is called before anything is written.
 func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) error {
 	lacking, err := c.Lacking(ctx, rights)
 	if err != nil || len(lacking) == 0 {
@@ -80,7 +80,7 @@ var (
 	remove = []string{"get", "delete"}
 )
 
-// print writes what would be applied.
+// print writes the objects that --dry-run does not apply.
 func print(out io.Writer, where string, objects []*unstructured.Unstructured) error {
 	text, err := manifest.YAML(objects)
 	if err != nil {
@@ -97,8 +97,8 @@ func without(objects []*unstructured.Unstructured, kinds ...string) []*unstructu
 	})
 }
 
-// only returns the first object of a kind, or nil.
-func only(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
+// firstOf returns the first object of a kind, or nil.
+func firstOf(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	for _, o := range objects {
 		if o.GetKind() == kind {
 			return o
@@ -107,7 +107,7 @@ func only(objects []*unstructured.Unstructured, kind string) *unstructured.Unstr
 	return nil
 }
 
-// waiter prints each new reason once.
+// waiter returns a function that prints a reason for waiting if it differs from the last one.
 func (o *Options) waiter(what string) func(why string) {
 	said := ""
 	return func(why string) {
@@ -118,8 +118,8 @@ func (o *Options) waiter(what string) func(why string) {
 	}
 }
 
-// running returns the container of a Deployment, or nil without one.
-func running(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
+// containerOf returns the first container of a Deployment, or nil if there is no Deployment.
+func containerOf(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
 	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
 		Name: deployment})
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
@@ -128,7 +128,7 @@ func running(ctx context.Context, c *cluster.Cluster, deployment string) (*corev
 	return &d.Spec.Template.Spec.Containers[0], nil
 }
 
-// image returns that of --image, or else the running one. Without both, it warns and returns "".
+// image returns the image of --image, or else that of the running container. Without both, it warns and returns "".
 func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
 	switch {
 	case o.Image != "":
@@ -140,8 +140,8 @@ func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
 	return ""
 }
 
-// added returns arguments of the running container other than the flags in set.
-func added(runs *corev1.Container, set ...string) (out []string) {
+// extraArgs returns the flags of the running container, with their values, except those in set.
+func extraArgs(runs *corev1.Container, set ...string) (out []string) {
 	if runs == nil {
 		return nil
 	}

@@ -13,12 +13,12 @@ import (
 
 // render fills what join applies on both sides. Arguments that somebody added to the agent stay.
 func (j *join) render(ctx context.Context) error {
-	runs, err := running(ctx, j.Member, "clusterset-controller")
+	runs, err := containerOf(ctx, j.Member, "clusterset-controller")
 	if err != nil {
 		return err
 	}
 	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
-	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, added(runs, "cluster-id", "hub-kubeconfig",
+	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, extraArgs(runs, "cluster-id", "hub-kubeconfig",
 		"hub-namespace")...)
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (j *join) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	profile := only(j.hubSide, "ClusterProfile")
+	profile := firstOf(j.hubSide, "ClusterProfile")
 	profile.SetAnnotations(map[string]string{clusterset.AnnotationJoiningUID: j.uid})
 	return nil
 }
