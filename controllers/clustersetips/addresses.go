@@ -24,11 +24,14 @@ import (
 )
 
 const (
-	// building is how long a new import waits for a range that is being made.
+	// building is how long a new import waits for a range that is being made, or for a block.
 	building = 10 * time.Second
 	// patience is how long an import waits for an address that the API server refuses although no IPAddress shows
 	// why: its allocator follows watches, too.
 	patience = 10 * time.Second
+	// releasing is how long an API server may take to release the address of a Service that was deleted. A dual-stack
+	// creation that comes sooner can fail by one address and leave the other one allocated until Kubernetes repairs it.
+	releasing = 2 * time.Second
 	// tries is how many addresses may turn out to be taken before the API server chooses.
 	tries = 8
 	// probes is how many addresses are looked up one by one before all IPAddresses are listed.
@@ -144,10 +147,15 @@ func (a *Addresses) previous(
 	f corev1.IPFamily,
 ) (none netip.Addr, err error) {
 	was := q.Previous(f)
-	if _, lost := q.Lost[was]; lost || !was.IsValid() || !v.served {
-		if lost {
-			return none, nil
-		}
+	_, lost := q.Lost[was]
+	switch {
+	case lost:
+		return none, nil
+	case !was.IsValid():
+		return was, nil
+	case !v.served && q.Waited(a.Now()) < releasing: // no IPAddress shows when it is released
+		return none, fmt.Errorf("%w %s: the API server may not have released it yet", ipam.ErrPending, was)
+	case !v.served:
 		return was, nil
 	}
 	holds := func(r ipam.Range) bool { return r.Prefix.Contains(was) }
@@ -241,14 +249,10 @@ func (a *Addresses) fresh(
 	return address, err
 }
 
-// coming reports whether a range for VIPs of this family will be ready soon: it is not ready yet, or the hub has
-// yet to grant its block.
+// coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can grant a
+// block, also another one to a member whose blocks are full.
 func (v *view) coming(f corev1.IPFamily) bool {
-	if v.Set == nil || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0 {
-		return true
-	}
-	granted := slices.ContainsFunc(v.Blocks, func(b netip.Prefix) bool { return ipam.Family(b.Addr()) == f })
-	return (granted || v.Pools[f]) && len(prefixes(v.in(f, ipam.Ready), forVIPs)) == 0
+	return v.Set == nil || v.Pools[f] || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0
 }
 
 // free returns a free address of these ranges. The caches say what is taken, at a cost that does not depend on how

@@ -120,6 +120,15 @@ func request(families []corev1.IPFamily, ips ...string) *ipam.Request {
 	return &ipam.Request{Import: imp, Service: service, Families: families}
 }
 
+// pending returns the request of an import that has not been Ready since start.
+func pending(q *ipam.Request) *ipam.Request {
+	q.Import.Status.Conditions = []metav1.Condition{{
+		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse,
+		LastTransitionTime: metav1.NewTime(start),
+	}}
+	return q
+}
+
 func text(addresses []netip.Addr) string {
 	var out []string
 	for _, a := range addresses {
@@ -154,7 +163,8 @@ func TestPick(t *testing.T) {
 		"drained, its previous address":       {"preferred", []client.Object{cidr("a", "shared", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained), address("10.1.0.1", other)}, request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.1.0.2", nil, ""},
 		"drained, but covered":                {"preferred", []client.Object{cidr("a", "shared", "10.2.0.0/29"), cidr("b", "shared", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.2.0.1", nil, ""},
 		"drained, no other":                   {"shared", []client.Object{cidr("b", "", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}), false, 0, "", ipam.ErrFull, ""},
-		"without ServiceCIDRs":                {"preferred", nil, request([]corev1.IPFamily{v4, v6}, "10.96.0.9"), true, 0, "10.96.0.9", nil, ""},
+		"without ServiceCIDRs":                {"preferred", nil, pending(request([]corev1.IPFamily{v4, v6}, "10.96.0.9")), true, releasing, "10.96.0.9", nil, ""},
+		"without ServiceCIDRs, just deleted":  {"preferred", nil, request([]corev1.IPFamily{v4, v6}, "10.96.0.9"), true, 0, "", ipam.ErrPending, ""},
 	} {
 		m := newCluster(t, c.mode, c.objects...)
 		m.now = start.Add(c.later)
