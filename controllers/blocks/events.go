@@ -67,28 +67,33 @@ func (r *reconciler) report(ctx context.Context, f *grants.Facts, set *hubv1alph
 func (r *reconciler) reportWarnings(profiles map[string]*inventoryv1alpha1.ClusterProfile, plan *grants.Plan) {
 	before := r.reported
 	r.reported = map[warning]bool{}
-	warn := func(reason string, findings []grants.Finding, remedy string) {
-		for member, message := range byMember(findings) {
-			p := profiles[member]
-			if p == nil {
-				continue
-			}
-			w := warning{p.UID, reason, message}
-			r.reported[w] = true
-			if !before[w] {
-				r.Events.Event(p, kube.Warning, reason, message+remedy)
-			}
-		}
-	}
 	var refused []grants.Finding
 	for _, a := range plan.Refused {
 		refused = append(refused, grants.Finding{Member: a.Member, Message: a.Err.Error()})
 	}
-	warn(ReasonPropertyInvalid, plan.Unreadable, "")
-	warn(ReasonBlockOverlaps, plan.Overlaps, ". The block stays, because VIPs may be in use there: free that range, "+
-		"or renumber it. To stop new VIPs until then, annotate the member's ServiceCIDRs of the block with "+
-		ipam.AnnotationDrain+"=.")
-	warn(ReasonBlockRefused, refused, "")
+	type finding struct {
+		members        []grants.Finding
+		reason, remedy string
+	}
+	for _, f := range []finding{
+		{plan.Unreadable, ReasonPropertyInvalid, ""},
+		{plan.Overlaps, ReasonBlockOverlaps, ". The block stays, because VIPs may be in use there: free that range, " +
+			"or renumber it. To stop new VIPs until then, annotate the member's ServiceCIDRs of the block with " +
+			ipam.AnnotationDrain + "=."},
+		{refused, ReasonBlockRefused, ""},
+	} {
+		for member, message := range byMember(f.members) {
+			p := profiles[member]
+			if p == nil {
+				continue
+			}
+			w := warning{p.UID, f.reason, message}
+			r.reported[w] = true
+			if !before[w] {
+				r.Events.Event(p, kube.Warning, f.reason, message+f.remedy)
+			}
+		}
+	}
 }
 
 // byMember joins the messages of each member.
