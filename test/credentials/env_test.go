@@ -31,7 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// long tells whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing is
+// long reports whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing is
 // aged.
 var long = os.Getenv("CHAOS") != ""
 

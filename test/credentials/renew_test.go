@@ -92,7 +92,7 @@ func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
 		}
 		if len(tokens) < 3 || !long && short < 3 {
 			t.Errorf(
-				"%s wrote with %d tokens, %d of which had no more than %v to live: that is not several lifetimes",
+				"%s wrote with %d tokens, %d of them with no more than %v to live: that is not several lifetimes",
 				cluster,
 				len(tokens),
 				short,

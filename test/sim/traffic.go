@@ -219,7 +219,7 @@ func (w *World) wrote(c *api.Write) {
 	}
 }
 
-// believes tells whether the agent's cache, or what this pass has written, has endpoints for a backend of its derived
+// believes reports whether the agent's cache, or what this pass has written, has endpoints for a backend of its derived
 // Service.
 func (a *agent) believes(svc *corev1.Service, b backend) bool {
 	cached := slices.Clone(a.flow.wrote)

@@ -297,7 +297,7 @@ func (b *builder) group(s *source) {
 	}
 }
 
-// shorter is the smaller of two lengths, of which 0 is none.
+// shorter returns the smaller of two lengths; 0 means that there is none.
 func shorter(a, b int) int {
 	if a == 0 || b < a {
 		return b

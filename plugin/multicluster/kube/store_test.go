@@ -190,7 +190,7 @@ func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
 	b.put(clusterSetIP("web", "10.42.0.1"), headless("db"), slice("s", "db", "eu", "10.1.0.1"))
 	web, db := b.store.index.Service("web.test"), b.store.index.Service("db.test")
 	before := builds(t)
-	// The same objects again, of which one has a new status.
+	// The same objects again; one has a new status.
 	imports := []any{b.decodeAs(clusterSetIP("web", "10.42.0.1"), 11), b.decodeAs(headless("db"), 12)}
 	slices := []any{b.decodeAs(slice("s", "db", "eu", "10.1.0.1"), 13)}
 	imports[1].(*importObject).version = 14

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// pick is one request in ranges of which this many addresses are taken, from the first on.
+// pick is one request in ranges whose first addresses are taken, this many of them.
 func pick(taken int, ranges ...netip.Prefix) func() {
 	held := map[netip.Addr]bool{}
 	for a := ranges[0].Addr().Next(); len(held) < taken; a = a.Next() {

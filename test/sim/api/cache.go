@@ -63,7 +63,7 @@ func (c *Cache) Synced() bool {
 	return true
 }
 
-// Behind tells whether there is an event to deliver; Dead, whether the kind must be listed (again) before there can be
+// Behind reports whether there is an event to deliver; Dead, whether the kind must be listed (again) before there can be
 // one.
 func (c *Cache) Behind(kind string) bool {
 	return !c.Dead(kind) && c.next(kind) != nil
