@@ -17,7 +17,8 @@ import (
 type Export struct {
 	Cluster         string // cluster ID
 	Namespace, Name string
-	Created         time.Time // the ServiceExport's creationTimestamp, whole seconds
+	Created         time.Time // since when the cluster states that it exports, whole seconds
+	Published       time.Time // when the hub created the record, whole seconds; zero means before all others (C1)
 	Type            mcsv1beta1.ServiceImportType
 	Ports           []Port // unique by name, unique by protocol and number
 

@@ -14,9 +14,9 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// ParseExport returns the Export of a record that is not withdrawn. It is the only way from a record to an Export:
-// other members are not trusted, and an API server accepts whatever passes here. The error joins everything that is
-// wrong.
+// ParseExport returns the Export of a member's copy of a record that is not withdrawn. It is the only way from a
+// record to an Export: other members are not trusted, and an API server accepts whatever passes here. For a record on
+// the hub, set Published afterwards: its annotations are its owner's. The error joins everything that is wrong.
 func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	s := &rec.Spec
 	if err := checkOrigin(&s.Origin); err != nil {
@@ -34,6 +34,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 		Preference:            cmp.Or(s.Preference, hubv1alpha1.PreferNone),
 		Probe:                 s.Probe,
 		Families:              s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
+		Published: Published(rec).UTC(),
 	}
 	if c := s.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		e.SessionAffinityConfig = c

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,6 +22,14 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 	}
 	if next, changed, err := r.nextRevision(ctx, s); changed || err != nil {
 		return next, err
+	}
+	if changed, err := r.setPublished(ctx, s); changed || err != nil {
+		return 0, err
+	}
+	if isReplaced(s) {
+		if err := r.deletePrevious(ctx, s); err != nil {
+			return 0, err
+		}
 	}
 	if s.own.Spec.Withdrawn {
 		if err := r.restartRetention(ctx, s); err != nil {
@@ -68,6 +77,40 @@ func (r *reconciler) nextRevision(ctx context.Context, s *state) (again time.Dur
 	rec := s.own.DeepCopy()
 	rec.Spec.Revision = clusterset.NextRevision(last, r.Now())
 	return 0, true, r.Local.Update(ctx, rec)
+}
+
+// setPublished writes to the own record when the hub created it, by which it ranks among the exports of its name (C1).
+// It returns whether it changed anything.
+func (r *reconciler) setPublished(ctx context.Context, s *state) (changed bool, err error) {
+	if s.published == nil || s.own.Spec.Withdrawn || s.published.Spec.Withdrawn ||
+		!s.published.Spec.ExportedAt.Equal(s.own.Spec.ExportedAt) {
+		return false, nil
+	}
+	rec := s.own.DeepCopy()
+	clusterset.SetPublished(rec, s.published)
+	if maps.Equal(rec.Annotations, s.own.Annotations) {
+		return false, nil
+	}
+	return true, r.Local.Update(ctx, rec)
+}
+
+// isReplaced returns whether the own record needs a new one on the hub. The hub's policy lets no record return from a
+// withdrawal or state an earlier exportedAt: its creation time says since when it counts (C1).
+func isReplaced(s *state) bool {
+	if s.published == nil || s.own.Spec.Withdrawn {
+		return false
+	}
+	was, is := s.published.Spec.ExportedAt, s.own.Spec.ExportedAt
+	return s.published.Spec.Withdrawn || was != nil && is != nil && is.Before(was)
+}
+
+// deletePrevious deletes the record on the hub. This pass creates the next one.
+func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
+	log.FromContext(ctx).Info("an export begins again with a new record", "record", s.published.Name)
+	s.wrote = true
+	err := r.Hub().Delete(ctx, s.published, client.Preconditions{UID: &s.published.UID})
+	s.published = nil
+	return client.IgnoreNotFound(err)
 }
 
 // withdrawUnknown withdraws a record that the hub has and this cluster has not.

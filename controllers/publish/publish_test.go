@@ -92,6 +92,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		r.Cluster, r.HubNamespace = "me", "set"
 		if len(c.hub) > 0 {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
+			clusterset.SetPublished(s.own, s.published)
 		}
 		if _, err := r.publish(t.Context(), "web", s); (err != nil) != (c.refuse != "") {
 			t.Errorf("%s: %v", c.name, err)

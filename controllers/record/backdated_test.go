@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // rig is a hub and a member in memory.
@@ -109,5 +111,42 @@ func TestE9ABackdatedExportIsReported(t *testing.T) {
 				t.Errorf("Events of another claim: %v, want one of %s", r.events, told)
 			}
 		})
+	}
+}
+
+// TestC1ACopyKeepsItsRank while the hub is emptied and its owner publishes again. Nothing reports it as backdated then.
+func TestC1ACopyKeepsItsRank(t *testing.T) {
+	first := metav1.Unix(1_700_000_000, 0)
+	shown := rec(1, false)
+	shown.Namespace, shown.CreationTimestamp, shown.Spec.ExportedAt = "set", first, &first
+	r := newRig(t, shown)
+	r.settle(t, shown.Name)
+	if err := r.hub.Delete(t.Context(), shown); err != nil {
+		t.Fatal(err)
+	}
+	shown.ResourceVersion, shown.CreationTimestamp = "", metav1.NewTime(first.AddDate(0, 1, 0))
+	if err := r.hub.Create(t.Context(), shown); err != nil {
+		t.Fatal(err)
+	}
+	r.settle(t, shown.Name)
+	copied := rec(1, false)
+	copied.Namespace = kube.SystemNamespace
+	if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(copied), copied); err != nil {
+		t.Fatal(err)
+	}
+	if published := clusterset.Published(copied); !published.Equal(first.Time) ||
+		!created(copied).Equal(shown.CreationTimestamp.Time) || len(r.events) > 0 {
+		t.Errorf("published %v, created %v, Events %v", published, created(copied), r.events)
+	}
+	delete(copied.Annotations, clusterset.AnnotationPublished) // a user does
+	if err := r.local.Update(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	r.settle(t, shown.Name)
+	if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(copied), copied); err != nil {
+		t.Fatal(err)
+	}
+	if !clusterset.Published(copied).Equal(shown.CreationTimestamp.Time) {
+		t.Errorf("a copy without a time is not repaired: %v", clusterset.Published(copied))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
 func rec(revision int64, withdrawn bool) *hubv1alpha1.ServiceExportRecord {
@@ -29,7 +30,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 	nonsense := rec(9, false)
 	at := func(seconds int64, r *hubv1alpha1.ServiceExportRecord) *hubv1alpha1.ServiceExportRecord {
 		r.CreationTimestamp = metav1.Unix(seconds, 0)
-		r.Annotations = map[string]string{annotationCreated: r.CreationTimestamp.UTC().Format(time.RFC3339)}
+		r.Annotations = map[string]string{clusterset.AnnotationCreated: r.CreationTimestamp.UTC().Format(time.RFC3339)}
 		return r
 	}
 	nonsense.Spec.Type = "ExternalName"

@@ -20,11 +20,12 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // BackdateTolerance is how much older than its record on the hub an export may claim to be before an Event reports it
-// (E9). The claim still decides conflicts.
+// (E9). The claim decides conflicts only among records that the hub created within conflict.Window of the first.
 const BackdateTolerance = 10 * time.Minute
 
 // recheck is how often a held record is checked again. The owner's statement comes with a Lease, not with an event of
@@ -136,27 +137,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-const (
-	// annotationCreated on a copy is the creation time of the record on the hub.
-	annotationCreated = "clusterset-dns.io/created"
-	// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
-	annotationBackdated = "clusterset-dns.io/backdated"
-)
+// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
+const annotationBackdated = "clusterset-dns.io/backdated"
 
 // created returns the creation time of a copied record, or the far future if that is unknown: a departure ends older
 // records only.
-func created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
-	at, err := time.Parse(time.RFC3339, copied.Annotations[annotationCreated])
-	if err != nil {
-		return time.Unix(1<<40, 0)
-	}
-	return at
-}
+func created(copied *hubv1alpha1.ServiceExportRecord) time.Time { return clusterset.Created(copied) }
 
 // follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
 	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) &&
-		created(copied).Equal(shown.CreationTimestamp.Time) {
+		created(copied).Equal(shown.CreationTimestamp.Time) && !clusterset.Published(copied).After(created(copied)) {
 		if claim := backdated(copied); claim != "" {
 			return r.reportBackdated(ctx, copied, claim) // the annotation triggers the next pass
 		}
@@ -166,8 +157,8 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 	if copied != nil {
 		rec = copied.DeepCopy()
 	}
+	clusterset.SetPublished(rec, shown)
 	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
-	metav1.SetMetaDataAnnotation(&rec.ObjectMeta, annotationCreated, shown.CreationTimestamp.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
 	if copied == nil {
@@ -179,7 +170,7 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 // backdated returns the exportedAt of a copy if it is older than it can be (E9) and not yet reported, else "".
 func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 	at := copied.Spec.ExportedAt
-	if at == nil || copied.Spec.Withdrawn || created(copied).Sub(at.Time) <= BackdateTolerance {
+	if at == nil || copied.Spec.Withdrawn || clusterset.Published(copied).Sub(at.Time) <= BackdateTolerance {
 		return ""
 	}
 	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
@@ -192,13 +183,15 @@ func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
 // of losing it.
 func (r *reconciler) reportBackdated(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, claim string) error {
 	s := &copied.Spec
+	published := clusterset.Published(copied).UTC().Format(time.RFC3339)
 	r.Events.Event(
 		copied,
 		kube.Warning,
 		"BackdatedExport",
 		fmt.Sprintf("Cluster %s states that it has exported %s/%s since %s, but "+
-			"published it at %s. The older export wins conflicts. It may have joined late, or its clock is wrong.",
-			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, created(copied).UTC().Format(time.RFC3339)),
+			"published it at %s. It may have joined late, or its clock is wrong. In conflicts, that age counts "+
+			"only if the export was published within %v of the first one of the name. Otherwise it ranks last.",
+			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, published, conflict.Window),
 	)
 	reported := copied.DeepCopy()
 	metav1.SetMetaDataAnnotation(&reported.ObjectMeta, annotationBackdated, claim)

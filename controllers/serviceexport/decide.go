@@ -3,6 +3,7 @@ package serviceexport
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,7 +38,8 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
 	spec, leftOut := clusterset.RecordOf(cluster, s.export, s.service)
-	if _, err := parse(spec); err != nil {
+	spec.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
+	if _, err := parse(spec, nil); err != nil {
 		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
 			"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
 	}
@@ -48,23 +50,52 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 	return &spec, valid
 }
 
-// parse returns what other members will make of the record.
-func parse(spec hubv1alpha1.ServiceExportRecordSpec) (clusterset.Export, error) {
+// exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after
+// a withdrawal, such as the deletion of its Service. It is never earlier than own says. So a record with the same
+// exportedAt is the same export (clusterset.SetPublished).
+func exportedAt(created metav1.Time, own *hubv1alpha1.ServiceExportRecord) *metav1.Time {
+	if own == nil {
+		return &created
+	}
+	at, before := created, own.Spec.ExportedAt
+	if own.Spec.Withdrawn {
+		if before != nil {
+			before = new(metav1.NewTime(before.Add(time.Second)))
+		}
+		if w := own.Spec.WithdrawnAt; w != nil && at.Before(w) {
+			at = metav1.NewTime(w.Truncate(time.Second))
+		}
+	}
+	if at.Before(before) {
+		at = *before
+	}
+	return &at
+}
+
+// parse returns what other members will make of a record with this spec. own is the record that has it, or nil.
+func parse(
+	spec hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord,
+) (clusterset.Export, error) {
 	rec := &hubv1alpha1.ServiceExportRecord{Spec: spec}
 	rec.Name = clusterset.RecordName(spec.ServiceName, spec.ServiceNamespace, spec.ClusterID)
+	if own != nil && own.Spec.ExportedAt.Equal(spec.ExportedAt) {
+		rec.Annotations = own.Annotations
+	}
 	return clusterset.ParseExport(rec)
 }
 
 // conflicts returns the condition Conflict of what this cluster and others export.
-func conflicts(spec *hubv1alpha1.ServiceExportRecordSpec, others []clusterset.Export) metav1.Condition {
+func conflicts(
+	spec *hubv1alpha1.ServiceExportRecordSpec, own *hubv1alpha1.ServiceExportRecord, others []clusterset.Export,
+) metav1.Condition {
 	if spec == nil {
 		return conditions.Conflict(nil)
 	}
-	own, err := parse(*spec)
+	export, err := parse(*spec, own)
 	if err != nil {
 		return conditions.Conflict(nil)
 	}
-	_, found := conflict.Merge(append(others, own))
+	_, found := conflict.Merge(append(others, export))
 	return conditions.Conflict(found)
 }
 

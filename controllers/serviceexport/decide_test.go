@@ -251,3 +251,33 @@ func TestS3ARecreatedRecordIsNewer(t *testing.T) {
 		t.Errorf("%v: %+v, want a revision above %d", err, rec, ahead.UnixMilli())
 	}
 }
+
+// TestC1ExportedAt is the age of the ServiceExport, except after a withdrawal: the same ServiceExport then exports
+// again, and others must see that, even if they have missed the withdrawal. It never moves back.
+func TestC1ExportedAt(t *testing.T) {
+	at := func(second int64) *metav1.Time { return new(metav1.Unix(1_700_000_000+second, 0)) }
+	own := func(exported, withdrawn *metav1.Time) *hubv1alpha1.ServiceExportRecord {
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		rec.Spec.ExportedAt, rec.Spec.WithdrawnAt, rec.Spec.Withdrawn = exported, withdrawn, withdrawn != nil
+		return rec
+	}
+	for _, c := range []struct {
+		name    string
+		created int64
+		own     *hubv1alpha1.ServiceExportRecord
+		want    int64
+	}{
+		{"a new export", 5, nil, 5},
+		{"as before", 5, own(at(5), nil), 5},
+		{"another ServiceExport", 9, own(at(5), nil), 9},
+		{"another ServiceExport, by a clock that was set back", 3, own(at(5), nil), 5},
+		{"exported again since its Service was deleted", 5, own(at(5), at(7)), 7},
+		{"exported again by another ServiceExport", 9, own(at(5), at(7)), 9},
+		{"exported again, by a clock that was set back", 5, own(at(5), at(3)), 6},
+		{"exported again after a withdrawal of an earlier version", 5, own(nil, at(7)), 7},
+	} {
+		if got := exportedAt(*at(c.created), c.own); !got.Equal(at(c.want)) {
+			t.Errorf("%s: %v, want %v", c.name, got, at(c.want))
+		}
+	}
+}

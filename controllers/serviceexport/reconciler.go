@@ -141,7 +141,7 @@ func (r *reconciler) record(
 		rec.Spec = *spec
 	} else if !own.Spec.Withdrawn {
 		now := metav1.NewTime(r.now())
-		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: own.Spec.Origin}
+		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: own.Spec.Origin, ExportedAt: own.Spec.ExportedAt}
 		rec.Spec.Withdrawn, rec.Spec.WithdrawnAt = true, &now
 	}
 	rec.Spec.Revision = own.Spec.Revision
@@ -149,6 +149,9 @@ func (r *reconciler) record(
 		return nil
 	}
 	rec.Spec.Revision = clusterset.NextRevision(own.Spec.Revision, r.now())
+	if rec.Spec.Withdrawn || !rec.Spec.ExportedAt.Equal(own.Spec.ExportedAt) {
+		delete(rec.Annotations, clusterset.AnnotationPublished) // another export; publish learns its time
+	}
 	log.FromContext(ctx).Info("changed the export", "record", rec.Name, "withdrawn", rec.Spec.Withdrawn)
 	return r.local.Update(ctx, rec)
 }

@@ -16,7 +16,7 @@ import (
 func (r *reconciler) report(
 	ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, valid metav1.Condition,
 ) error {
-	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conflicts(spec, s.others)}
+	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conflicts(spec, s.own, s.others)}
 	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.now()))
 	if !changed {
 		return nil

@@ -106,6 +106,19 @@ func TestC3C4Ports(t *testing.T) {
 	}
 }
 
+// TestC3HeadlessPorts: clients of a Headless Service find the number by the port's name, so each cluster has its own.
+func TestC3HeadlessPorts(t *testing.T) {
+	s := three(t)
+	ns := s.namespace(t, "a", "b")
+	s.members["a"].exported(t, headless(ns, "web", port("http", 80)), "10.1.0.1")
+	s.older(t, "a", ns, "web")
+	s.members["b"].exported(t, headless(ns, "web", port("http", 81)), "10.2.0.1")
+	for _, id := range []string{"a", "b"} {
+		s.members[id].wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080", "b/http/10.2.0.1:8081")
+		s.members[id].wantCondition(t, ns, "web", conflict, metav1.ConditionFalse, "NoConflicts")
+	}
+}
+
 // TestC3Unnamed: one unnamed port stays so; beside another it gets a name.
 func TestC3Unnamed(t *testing.T) {
 	s := three(t)

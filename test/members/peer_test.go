@@ -151,7 +151,8 @@ func TestS4ReservedAndIPv6(t *testing.T) {
 	}
 }
 
-// TestE9ABackdatedExport wins conflicts, also with who exported before it, and raises its Event in every member.
+// TestE9ABackdatedExport raises its Event in every member. It wins conflicts with who exported at most ten minutes
+// before it (C1); later it does not: TestC1WhoJoinsLateUpsetsNothing in test/packets.
 func TestE9ABackdatedExport(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -538,5 +539,40 @@ func TestV2MembersDoNotGrantThemselvesBlocks(t *testing.T) {
 			e.members["a"].Status().Patch(ctx, set.DeepCopy(), patch),
 			"cannot patch resource \"clustersets/status\"",
 		)
+	}
+}
+
+// TestC1ARecordGetsNoOlder than the export that it was created for: it neither returns from a withdrawal nor gets an
+// earlier exportedAt. Endpoints may return.
+func TestC1ARecordGetsNoOlder(t *testing.T) {
+	e := setUp(t)
+	ctx, as := t.Context(), e.members["a"]
+	rec, slice := exportRecord("a", "aged"), endpointRecord("a", "aged")
+	must(t, as.Create(ctx, rec))
+	must(t, as.Create(ctx, slice))
+	t.Cleanup(func() {
+		must(t, e.admin.Delete(context.WithoutCancel(ctx), rec))
+		must(t, e.admin.Delete(context.WithoutCancel(ctx), slice))
+	})
+	effect := rec.Spec
+	write := func(change func(*hubv1alpha1.ServiceExportRecordSpec)) error {
+		rec.Spec = *effect.DeepCopy()
+		change(&rec.Spec)
+		err := as.Update(ctx, rec)
+		must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(rec), rec))
+		return err
+	}
+	later := metav1.NewTime(effect.ExportedAt.Add(time.Hour))
+	must(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &later }))
+	refused(t, write(func(*hubv1alpha1.ServiceExportRecordSpec) {}), "exportedAt never moves back")
+	must(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt, s.Revision = &later, 7 }))
+	must(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) {
+		*s = hubv1alpha1.ServiceExportRecordSpec{Origin: s.Origin}
+		s.Withdrawn = true
+	}))
+	refused(t, write(func(s *hubv1alpha1.ServiceExportRecordSpec) { s.ExportedAt = &later }), "stays withdrawn")
+	for _, withdrawn := range []bool{true, false} {
+		slice.Spec.Withdrawn = withdrawn
+		must(t, as.Update(ctx, slice))
 	}
 }

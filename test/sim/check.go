@@ -33,7 +33,11 @@ func (w *World) check() {
 		before := len(problems)
 		maps.Copy(records, t.records())
 		for _, m := range w.honest() {
-			for _, err := range []error{w.checkImport(m, &t), w.checkService(m, &t), w.checkSlices(m, &t), w.checkExport(m, &t)} {
+			here := t.in(m)
+			for _, err := range []error{
+				w.checkAges(m, &t), w.checkImport(m, &here), w.checkService(m, &here), w.checkSlices(m, &here),
+				w.checkExport(m, &here),
+			} {
 				if err != nil {
 					problems = append(problems, fmt.Errorf("%s in %s: %w", n, m.id, err))
 				}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -12,6 +14,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -81,6 +84,57 @@ func (w *World) truthOf(n types.NamespacedName) truth {
 		t.reasons = append(t.reasons, string(r))
 	}
 	return t
+}
+
+// in is the truth as a member must see it: exports rank by the ages that its copies state (C1), which checkAges compares
+// with the hub's.
+func (t truth) in(m *member) truth {
+	t.exports = slices.Clone(t.exports)
+	for i := range t.exports {
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: recordName(t.name, t.exports[i].Cluster)}
+		copied := get[*hubv1alpha1.ServiceExportRecord](m, api.ServiceExportRecord, name)
+		t.exports[i] = resolution.Aged(t.exports[i], copied)
+	}
+	merged, reasons := resolution.Resolve(t.exports)
+	t.merged, t.reasons = merged, nil
+	for _, r := range reasons {
+		t.reasons = append(t.reasons, string(r))
+	}
+	return t
+}
+
+// checkAges is what the order of exports stands on (C1): a copy has the age of the hub's record, and says when the hub
+// got the export, which is when the hub created the record, or earlier where the hub lost it meanwhile. An owner never
+// states more than the age of its ServiceExport.
+func (w *World) checkAges(m *member, t *truth) error {
+	var problems []error
+	for _, e := range t.exports {
+		name := recordName(t.name, e.Cluster)
+		copied := get[*hubv1alpha1.ServiceExportRecord](
+			m, api.ServiceExportRecord, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name})
+		shown, _ := w.hub.Get(api.Key{
+			Kind:           api.ServiceExportRecord,
+			NamespacedName: types.NamespacedName{Namespace: hubNamespace, Name: name},
+		}).(*hubv1alpha1.ServiceExportRecord)
+		if copied == nil || shown == nil {
+			problems = append(problems, fmt.Errorf("no record or no copy of %s", name))
+			continue
+		}
+		created, first := shown.CreationTimestamp.Time, resolution.Stated(copied, "published")
+		problems = append(problems,
+			differ("exportedAt of the copy of "+name, shown.Spec.ExportedAt, copied.Spec.ExportedAt),
+			differ("when the hub created "+name, created.UTC().String(), resolution.Stated(copied, "created").String()))
+		lossless := w.history.Events["(hub restored)"]+w.history.Events["(hub emptied)"] == 0 && e.Cluster != w.liarID()
+		if first.IsZero() || first.After(created) || lossless && !first.Equal(created) {
+			problems = append(problems,
+				fmt.Errorf("the hub created %s at %s, and its copy says %s (C1)", name, created.UTC(), first))
+		}
+		if shown.Spec.ExportedAt.Time.Before(e.Created) {
+			problems = append(problems,
+				fmt.Errorf("%s states %s, before its ServiceExport at %s", name, shown.Spec.ExportedAt.UTC(), e.Created.UTC()))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // records are the names of those that say all of it.

@@ -42,7 +42,7 @@ func newLiar(w *World) *liar {
 func (l *liar) user() string { return api.Member + l.member.id }
 
 // publish writes a record, whatever is there.
-func (l *liar) publish(o client.Object) {
+func (l *liar) publish(o client.Object) error {
 	o.SetNamespace(hubNamespace)
 	var err error
 	if there := l.World.hub.Get(api.KeyOf(o)); there != nil {
@@ -54,6 +54,7 @@ func (l *liar) publish(o client.Object) {
 		err = l.World.hub.Create(l.user(), o, false)
 	}
 	l.note("liar publishes %s: %v", api.KeyOf(o), err)
+	return err
 }
 
 func (l *liar) origin(n types.NamespacedName) hubv1alpha1.Origin {
@@ -70,20 +71,20 @@ func (l *liar) origin(n types.NamespacedName) hubv1alpha1.Origin {
 func (l *liar) acts(n types.NamespacedName) {
 	switch l.rng.IntN(11) {
 	case 0, 1:
-		l.publish(l.export(n, l.chance(0.5)))
+		_ = l.publish(l.export(n, l.chance(0.5)))
 	case 2, 3:
-		l.publish(l.slice(n, l.chance(0.5)))
+		_ = l.publish(l.slice(n, l.chance(0.5)))
 	case 4: // an old revision, or an unchanged one with other content
 		rec := l.export(n, false)
 		rec.Spec.Revision = max(1, rec.Spec.Revision-int64(l.rng.IntN(10)))
-		l.publish(rec)
+		_ = l.publish(rec)
 	case 5:
 		l.vanish()
 	case 6:
 		rec := &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}}
 		rec.Spec.Origin = l.origin(n)
 		rec.Spec.Withdrawn = true
-		l.publish(rec)
+		_ = l.publish(rec)
 	case 7:
 		l.states([]string{"a", "b"})
 	default:
@@ -98,7 +99,7 @@ func (l *liar) forges() {
 	rec.Spec.ClusterID = pick(l.World, l.honest()).id
 	rec.Name = recordName(n, rec.Spec.ClusterID)
 	rec.Spec.Revision = l.now.Add(time.Hour).UnixMilli()
-	l.publish(rec)
+	_ = l.publish(rec)
 }
 
 func (l *liar) recordName(n types.NamespacedName) string { return recordName(n, l.member.id) }
@@ -201,7 +202,7 @@ func (l *liar) states(names []string) {
 	now := metav1.NewMicroTime(l.now)
 	lease.Spec.RenewTime, l.renewed = &now, l.now
 	lease.Annotations = map[string]string{liveness.AnnotationRecords: liveness.Statement(names)}
-	l.publish(lease)
+	_ = l.publish(lease)
 }
 
 // repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It
@@ -217,7 +218,7 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 	}
 	for _, o := range l.records() {
 		if l.says[o.GetName()] == nil && l.chance(0.5) { // else it vanishes, which the Lease confirms
-			l.publish(l.withdrawal(o))
+			l.must(l.publish(l.withdrawal(o)))
 		} else if l.says[o.GetName()] == nil {
 			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
 		}
@@ -226,7 +227,10 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 		o := l.says[name]
 		l.revision++
 		originOf(o).Revision = l.revision
-		l.publish(o)
+		if l.publish(o) != nil { // the hub lets no record get older (C1)
+			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
+			l.must(l.publish(o))
+		}
 	}
 	l.confirms()
 }

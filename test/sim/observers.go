@@ -88,7 +88,7 @@ func (l *liar) votes() {
 	}
 	lease.Name = l.member.id
 	votes.Write(lease, text)
-	l.publish(lease)
+	_ = l.publish(lease)
 	l.history.Events["(a lie about what is reached)"]++
 }
 

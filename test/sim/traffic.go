@@ -50,7 +50,7 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	t := truth{name: n}
 	for _, o := range a.local.All(api.ServiceExportRecord) {
 		if rec := o.(*hubv1alpha1.ServiceExportRecord); !rec.Spec.Withdrawn && nameOf(rec) == n {
-			t.exports = append(t.exports, exportOfRecord(rec))
+			t.exports = append(t.exports, resolution.Aged(exportOfRecord(rec), rec))
 		}
 	}
 	t.merged, _ = resolution.Resolve(t.exports)

@@ -109,7 +109,9 @@ func (s *state) merged(
 		svc := find(o.services, func(s *corev1.Service) bool { return s.Name == name })
 		own[id] = find(o.slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == sliceName(name) })
 		if export != nil && svc != nil {
-			exports = append(exports, resolution.Of(id, export, svc))
+			record := name + "." + ns + "." + id
+			copied := find(o.records, func(r *hubv1alpha1.ServiceExportRecord) bool { return r.Name == record })
+			exports = append(exports, resolution.Aged(resolution.Of(id, export, svc), copied))
 		}
 	}
 	m, all := resolution.Resolve(exports)

@@ -1,7 +1,6 @@
 package conflict
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -18,7 +17,7 @@ import (
 // their order. Merge does not change them.
 func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 	in := slices.Clone(exports)
-	slices.SortFunc(in, precedes)
+	Order(in)
 	oldest := &in[0]
 
 	m := Merged{
@@ -43,15 +42,12 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 	return m, disagreements(in, m, leftOut)
 }
 
-// precedes orders exports by precedence: the oldest first, and equal ones by cluster ID.
-func precedes(a, b clusterset.Export) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
-}
-
 // families returns the families that the clusters have in common, in the order of the oldest export. It leaves out
-// a cluster that has none of those that the older ones share, and returns how many it left out.
+// a cluster that has none of those that the older ones share, or that is late and would take one away (C1). It
+// returns how many it left out.
 func families(in []clusterset.Export) (common []corev1.IPFamily, leftOut int) {
 	common = in[0].Families
+	late := Late(in)
 	for i := range in[1:] {
 		var both []corev1.IPFamily
 		for _, f := range common {
@@ -59,7 +55,7 @@ func families(in []clusterset.Export) (common []corev1.IPFamily, leftOut int) {
 				both = append(both, f)
 			}
 		}
-		if len(both) == 0 {
+		if len(both) == 0 || late(&in[i+1]) && len(both) < len(common) {
 			leftOut++
 			continue
 		}
@@ -81,7 +77,7 @@ var properties = []property{
 		func(a, b *clusterset.Export) bool { return a.Type == b.Type },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Type) }},
 	{mcsv1beta1.ServiceExportReasonPortConflict, "ports",
-		func(a, b *clusterset.Export) bool { return samePorts(a.Ports, b.Ports) },
+		func(a, b *clusterset.Export) bool { return samePorts(a.Ports, b.Ports, a.Type == mcsv1beta1.Headless) },
 		func(*clusterset.Export) string { return "Using all ports and, where names or numbers clash, those" }},
 	{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity",
 		func(a, b *clusterset.Export) bool { return a.SessionAffinity == b.SessionAffinity },
@@ -156,13 +152,18 @@ func affinityTimeout(c *corev1.SessionAffinityConfig) string {
 	return fmt.Sprintf("a timeout of %d s", *c.ClientIP.TimeoutSeconds)
 }
 
-// samePorts returns whether a and b have the same ports, in any order.
-func samePorts(a, b []clusterset.Port) bool {
+// samePorts returns whether a and b have the same ports, in any order. Without a VIP their numbers do not matter.
+func samePorts(a, b []clusterset.Port, headless bool) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for _, p := range a {
-		if !slices.Contains(b, p) {
+		if !slices.ContainsFunc(b, func(q clusterset.Port) bool {
+			if headless {
+				q.Number = p.Number
+			}
+			return p == q
+		}) {
 			return false
 		}
 	}
@@ -171,20 +172,27 @@ func samePorts(a, b []clusterset.Port) bool {
 
 // union returns the ports of all exports in order of precedence, and Merged.Names.
 //
-// Clients connect to protocol and number. So two ports with the same protocol and number are one port, whatever
-// their names. A port with another number but a name that is already used loses. Unnamed ports do not use a name.
+// Clients of a VIP connect to protocol and number. So two ports with the same protocol and number are one port,
+// whatever their names. A port with another number but a name that is already used loses. Unnamed ports do not use a
+// name. Clients of a Headless Service find the number by the name (SRV), and each slice has its own number. So its
+// ports with the same protocol and name are one port, whatever their numbers.
 func union(in []clusterset.Export) (ports []clusterset.Port, names map[string]map[string]string) {
 	type key struct {
 		protocol corev1.Protocol
 		number   int32
+		name     string
 	}
+	headless := in[0].Type == mcsv1beta1.Headless
 	at := map[key]int{}
 	taken := map[string]bool{"": false}
 	index := make([]map[string]int, len(in)) // by cluster: own name → index in ports
 	for i := range in {
 		index[i] = map[string]int{}
 		for _, p := range in[i].Ports {
-			k := key{p.Protocol, p.Number}
+			k := key{protocol: p.Protocol, number: p.Number}
+			if headless {
+				k = key{protocol: p.Protocol, name: p.Name}
+			}
 			j, there := at[k]
 			if !there {
 				if taken[p.Name] {

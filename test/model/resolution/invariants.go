@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -18,7 +20,7 @@ func invariants(exports []clusterset.Export, m conflict.Merged) error {
 	if len(exports) > 0 && len(m.Families) == 0 {
 		problems = append(problems, errors.New("C7: no families, want the oldest's at least"))
 	}
-	problems = append(problems, distinct(m.Ports), served(m))
+	problems = append(problems, distinct(m.Ports, m.Type), served(m))
 	for _, export := range exports {
 		problems = append(problems, exposed(export, m))
 	}
@@ -28,8 +30,8 @@ func invariants(exports []clusterset.Export, m conflict.Merged) error {
 	return errors.Join(problems...)
 }
 
-// distinct is what core/v1 demands of a Service's ports.
-func distinct(list []clusterset.Port) error {
+// distinct is what core/v1 demands of a Service's ports; of a headless one, numbers may come twice (C3).
+func distinct(list []clusterset.Port, kind mcsv1beta1.ServiceImportType) error {
 	var problems []error
 	for i, port := range list {
 		if port.Name == "" && len(list) > 1 {
@@ -42,7 +44,7 @@ func distinct(list []clusterset.Port) error {
 			if other.Name == port.Name {
 				problems = append(problems, fmt.Errorf("C3: two ports are called %q", port.Name))
 			}
-			if other.Protocol == port.Protocol && other.Number == port.Number {
+			if other.Protocol == port.Protocol && other.Number == port.Number && kind != mcsv1beta1.Headless {
 				problems = append(problems, fmt.Errorf("C3: two ports are %s/%d", port.Protocol, port.Number))
 			}
 		}
@@ -69,7 +71,7 @@ func served(m conflict.Merged) error {
 	return errors.Join(problems...)
 }
 
-// exposed lets a cluster serve a port of the union only with a port of the same protocol and number.
+// exposed lets a cluster serve a port of the union only with a port of the same protocol and, behind a VIP, number.
 func exposed(export clusterset.Export, m conflict.Merged) error {
 	names, ok := m.Names[export.Cluster]
 	if !ok {
@@ -89,7 +91,8 @@ func exposed(export clusterset.Export, m conflict.Merged) error {
 				problems,
 				fmt.Errorf("C4: cluster %q serves port %q, which the union does not have", export.Cluster, name),
 			)
-		case export.Ports[i].Protocol != m.Ports[j].Protocol || export.Ports[i].Number != m.Ports[j].Number:
+		case export.Ports[i].Protocol != m.Ports[j].Protocol ||
+			export.Ports[i].Number != m.Ports[j].Number && m.Type != mcsv1beta1.Headless:
 			problems = append(
 				problems,
 				fmt.Errorf("C4: port %q of cluster %q serves %q, another port", own, export.Cluster, name),

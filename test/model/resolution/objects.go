@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -53,6 +54,24 @@ func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) c
 		e.Ports = append(e.Ports, port)
 	}
 	return e
+}
+
+// Aged is an export with the age that a copy of its record states (C1); copied may be nil. What the hub does not have
+// yet comes last.
+func Aged(e clusterset.Export, copied *hubv1alpha1.ServiceExportRecord) clusterset.Export {
+	if copied != nil && copied.Spec.ExportedAt != nil {
+		e.Created, e.Published = copied.Spec.ExportedAt.Time, Stated(copied, "published")
+		if e.Published.IsZero() {
+			e.Published = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	return e
+}
+
+// Stated is a time of the hub's record that a copy states: when it was created or, for the first time, published.
+func Stated(copied *hubv1alpha1.ServiceExportRecord, what string) time.Time {
+	at, _ := time.Parse(time.RFC3339, copied.Annotations["clusterset-dns.io/"+what])
+	return at
 }
 
 // Spec is that of the ServiceImport in a cluster that serves these families, but for its VIPs (I3).

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"strings"
 
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -22,7 +24,7 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 	for _, export := range byAge {
 		m.Names[export.Cluster] = map[string]string{}
 		for _, port := range export.Ports {
-			union = place(union, export.Cluster, port)
+			union = place(union, export.Cluster, port, m.Type == mcsv1beta1.Headless)
 		}
 	}
 	nameTheUnnamed(union)
@@ -32,16 +34,20 @@ func ports(byAge []clusterset.Export, m *conflict.Merged) int {
 			m.Names[cluster][own] = port.Name
 		}
 	}
-	oldest := portSet(byAge[0])
-	return count(byAge, func(e clusterset.Export) bool { return !maps.Equal(portSet(e), oldest) })
+	oldest := portSet(byAge[0], m.Type)
+	return count(byAge, func(e clusterset.Export) bool { return !maps.Equal(portSet(e, m.Type), oldest) })
 }
 
 // place finds a cluster's port its place in the union, if it gets one. appProtocol comes with the port that is
-// added, so it is that of
-// the oldest export behind it.
-func place(union []*unionPort, cluster string, port clusterset.Port) []*unionPort {
+// added, so it is that of the oldest export behind it. Of a headless union clients learn the number by the name, from
+// each cluster's slices, so there the name makes the port, and otherwise the number.
+func place(union []*unionPort, cluster string, port clusterset.Port, headless bool) []*unionPort {
 	for _, u := range union {
-		if u.Protocol == port.Protocol && u.Number == port.Number { // the same port, whatever its name
+		same := u.Number == port.Number
+		if headless {
+			same = u.Name == port.Name
+		}
+		if same && u.Protocol == port.Protocol {
 			u.ownName[cluster] = port.Name
 			return union
 		}
@@ -77,10 +83,14 @@ func nameTheUnnamed(union []*unionPort) {
 	}
 }
 
-// portSet is an export's ports without their order, which alone is no conflict.
-func portSet(export clusterset.Export) map[clusterset.Port]bool {
+// portSet is an export's ports without their order, which alone is no conflict, and without numbers that no client
+// goes by.
+func portSet(export clusterset.Export, merged mcsv1beta1.ServiceImportType) map[clusterset.Port]bool {
 	set := map[clusterset.Port]bool{}
 	for _, port := range export.Ports {
+		if merged == mcsv1beta1.Headless {
+			port.Number = 0
+		}
 		set[port] = true
 	}
 	return set

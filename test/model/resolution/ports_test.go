@@ -157,6 +157,44 @@ func TestC3C4Ports(t *testing.T) {
 	}
 }
 
+// Clients of a headless import learn a port's number from each cluster's slices (SRV): only its name makes it the same.
+func TestC3C4PortsOfAHeadlessImport(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		clusters []list
+		union    list
+		names    []names
+		disagree int
+	}{
+		{"another number is no conflict", []list{{http80}, {tcp("http", 8080)}},
+			list{http80}, []names{{"http": "http"}, {"http": "http"}}, 0},
+		{"another protocol loses", []list{{http80}, {udp("http", 80)}},
+			list{http80}, []names{{"http": "http"}, {}}, 1},
+		{"another appProtocol is one", []list{{http80}, {app(tcp("http", 8080), "h2c")}},
+			list{http80}, []names{{"http": "http"}, {"http": "http"}}, 1},
+		{"another name is another port, with the same number, too", []list{{http80}, {tcp("web", 80)}},
+			list{http80, tcp("web", 80)}, []names{{"http": "http"}, {"web": "web"}}, 1},
+		{"names whose numbers are swapped", []list{{http80, grpc90}, {tcp("grpc", 80), tcp("http", 90)}},
+			list{http80, grpc90}, []names{{"http": "http", "grpc": "grpc"}, {"http": "http", "grpc": "grpc"}}, 0},
+		{"unnamed ones are the same", []list{{tcp("", 80)}, {tcp("", 81)}},
+			list{tcp("", 80)}, []names{{"": ""}, {"": ""}}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var exports []clusterset.Export
+			wantNames := map[string]map[string]string{}
+			for i, ports := range test.clusters {
+				e := export(string(rune('z'-i)), i, headless, func(e *clusterset.Export) { e.Ports = ports })
+				exports = append(exports, e)
+				wantNames[e.Cluster] = test.names[i]
+			}
+			m := wantDisagree(t, exports, "PortConflict", test.disagree)
+			if !slices.Equal(m.Ports, test.union) || !reflect.DeepEqual(m.Names, wantNames) {
+				t.Errorf("got %+v %v, want %+v %v", m.Ports, m.Names, test.union, wantNames)
+			}
+		})
+	}
+}
+
 // C9: a younger cluster raises a conflict, and what was there before it goes on.
 func TestC9YoungerConflictLeavesTheRestAsItWas(t *testing.T) {
 	before := []clusterset.Export{

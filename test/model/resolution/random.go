@@ -40,6 +40,9 @@ var (
 		{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		{corev1.IPv6Protocol, corev1.IPv4Protocol},
 	}
+	published = []time.Duration{
+		0, 0, 0, 0, 5 * time.Minute, 10 * time.Minute, 10*time.Minute + time.Second, time.Hour, time.Hour,
+	}
 	sets = []map[string]string{
 		nil,
 		{"tier": "gold"},
@@ -75,6 +78,10 @@ func Random(r *rand.Rand) []clusterset.Export {
 		}
 		export.Cluster = cluster
 		export.Created = time.Unix(1_700_000_000+int64(r.IntN(3)), 0).In(pick(r, zones))
+		export.Published = time.Unix(1_800_000_000, 0).Add(pick(r, published)).In(pick(r, zones))
+		if r.IntN(20) == 0 {
+			export.Published = time.Time{} // a stand-in's
+		}
 		exports = append(exports, clone(export))
 	}
 	r.Shuffle(len(exports), func(i, j int) { exports[i], exports[j] = exports[j], exports[i] })

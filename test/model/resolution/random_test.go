@@ -33,7 +33,7 @@ func TestRandomObeysTheInvariantsOfExport(t *testing.T) {
 				t.Fatalf("seed %d: %+v", seed, exports)
 			}
 			seen[e.Cluster] = true
-			if err := distinct(e.Ports); err != nil {
+			if err := distinct(e.Ports, mcsv1beta1.ClusterSetIP); err != nil {
 				t.Fatalf("seed %d: %v in %+v", seed, err, e)
 			}
 		}
@@ -84,9 +84,14 @@ var neighbours = map[string]func(a, b clusterset.Export) bool{
 	"tie in two time zones": func(a, b clusterset.Export) bool {
 		return a.Created.Equal(b.Created) && a.Created != b.Created
 	},
+	"an older export that came late": func(a, b clusterset.Export) bool { return b.Created.Before(a.Created) },
+	"two that came late at once": func(a, b clusterset.Export) bool {
+		return a.Published.Equal(b.Published) && b.Created.Before(a.Created)
+	},
 	"no ports": func(a, b clusterset.Export) bool { return len(a.Ports) == 0 && len(b.Ports) > 0 },
 	"other order of ports": func(a, b clusterset.Export) bool {
-		return maps.Equal(portSet(a), portSet(b)) && !slices.Equal(a.Ports, b.Ports)
+		return maps.Equal(portSet(a, mcsv1beta1.ClusterSetIP), portSet(b, mcsv1beta1.ClusterSetIP)) &&
+			!slices.Equal(a.Ports, b.Ports)
 	},
 	"two unnamed ports": func(a, b clusterset.Export) bool {
 		return len(a.Ports) == 1 && len(b.Ports) == 1 && a.Ports[0].Name+b.Ports[0].Name == "" &&

@@ -71,16 +71,41 @@ func resolve(exports []clusterset.Export) (conflict.Merged, map[reason]int) {
 	return m, disagree
 }
 
-// precedence is C1: the oldest ServiceExport first, ties by cluster id, bytewise.
+// precedence is C1. The first record of a name opens ten minutes. Whoever publishes within them counts by the age of
+// its ServiceExport; all others come after those, in the order in which the hub got them. Ties go by cluster id,
+// bytewise. An export without such a time was there before all others.
 func precedence(exports []clusterset.Export) []clusterset.Export {
-	byAge := slices.Clone(exports)
-	slices.SortFunc(byAge, func(a, b clusterset.Export) int {
+	inTime, late := split(exports)
+	slices.SortFunc(inTime, func(a, b clusterset.Export) int {
 		if a.Created.Equal(b.Created) {
 			return strings.Compare(a.Cluster, b.Cluster)
 		}
 		return a.Created.Compare(b.Created)
 	})
-	return byAge
+	slices.SortFunc(late, func(a, b clusterset.Export) int {
+		if a.Published.Equal(b.Published) {
+			return strings.Compare(a.Cluster, b.Cluster)
+		}
+		return a.Published.Compare(b.Published)
+	})
+	return append(inTime, late...)
+}
+
+// split tells those that came in time from those that came late.
+func split(exports []clusterset.Export) (inTime, late []clusterset.Export) {
+	for _, export := range exports {
+		isLate := false
+		for _, other := range exports {
+			minutesLater := export.Published.Sub(other.Published).Minutes()
+			isLate = isLate || !export.Published.IsZero() && !other.Published.IsZero() && minutesLater > 10
+		}
+		if isLate {
+			late = append(late, export)
+		} else {
+			inTime = append(inTime, export)
+		}
+	}
+	return inTime, late
 }
 
 // count is how many of the exports a test holds for.
@@ -142,25 +167,33 @@ func trafficDistribution(byAge []clusterset.Export, m *conflict.Merged) int {
 }
 
 // families is C7. Two families that only stand in another order agree; so do two and one of them, because what
-// remains reaches every
-// backend. Those who disagree are the ones that would have left nothing.
+// remains reaches every backend. Those who disagree are the ones that would have left nothing, and those who came late
+// and lack one of the families that the others share: nobody gives that up for them (C1).
 func families(byAge []clusterset.Export, m *conflict.Merged) int {
+	inTime, late := split(byAge)
 	m.Families = slices.Clone(byAge[0].Families)
 	leftOut := 0
-	for _, export := range byAge {
-		var shared []corev1.IPFamily
-		for _, family := range m.Families {
-			if slices.Contains(export.Families, family) {
-				shared = append(shared, family)
-			}
-		}
-		if len(shared) == 0 {
+	for _, export := range inTime {
+		if shared := common(m.Families, export.Families); len(shared) > 0 {
+			m.Families = shared
+		} else {
 			leftOut++
-			continue
 		}
-		m.Families = shared
 	}
-	return leftOut
+	return leftOut + count(late, func(e clusterset.Export) bool {
+		return len(common(m.Families, e.Families)) < len(m.Families)
+	})
+}
+
+// common are the families of one list that are in another.
+func common(list, other []corev1.IPFamily) []corev1.IPFamily {
+	var shared []corev1.IPFamily
+	for _, family := range list {
+		if slices.Contains(other, family) {
+			shared = append(shared, family)
+		}
+	}
+	return shared
 }
 
 // labels is C8, first half: the oldest's whole set, never a mixture.

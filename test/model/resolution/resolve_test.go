@@ -38,6 +38,11 @@ func export(cluster string, second int, changes ...func(*clusterset.Export)) clu
 	return e
 }
 
+// on puts the record on the hub that many seconds after noon.
+func on(second int) func(*clusterset.Export) {
+	return func(e *clusterset.Export) { e.Published = noon.Add(time.Duration(second) * time.Second) }
+}
+
 func timeout(seconds int32) *corev1.SessionAffinityConfig {
 	return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 }
@@ -91,6 +96,26 @@ func TestC1OldestFirstAndTiesByClusterIDBytewise(t *testing.T) {
 		},
 		"ties only among the equally old": {
 			[]clusterset.Export{export("a", 1), export("c", 0), export("b", 0)}, []string{"b", "c", "a"}},
+		"within ten minutes of the first record by age": {
+			[]clusterset.Export{export("b", 1, on(0)), export("a", 0, on(600))}, []string{"a", "b"}},
+		"later ones last, however old": {
+			[]clusterset.Export{export("b", 1, on(0)), export("a", 0, on(601))}, []string{"b", "a"}},
+		"later ones as they came": {
+			[]clusterset.Export{export("c", 9, on(0)), export("b", 1, on(3600)), export("a", 0, on(3601))},
+			[]string{"c", "b", "a"},
+		},
+		"ten minutes of the first, not of the one before": {
+			[]clusterset.Export{export("c", 9, on(0)), export("b", 1, on(599)), export("a", 0, on(1000))},
+			[]string{"b", "c", "a"},
+		},
+		"later ones of one second by id, not by age": {
+			[]clusterset.Export{export("c", 9, on(0)), export("b", 1, on(3600)), export("a", 2, on(3600))},
+			[]string{"c", "a", "b"},
+		},
+		"one without a time was there before all others": {
+			[]clusterset.Export{export("c", 0, on(0)), export("b", 1, on(3600)), export("z", -1)},
+			[]string{"z", "c", "b"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -320,5 +345,20 @@ func TestC7RunningIntersectionInTheOldestsOrder(t *testing.T) {
 				t.Errorf("got %v, want %v", m.Families, test.want)
 			}
 		})
+	}
+}
+
+// C1 of families: nobody gives up a family for who came late.
+func TestC7WhoCameLateNarrowsNothing(t *testing.T) {
+	of := func(list ...corev1.IPFamily) func(*clusterset.Export) {
+		return func(e *clusterset.Export) { e.Families = list }
+	}
+	exports := []clusterset.Export{
+		export("a", 0, on(3600), of(v6)), export("b", 1, on(3600), of(v6, v4)),
+		export("c", 2, on(0), of(v4, v6)), export("d", 3, on(1), of(v4, v6)),
+	}
+	m := wantDisagree(t, exports, "IPFamilyConflict", 1)
+	if !slices.Equal(m.Families, []corev1.IPFamily{v4, v6}) {
+		t.Errorf("got %v, want both", m.Families)
 	}
 }

@@ -59,6 +59,12 @@ func MembersWriteTheirOwn(w *Write) error {
 			w.Key.Name,
 			fmt.Errorf("members do not write the status of records on the hub"),
 		)
+	case becomesOlder(w):
+		return apierrors.NewForbidden(
+			w.Key.resource(),
+			w.Key.Name,
+			fmt.Errorf("a record neither returns from its withdrawal nor gets an earlier exportedAt"),
+		)
 	case w.New != nil && len(w.New.GetFinalizers())+len(w.New.GetOwnerReferences()) > 0:
 		return apierrors.NewForbidden(
 			w.Key.resource(),
@@ -67,6 +73,16 @@ func MembersWriteTheirOwn(w *Write) error {
 		)
 	}
 	return nil
+}
+
+// becomesOlder tells of a record that is to be another export, or an older one, than it was created for (C1).
+func becomesOlder(w *Write) bool {
+	was, before := w.Old.(*hubv1alpha1.ServiceExportRecord)
+	is, after := w.New.(*hubv1alpha1.ServiceExportRecord)
+	if !before || !after {
+		return false
+	}
+	return was.Spec.Withdrawn && !is.Spec.Withdrawn || is.Spec.ExportedAt.Before(was.Spec.ExportedAt)
 }
 
 // DerivedServicesStay is deploy/member's policy: only the agent, or the end of its namespace, deletes a derived

@@ -4,7 +4,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -108,7 +107,7 @@ type Answer struct {
 // Exporter is one cluster that exports the name. The first is the oldest, which wins conflicts.
 type Exporter struct {
 	Cluster   string    `json:"cluster"`
-	Since     time.Time `json:"since"`
+	Since     time.Time `json:"since"` // by which it ranks (conflict.Order)
 	Type      string    `json:"type"`
 	Ports     []string  `json:"ports,omitempty"`
 	Ready     int       `json:"ready"`
@@ -220,7 +219,7 @@ func Explain(f *Facts) Report {
 		}
 	}
 	if len(exports) > 0 {
-		slices.SortFunc(exports, precedes)
+		conflict.Order(exports)
 		merged, _ := conflict.Merge(exports)
 		r.exporters(f, exports, &merged)
 		r.Properties = properties(exports, &merged, f.families(&merged))
@@ -256,11 +255,6 @@ func (f *Facts) vips() (out []VIP) {
 	return out
 }
 
-// precedes is the order of conflict.Merge.
-func precedes(a, b clusterset.Export) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Cluster, b.Cluster))
-}
-
 // exports returns the records that count, and those that do not parse.
 func (f *Facts) exports() (out []clusterset.Export, invalid []Withheld) {
 	for i := range f.Records {
@@ -281,10 +275,15 @@ func (f *Facts) exports() (out []clusterset.Export, invalid []Withheld) {
 
 // exporters counts every exporter's imported endpoints.
 func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Merged) {
+	late := conflict.Late(exports)
 	for i := range exports {
 		e := &exports[i]
+		since := e.Created
+		if late(e) && e.Published.Before(f.Now) { // else it is not on the hub yet
+			since = e.Published
+		}
 		x := Exporter{
-			Cluster: e.Cluster, Since: e.Created, Type: string(e.Type), Here: e.Cluster == f.ID,
+			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
 			Unreached: f.message(e.Cluster, hubv1alpha1.ConditionReached, "False"),
 		}

@@ -71,7 +71,8 @@ func ports(exports []clusterset.Export, m *conflict.Merged) (out []Property) {
 		for i := range exports {
 			e := &exports[i]
 			at := slices.IndexFunc(e.Ports, func(own clusterset.Port) bool {
-				return own.Protocol == port.Protocol && own.Number == port.Number
+				name, ok := m.Names[e.Cluster][own.Name]
+				return ok && name == port.Name
 			})
 			switch {
 			case at < 0:

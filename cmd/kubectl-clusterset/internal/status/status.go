@@ -164,7 +164,7 @@ func Examine(f *Facts) Report {
 			r.Here.HubSeen = r.Members[i].LastSeen
 		}
 	}
-	exports, unreadable := parse(records)
+	exports, unreadable := parse(records, f.Hub != nil)
 	r.Names = names(exports, f.Member)
 	r.findings(f, unreadable)
 	return r
@@ -281,8 +281,11 @@ type invalid struct {
 	first string // its name and the error
 }
 
-// parse returns exports by name, and by cluster what does not parse.
-func parse(records []hubv1alpha1.ServiceExportRecord) (map[key][]clusterset.Export, map[string]invalid) {
+// parse returns exports by name, and by cluster what does not parse. The records are the hub's own (onHub) or a
+// member's copies.
+func parse(records []hubv1alpha1.ServiceExportRecord, onHub bool) (
+	map[key][]clusterset.Export, map[string]invalid,
+) {
 	exports, unreadable := map[key][]clusterset.Export{}, map[string]invalid{}
 	for i := range records {
 		s := &records[i].Spec
@@ -291,6 +294,9 @@ func parse(records []hubv1alpha1.ServiceExportRecord) (map[key][]clusterset.Expo
 		}
 		e, err := clusterset.ParseExport(&records[i])
 		if err == nil {
+			if onHub {
+				e.Published = records[i].CreationTimestamp.Time
+			}
 			k := key{e.Namespace, e.Name}
 			exports[k] = append(exports[k], e)
 			continue

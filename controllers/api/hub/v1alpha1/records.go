@@ -79,7 +79,8 @@ type Origin struct {
 type ServiceExportRecordSpec struct {
 	Origin `json:",inline"`
 
-	// exportedAt is the creationTimestamp of the ServiceExport. In a conflict, the oldest export wins.
+	// exportedAt is the creationTimestamp of the ServiceExport, or when the export began again after a withdrawal. In a
+	// conflict, the oldest export wins, among those whose records were created within 10 minutes of the first.
 	// +optional
 	ExportedAt *metav1.Time `json:"exportedAt,omitempty"`
 

@@ -1,0 +1,54 @@
+package clusterset
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// Annotations of a member's copy of a ServiceExportRecord, and of its own one. The hub's API server sets both times.
+const (
+	// AnnotationCreated is when the hub created the record that it shows.
+	AnnotationCreated = "clusterset-dns.io/created"
+	// AnnotationPublished is when the hub first created a record of this export: before AnnotationCreated if the hub
+	// has lost the record and its owner has published it again.
+	AnnotationPublished = "clusterset-dns.io/published"
+)
+
+// Created returns the time in AnnotationCreated, or the far future if there is none.
+func Created(copied *hubv1alpha1.ServiceExportRecord) time.Time {
+	return timeIn(copied, AnnotationCreated)
+}
+
+// Published returns the time in AnnotationPublished, or the far future if there is none: a member's own export that is
+// not on the hub yet ranks behind all others (C1).
+func Published(copied *hubv1alpha1.ServiceExportRecord) time.Time {
+	return timeIn(copied, AnnotationPublished)
+}
+
+func timeIn(copied *hubv1alpha1.ServiceExportRecord, annotation string) time.Time {
+	at, err := time.Parse(time.RFC3339, copied.Annotations[annotation])
+	if err != nil {
+		return time.Unix(1<<40, 0)
+	}
+	return at
+}
+
+// SetPublished annotates copied with the times of the record that the hub shows. copied still has the spec that it had
+// before. An export goes on while its exportedAt stays the same and it is not withdrawn. It then keeps its earliest
+// time, so that exports keep their order while owners publish again on a hub that was emptied.
+func SetPublished(copied, shown *hubv1alpha1.ServiceExportRecord) {
+	first := shown.CreationTimestamp.Time
+	was, is := &copied.Spec, &shown.Spec
+	goesOn := !was.Withdrawn && !is.Withdrawn && was.ExportedAt.Equal(is.ExportedAt)
+	if before := Published(copied); goesOn && before.Before(first) {
+		first = before
+	}
+	set := func(annotation string, at time.Time) {
+		metav1.SetMetaDataAnnotation(&copied.ObjectMeta, annotation, at.UTC().Format(time.RFC3339))
+	}
+	set(AnnotationCreated, shown.CreationTimestamp.Time)
+	set(AnnotationPublished, first)
+}
