@@ -6,5 +6,5 @@ import "embed"
 
 // Manifests are the kustomizations of this folder, by their paths.
 //
-//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml coredns/kustomization.yaml coredns/binding.yaml coredns/role/*.yaml
+//go:embed crds/*.yaml crds/*/*.yaml hub/*.yaml hub/*/*.yaml member/*.yaml coredns/kustomization.yaml coredns/binding.yaml coredns/role/*.yaml coredns/beside/*
 var Manifests embed.FS

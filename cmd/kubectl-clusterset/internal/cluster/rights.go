@@ -2,12 +2,15 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 // Right is one verb on one resource.
@@ -78,6 +81,20 @@ func (c *Cluster) Lacking(ctx context.Context, rights []Right) ([]Right, error) 
 		err := c.Create(ctx, review)
 		return review.Status.Allowed, err
 	})
+}
+
+// Allowed returns an error if the user lacks rights. Call it before anything is written.
+func (c *Cluster) Allowed(ctx context.Context, rights []Right) error {
+	lacking, err := c.Lacking(ctx, rights)
+	if err != nil || len(lacking) == 0 {
+		return err
+	}
+	texts := Texts(lacking)
+	if n := len(texts); n > 6 {
+		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
+	}
+	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
+		strings.Join(texts, ", ")), "run the command as a cluster admin")
 }
 
 // LackingOf returns the rights that a ServiceAccount lacks.

@@ -21,6 +21,7 @@ import (
 
 // root holds what all commands share.
 type root struct {
+	version       string
 	config        *genericclioptions.ConfigFlags
 	hubKubeconfig string
 	hubContext    string
@@ -39,7 +40,7 @@ To let kubectl complete these commands, put an executable file kubectl_complete-
 
 // New returns the command.
 func New(version string, out, errOut io.Writer) *cobra.Command {
-	r := &root{config: genericclioptions.NewConfigFlags(true), out: out, errOut: errOut}
+	r := &root{version: version, config: genericclioptions.NewConfigFlags(true), out: out, errOut: errOut}
 	cmd := &cobra.Command{
 		Use: "kubectl-clusterset", Short: "Create and operate a ClusterSet", Long: long, Version: version,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl clusterset"},
@@ -62,6 +63,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
+	cmd.AddCommand(r.dns())
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {

@@ -49,7 +49,7 @@ func Evict(ctx context.Context, o *Options, id string) error {
 		Verb: "delete", Group: inventoryv1alpha1.GroupVersion.Group, Resource: "clusterprofiles",
 		Namespace: o.HubNamespace, Name: id,
 	}
-	if err := allowed(ctx, o.Hub, []cluster.Right{right}); err != nil {
+	if err := o.Hub.Allowed(ctx, []cluster.Right{right}); err != nil {
 		return err
 	}
 	var all inventoryv1alpha1.ClusterProfileList

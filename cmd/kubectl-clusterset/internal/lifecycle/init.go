@@ -49,7 +49,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 	rights := append(cluster.RightsTo(objects, write...),
 		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},
 		cluster.Right{Verb: "impersonate", Resource: "serviceaccounts", Namespace: o.HubNamespace})
-	if err := allowed(ctx, o.Hub, rights); err != nil {
+	if err := o.Hub.Allowed(ctx, rights); err != nil {
 		return err
 	}
 	if err := o.applyHub(ctx, objects); err != nil {

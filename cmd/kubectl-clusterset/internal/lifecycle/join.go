@@ -271,7 +271,7 @@ func (j *join) checkRights(ctx context.Context) error {
 		cluster.Right{Verb: "get", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "create", Resource: "secrets", Namespace: kube.SystemNamespace},
 		cluster.Right{Verb: "patch", Resource: "secrets", Namespace: kube.SystemNamespace})
-	return errors.Join(allowed(ctx, j.Hub, hub), allowed(ctx, j.Member, member))
+	return errors.Join(j.Hub.Allowed(ctx, hub), j.Member.Allowed(ctx, member))
 }
 
 // grant creates the member's account on the hub.

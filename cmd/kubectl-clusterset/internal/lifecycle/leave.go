@@ -63,7 +63,7 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if o.DryRun != nil {
 		return l.print()
 	}
-	if err := allowed(ctx, o.Member, l.rights()); err != nil {
+	if err := o.Member.Allowed(ctx, l.rights()); err != nil {
 		return err
 	}
 	return l.run(ctx)

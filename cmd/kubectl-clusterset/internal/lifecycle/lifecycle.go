@@ -19,7 +19,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -58,20 +57,6 @@ func checkServer(ctx context.Context, c *cluster.Cluster, say cluster.Say) (clus
 	}
 	say("%s: Kubernetes %s at %s", c.Name, s.Version, c.Config.Host)
 	return s, nil
-}
-
-// allowed returns an error if the user lacks rights. It is called before anything is written.
-func allowed(ctx context.Context, c *cluster.Cluster, rights []cluster.Right) error {
-	lacking, err := c.Lacking(ctx, rights)
-	if err != nil || len(lacking) == 0 {
-		return err
-	}
-	texts := cluster.Texts(lacking)
-	if n := len(texts); n > 6 {
-		texts = append(texts[:6], fmt.Sprintf("and %d more", n-6))
-	}
-	return report.WithRemedy(fmt.Errorf("you lack rights on %s, and nothing was written: %s", c.Name,
-		strings.Join(texts, ", ")), "run the command as a cluster admin")
 }
 
 // Verbs that apply an object, and that delete it.

@@ -5,6 +5,7 @@ package manifest
 import (
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,8 @@ const (
 	HubController = "hub/controller" // once per clusterset, on the hub: its controller
 	HubMember     = "hub/member"     // once per member, on the hub
 	CoreDNS       = "coredns"        // in the member: CoreDNS's rights
+	Beside        = "coredns/beside" // in the member: our CoreDNS beside the cluster's own
+	CRDs          = "crds"           // in the member: what CoreDNS watches
 	Member        = "member"         // in the member
 )
 
@@ -97,9 +100,11 @@ func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 		Resources: []string{"../deploy/" + folder},
 	}
 	if v.Image != "" {
-		image := imageOf(v.Image)
-		image.Name = "clusterset-dns/clusterset-controller"
-		k.Images = []kustomize.Image{image}
+		for _, name := range []string{"clusterset-controller", "coredns"} { // a folder has one of them
+			image := imageOf(v.Image)
+			image.Name = "clusterset-dns/" + name
+			k.Images = append(k.Images, image)
+		}
 	}
 	if len(v.Args) > 0 {
 		var patch strings.Builder
@@ -114,6 +119,17 @@ func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 		return "", err
 	}
 	return "/overlay", disk.WriteFile("/overlay/kustomization.yaml", text)
+}
+
+// releases matches the versions that have published images.
+var releases = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
+
+// ReleaseImage returns the published image of a program of this version, or "" if the version is no release.
+func ReleaseImage(program, version string) string {
+	if !releases.MatchString(version) {
+		return ""
+	}
+	return "ghcr.io/clusterset-dns/" + program + ":" + version
 }
 
 // imageOf parses REGISTRY[:PORT]/NAME[:TAG][@DIGEST].

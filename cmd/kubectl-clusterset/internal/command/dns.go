@@ -1,0 +1,141 @@
+package command
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+)
+
+func (r *root) dns() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "dns", Short: "Bring our CoreDNS into this cluster, or take it out",
+		Long: `Bring our CoreDNS into this cluster, take it out again, or show whether it answers.`,
+	}
+	cmd.AddCommand(r.dnsInstall(), r.dnsUninstall(), r.dnsStatus())
+	return cmd
+}
+
+// runner returns what carries out a plan.
+func (r *root) runner(cmd *cobra.Command, yes bool) (*dns.Runner, error) {
+	member, err := r.member()
+	if err != nil {
+		return nil, err
+	}
+	runner := &dns.Runner{Cluster: member, Ask: dns.Forwarded(member.Config), Out: r.out, Say: r.say, Wait: true,
+		DryRun: cluster.DryRunNone}
+	if !yes {
+		runner.Confirm = cmd.InOrStdin()
+	}
+	return runner, nil
+}
+
+func (r *root) dnsInstall() *cobra.Command {
+	var w dns.Wanted
+	var f changes
+	var replace, beside bool
+	cmd := &cobra.Command{
+		Use: "install", Short: "Have this cluster's DNS answer clusterset.local", Args: cobra.NoArgs,
+		Long: `Have this cluster's DNS answer clusterset.local. The command finds out who runs the cluster's DNS, shows
+what it would change, asks, changes it, waits, and asks the DNS Pods through a port-forward. If they do
+not answer, it restores what was. Run it again to update the image or to repair the configuration.
+
+With --replace, the cluster's own CoreDNS gets our image and one more server block. With --beside, our
+CoreDNS runs in namespace clusterset-dns, and the cluster's DNS forwards the zone to it. The default is
+what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --beside elsewhere.`,
+		Example: `  kubectl clusterset dns install --context east --image registry.example/coredns:v1.0.0
+  kubectl clusterset dns install --context east --beside --image IMAGE --dry-run`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case replace && beside:
+				return errors.New("--replace and --beside exclude each other")
+			case replace:
+				w.Mode = dns.Replace
+			case beside:
+				w.Mode = dns.Beside
+			}
+			w.Release = manifest.ReleaseImage("coredns", r.version)
+			runner, err := r.runner(cmd, f.yes)
+			if err != nil {
+				return err
+			}
+			f.apply(runner)
+			return runner.Install(cmd.Context(), w)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&replace, "replace", false, "use our image in the cluster's own CoreDNS")
+	cmd.Flags().
+		BoolVar(&beside, "beside", false, "run our CoreDNS beside the cluster's DNS, which forwards the zone to it")
+	cmd.Flags().StringVar(&w.Image, "image", "",
+		"image of our CoreDNS, which the nodes must be able to pull (default: that of this version's release)")
+	return cmd
+}
+
+func (r *root) dnsUninstall() *cobra.Command {
+	var f changes
+	cmd := &cobra.Command{
+		Use: "uninstall", Short: "Restore this cluster's DNS as it was before dns install", Args: cobra.NoArgs,
+		Long: `Restore this cluster's DNS as it was before dns install: its configuration first, then its image, and at
+last what dns install applied. CRDs stay.`,
+		Example: "  kubectl clusterset dns uninstall --context east",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			runner, err := r.runner(cmd, f.yes)
+			if err != nil {
+				return err
+			}
+			f.apply(runner)
+			return runner.Uninstall(cmd.Context())
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (r *root) dnsStatus() *cobra.Command {
+	var f format
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show who runs this cluster's DNS, and whether it answers", Args: cobra.NoArgs,
+		Long: `Show who runs this cluster's DNS, how our CoreDNS is installed, and whether every DNS Pod answers. The
+command writes nothing; it needs the right to create pods/portforward.` + exitCodes,
+		Example: "  kubectl clusterset dns status --context east",
+	}
+	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
+		runner, err := r.runner(cmd, true)
+		if err != nil {
+			return t, err
+		}
+		runner.Wait = wait
+		all, err := runner.Status(cmd.Context(), manifest.ReleaseImage("coredns", r.version))
+		if err != nil {
+			return t, err
+		}
+		return report.Count(all.Findings), f.write(r.out, all, func(bool) { dns.PrintReport(r.out, all) })
+	})
+	f.add(cmd)
+	cmd.Flags().BoolVar(&wait, "ask", true, "ask the DNS Pods")
+	return cmd
+}
+
+// changes are the flags of commands that change the cluster's DNS.
+type changes struct {
+	yes, wait bool
+	dryRun    cluster.DryRun
+	timeout   time.Duration
+}
+
+func (f *changes) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.dryRun.AddTo(flags)
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
+	flags.BoolVar(&f.wait, "wait", true, "wait for completion, verify with a query, and roll back without an answer")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "maximum time to wait for each step")
+}
+
+func (f *changes) apply(r *dns.Runner) { r.DryRun, r.Wait, r.Timeout = f.dryRun, f.wait, f.timeout }

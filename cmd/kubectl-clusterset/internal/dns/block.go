@@ -1,0 +1,155 @@
+package dns
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+)
+
+const zone = "clusterset.local"
+
+// The lines around our block. The second form of begin says that the text before it had no line break at its end, so
+// that remove restores it byte for byte.
+const (
+	begin   = "# BEGIN clusterset-dns: kubectl clusterset dns uninstall removes this block\n"
+	joined  = "# BEGIN clusterset-dns, no line break before: kubectl clusterset dns uninstall removes this block\n"
+	end     = "# END clusterset-dns\n"
+	answers = "clusterset.local:%s {\n    errors\n    ready\n    prometheus :9153\n    multicluster\n}\n"
+	sends   = "clusterset.local:%s {\n    errors\n    cache {\n        success 9984 5\n        denial 9984 1\n    }\n" +
+		"    forward . %s\n}\n"
+)
+
+// with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has its own block or
+// line for the zone, it returns the Corefile unchanged if that does what the block would, and otherwise an error.
+func with(text, block string) (string, error) {
+	text = remove(text)
+	c, err := corefile.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		has := slices.ContainsFunc(b.Keys, func(k corefile.Key) bool { return k.Zone == zone })
+		ours := len(b.All("multicluster")) > 0 && b.Stanza("multicluster", zone) != nil
+		if ours && strings.Contains(block, "multicluster") {
+			return text, nil
+		}
+		if has || ours {
+			return "", errors.New("the Corefile has a server block or a line multicluster for " + zone +
+				" that this command did not add")
+		}
+	}
+	mark := begin
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text, mark = text+"\n", joined
+	}
+	return text + mark + block + end, nil
+}
+
+// remove returns a Corefile without our block, exactly as it was before.
+func remove(text string) string {
+	for _, mark := range []string{begin, joined} {
+		before, rest, found := strings.Cut(text, mark)
+		_, after, closed := strings.Cut(rest, end)
+		if found && closed {
+			if mark == joined && after == "" {
+				before = strings.TrimSuffix(before, "\n")
+			}
+			return before + after
+		}
+	}
+	return text
+}
+
+// ours reports whether a text has our block.
+func ours(text string) bool { return remove(text) != text }
+
+// port returns the port of the Corefile's block for everything: others than 53 are behind a Service.
+func port(text string) string {
+	if c, err := corefile.Parse(text); err == nil {
+		for _, b := range c.Blocks {
+			for _, k := range b.Keys {
+				if k.Zone == "" {
+					return k.Port
+				}
+			}
+		}
+	}
+	return "53"
+}
+
+// domain returns the cluster's own domain.
+func domain(text string) string {
+	if c, err := corefile.Parse(text); err == nil {
+		for i := range c.Blocks {
+			for _, l := range c.Blocks[i].All("kubernetes") {
+				if len(l.Args()) > 0 {
+					return corefile.Normal(l.Args()[0])
+				}
+			}
+		}
+	}
+	return "cluster.local"
+}
+
+// reloads reports whether CoreDNS applies a changed Corefile by itself.
+func reloads(text string) bool {
+	c, err := corefile.Parse(text)
+	return err != nil || slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All("reload")) > 0 })
+}
+
+// chartServers converts a Corefile to the value servers of CoreDNS's Helm chart. The chart replaces the whole list, so
+// it has to contain the blocks that run now.
+func chartServers(text string) (out []any, err error) {
+	c, err := corefile.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Unknown) > 0 || len(c.Blocks) == 0 {
+		return nil, fmt.Errorf("the Corefile has no server block, or imports %s", strings.Join(c.Unknown, ", "))
+	}
+	for _, b := range c.Blocks {
+		var zones, plugins []any
+		for _, k := range b.Keys {
+			zones = append(zones, map[string]any{"zone": k.Zone + "."})
+		}
+		for _, l := range b.Plugins {
+			p := map[string]any{"name": l.Name()}
+			if args := words(l.Args()); args != "" {
+				p["parameters"] = args
+			}
+			var body []string
+			for _, o := range l.Body {
+				if len(o.Body) > 0 {
+					return nil, fmt.Errorf("the plugin %s has nested braces", l.Name())
+				}
+				body = append(body, words(o.Words))
+			}
+			if len(body) > 0 {
+				p["configBlock"] = strings.Join(body, "\n")
+			}
+			plugins = append(plugins, p)
+		}
+		var number int
+		if _, err := fmt.Sscan(b.Keys[0].Port, &number); err != nil {
+			return nil, err
+		}
+		out = append(out, map[string]any{"zones": zones, "port": number, "plugins": plugins})
+	}
+	return out, nil
+}
+
+// words joins words as a Corefile has them.
+func words(all []string) string {
+	var out []string
+	for _, w := range all {
+		if w == "" || strings.ContainsAny(w, " \t\"") {
+			w = `"` + strings.ReplaceAll(w, `"`, `\"`) + `"`
+		}
+		out = append(out, w)
+	}
+	return strings.Join(out, " ")
+}

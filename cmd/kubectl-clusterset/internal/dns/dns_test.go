@@ -1,0 +1,379 @@
+package dns
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	miekg "github.com/miekg/dns"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata")
+
+const image = "registry.example/coredns:v1.0.0"
+
+// load returns a cluster with the objects of a file.
+func load(t *testing.T, path string, more ...client.Object) *cluster.Cluster {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := d.Decode(&o.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		more = append(more, o)
+	}
+	// A fake API server allows nothing, and has no controller that establishes kinds.
+	funcs := interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if review, is := o.(*authorizationv1.SelfSubjectAccessReview); is {
+				review.Status.Allowed = true
+				return nil
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			err := c.Get(ctx, k, o, opts...)
+			if u, is := o.(*unstructured.Unstructured); is && err == nil && u.GetKind() == "CustomResourceDefinition" {
+				return unstructured.SetNestedSlice(u.Object, []any{map[string]any{"type": "Established",
+					"status": "True"}}, "status", "conditions")
+			}
+			return err
+		},
+	}
+	c := fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(more...).WithInterceptorFuncs(funcs).
+		WithReturnManagedFields().Build()
+	return &cluster.Cluster{Client: c, Name: "this cluster"}
+}
+
+// besideService is that of deploy/coredns/beside, after the API server gave it an address.
+func besideService() client.Object {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: besideNamespace, Name: besideName},
+		Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.7.7"}}}
+}
+
+func besideDeployment() client.Object {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: besideNamespace, Name: besideName},
+		Spec: appsv1.DeploymentSpec{
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "coredns", Image: image}}}},
+		},
+	}
+}
+
+// TestEachDistributionIsDetectedChangedAndRestored: the plan for each captured cluster is that of its golden file,
+// nothing is left to do once it is applied, and Uninstall restores every object byte for byte.
+func TestEachDistributionIsDetectedChangedAndRestored(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		for _, mode := range []Mode{"", Beside} {
+			name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+			if mode != "" {
+				if name != "kubeadm" {
+					continue // beside is the default
+				}
+				name += "-beside"
+			}
+			t.Run(name, func(t *testing.T) { roundTrip(t, file, name, mode) })
+		}
+	}
+}
+
+func roundTrip(t *testing.T, file, name string, mode Mode) {
+	c := load(t, file, besideService())
+	r := &Runner{Cluster: c}
+	before, err := Read(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Install(before, Wanted{Mode: mode, Image: image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	fmt.Fprintf(&got, "%s: %s\n--%s, zone given in: %s, restart: %v\n", p.Distribution.Name, p.Distribution.Evidence,
+		p.Mode, p.Distribution.Forward, p.Restart)
+	objects := p.Objects
+	p.Objects = nil
+	if err := p.Print(&got, ""); err != nil {
+		t.Fatal(err)
+	}
+	if p.ByHand != "" {
+		fmt.Fprintf(&got, "by hand: %s", p.ByHand)
+	}
+	golden(t, name, got.String())
+
+	if p.Mode == Beside {
+		if err := c.Create(t.Context(), besideDeployment()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, change := range []*Change{p.Deployment, p.Forward} {
+		if change != nil {
+			if err := r.change(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	after, err := Read(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Install(after, Wanted{Image: image})
+	if err != nil || again.Deployment != nil || again.Forward != nil || again.Mode != p.Mode ||
+		len(again.Objects) != len(objects) {
+		t.Errorf("a second run would change something: %v\n%+v", err, again)
+	}
+	out, err := Uninstall(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []*Change{out.Forward, out.Deployment} {
+		if change != nil {
+			if err := r.change(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	restored, err := Read(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored.Beside = nil // Remove deletes it with the other objects
+	if was, is := written(t, before), written(t, restored); was != is {
+		t.Errorf("restored is\n%s\nand was\n%s", is, was)
+	}
+}
+
+// written is a State as text, without what only an API server writes.
+func written(t *testing.T, s *State) string {
+	t.Helper()
+	var out strings.Builder
+	add := func(o client.Object, there bool) {
+		if !there {
+			return
+		}
+		text, err := text(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString("---\n" + text)
+	}
+	add(s.Deployment, s.Deployment != nil)
+	add(s.Config, s.Config != nil)
+	add(s.Custom, s.Custom != nil)
+	add(s.KubeDNS, s.KubeDNS != nil)
+	add(s.Operator, s.Operator != nil)
+	add(s.HelmConfig, s.HelmConfig != nil)
+	return out.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: the plan is\n%s\nand not\n%s", path, got, want)
+	}
+}
+
+// TestTheCorefileIsRestoredByteForByte, whatever is at its end.
+func TestTheCorefileIsRestoredByteForByte(t *testing.T) {
+	for _, text := range []string{"", ".:53 {\n reload\n}\n", ".:53 {\n reload\n}", ".:53 {\n reload\n}\n\n# end\n"} {
+		block := fmt.Sprintf(answers, "53")
+		changed, err := with(text, block)
+		if err != nil || !strings.Contains(changed, block) || !strings.HasPrefix(changed, text) {
+			t.Fatalf("%q becomes %q: %v", text, changed, err)
+		}
+		if again, err := with(changed, block); err != nil || again != changed {
+			t.Errorf("twice, %q becomes %q: %v", text, again, err)
+		}
+		if got := remove(changed); got != text {
+			t.Errorf("%q is restored as %q", text, got)
+		}
+		if got := remove(changed + "other:53 {\n}\n"); !strings.HasPrefix(got, text) || !strings.HasSuffix(got,
+			"\nother:53 {\n}\n") && text != "" {
+			t.Errorf("what others appended is lost: %q", got)
+		}
+	}
+}
+
+// TestABlockOfOthersIsNotChanged: CoreDNS refuses two blocks for one zone.
+func TestABlockOfOthersIsNotChanged(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"clusterset.local:53 {\n multicluster\n}\n":             true, // the README's
+		".:53 {\n multicluster clusterset.local\n}\n":           true,
+		"clusterset.local:53 {\n forward . 10.0.0.1\n}\n":       false,
+		"clusterset.local {\n kubernetes clusterset.local\n}\n": false,
+	} {
+		got, err := with(text, fmt.Sprintf(answers, "53"))
+		if (err == nil) != ok || ok && got != text {
+			t.Errorf("%q becomes %q: %v", text, got, err)
+		}
+		if _, err := with(text, fmt.Sprintf(sends, "53", "10.0.0.2")); err == nil {
+			t.Errorf("a forward is added to %q", text)
+		}
+	}
+}
+
+func TestWithoutAReleaseAnImageIsRequired(t *testing.T) {
+	s, err := Read(t.Context(), load(t, "testdata/kubeadm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(s, Wanted{}); err == nil || !strings.Contains(err.Error(), "--image") {
+		t.Errorf("an image that nobody owns is installed: %v", err)
+	}
+	if p, err := Install(
+		s,
+		Wanted{Release: "ghcr.io/x/coredns:v1.0.0"},
+	); err != nil ||
+		p.Image != "ghcr.io/x/coredns:v1.0.0" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestAnImageThatItsOwnerRestoresIsNotReplaced.
+func TestAnImageThatItsOwnerRestoresIsNotReplaced(t *testing.T) {
+	for _, name := range []string{"k3s", "rke2", "eks-addon", "aks", "gke", "openshift", "none"} {
+		s, err := Read(t.Context(), load(t, "testdata/"+name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Install(
+			s,
+			Wanted{Mode: Replace, Image: image},
+		); err == nil ||
+			!strings.Contains(err.Error(), "--beside") {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+}
+
+// pods are two running Pods of the cluster's DNS.
+func pods() (out []client.Object) {
+	for _, name := range []string{"coredns-a", "coredns-b"} {
+		out = append(out, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: name,
+			Labels: map[string]string{"k8s-app": "kube-dns"}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	}
+	return out
+}
+
+// TestWhatDoesNotAnswerIsRolledBack. The API server and the answers are fakes: make e2e asks real Pods.
+func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		confirm   string
+		zone, own int // response codes
+		available bool
+		installed bool
+		why       string
+	}{
+		"answers":           {"y\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, true, ""},
+		"the user declines": {"\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, false, "not confirmed"},
+		"nobody is there":   {"", miekg.RcodeSuccess, miekg.RcodeSuccess, true, false, "not confirmed"},
+		"the zone is refused": {"y\n", miekg.RcodeRefused, miekg.RcodeSuccess, true, false,
+			"answers REFUSED for clusterset"},
+		"own names fail": {"y\n", miekg.RcodeSuccess, miekg.RcodeServerFailure, true, false,
+			"the cluster's own names"},
+		"no new replica comes": {"y\n", miekg.RcodeSuccess, miekg.RcodeSuccess, false, false, "0 of 2 new replicas"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := load(t, "testdata/kubeadm.yaml", pods()...)
+			d := &appsv1.Deployment{}
+			if err := here.Get(t.Context(), client.ObjectKey{Namespace: kubeSystem, Name: "coredns"}, d); err != nil {
+				t.Fatal(err)
+			}
+			if c.available {
+				d.Status = appsv1.DeploymentStatus{
+					ObservedGeneration: 9,
+					UpdatedReplicas:    2,
+					AvailableReplicas:  2,
+					Replicas:           2,
+				}
+			}
+			if err := here.Status().Update(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			before, err := Read(t.Context(), here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked := map[string]bool{}
+			r := &Runner{
+				Cluster: here,
+				Confirm: strings.NewReader(c.confirm),
+				Out:     io.Discard,
+				Say:     t.Logf,
+				Wait:    true,
+				Timeout: time.Second,
+				Ask: func(_ context.Context, p *corev1.Pod, port int32, q *miekg.Msg) (*miekg.Msg, error) {
+					asked[fmt.Sprint(p.Name, port, q.Question[0].Name)] = true
+					a := new(miekg.Msg).SetRcode(q, c.own)
+					if q.Question[0].Qtype == miekg.TypeTXT {
+						if a.Rcode = c.zone; c.zone == miekg.RcodeSuccess {
+							a.Answer = []miekg.RR{&miekg.TXT{Txt: []string{"1.0.0"}}}
+						}
+					}
+					return a, nil
+				},
+			}
+			err = r.Install(t.Context(), Wanted{Image: image})
+			if (err == nil) != c.installed || err != nil && !strings.Contains(err.Error(), c.why) {
+				t.Errorf("it ends with %v, want %q", err, c.why)
+			}
+			after, err := Read(t.Context(), here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if same := written(t, after) == written(t, before); same == c.installed {
+				t.Errorf("afterwards the cluster has\n%s", written(t, after))
+			}
+			if !c.installed {
+				return
+			}
+			for _, want := range []string{"coredns-a", "coredns-b"} {
+				if !asked[want+"53dns-version.clusterset.local."] ||
+					!asked[want+"53kubernetes.default.svc.cluster.local."] {
+					t.Errorf("asked were %v", asked)
+				}
+			}
+		})
+	}
+}

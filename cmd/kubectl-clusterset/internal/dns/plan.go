@@ -1,0 +1,453 @@
+package dns
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+)
+
+// Annotations by which Uninstall restores what was.
+const (
+	AnnotationImage  = "clusterset-dns.io/original-image"  // of the cluster's CoreDNS
+	AnnotationStubs  = "clusterset-dns.io/original-stubs"  // stubDomains of kube-dns
+	AnnotationValues = "clusterset-dns.io/original-values" // of RKE2's chart
+)
+
+// Mode is how our CoreDNS comes into a cluster.
+type Mode string
+
+// The modes.
+const (
+	Replace Mode = "replace" // its image in the cluster's own Deployment, and a server block
+	Beside  Mode = "beside"  // a Deployment of ours, to which the cluster's DNS forwards the zone
+)
+
+// customKey is the key of a ConfigMap coredns-custom, and the name of OpenShift's server.
+const (
+	customKey  = "clusterset.server"
+	serverName = "clusterset"
+)
+
+// Wanted is what the user asked for. Zero values mean that Install decides.
+type Wanted struct {
+	Mode    Mode
+	Image   string
+	Release string // the image of this version's release, "" if this version is none
+}
+
+// Change replaces Before by After. Before is nil to create After, and After is nil to delete Before.
+type Change struct{ Before, After client.Object }
+
+// Plan is what to do in a cluster.
+type Plan struct {
+	Distribution Distribution
+	Mode         Mode
+	Image        string
+	Objects      []*unstructured.Unstructured // ours, to apply or to delete
+	Deployment   *Change                      // the image of the cluster's CoreDNS
+	Forward      *Change                      // what gives the zone to our CoreDNS
+	ByHand       string                       // the same, if only the user can do it
+	Restart      bool                         // the cluster's CoreDNS, after Forward
+	Notes        []string
+}
+
+// Mode returns how our CoreDNS is installed, or "".
+func (s *State) Mode() Mode {
+	switch {
+	case s.original() != "" || ours(s.Corefile()) && strings.Contains(s.Corefile(), "\n    multicluster\n}\n"+end):
+		return Replace
+	case s.Beside != nil:
+		return Beside
+	}
+	return ""
+}
+
+// running returns the image of our CoreDNS, or "".
+func (s *State) running() string {
+	switch s.Mode() {
+	case Replace:
+		return s.container().Image
+	case Beside:
+		return s.Beside.Spec.Template.Spec.Containers[0].Image
+	}
+	return ""
+}
+
+// Install returns what is missing for the zone to be answered, or why it cannot be. Without changes, it is installed.
+func Install(s *State, w Wanted) (*Plan, error) {
+	p := &Plan{Distribution: Detect(s), Mode: cmp.Or(w.Mode, s.Mode())}
+	d := &p.Distribution
+	if p.Mode == "" {
+		p.Mode = Beside
+		if d.Replaceable {
+			p.Mode = Replace
+		}
+	}
+	if was := s.Mode(); was != "" && was != p.Mode {
+		return nil, report.WithRemedy(fmt.Errorf("our CoreDNS is installed with --%s", was),
+			"first: kubectl clusterset dns uninstall")
+	}
+	if p.Image = cmp.Or(w.Image, w.Release, s.running()); p.Image == "" {
+		return nil, report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
+			"--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages)
+	}
+	if s.NodeLocal {
+		p.Notes = append(p.Notes, "NodeLocal DNS needs a server block of its own: "+report.DocsNodeLocal)
+	}
+	if d.Remedy != "" && d.Forward != ByHand {
+		p.Notes = append(p.Notes, d.Remedy)
+	}
+	if p.Mode == Replace {
+		return p, p.replace(s)
+	}
+	return p, p.beside(s)
+}
+
+// objects returns the CRDs that CoreDNS watches and the manifests of a folder.
+func objects(folder, image string) ([]*unstructured.Unstructured, error) {
+	crds, err := manifest.Render(manifest.CRDs, manifest.Values{Namespace: "clusterset"})
+	if err != nil {
+		return nil, err
+	}
+	all, err := manifest.Render(folder, manifest.Values{Namespace: "clusterset", Image: image})
+	return append(crds, all...), err
+}
+
+func (p *Plan) replace(s *State) (err error) {
+	d, c := s.Deployment, s.container()
+	if c == nil || s.Config == nil || p.Distribution.Forward != InCorefile {
+		return report.WithRemedy(fmt.Errorf("--replace: %s owns the cluster's DNS, and would restore it",
+			p.Distribution.Name), "use --beside")
+	}
+	if p.Objects, err = objects(manifest.CoreDNS, ""); err != nil {
+		return err
+	}
+	for _, o := range p.Objects {
+		if subjects, found, _ := unstructured.NestedSlice(o.Object, "subjects"); found {
+			subjects[0].(map[string]any)["name"] = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
+			_ = unstructured.SetNestedSlice(o.Object, subjects, "subjects") // it was there
+		}
+	}
+	if c.Image != p.Image {
+		after := s.withImage(p.Image)
+		if s.original() == "" {
+			metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationImage, c.Image)
+		}
+		p.Deployment = &Change{d, after}
+	}
+	return p.corefile(s, fmt.Sprintf(answers, port(s.Corefile())))
+}
+
+// withImage returns the Deployment with another image.
+func (s *State) withImage(image string) *appsv1.Deployment {
+	after := s.Deployment.DeepCopy()
+	(&State{Deployment: after}).container().Image = image
+	return after
+}
+
+// corefile changes the Corefile.
+func (p *Plan) corefile(s *State, block string) error {
+	text, err := with(s.Corefile(), block)
+	if err != nil {
+		return report.WithRemedy(err, "remove it first: kubectl -n kube-system edit configmap "+s.Config.Name)
+	}
+	if text != s.Corefile() {
+		after := s.Config.DeepCopy()
+		after.Data[s.ConfigKey] = text
+		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
+	}
+	return nil
+}
+
+func (p *Plan) beside(s *State) (err error) {
+	if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
+		return err
+	}
+	if s.Operator != nil { // its restricted-v2 assigns the user, and refuses another one
+		for _, o := range p.Objects {
+			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "securityContext", "runAsUser")
+			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "securityContext", "runAsGroup")
+		}
+	}
+	to := []string{"CLUSTERIP"} // until our Service exists
+	if s.Service != nil && len(s.Service.Spec.ClusterIPs) > 0 {
+		to = s.Service.Spec.ClusterIPs
+	}
+	block := fmt.Sprintf(sends, port(s.Corefile()), strings.Join(to, " "))
+	switch p.Distribution.Forward {
+	case InCorefile:
+		return p.corefile(s, block)
+	case InCustom:
+		err = p.custom(s, begin+block+end)
+	case InStubs:
+		err = p.stubs(s, to)
+	case InOperator:
+		err = p.operator(s, to)
+	case InHelm:
+		err = p.helm(s, to)
+	default:
+		p.ByHand = cmp.Or(p.Distribution.Remedy, "forward the zone "+zone+" in the cluster's DNS") + "\n\n" + block
+	}
+	return err
+}
+
+// custom adds a key to the ConfigMap that the Corefile imports.
+func (p *Plan) custom(s *State, block string) error {
+	if there := s.Custom.Data[customKey]; there != "" && !ours(there) {
+		return report.WithRemedy(fmt.Errorf("ConfigMap %s has a key %s that this command did not add", s.Custom.Name,
+			customKey), "remove it first: kubectl -n kube-system edit configmap "+s.Custom.Name)
+	} else if there == block {
+		return nil
+	}
+	after := s.Custom.DeepCopy()
+	if after.Data == nil {
+		after.Data = map[string]string{}
+	}
+	after.Data[customKey] = block
+	// AKS's manual asks for a restart; elsewhere the plugin reload reads imports again.
+	p.Forward, p.Restart = &Change{s.Custom, after}, p.Distribution.Name == "AKS" || !reloads(s.Corefile())
+	if s.Custom.ResourceVersion == "" {
+		own(after)
+		p.Forward.Before = nil
+	}
+	return nil
+}
+
+// own marks an object as one that this program created, and may delete.
+func own(o client.Object) { o.SetLabels(map[string]string{managedBy: manifest.FieldManager}) }
+
+const managedBy = "app.kubernetes.io/managed-by"
+
+// stubs adds the zone to kube-dns's stubDomains.
+func (p *Plan) stubs(s *State, to []string) error {
+	before := s.KubeDNS
+	if before == nil {
+		before = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: "kube-dns"}}
+	}
+	was, has := before.Data["stubDomains"]
+	stubs := map[string][]string{}
+	if was != "" {
+		if err := json.Unmarshal([]byte(was), &stubs); err != nil {
+			return fmt.Errorf("parsing stubDomains of ConfigMap kube-dns failed: %w", err)
+		}
+	}
+	if slices.Equal(stubs[zone], to) {
+		return nil
+	}
+	after := before.DeepCopy()
+	if _, again := stubs[zone]; has && !again {
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationStubs, was)
+	}
+	stubs[zone] = to
+	text, err := json.Marshal(stubs)
+	if after.Data == nil {
+		after.Data = map[string]string{}
+	}
+	after.Data["stubDomains"] = string(text)
+	p.Forward = &Change{before, after}
+	if s.KubeDNS == nil {
+		own(after)
+		p.Forward.Before = nil
+	}
+	return err
+}
+
+// operator adds a server to OpenShift's DNS.
+func (p *Plan) operator(s *State, to []string) error {
+	servers, _, err := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+	if err != nil {
+		return err
+	}
+	upstreams := make([]any, len(to))
+	for i := range to {
+		upstreams[i] = to[i]
+	}
+	wanted := map[string]any{"name": serverName, "zones": []any{zone}, "forwardPlugin": map[string]any{
+		"upstreams": upstreams}}
+	if i := slices.IndexFunc(servers, isOurs); i < 0 {
+		servers = append(servers, wanted)
+	} else if now, _, _ := unstructured.NestedStringSlice(servers[i].(map[string]any), "forwardPlugin",
+		"upstreams"); slices.Equal(now, to) {
+		return nil
+	} else {
+		servers[i] = wanted
+	}
+	after := s.Operator.DeepCopy()
+	p.Forward = &Change{s.Operator, after}
+	return unstructured.SetNestedSlice(after.Object, servers, "spec", "servers")
+}
+
+func isOurs(server any) bool {
+	m, _ := server.(map[string]any)
+	return m["name"] == serverName
+}
+
+// helm adds a server to the values of RKE2's chart.
+func (p *Plan) helm(s *State, to []string) error {
+	text, values := "", map[string]any{}
+	if s.HelmConfig != nil {
+		text, _, _ = unstructured.NestedString(s.HelmConfig.Object, "spec", "valuesContent")
+		if original, again := s.HelmConfig.GetAnnotations()[AnnotationValues]; again {
+			if strings.Contains(text, "parameters: . "+strings.Join(to, " ")+"\n") {
+				return nil
+			}
+			text = original
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		return fmt.Errorf("parsing valuesContent of HelmChartConfig rke2-coredns failed: %w", err)
+	}
+	servers, _ := values["servers"].([]any)
+	if servers == nil {
+		var err error
+		if servers, err = chartServers(remove(s.Corefile())); err != nil {
+			return err
+		}
+	}
+	values["servers"] = append(servers, map[string]any{"zones": []any{map[string]any{"zone": zone + "."}}, "port": 53,
+		"plugins": []any{map[string]any{"name": "errors"},
+			map[string]any{"name": "cache", "configBlock": "success 9984 5\ndenial 9984 1"},
+			map[string]any{"name": "forward", "parameters": ". " + strings.Join(to, " ")}}})
+	written, err := yaml.Marshal(values)
+	if err != nil {
+		return err
+	}
+	after := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	p.Forward = &Change{nil, after}
+	if s.HelmConfig != nil {
+		after = s.HelmConfig.DeepCopy()
+		p.Forward = &Change{s.HelmConfig, after}
+	} else {
+		after.SetAPIVersion("helm.cattle.io/v1")
+		after.SetKind("HelmChartConfig")
+		after.SetNamespace(kubeSystem)
+		after.SetName("rke2-coredns")
+		own(after)
+	}
+	notes := after.GetAnnotations()
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	notes[AnnotationValues] = text
+	after.SetAnnotations(notes)
+	return unstructured.SetNestedField(after.Object, string(written), "spec", "valuesContent")
+}
+
+// Uninstall returns what restores the cluster as it was before Install.
+func Uninstall(s *State) (*Plan, error) {
+	p := &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
+	if text := remove(s.Corefile()); text != s.Corefile() {
+		after := s.Config.DeepCopy()
+		after.Data[s.ConfigKey] = text
+		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
+	}
+	if p.Mode == Replace {
+		if original := s.original(); original != "" {
+			after := s.withImage(original)
+			delete(after.Annotations, AnnotationImage)
+			p.Deployment = &Change{s.Deployment, after}
+		}
+		if c, err := with(remove(s.Corefile()), "multicluster"); p.Deployment != nil && err == nil &&
+			c == remove(s.Corefile()) {
+			return nil, report.WithRemedy(errors.New("the Corefile has a line multicluster that this command did not "+
+				"add, and the original image does not start with it"), "remove it first: kubectl -n kube-system edit "+
+				"configmap "+s.Config.Name)
+		}
+		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
+		p.Objects = all
+		return p, err
+	}
+	p.unforward(s)
+	if p.Mode == Beside {
+		if p.Distribution.Forward == ByHand {
+			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
+		}
+		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
+		p.Objects = all
+		return p, err
+	}
+	return p, nil
+}
+
+// unforward removes what forwards the zone elsewhere than in the Corefile.
+func (p *Plan) unforward(s *State) {
+	if s.Custom != nil && ours(s.Custom.Data[customKey]) {
+		after := s.Custom.DeepCopy()
+		delete(after.Data, customKey)
+		p.Forward = &Change{s.Custom, kept(after, len(after.Data) == 0)}
+		p.Restart = p.Distribution.Name == "AKS" || !reloads(s.Corefile())
+	}
+	if s.KubeDNS != nil && strings.Contains(s.KubeDNS.Data["stubDomains"], `"`+zone+`"`) {
+		after := s.KubeDNS.DeepCopy()
+		after.Data["stubDomains"] = unstub(after.Data["stubDomains"], after.Annotations[AnnotationStubs])
+		if delete(after.Annotations, AnnotationStubs); after.Data["stubDomains"] == "" {
+			delete(after.Data, "stubDomains")
+		}
+		p.Forward = &Change{s.KubeDNS, kept(after, len(after.Data) == 0)}
+	}
+	if s.Operator != nil {
+		servers, _, _ := unstructured.NestedSlice(s.Operator.Object, "spec", "servers")
+		if i := slices.IndexFunc(servers, isOurs); i >= 0 {
+			after := s.Operator.DeepCopy()
+			if servers = slices.Delete(servers, i, i+1); len(servers) == 0 {
+				unstructured.RemoveNestedField(after.Object, "spec", "servers")
+			} else {
+				_ = unstructured.SetNestedSlice(after.Object, servers, "spec", "servers") // it was there
+			}
+			p.Forward = &Change{s.Operator, after}
+		}
+	}
+	if s.HelmConfig == nil {
+		return
+	}
+	if original, has := s.HelmConfig.GetAnnotations()[AnnotationValues]; has {
+		after := s.HelmConfig.DeepCopy()
+		_ = unstructured.SetNestedField(after.Object, original, "spec", "valuesContent") // it was there
+		notes := after.GetAnnotations()
+		if delete(notes, AnnotationValues); len(notes) == 0 {
+			notes = nil
+		}
+		after.SetAnnotations(notes)
+		p.Forward = &Change{s.HelmConfig, kept(after, original == "")}
+	}
+}
+
+// kept returns an object, or nil to delete it if it is empty and this program created it.
+func kept(o client.Object, empty bool) client.Object {
+	if empty && o.GetLabels()[managedBy] == manifest.FieldManager {
+		return nil
+	}
+	return o
+}
+
+// unstub removes our zone from stubDomains. It returns the original text if nothing else changed.
+func unstub(now, original string) string {
+	var a, b map[string][]string
+	if json.Unmarshal([]byte(now), &a) != nil {
+		return now
+	}
+	delete(a, zone)
+	if len(a) == 0 && original == "" {
+		return ""
+	}
+	text, _ := json.Marshal(a) // strings
+	if json.Unmarshal([]byte(original), &b) == nil {
+		if same, _ := json.Marshal(b); string(same) == string(text) {
+			return original
+		}
+	}
+	return string(text)
+}

@@ -1,0 +1,428 @@
+package dns
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	miekg "github.com/miekg/dns"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Runner carries out a Plan in a cluster.
+type Runner struct {
+	*cluster.Cluster
+	Ask     Asker
+	Confirm io.Reader // the user's answer; nil to go on without it
+	Out     io.Writer // for the diff
+	Say     cluster.Say
+	DryRun  cluster.DryRun
+	Wait    bool // for rollouts and answers; without it, nothing is verified or rolled back
+	Timeout time.Duration
+}
+
+// ErrDeclined says that the user did not confirm.
+var ErrDeclined = report.WithRemedy(errors.New("not confirmed, and nothing was written"), "answer y, or use --yes")
+
+// Install installs our CoreDNS. If the new configuration does not answer within Timeout, Install restores what was.
+func (r *Runner) Install(ctx context.Context, w Wanted) error {
+	s, p, err := r.plan(ctx, func(s *State) (*Plan, error) { return Install(s, w) })
+	if err != nil {
+		return err
+	}
+	r.Say(
+		"%s: DNS of %s (%s): --%s with image %s",
+		r.Name,
+		p.Distribution.Name,
+		p.Distribution.Evidence,
+		p.Mode,
+		p.Image,
+	)
+	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
+		return err
+	}
+	r.Say("%s: applying what our CoreDNS needs", r.Name)
+	if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
+		return err
+	}
+	if p.Mode == Beside {
+		if s, p, err = r.besideRuns(ctx, w); err != nil {
+			return err
+		}
+	}
+	undo := []*Change{}
+	for _, step := range []struct {
+		change *Change
+		what   string
+		verify func() error
+	}{
+		{p.Deployment, "the image", func() error { return r.rollout(ctx, s.Deployment) }},
+		{p.Forward, "the configuration", func() error { return r.effective(ctx, s, p, true) }},
+	} {
+		if step.change != nil {
+			r.Say("%s: changing %s of the cluster's DNS", r.Name, step.what)
+			if err = r.change(ctx, step.change); err == nil {
+				undo = append(undo, step.change)
+			}
+		}
+		if err == nil && r.Wait && (step.change != nil || step.what == "the configuration" && p.ByHand == "") {
+			err = step.verify()
+		}
+		if err != nil {
+			return r.rollBack(ctx, s, undo, err)
+		}
+	}
+	if p.ByHand != "" {
+		fmt.Fprintf(r.Out, "\nOur CoreDNS runs. One step is yours: %s\n", p.ByHand)
+		return nil
+	}
+	if r.Wait {
+		r.Say("%s: %s is answered", r.Name, zone)
+	}
+	return nil
+}
+
+// Uninstall restores the cluster's DNS, and deletes what Install applied except the CRDs.
+func (r *Runner) Uninstall(ctx context.Context) error {
+	s, p, err := r.plan(ctx, Uninstall)
+	if err != nil {
+		return err
+	}
+	if p.Mode == "" && p.Forward == nil {
+		r.Say("%s: our CoreDNS is not installed", r.Name)
+		return nil
+	}
+	if done, err := r.announce(ctx, p, "delete"); done || err != nil {
+		return err
+	}
+	if p.Forward != nil {
+		r.Say("%s: restoring the configuration of the cluster's DNS", r.Name)
+		if err := r.change(ctx, p.Forward); err != nil {
+			return err
+		}
+		if r.Wait {
+			if err := r.effective(ctx, s, p, false); err != nil {
+				return err
+			}
+		}
+	}
+	if p.Deployment != nil {
+		r.Say("%s: restoring the image of the cluster's DNS", r.Name)
+		if err := r.change(ctx, p.Deployment); err != nil {
+			return err
+		}
+		if r.Wait {
+			if err := r.rollout(ctx, s.Deployment); err != nil {
+				return err
+			}
+		}
+	}
+	return r.Remove(ctx, p.Objects)
+}
+
+// plan reads the State and plans.
+func (r *Runner) plan(ctx context.Context, decide func(*State) (*Plan, error)) (*State, *Plan, error) {
+	s, err := Read(ctx, r.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := decide(s)
+	return s, p, err
+}
+
+// announce prints what will change, checks the rights for it, and asks. done is true if a dry run ends here.
+func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool, err error) {
+	if err := p.Print(r.Out, verb); err != nil {
+		return false, err
+	}
+	switch r.DryRun {
+	case cluster.DryRunClient:
+		return true, nil
+	case cluster.DryRunServer:
+		return true, r.rehearse(ctx, p, verb)
+	}
+	if err := r.Allowed(ctx, p.rights(verb, r.Wait)); err != nil || r.Confirm == nil {
+		return false, err
+	}
+	fmt.Fprint(r.Out, "\nGo on? [y/N] ")
+	line, _ := bufio.NewReader(r.Confirm).ReadString('\n') // nothing is no
+	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(line))) {
+		return false, ErrDeclined
+	}
+	return false, nil
+}
+
+// rehearse has the API server check all writes without storing them.
+func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
+	if verb == "apply" {
+		if err := r.Rehearse(ctx, r.Out, p.Objects); err != nil {
+			return err
+		}
+	}
+	for _, c := range []*Change{p.Deployment, p.Forward} {
+		if c != nil {
+			if err := r.change(ctx, c, client.DryRunAll); err != nil {
+				return err
+			}
+			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", r.title(c))
+		}
+	}
+	return nil
+}
+
+// rights returns what a plan needs.
+func (p *Plan) rights(verb string, wait bool) []cluster.Right {
+	verbs := []string{"get", "create", "patch"}
+	if verb == "delete" {
+		verbs = []string{"get", "delete"}
+	}
+	out := cluster.RightsTo(p.Objects, verbs...)
+	if p.Deployment != nil || p.Restart {
+		out = append(out, cluster.Right{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: kubeSystem})
+	}
+	if p.Forward != nil {
+		o := p.Forward.object()
+		if _, is := o.(*corev1.ConfigMap); is {
+			out = append(out, cluster.Right{Verb: "patch", Resource: "configmaps", Namespace: kubeSystem})
+		} else if u, is := o.(*unstructured.Unstructured); is {
+			out = append(out, cluster.RightsTo([]*unstructured.Unstructured{u}, "patch")...)
+		}
+	}
+	if wait {
+		out = append(out, cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: kubeSystem})
+	}
+	return out
+}
+
+// object returns After, or Before if the change deletes it.
+func (c *Change) object() client.Object {
+	if c.After != nil {
+		return c.After
+	}
+	return c.Before
+}
+
+func (r *Runner) title(c *Change) string {
+	o := c.object().DeepCopyObject().(client.Object)
+	if gvk, err := apiutil.GVKForObject(o, r.Scheme()); err == nil {
+		o.GetObjectKind().SetGroupVersionKind(gvk)
+	}
+	return cluster.Title(o)
+}
+
+// change writes a change. It fails if somebody else has changed the object since it was read.
+func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOption) error {
+	owner := client.FieldOwner(manifest.FieldManager)
+	var err error
+	switch {
+	case c.Before == nil:
+		options := []client.CreateOption{owner}
+		if len(dry) > 0 {
+			options = append(options, client.DryRunAll)
+		}
+		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), options...)
+	case c.After == nil:
+		version := c.Before.GetResourceVersion()
+		options := []client.DeleteOption{client.Preconditions{ResourceVersion: &version}}
+		if len(dry) > 0 {
+			options = append(options, client.DryRunAll)
+		}
+		err = r.Delete(ctx, c.Before.DeepCopyObject().(client.Object), options...)
+	default:
+		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), append(dry, owner)...)
+	}
+	return r.Failed(err, "changing %s", r.title(c))
+}
+
+// rollBack undoes changes, the last one first, also if ctx has ended, and returns why.
+func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why error) error {
+	if len(undo) == 0 {
+		return why
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	r.Say("%s: rolling back: %v", r.Name, why)
+	for _, c := range slices.Backward(undo) {
+		var err error
+		if c.Before == nil {
+			err = r.Delete(ctx, c.After.DeepCopyObject().(client.Object))
+		} else { // what others changed meanwhile stays
+			o := c.After.DeepCopyObject().(client.Object)
+			var patch []byte
+			if patch, err = client.MergeFrom(o).Data(c.Before); err == nil {
+				err = r.Patch(
+					ctx,
+					o,
+					client.RawPatch(client.Merge.Type(), patch),
+					client.FieldOwner(manifest.FieldManager),
+				)
+			}
+		}
+		if err != nil {
+			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", r.title(c)),
+				"kubectl clusterset dns uninstall"))
+		}
+	}
+	return report.WithRemedy(fmt.Errorf("%w; the cluster's DNS is as it was", why),
+		"kubectl -n "+s.logsAt()+"; then run the command again")
+}
+
+// logsAt returns the arguments of kubectl that show why our CoreDNS does not answer.
+func (s *State) logsAt() string {
+	if s.Beside != nil {
+		return besideNamespace + " logs deployment/" + besideName
+	}
+	return kubeSystem + " get events"
+}
+
+// besideRuns waits until our own Deployment answers, and plans again with the address of its Service.
+func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error) {
+	s, p, err := r.plan(ctx, func(s *State) (*Plan, error) { return Install(s, w) })
+	if err != nil || !r.Wait {
+		return s, p, err
+	}
+	if err := r.rollout(ctx, s.Beside); err != nil {
+		return nil, nil, report.WithRemedy(
+			err,
+			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods",
+		)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector)
+	if err == nil {
+		err = r.ask(ctx, s.Beside.Namespace, selector, tcpPort(s.Beside), "", true)
+	}
+	return s, p, err
+}
+
+// restart restarts the cluster's CoreDNS if a plan says so, as kubectl rollout restart does.
+func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
+	if !p.Restart {
+		return nil
+	}
+	d := s.Deployment.DeepCopy()
+	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt",
+		time.Now().Format(time.RFC3339))
+	err := r.Patch(ctx, d, client.MergeFrom(s.Deployment), client.FieldOwner(manifest.FieldManager))
+	if err != nil {
+		return r.Failed(err, "restarting Deployment %s", d.Name)
+	}
+	return r.rollout(ctx, d)
+}
+
+// rollout waits until all replicas of a Deployment are new and available.
+func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
+	now := &appsv1.Deployment{}
+	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
+		if err := r.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
+			return false, "", err
+		}
+		want := int32(1)
+		if now.Spec.Replicas != nil {
+			want = *now.Spec.Replicas
+		}
+		st := &now.Status
+		if st.ObservedGeneration >= now.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want &&
+			st.Replicas <= st.UpdatedReplicas {
+			return true, "", nil
+		}
+		why := fmt.Sprintf("%d of %d new replicas are available", min(st.UpdatedReplicas, st.AvailableReplicas), want)
+		if selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector); err == nil {
+			pods, _ := r.pods(ctx, now.Namespace, selector)
+			for i := range pods {
+				if w := doctor.Waiting(&pods[i]); w != "" {
+					why += "; " + w
+				}
+			}
+		}
+		return false, why, nil
+	})
+	return r.Failed(err, "rolling out Deployment %s/%s", d.Namespace, d.Name)
+}
+
+func (r *Runner) pods(ctx context.Context, namespace string, selector labels.Selector) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := r.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
+	return pods.Items, err
+}
+
+// effective restarts the cluster's CoreDNS if a plan says so, and waits for its answers.
+func (r *Runner) effective(ctx context.Context, s *State, p *Plan, want bool) error {
+	if err := r.restart(ctx, s, p); err != nil {
+		return err
+	}
+	return r.answers(ctx, s, want)
+}
+
+// answers waits until every Pod of the cluster's DNS answers for the zone, or, without want, until none does. All must
+// answer for the cluster's own names.
+func (r *Runner) answers(ctx context.Context, s *State, want bool) error {
+	namespace, selector, port := s.servers()
+	if selector == nil {
+		return nil
+	}
+	return r.ask(ctx, namespace, selector, port, domain(s.Corefile()), want)
+}
+
+// ask waits until all running Pods answer as wanted, for the domain as well if it is not "".
+func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Selector, port int32, domain string,
+	want bool) error {
+	r.Say("%s: asking the Pods in %s for %s; a changed configuration takes up to two minutes", r.Name, namespace, zone)
+	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
+		pods, err := r.pods(ctx, namespace, selector)
+		if err != nil {
+			return false, "", err
+		}
+		asked := 0
+		for i := range pods {
+			if p := &pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				asked++
+				if why := r.askPod(ctx, p, port, domain, want); why != "" {
+					return false, why, nil
+				}
+			}
+		}
+		return asked > 0, "no Pod runs", nil
+	})
+	return r.Failed(err, "asking for %s", zone)
+}
+
+// askPod returns why a Pod does not answer as wanted, or "".
+func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain string, want bool) string {
+	version, err := r.Ask(ctx, p, port, new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT))
+	switch got := err == nil && len(version.Answer) > 0; {
+	case err != nil:
+		return err.Error()
+	case got != want && want:
+		return fmt.Sprintf("Pod %s answers %s for %s", p.Name, miekg.RcodeToString[version.Rcode], zone)
+	case got != want:
+		return fmt.Sprintf("Pod %s still answers for %s", p.Name, zone)
+	}
+	if domain == "" {
+		return ""
+	}
+	own, err := r.Ask(ctx, p, port, new(miekg.Msg).SetQuestion("kubernetes.default.svc."+domain+".", miekg.TypeA))
+	if err != nil {
+		return err.Error()
+	}
+	if own.Rcode != miekg.RcodeSuccess {
+		return fmt.Sprintf("Pod %s answers %s for the cluster's own names", p.Name, miekg.RcodeToString[own.Rcode])
+	}
+	return ""
+}

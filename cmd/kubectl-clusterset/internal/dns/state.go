@@ -1,0 +1,216 @@
+// Package dns brings our CoreDNS into a cluster, in place of the cluster's own or beside it, and takes it out again.
+// What it finds (Detect) and what it changes (Install, Uninstall) are functions of a State. It asks before it writes,
+// and restores what was if the new configuration does not answer.
+package dns
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+const (
+	kubeSystem = "kube-system"
+	// besideNamespace and besideName are those of deploy/coredns/beside.
+	besideNamespace = "clusterset-dns"
+	besideName      = "coredns"
+)
+
+// State is what a cluster has for DNS. Objects that do not exist are nil.
+type State struct {
+	Nodes      []corev1.Node              // some of them
+	Deployment *appsv1.Deployment         // the cluster's DNS, unless an operator runs it as a DaemonSet
+	Config     *corev1.ConfigMap          // with the Corefile that Deployment mounts
+	ConfigKey  string                     // of the Corefile in Config
+	Custom     *corev1.ConfigMap          // whose keys *.server the Corefile imports; only Named if it does not exist
+	KubeDNS    *corev1.ConfigMap          // kube-dns, which is not CoreDNS
+	Operator   *unstructured.Unstructured // OpenShift's DNS
+	HelmConfig *unstructured.Unstructured // RKE2's HelmChartConfig
+	NodeLocal  bool                       // NodeLocal DNSCache runs
+	Beside     *appsv1.Deployment         // ours
+	Service    *corev1.Service            // ours
+}
+
+// Read reads the State of a cluster.
+func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
+	s := &State{}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes, client.Limit(20)); err != nil {
+		return nil, c.Failed(err, "listing Nodes")
+	}
+	s.Nodes = nodes.Items
+	var found appsv1.DeploymentList
+	if err := c.List(
+		ctx,
+		&found,
+		client.InNamespace(kubeSystem),
+		client.MatchingLabels{"k8s-app": "kube-dns"},
+	); err != nil {
+		return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
+	}
+	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
+		if d := &found.Items[i]; strings.Contains(d.Name, "dns") && !strings.Contains(d.Name, "autoscaler") {
+			s.Deployment = d
+			break
+		}
+	}
+	var errs [7]error
+	if name, key := corefileOf(s.Deployment); name != "" {
+		s.ConfigKey = key
+		s.Config, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, name)
+	}
+	if name := customOf(s); name != "" {
+		if s.Custom, errs[1] = read[*corev1.ConfigMap](ctx, c, kubeSystem, name); s.Custom == nil {
+			s.Custom = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: kubeSystem, Name: name}}
+		}
+	}
+	s.KubeDNS, errs[2] = read[*corev1.ConfigMap](ctx, c, kubeSystem, "kube-dns")
+	s.Beside, errs[3] = read[*appsv1.Deployment](ctx, c, besideNamespace, besideName)
+	s.Service, errs[4] = read[*corev1.Service](ctx, c, besideNamespace, besideName)
+	s.Operator, errs[5] = readKind(ctx, c, "operator.openshift.io/v1", "DNS", "", "default")
+	s.HelmConfig, errs[6] = readKind(ctx, c, "helm.cattle.io/v1", "HelmChartConfig", kubeSystem, "rke2-coredns")
+	for _, err := range errs {
+		if err != nil {
+			return nil, c.Failed(err, "reading what the cluster has for DNS")
+		}
+	}
+	nodeLocal, err := read[*corev1.ConfigMap](ctx, c, kubeSystem, "node-local-dns")
+	s.NodeLocal = nodeLocal != nil
+	return s, c.Failed(err, "reading ConfigMap %s/node-local-dns", kubeSystem)
+}
+
+func read[T interface {
+	*O
+	client.Object
+}, O any](ctx context.Context, c *cluster.Cluster, namespace, name string) (T, error) {
+	return kube.Get[T](ctx, c, types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+// readKind returns an object of a kind that the cluster may not know, or nil.
+func readKind(ctx context.Context, c *cluster.Cluster, version, kind, namespace, name string) (
+	*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(version)
+	o.SetKind(kind)
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+	if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
+		return nil, nil
+	}
+	return o, err
+}
+
+// corefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
+func corefileOf(d *appsv1.Deployment) (name, key string) {
+	if d == nil {
+		return "", ""
+	}
+	for _, v := range d.Spec.Template.Spec.Volumes {
+		if v.ConfigMap == nil {
+			continue
+		}
+		for _, item := range v.ConfigMap.Items {
+			if item.Path == "Corefile" {
+				return v.ConfigMap.Name, item.Key
+			}
+		}
+	}
+	return "", ""
+}
+
+// customOf returns the ConfigMap that is mounted where the Corefile imports *.server from, or "".
+func customOf(s *State) string {
+	text := s.Corefile()
+	if s.Deployment == nil || text == "" {
+		return ""
+	}
+	c, err := corefile.Parse(text)
+	if err != nil {
+		return ""
+	}
+	folder := ""
+	for _, pattern := range c.Unknown {
+		if path.Base(pattern) == "*.server" {
+			folder = path.Dir(pattern)
+		}
+	}
+	if folder == "" {
+		return ""
+	}
+	if !path.IsAbs(folder) { // to the Corefile's own folder
+		folder = path.Join("/etc/coredns", folder)
+	}
+	spec := &s.Deployment.Spec.Template.Spec
+	for _, container := range spec.Containers {
+		for _, m := range container.VolumeMounts {
+			i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+			if m.MountPath == folder && i >= 0 && spec.Volumes[i].ConfigMap != nil {
+				return spec.Volumes[i].ConfigMap.Name
+			}
+		}
+	}
+	return ""
+}
+
+// Corefile returns the cluster's Corefile, or "".
+func (s *State) Corefile() string {
+	if s.Config == nil {
+		return ""
+	}
+	return s.Config.Data[s.ConfigKey]
+}
+
+// container returns the container of the cluster's CoreDNS, or nil.
+func (s *State) container() *corev1.Container {
+	if s.Deployment == nil {
+		return nil
+	}
+	all := s.Deployment.Spec.Template.Spec.Containers
+	for i := range all {
+		if all[i].Name == "coredns" || len(all) == 1 {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// servers returns how to find the Pods of the cluster's DNS, and the TCP port that they listen on.
+func (s *State) servers() (namespace string, selector labels.Selector, port int32) {
+	if s.Operator != nil {
+		return "openshift-dns", labels.SelectorFromSet(labels.Set{
+			"dns.operator.openshift.io/daemonset-dns": "default"}), 5353
+	}
+	if s.Deployment == nil {
+		return "", nil, 0
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s.Deployment.Spec.Selector)
+	if err != nil {
+		return "", nil, 0
+	}
+	return s.Deployment.Namespace, selector, tcpPort(s.Deployment)
+}
+
+// tcpPort returns the port that a Deployment serves DNS over TCP at.
+func tcpPort(d *appsv1.Deployment) int32 {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		for _, p := range c.Ports {
+			if strings.HasPrefix(p.Name, "dns") && p.Protocol == corev1.ProtocolTCP {
+				return p.ContainerPort
+			}
+		}
+	}
+	return 53
+}

@@ -1,0 +1,92 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+)
+
+// Report is what dns status prints.
+type Report struct {
+	metav1.TypeMeta `json:",inline"`
+	Distribution    Distribution     `json:"distribution"`
+	Mode            Mode             `json:"mode,omitempty"` // "" if it is not installed
+	Image           string           `json:"image,omitempty"`
+	Original        string           `json:"originalImage,omitempty"`
+	Pods            []PodReport      `json:"pods"`
+	Findings        []report.Finding `json:"findings"`
+}
+
+// PodReport reports whether one Pod of the cluster's DNS answers for the zone.
+type PodReport struct {
+	Name    string `json:"name"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// Status asks every Pod of the cluster's DNS, and finds what is missing. It writes nothing.
+func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
+	s, err := Read(ctx, r.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: Detect(s), Mode: s.Mode(), Image: s.running(),
+		Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
+	const install = "kubectl clusterset dns install"
+	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
+	if out.Mode == "" {
+		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
+	} else if p, err := Install(s, Wanted{Image: out.Image}); err != nil {
+		find(report.Errorf(install, "%v", err))
+	} else {
+		if p.Forward != nil || p.Deployment != nil {
+			find(report.Errorf(install, "the cluster's DNS has lost its configuration for %s", zone))
+		}
+		for _, n := range p.Notes {
+			find(report.Warningf("", "%s", n))
+		}
+		if release != "" && out.Image != release {
+			find(report.Warningf(install, "image %s is not that of this kubectl-clusterset, %s", out.Image, release))
+		}
+	}
+	namespace, selector, port := s.servers()
+	if selector == nil || !r.Wait {
+		return out, nil
+	}
+	pods, err := r.pods(ctx, namespace, selector)
+	if err != nil {
+		return nil, r.Failed(err, "listing Pods")
+	}
+	for i := range pods {
+		if p := &pods[i]; p.Status.Phase == corev1.PodRunning {
+			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
+			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
+				find(report.Errorf("kubectl -n "+namespace+" logs "+p.Name, "%s", one.Problem))
+			}
+		}
+	}
+	return out, nil
+}
+
+// PrintReport writes a report for people.
+func PrintReport(out io.Writer, r *Report) {
+	installed := "not installed"
+	if r.Mode != "" {
+		installed = fmt.Sprintf("installed with --%s, image %s", r.Mode, r.Image)
+	}
+	fmt.Fprintf(out, "DNS of %s: our CoreDNS is %s: %s\n", r.Distribution.Name, installed, report.Count(r.Findings))
+	report.Print(out, r.Findings)
+	var rows [][]string
+	for _, p := range r.Pods {
+		answer := "answers"
+		if p.Problem != "" {
+			answer = p.Problem
+		}
+		rows = append(rows, []string{p.Name, answer})
+	}
+	report.Table(out, "PODS OF THE CLUSTER'S DNS", []string{"NAME", zone}, rows)
+}
