@@ -119,9 +119,13 @@ type controllers interface {
 	Ready() error
 }
 
-// run runs a manager until ctx ends.
-func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels) error {
+// run runs a manager until ctx ends. build is the metric that has the version.
+func run(ctx context.Context, mgr manager.Manager, c controllers, a addresses, labels prometheus.Labels,
+	build *prometheus.GaugeVec,
+) error {
+	build.WithLabelValues(version).Set(1)
 	err := errors.Join(
+		metrics.Registry.Register(build),
 		mgr.Add(c),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return c.Ready() }),

@@ -12,7 +12,7 @@ import (
 
 	_ "github.com/coredns/coredns/core/plugin" // every stock plugin
 
-	_ "github.com/clusterset-dns/clusterset-dns/plugin/multicluster"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".
@@ -20,6 +20,7 @@ var version = "dev"
 
 func main() {
 	order()
+	multicluster.Version = version
 	caddy.AppVersion = coremain.CoreVersion + "+clusterset-dns." + version
 	coremain.Run()
 }

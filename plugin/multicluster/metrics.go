@@ -1,6 +1,8 @@
 package multicluster
 
 import (
+	"runtime/debug"
+
 	"github.com/coredns/coredns/plugin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -14,3 +16,45 @@ var shedTotal = promauto.NewCounter(prometheus.CounterOpts{
 	Name:      "shed_total",
 	Help:      "Questions over TCP that were refused by shed.",
 })
+
+// Version is the version of the program that has the plugin, if that is ours. Another CoreDNS has the plugin as a
+// module, with the module's version.
+var Version string
+
+const module = "github.com/clusterset-dns/clusterset-dns"
+
+// version returns Version, or else the module's version, or "unknown".
+func version() string {
+	if Version != "" {
+		return Version
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(build.Deps, &build.Main) {
+			if m.Path == module && m.Version != "" {
+				return m.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
+var buildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Namespace: plugin.Namespace,
+	Subsystem: pluginName,
+	Name:      "build_info",
+	Help:      "Always 1, with the version of the plugin.",
+}, []string{"version"})
+
+// builder reports buildInfo when it is asked, since a program sets Version after this package is initialized.
+type builder struct{}
+
+func init() { prometheus.MustRegister(builder{}) }
+
+// Describe implements prometheus.Collector.
+func (builder) Describe(ch chan<- *prometheus.Desc) { buildInfo.Describe(ch) }
+
+// Collect implements prometheus.Collector.
+func (builder) Collect(ch chan<- prometheus.Metric) {
+	buildInfo.WithLabelValues(version()).Set(1)
+	buildInfo.Collect(ch)
+}

@@ -22,8 +22,8 @@ var bears = map[string][]string{
 	"clusterset_hub_":   {"clusterset"},
 }
 
-// scraped are labels that Prometheus adds.
-var scraped = []string{"namespace", "pod", "job"}
+// scraped are labels that Prometheus adds; cluster is an external label, where one has several clusters.
+var scraped = []string{"cluster", "namespace", "pod", "job"}
 
 func reference(t *testing.T) map[string]metric {
 	t.Helper()

@@ -49,7 +49,7 @@ var (
 var (
 	syncedDesc    = desc("synced", "1 once the first list of every stanza is complete.")
 	servicesDesc  = desc("services", "Services that answer.", "type")
-	endpointsDesc = desc("endpoints", "Ready endpoints of Headless Services by source cluster.", "cluster")
+	endpointsDesc = desc("endpoints", "Ready endpoints of Headless Services by source cluster.", "source")
 	upDesc        = desc("api_up", "0 while an API server cannot be reached or refuses a watch.")
 	heardDesc     = desc(
 		"last_event_timestamp_seconds",
