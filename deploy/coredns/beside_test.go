@@ -11,6 +11,7 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -27,6 +28,8 @@ type beside struct {
 	config  corev1.ConfigMap
 	service corev1.Service
 	runs    appsv1.Deployment
+	budget  policyv1.PodDisruptionBudget
+	quota   corev1.ResourceQuota
 	all     []unstructured.Unstructured
 }
 
@@ -40,6 +43,9 @@ func render(t *testing.T) (b beside) {
 		"Service":            &b.service,
 		"Deployment":         &b.runs,
 		"Namespace":          &corev1.Namespace{},
+
+		"PodDisruptionBudget": &b.budget,
+		"ResourceQuota":       &b.quota,
 	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "beside")
 	if err != nil {
@@ -119,19 +125,25 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 	b := render(t)
 	pod := b.runs.Spec.Template
 	c := pod.Spec.Containers[0]
-	preferred := pod.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
-	for of, labels := range map[string]map[string]string{"Service": b.service.Spec.Selector,
-		"Deployment":    b.runs.Spec.Selector.MatchLabels,
-		"anti-affinity": preferred[0].PodAffinityTerm.LabelSelector.MatchLabels} {
-		if !maps.Equal(labels, pod.Labels) || len(labels) == 0 {
+	want := map[string]string{"app.kubernetes.io/name": pod.Labels["app.kubernetes.io/name"]}
+	selectors := map[string]map[string]string{"Service": b.service.Spec.Selector,
+		"Deployment": b.runs.Spec.Selector.MatchLabels, "budget": b.budget.Spec.Selector.MatchLabels}
+	for _, s := range pod.Spec.TopologySpreadConstraints {
+		selectors[s.TopologyKey] = s.LabelSelector.MatchLabels
+	}
+	for of, labels := range selectors {
+		if !maps.Equal(labels, want) {
 			t.Errorf("the %s selects %v, and the pods have %v", of, labels, pod.Labels)
 		}
+	}
+	if len(selectors) != 5 {
+		t.Errorf("the pods are spread by %v, want nodes and zones", pod.Spec.TopologySpreadConstraints)
 	}
 	listens := map[string]string{}
 	for _, p := range c.Ports {
 		listens[p.Name] = string(p.Protocol) + strconv.Itoa(int(p.ContainerPort))
 	}
-	want := map[string]string{
+	want = map[string]string{
 		"dns":             "UDP53",
 		"dns-tcp":         "TCP53",
 		"metrics":         "9153",
@@ -175,6 +187,16 @@ func TestBesidesPodsAreWhatItsServiceAndProbesAsk(t *testing.T) {
 			volumes,
 			b.config.Name,
 		)
+	}
+}
+
+// GKE admits the class outside of kube-system only where a quota names it.
+func TestBesideHasThePriorityOfTheClustersDNS(t *testing.T) {
+	b := render(t)
+	class := b.runs.Spec.Template.Spec.PriorityClassName
+	if class != "system-cluster-critical" ||
+		!slices.Equal(b.quota.Spec.ScopeSelector.MatchExpressions[0].Values, []string{class}) {
+		t.Errorf("the pods have the class %q, and the quota is of %+v", class, b.quota.Spec.ScopeSelector)
 	}
 }
 

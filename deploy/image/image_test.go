@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 
 func prepare(dir string) error {
 	subject = options{
-		in: dir, out: dir, prefix: "clusterset-dns", version: "v0-test", revision: "0123abc",
-		caCertificates: "/etc/ssl/certs/ca-certificates.crt",
+		in: dir, out: dir, prefix: "ghcr.io/clusterset-dns", version: "v0-test", revision: "0123abc",
+		caCertificates: hostBundle(),
 	}
 	if ours {
 		subject.in = os.Getenv("IMAGE_DIR")
@@ -143,7 +143,7 @@ func TestOCIArchiveIsValidAndNamed(t *testing.T) {
 	}
 	equal(t, "annotations", list.Manifests[0].Annotations, map[string]string{
 		"org.opencontainers.image.ref.name": subject.version,
-		"io.containerd.image.name":          "docker.io/clusterset-dns/coredns:" + subject.version,
+		"io.containerd.image.name":          "ghcr.io/clusterset-dns/coredns:" + subject.version,
 	})
 	index, err := outer.ImageIndex(list.Manifests[0].Digest)
 	must(t, err)
@@ -165,7 +165,7 @@ func TestDockerArchivesHoldTheSameImages(t *testing.T) {
 		if len(list) != 1 {
 			t.Fatalf("manifest.json lists %d images, want one", len(list))
 		}
-		equal(t, "tags", list[0].RepoTags, []string{"clusterset-dns/coredns:" + subject.version})
+		equal(t, "tags", list[0].RepoTags, []string{"ghcr.io/clusterset-dns/coredns:" + subject.version})
 		tag, err := name.NewTag(list[0].RepoTags[0])
 		must(t, err)
 		img, err := tarball.ImageFromPath(path, &tag)
@@ -186,7 +186,7 @@ func TestConfigurationIsThatOfTheStockImage(t *testing.T) {
 		equal(t, "platform", c.OS+"/"+c.Architecture, "linux/"+arch)
 		equal(t, "created", c.Created.UTC(), subject.time)
 		labels := map[string]string{
-			"org.opencontainers.image.title":       "clusterset-dns/coredns",
+			"org.opencontainers.image.title":       "ghcr.io/clusterset-dns/coredns",
 			"org.opencontainers.image.description": programs[0].description,
 			"org.opencontainers.image.version":     subject.version,
 			"org.opencontainers.image.revision":    subject.revision,

@@ -70,10 +70,10 @@ func run(args []string) error {
 	var o options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	flags.StringVar(&o.in, "dir", "", "")
-	flags.StringVar(&o.prefix, "prefix", "clusterset-dns", "")
+	flags.StringVar(&o.prefix, "prefix", "ghcr.io/clusterset-dns", "") // as the manifests name it
 	flags.StringVar(&o.version, "version", "", "")
 	flags.StringVar(&o.revision, "revision", "", "")
-	flags.StringVar(&o.caCertificates, "ca-certificates", "/etc/ssl/certs/ca-certificates.crt", "")
+	flags.StringVar(&o.caCertificates, "ca-certificates", hostBundle(), "")
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -101,6 +101,21 @@ func run(args []string) error {
 		fmt.Printf("%s@%s\n", o.tag(p), digest)
 	}
 	return nil
+}
+
+// hostBundle returns the CA certificates of the build host: Debian's path if there are none.
+func hostBundle() string {
+	paths := []string{
+		"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine
+		"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+		"/etc/ssl/cert.pem",                  // macOS
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return paths[0]
 }
 
 // sourceDate is the time of everything in the archives: SOURCE_DATE_EPOCH in seconds, 1970 by default.

@@ -18,7 +18,7 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 	scale := func(replicas int) {
 		t.Helper()
 		if _, err := e.planes["hub"].Kubectl(t.Context(), "", "-n", "clusterset-system", "scale", "deployment",
-			"clusterset", fmt.Sprintf("--replicas=%d", replicas)); err != nil {
+			"clusterset-hub", fmt.Sprintf("--replicas=%d", replicas)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 	})
 	if r := e.run(t, append([]string{"doctor"}, all...)...); !strings.Contains(r.stdout,
 		"! hub-leader: clusterset-controller hub does not run") ||
-		!strings.Contains(r.stdout, "scale deployment clusterset --replicas=2") {
+		!strings.Contains(r.stdout, "scale deployment clusterset-hub --replicas=2") {
 		t.Errorf("doctor says\n%s%s", r.stdout, r.stderr)
 	}
 	if r := e.run(t, "doctor", "--context", "east"); !strings.Contains(r.stdout, "skipped: hub-leader") {

@@ -169,7 +169,7 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	}
 	e.ok(t, "leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
 	for _, args := range [][]string{{"delete", "namespace", "blue"}, {"-n", "clusterset-system", "delete",
-		"deployment", "blue"}} {
+		"deployment", "clusterset-hub-blue"}} {
 		if _, err := e.planes["hub"].Kubectl(t.Context(), "", args...); err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,10 @@ func TestREADMEsEndOfAClusterSet(t *testing.T) {
 func TestProgramsPodIsRestricted(t *testing.T) {
 	e := setUp(t)
 	var d appsv1.Deployment
-	must(t, e.admin.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: blue}, &d))
+	must(
+		t,
+		e.admin.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: "clusterset-hub-" + blue}, &d),
+	)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace,

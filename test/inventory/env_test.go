@@ -165,6 +165,13 @@ func named(text, clusterSet string) string {
 	for _, before := range []string{": ", "="} {
 		text = strings.ReplaceAll(text, before+home+"\n", before+clusterSet+"\n")
 	}
+	for _, kind := range []string{"Deployment", "PodDisruptionBudget"} {
+		before, after, found := strings.Cut(text, "kind: "+kind+"\n")
+		if found && clusterSet != home {
+			text = before + "kind: " + kind + "\n" +
+				strings.Replace(after, "\n  name: clusterset-hub\n", "\n  name: clusterset-hub-"+clusterSet+"\n", 1)
+		}
+	}
 	return text
 }
 

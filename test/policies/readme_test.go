@@ -76,12 +76,13 @@ func TestREADMEsCommandsMakeAMember(t *testing.T) {
 		!strings.Contains(out, `clusterprofiles.multicluster.x-k8s.io "east" already exists`) {
 		t.Errorf("a taken id: %v\n%s", err, out)
 	}
-	for _, ns := range []string{"clusterset", "blue"} {
+	for ns, deployment := range map[string]string{"clusterset": "clusterset-hub", "blue": "clusterset-hub-blue"} {
 		want := "--hub-namespace=" + ns
 		if out, err := e.shell(
 			ctx,
 			dir,
-			"kubectl -n clusterset-system get deployment "+ns+" -o jsonpath='{.spec.template.spec.containers[0].args}'",
+			"kubectl -n clusterset-system get deployment "+deployment+
+				" -o jsonpath='{.spec.template.spec.containers[0].args}'",
 		); err != nil ||
 			!strings.Contains(out, want) {
 			t.Errorf("the program of %s has the arguments %s (%v)", ns, out, err)

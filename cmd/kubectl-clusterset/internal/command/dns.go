@@ -8,8 +8,8 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 func (r *root) dns() *cobra.Command {
@@ -59,7 +59,7 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 			case beside:
 				w.Mode = dns.Beside
 			}
-			w.Release = manifest.ReleaseImage("coredns", r.version)
+			w.Release = deploy.Image(deploy.CoreDNS, r.version)
 			runner, err := r.runner(cmd, f.yes)
 			if err != nil {
 				return err
@@ -112,7 +112,7 @@ command writes nothing; it needs the right to create pods/portforward.` + exitCo
 			return t, err
 		}
 		runner.Wait = wait
-		all, err := runner.Status(cmd.Context(), manifest.ReleaseImage("coredns", r.version))
+		all, err := runner.Status(cmd.Context(), deploy.Image(deploy.CoreDNS, r.version))
 		if err != nil {
 			return t, err
 		}

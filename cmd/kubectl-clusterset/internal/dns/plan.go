@@ -176,12 +176,6 @@ func (p *Plan) beside(s *State) (err error) {
 	if p.Objects, err = objects(manifest.Beside, p.Image); err != nil {
 		return err
 	}
-	if s.Operator != nil { // its restricted-v2 assigns the user, and refuses another one
-		for _, o := range p.Objects {
-			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "securityContext", "runAsUser")
-			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "securityContext", "runAsGroup")
-		}
-	}
 	to := []string{"CLUSTERIP"} // until our Service exists
 	if s.Service != nil && len(s.Service.Spec.ClusterIPs) > 0 {
 		to = s.Service.Spec.ClusterIPs

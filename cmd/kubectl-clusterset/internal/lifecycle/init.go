@@ -71,7 +71,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 
 // render returns what is applied.
 func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
-	runs, err := containerOf(ctx, o.Hub, o.HubNamespace)
+	runs, err := containerOf(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))
 	if err != nil {
 		return nil, err
 	}

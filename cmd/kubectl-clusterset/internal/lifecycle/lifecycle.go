@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 // Options are common to all commands of this package.
@@ -121,7 +122,7 @@ func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
 	case runs != nil:
 		return runs.Image
 	}
-	o.Say("%s: without --image, nodes pull clusterset-dns/clusterset-controller from their default registry", c.Name)
+	o.Say("%s: without --image, nodes pull %s", c.Name, deploy.Image(deploy.Controller, deploy.Version()))
 	return ""
 }
 

@@ -29,7 +29,9 @@ func (j *join) render(ctx context.Context) error {
 		return err
 	}
 	profile := firstOf(j.hubSide, "ClusterProfile")
-	profile.SetAnnotations(map[string]string{clusterset.AnnotationJoiningUID: j.uid})
+	annotations := profile.GetAnnotations()
+	annotations[clusterset.AnnotationJoiningUID] = j.uid
+	profile.SetAnnotations(annotations)
 	return nil
 }
 

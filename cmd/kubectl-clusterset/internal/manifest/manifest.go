@@ -5,7 +5,6 @@ package manifest
 import (
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -35,7 +34,16 @@ const (
 const (
 	clusterID = "CLUSTER-ID"
 	namespace = "clusterset"
+	hubName   = "clusterset-hub"
 )
+
+// HubDeployment returns the name of the Deployment of a ClusterSet's controller on the hub.
+func HubDeployment(hubNamespace string) string {
+	if hubNamespace == namespace {
+		return hubName
+	}
+	return hubName + "-" + hubNamespace
+}
 
 // Values replace the placeholders.
 type Values struct {
@@ -71,6 +79,12 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("the manifests in deploy/%s: %w", folder, err)
 		}
 		put(object.Object, v)
+		if kind := object.GetKind(); kind == "Deployment" || kind == "PodDisruptionBudget" {
+			if object.GetName() == hubName {
+				object.SetName(HubDeployment(v.Namespace))
+			}
+			setImage(object, v.Image)
+		}
 		out = append(out, object)
 	}
 	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
@@ -93,18 +107,11 @@ func load() (filesys.FileSystem, error) {
 	return disk, err
 }
 
-// overlay adds a kustomization with the image and further arguments of the Deployment.
+// overlay adds a kustomization with further arguments of the Deployment.
 func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 	k := kustomize.Kustomization{
 		TypeMeta:  kustomize.TypeMeta{APIVersion: kustomize.KustomizationVersion, Kind: kustomize.KustomizationKind},
 		Resources: []string{"../deploy/" + folder},
-	}
-	if v.Image != "" {
-		for _, name := range []string{"clusterset-controller", "coredns"} { // a folder has one of them
-			image := imageOf(v.Image)
-			image.Name = "clusterset-dns/" + name
-			k.Images = append(k.Images, image)
-		}
 	}
 	if len(v.Args) > 0 {
 		var patch strings.Builder
@@ -121,25 +128,14 @@ func overlay(disk filesys.FileSystem, folder string, v Values) (string, error) {
 	return "/overlay", disk.WriteFile("/overlay/kustomization.yaml", text)
 }
 
-// releases matches the versions that have published images.
-var releases = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
-
-// ReleaseImage returns the published image of a program of this version, or "" if the version is no release.
-func ReleaseImage(program, version string) string {
-	if !releases.MatchString(version) {
-		return ""
+// setImage sets the image of the first container of a Deployment, as it is given: without a tag, it has none.
+func setImage(o *unstructured.Unstructured, image string) {
+	containers, found, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	if image == "" || !found {
+		return
 	}
-	return "ghcr.io/clusterset-dns/" + program + ":" + version
-}
-
-// imageOf parses REGISTRY[:PORT]/NAME[:TAG][@DIGEST].
-func imageOf(s string) (out kustomize.Image) {
-	s, out.Digest, _ = strings.Cut(s, "@")
-	if colon := strings.LastIndex(s, ":"); colon > strings.LastIndex(s, "/") {
-		s, out.NewTag = s[:colon], s[colon+1:]
-	}
-	out.NewName = s
-	return out
+	containers[0].(map[string]any)["image"] = image
+	_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers") // they were there
 }
 
 // put replaces the placeholders in every string of a parsed object: in YAML text, a cluster ID may look like a number.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 func render(t *testing.T, folder string, v manifest.Values) []*unstructured.Unstructured {
@@ -73,7 +74,7 @@ func TestAClustersetHasTheNameOfItsNamespace(t *testing.T) {
 func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0123456789", 6) + "0123"
 	for image, want := range map[string]string{
-		"":                           "clusterset-dns/clusterset-controller",
+		"":                           deploy.Image(deploy.Controller, deploy.Version()),
 		"registry.example:5000/c":    "registry.example:5000/c",
 		"registry.example:5000/c:v1": "registry.example:5000/c:v1",
 		"r/c@" + digest:              "r/c@" + digest,
@@ -92,6 +93,19 @@ func TestTheDeploymentComesLastWithImageAndArguments(t *testing.T) {
 		if args := c["args"].([]any); !slices.Contains(args, any("--cluster-id=007")) ||
 			!slices.Contains(args, any("--hub-namespace=blue")) {
 			t.Errorf("args %v", args)
+		}
+	}
+}
+
+// A hub may have several ClusterSets: their controllers are apart, and share an account.
+func TestControllersOfTwoClustersetsAreApart(t *testing.T) {
+	for ns, want := range map[string]string{"clusterset": "clusterset-hub", "blue": "clusterset-hub-blue"} {
+		all := render(t, manifest.HubController, manifest.Values{Namespace: ns})
+		find(t, all, "Deployment", want)
+		find(t, all, "PodDisruptionBudget", want)
+		find(t, all, "ServiceAccount", "clusterset-hub")
+		if got := manifest.HubDeployment(ns); got != want {
+			t.Errorf("HubDeployment(%s) = %s", ns, got)
 		}
 	}
 }
