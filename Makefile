@@ -6,6 +6,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 LDFLAGS     := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+HELM        := helm.sh/helm/v3/cmd/helm@v3.22.0
 GOLINES     := github.com/golangci/golines@v0.16.1
 export GOFLAGS := -buildvcs=false -trimpath
 # One way of compiling for everything but the race detector, so that CoreDNS is compiled once.
@@ -83,14 +84,46 @@ bench-handover: build ## prefer-local's traffic handed over and back by real pac
 
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
-	for arch in amd64 arm64; do \
-		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o bin/image/linux_$$arch/ ./cmd/coredns ./cmd/clusterset-controller; \
-	done
-	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir ../../bin/image
+	$(MAKE) images IMAGES=bin/image
 	cd deploy/image && IMAGE_DIR='$(CURDIR)/bin/image' $(GO) test -count=1 ./...
-	@# The binary in the image serves the cases.
+
+.PHONY: image-cases
+image-cases: image ## the coredns of the image, taken out of it again, answers the cases on a real control plane (linux/amd64)
 	cd deploy/image && $(GO) run . -dir ../../bin/image extract coredns amd64 ../../bin/image/coredns.extracted
 	COREDNS_BINARY='$(CURDIR)/bin/image/coredns.extracted' $(GO) test -count=1 -run 'TestCases' ./test/integration/
+
+# The archives, in IMAGES, of VERSION.
+.PHONY: images
+images:
+	for arch in amd64 arm64; do \
+		GOOS=linux GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS)' -o $(IMAGES)/linux_$$arch/ ./cmd/coredns ./cmd/clusterset-controller; \
+	done
+	cd deploy/image && $(GO) run . -version '$(VERSION)' -revision "$$(git rev-parse HEAD)" -dir '$(CURDIR)/$(IMAGES)'
+
+# Helm is a tool of the tests and of the release: it is no part of go.mod. Without network, the module cache is the proxy.
+bin/helm: Makefile
+	@mkdir -p bin
+	GOPROXY="$$($(GO) env GOPROXY)|file://$$($(GO) env GOMODCACHE)/cache/download" GOBIN='$(CURDIR)/bin' $(GO) install $(HELM)
+	@touch bin/helm
+
+.PHONY: charts
+charts: build bin/helm ## the charts: lint, the same objects as deploy/, and a release's life on a real control plane
+	$(GO) test -count=1 -timeout 20m ./test/charts/
+
+.PHONY: set-version
+set-version: ## write VERSION into the manifests, the charts and the pages that name a release
+	@[[ '$(VERSION)' =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.[0-9]+)?$$ ]] || { echo "VERSION=$(VERSION) is no version of a release: make set-version VERSION=v0.1.0"; exit 1; }
+	git ls-files deploy docs examples hack README.md | grep -v '[.]go$$' | \
+		xargs sed -E -i 's#(ghcr\.io/clusterset-dns/[a-z-]+:|app\.kubernetes\.io/version: |[?]ref=|tag: |targetRevision: )v[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.-]*#\1$(VERSION)#g'
+	sed -E -i 's/^version: .*/version: $(VERSION:v%=%)/; s/^appVersion: .*/appVersion: $(VERSION)/' charts/*/Chart.yaml
+	$(MAKE) -s generate
+
+.PHONY: release
+release: bin/helm ## everything that a release has, in dist/: images, charts, CLI, manifests, SBOM, krew manifest, checksums (VERSION=v0.1.0)
+	$(GO) run ./hack/release -version '$(VERSION)' -dir dist -check
+	rm -rf dist && mkdir -p dist/image
+	$(MAKE) images IMAGES=dist/image
+	$(GO) run ./hack/release -version '$(VERSION)' -dir dist
 
 .PHONY: verify
 verify: verify-fmt verify-tidy verify-generate verify-vet verify-static verify-arch verify-words verify-sabotage ## everything that is checked without running the product
@@ -116,7 +149,7 @@ verify-tidy: ## go.mod and go.sum of every module; make tidy fixes them
 tidy: ## tidy every module
 	for m in $(MODULES); do (cd $$m && $(GO) mod tidy); done
 
-GENERATED := deploy/crds controllers/api
+GENERATED := deploy/crds controllers/api charts
 
 .PHONY: verify-generate
 verify-generate: ## generated files; make generate fixes them
@@ -127,11 +160,12 @@ verify-generate: ## generated files; make generate fixes them
 
 # The kind that members need too stands apart from those that only a hub needs.
 .PHONY: generate
-generate: ## write deploy/crds from the mcs-api module and controllers/api, and the latter's deep copies
+generate: ## write deploy/crds from the mcs-api module and controllers/api, the latter's deep copies, and charts/ from deploy/
 	cd deploy/crds && $(GO) run generate.go
 	$(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/hub/... output:crd:dir=deploy/crds/hub
 	mv deploy/crds/hub/hub.clusterset-dns.io_serviceexportrecords.yaml deploy/crds/record/
 	for kind in about inventory; do $(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/$$kind/... output:crd:dir=deploy/crds/$$kind; done
+	$(GO) run ./hack/charts
 
 .PHONY: verify-vet
 verify-vet: ## go vet of every module
@@ -140,7 +174,7 @@ verify-vet: ## go vet of every module
 
 .PHONY: verify-static
 verify-static: ## staticcheck
-	$(GO) run $(STATICCHECK) ./plugin/... ./controllers/... ./test/... ./cmd/...
+	$(GO) run $(STATICCHECK) ./plugin/... ./controllers/... ./test/... ./cmd/... ./hack/... ./deploy/...
 
 .PHONY: verify-arch
 verify-arch: ## the shape of the repository, and what the documents promise
