@@ -140,3 +140,39 @@ func TestSBOMListsWhatIsLinked(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// What is published is what anybody can build: workflows build by one target of the Makefile.
+func TestWorkflowsBuildByMakeAlone(t *testing.T) {
+	for file, want := range map[string]string{
+		"ci.yaml": ".ci/run", "release.yaml": `make release VERSION="$GITHUB_REF_NAME"`,
+	} {
+		text, err := os.ReadFile(filepath.Join("../../.github/workflows", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w struct {
+			Jobs map[string]struct {
+				Steps []struct{ Run string }
+			}
+		}
+		if err := yaml.Unmarshal(text, &w); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		builds := 0
+		for _, job := range w.Jobs {
+			for _, step := range job.Steps {
+				if strings.Contains(step.Run, want) {
+					builds++
+				}
+				for _, other := range []string{"go build", "go run", "docker build", "buildx"} {
+					if strings.Contains(step.Run, other) {
+						t.Errorf("%s builds with %s:\n%s", file, other, step.Run)
+					}
+				}
+			}
+		}
+		if builds != 1 {
+			t.Errorf("%s runs %s %d times", file, want, builds)
+		}
+	}
+}
