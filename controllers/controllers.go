@@ -31,8 +31,17 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
 	observer := observe.New(observe.Config{
-		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen, Fresh: env.Fresh,
-		Families: env.Families, Reserved: env.Reserved, Dial: env.Dial, Now: env.Now, Events: env.Events,
+		Cluster:      env.Cluster,
+		HubNamespace: env.HubNamespace,
+		Local:        env.Local,
+		Hub:          env.Hub,
+		HubSeen:      env.HubSeen,
+		Fresh:        env.Fresh,
+		Families:     env.Families,
+		Reserved:     env.Reserved,
+		Dial:         env.Dial,
+		Now:          env.Now,
+		Events:       env.Events,
 	})
 	env.Votes, env.Probes = observer.Votes, observer.Probes
 	for _, change := range adjust {
@@ -63,8 +72,13 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Events:       env.Events,
 		}),
 		servicecidrs.New(servicecidrs.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Families: env.Families,
-			Served: env.Served, Events: env.Events,
+			Cluster:      env.Cluster,
+			HubNamespace: env.HubNamespace,
+			Local:        env.Local,
+			Hub:          env.Hub,
+			Families:     env.Families,
+			Served:       env.Served,
+			Events:       env.Events,
 		}),
 		addresses.Controller(),
 		beat.Controller(),

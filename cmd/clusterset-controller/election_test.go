@@ -40,9 +40,11 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 		contested bool
 		stays     bool
 	}{
-		"no connection":                    {err: refused, stays: true},
-		"no answer in time":                {err: context.DeadlineExceeded, stays: true},
-		"no store behind the API server":   {err: apierrors.NewInternalError(errors.New("etcdserver: no leader")), stays: true},
+		"no connection":     {err: refused, stays: true},
+		"no answer in time": {err: context.DeadlineExceeded, stays: true},
+		"no store behind the API server": {
+			err: apierrors.NewInternalError(errors.New("etcdserver: no leader")), stays: true,
+		},
 		"the API server has too much work": {err: apierrors.NewTooManyRequests("later", 1), stays: true},
 		"another has written it":           {err: apierrors.NewConflict(resource, "x", errors.New("changed"))},
 		"it is gone":                       {err: apierrors.NewNotFound(resource, "x")},
@@ -57,7 +59,10 @@ func TestALeaderStaysOneForWantOfAnAnswer(t *testing.T) {
 			s.holder = "me"
 			_, _, _ = l.Get(t.Context())
 		}},
-		"given back": {err: refused, before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) }},
+		"given back": {
+			err:    refused,
+			before: func(l *lock, _ *scripted) { _ = l.Update(t.Context(), resourcelock.LeaderElectionRecord{}) },
+		},
 	} {
 		s := &scripted{}
 		l := &lock{Interface: s, contested: func() bool { return c.contested }}

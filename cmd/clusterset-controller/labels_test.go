@@ -25,7 +25,9 @@ func TestID6EveryMetricSaysWhoseItIs(t *testing.T) {
 				got[f.GetName()] += p.GetName() + "=" + p.GetValue() + " "
 			}
 		}
-		for name, want := range map[string]string{"own": "cluster=z clusterset=blue ", "plain": "a=1 cluster=east clusterset=blue x=2 "} {
+		for name, want := range map[string]string{
+			"own": "cluster=z clusterset=blue ", "plain": "a=1 cluster=east clusterset=blue x=2 ",
+		} {
 			if got[name] != want {
 				t.Errorf("%s: %q, want %q", name, got[name], want)
 			}

@@ -67,7 +67,8 @@ func TestStartWaitsForTheAPIServer(t *testing.T) {
 		case req.URL.Path == "/apis/later.example/v1" && later.Load():
 			_, _ = w.Write(
 				[]byte(
-					`{"kind": "APIResourceList", "groupVersion": "later.example/v1", "resources": [{"name": "things", "kind": "Thing"}]}`,
+					`{"kind": "APIResourceList", "groupVersion": "later.example/v1",
+						"resources": [{"name": "things", "kind": "Thing"}]}`,
 				),
 			)
 		case req.URL.Path != "/apis/hub.clusterset-dns.io/v1alpha1":
@@ -94,7 +95,9 @@ func TestStartWaitsForTheAPIServer(t *testing.T) {
 	}
 	l.Close()
 
-	for name, of := range map[string]ctrl.Options{"agent": agentOptions(agentFlags{}, kinds), "hub": hubOptions(hubFlags{}, kinds)} {
+	for name, of := range map[string]ctrl.Options{
+		"agent": agentOptions(agentFlags{}, kinds), "hub": hubOptions(hubFlags{}, kinds),
+	} {
 		mapper, err := of.MapperProvider(nil, nil)
 		if err != nil {
 			t.Fatal(err)

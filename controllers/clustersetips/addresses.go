@@ -168,11 +168,11 @@ func (a *Addresses) previous(
 	if err != nil {
 		return none, err
 	}
-	return was, a.judge(q, was, ip)
+	return was, a.awaitRelease(q, was, ip)
 }
 
-// judge decides what an IPAddress means for a request: an error while the API server has yet to release it.
-func (a *Addresses) judge(q *ipam.Request, address netip.Addr, ip *networkingv1.IPAddress) error {
+// awaitRelease returns an error while the API server has yet to release an address that a request wants.
+func (a *Addresses) awaitRelease(q *ipam.Request, address netip.Addr, ip *networkingv1.IPAddress) error {
 	switch owner, described := ownerOf(ip); {
 	case ip == nil:
 		return nil
@@ -232,7 +232,8 @@ func (a *Addresses) fresh(
 			kube.Warning,
 			"VIPRangeOverflow",
 			fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: "+
-				"no ServiceCIDR for VIPs has a free address. Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared),
+				"no ServiceCIDR for VIPs has a free address. "+
+				"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared),
 		)
 	}
 	if len(v.in(f, ipam.Draining)) == 0 {
@@ -249,7 +250,8 @@ func (a *Addresses) fresh(
 	return address, err
 }
 
-// coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can grant a
+// coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can grant
+// a
 // block, also another one to a member whose blocks are full.
 func (v *view) coming(f corev1.IPFamily) bool {
 	return v.Set == nil || v.Pools[f] || len(prefixes(v.in(f, ipam.NotReady), forVIPs)) > 0
@@ -310,7 +312,7 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 			}
 		}
 		for i := range list.Items {
-			if err := a.judge(q, address, &list.Items[i]); err != nil {
+			if err := a.awaitRelease(q, address, &list.Items[i]); err != nil {
 				return err
 			}
 			_, described := ownerOf(&list.Items[i])

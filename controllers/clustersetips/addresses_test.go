@@ -55,7 +55,8 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, objects ...client.Object
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		aboutv1beta1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install,
+		aboutv1beta1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, hubv1alpha1.AddToScheme,
+		mcsv1beta1.Install,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
@@ -150,21 +151,75 @@ func TestPick(t *testing.T) {
 		err      error
 		event    string
 	}{
-		"shared, a new import":                {"shared", []client.Object{own}, request([]corev1.IPFamily{v4}), false, 0, "", nil, ""},
-		"shared, its previous addresses":      {"shared", []client.Object{own}, request([]corev1.IPFamily{v4, v6}, "10.96.0.9", "fd00::9"), false, 0, "10.96.0.9 fd00::9", nil, ""},
-		"a mode of earlier versions":          {"exclusive", []client.Object{own, cidr("vips", "exclusive", "10.1.0.0/31")}, request([]corev1.IPFamily{v4}), false, 0, "", nil, ""},
-		"preferred, from the range":           {"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30"), address("10.1.0.1", other)}, request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, ""},
-		"preferred, the range is full":        {"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30"), address("10.1.0.1", other), address("10.1.0.2", other)}, request([]corev1.IPFamily{v4}), false, 0, "", nil, "VIPRangeOverflow"},
-		"preferred, previous of another mode": {"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30")}, request([]corev1.IPFamily{v4}, "10.96.0.9"), false, 0, "10.96.0.9", nil, ""},
-		"a range is being made":               {"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)}, request([]corev1.IPFamily{v4}), false, 0, "", ipam.ErrPending, ""},
-		"it takes too long":                   {"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)}, request([]corev1.IPFamily{v4}), false, building, "", nil, "VIPRangeOverflow"},
-		"not released yet":                    {"shared", []client.Object{own, address("10.96.0.9", service)}, request([]corev1.IPFamily{v4}, "10.96.0.9"), false, 0, "", ipam.ErrPending, ""},
-		"drained, a new import":               {"shared", []client.Object{cidr("a", "", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained), address("10.1.0.1", other)}, request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, ""},
-		"drained, its previous address":       {"preferred", []client.Object{cidr("a", "shared", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained), address("10.1.0.1", other)}, request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.1.0.2", nil, ""},
-		"drained, but covered":                {"preferred", []client.Object{cidr("a", "shared", "10.2.0.0/29"), cidr("b", "shared", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.2.0.1", nil, ""},
-		"drained, no other":                   {"shared", []client.Object{cidr("b", "", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}), false, 0, "", ipam.ErrFull, ""},
-		"without ServiceCIDRs":                {"preferred", nil, pending(request([]corev1.IPFamily{v4, v6}, "10.96.0.9")), true, releasing, "10.96.0.9", nil, ""},
-		"without ServiceCIDRs, just deleted":  {"preferred", nil, request([]corev1.IPFamily{v4, v6}, "10.96.0.9"), true, 0, "", ipam.ErrPending, ""},
+		"shared, a new import": {
+			"shared", []client.Object{own}, request([]corev1.IPFamily{v4}), false, 0, "", nil, "",
+		},
+		"shared, its previous addresses": {
+			"shared", []client.Object{own}, request([]corev1.IPFamily{v4, v6}, "10.96.0.9", "fd00::9"), false, 0,
+			"10.96.0.9 fd00::9", nil, "",
+		},
+		"a mode of earlier versions": {
+			"exclusive", []client.Object{own, cidr("vips", "exclusive", "10.1.0.0/31")}, request([]corev1.IPFamily{v4}),
+			false, 0, "", nil, "",
+		},
+		"preferred, from the range": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30"), address("10.1.0.1", other)},
+			request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, "",
+		},
+		"preferred, the range is full": {
+			"preferred",
+			[]client.Object{
+				own, cidr("vips", "shared", "10.1.0.0/30"), address("10.1.0.1", other), address("10.1.0.2", other),
+			},
+			request([]corev1.IPFamily{v4}), false, 0, "", nil, "VIPRangeOverflow",
+		},
+		"preferred, previous of another mode": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30")},
+			request([]corev1.IPFamily{v4}, "10.96.0.9"), false, 0, "10.96.0.9", nil, "",
+		},
+		"a range is being made": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)},
+			request([]corev1.IPFamily{v4}), false, 0, "", ipam.ErrPending, "",
+		},
+		"it takes too long": {
+			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30", notReady)},
+			request([]corev1.IPFamily{v4}), false, building, "", nil, "VIPRangeOverflow",
+		},
+		"not released yet": {
+			"shared", []client.Object{own, address("10.96.0.9", service)}, request([]corev1.IPFamily{v4}, "10.96.0.9"),
+			false, 0, "", ipam.ErrPending, "",
+		},
+		"drained, a new import": {
+			"shared",
+			[]client.Object{
+				cidr("a", "", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained), address("10.1.0.1", other),
+			},
+			request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, "",
+		},
+		"drained, its previous address": {
+			"preferred",
+			[]client.Object{
+				cidr("a", "shared", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained),
+				address("10.1.0.1", other),
+			},
+			request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.1.0.2", nil, "",
+		},
+		"drained, but covered": {
+			"preferred",
+			[]client.Object{cidr("a", "shared", "10.2.0.0/29"), cidr("b", "shared", "10.2.0.0/30", drained)},
+			request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.2.0.1", nil, "",
+		},
+		"drained, no other": {
+			"shared", []client.Object{cidr("b", "", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}), false, 0,
+			"", ipam.ErrFull, "",
+		},
+		"without ServiceCIDRs": {
+			"preferred", nil, pending(request([]corev1.IPFamily{v4, v6}, "10.96.0.9")), true, releasing, "10.96.0.9",
+			nil, "",
+		},
+		"without ServiceCIDRs, just deleted": {
+			"preferred", nil, request([]corev1.IPFamily{v4, v6}, "10.96.0.9"), true, 0, "", ipam.ErrPending, "",
+		},
 	} {
 		m := newCluster(t, c.mode, c.objects...)
 		m.now = start.Add(c.later)
@@ -228,17 +283,45 @@ func TestRefused(t *testing.T) {
 		err     error // nil: another attempt
 		lost    bool
 	}{
-		"somebody has the previous address":         {[]client.Object{address("10.1.0.9", other)}, request(one, "10.1.0.9"), "10.1.0.9", invalid("clusterIPs"), 0, nil, true},
-		"somebody has the fresh address":            {[]client.Object{address("10.1.0.9", other)}, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil, true},
-		"its own last Service has it":               {[]client.Object{address("10.1.0.9", service)}, request(one, "10.1.0.9"), "10.1.0.9", invalid("clusterIPs"), time.Hour, ipam.ErrPending, false},
-		"a fresh one that was left of an attempt":   {[]client.Object{address("10.1.0.9", service)}, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil, true},
-		"nobody has the previous address":           {nil, waiting(request(one, "10.1.0.9")), "10.1.0.9", invalid("clusterIPs"), 0, ipam.ErrPending, false},
-		"nobody has it, for long":                   {nil, waiting(request(one, "10.1.0.9")), "10.1.0.9", invalid("clusterIPs"), patience, nil, true},
-		"nobody has the fresh address":              {nil, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil, true},
-		"another field is refused":                  {nil, request(one), "10.1.0.9", invalid("ports"), 0, apierrors.NewInvalid(schema.GroupKind{}, "", nil), false},
-		"the Service is there":                      {nil, request(one), "10.1.0.9", apierrors.NewAlreadyExists(schema.GroupResource{}, "x"), 0, apierrors.NewAlreadyExists(schema.GroupResource{}, ""), false},
-		"the API server chose, all ranges are full": {full, request(one), "", apierrors.NewInternalError(errors.New("whatever")), 0, ipam.ErrFull, false},
-		"the API server chose, there is more":       {full[:2], request(one), "", apierrors.NewInternalError(errors.New("whatever")), 0, apierrors.NewInternalError(errors.New("")), false},
+		"somebody has the previous address": {
+			[]client.Object{address("10.1.0.9", other)}, request(one, "10.1.0.9"), "10.1.0.9", invalid("clusterIPs"), 0,
+			nil, true,
+		},
+		"somebody has the fresh address": {
+			[]client.Object{address("10.1.0.9", other)}, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil, true,
+		},
+		"its own last Service has it": {
+			[]client.Object{address("10.1.0.9", service)}, request(one, "10.1.0.9"), "10.1.0.9", invalid("clusterIPs"),
+			time.Hour, ipam.ErrPending, false,
+		},
+		"a fresh one that was left of an attempt": {
+			[]client.Object{address("10.1.0.9", service)}, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil,
+			true,
+		},
+		"nobody has the previous address": {
+			nil, waiting(request(one, "10.1.0.9")), "10.1.0.9", invalid("clusterIPs"), 0, ipam.ErrPending, false,
+		},
+		"nobody has it, for long": {
+			nil, waiting(request(one, "10.1.0.9")), "10.1.0.9", invalid("clusterIPs"), patience, nil, true,
+		},
+		"nobody has the fresh address": {
+			nil, request(one), "10.1.0.9", invalid("clusterIPs"), 0, nil, true,
+		},
+		"another field is refused": {
+			nil, request(one), "10.1.0.9", invalid("ports"), 0, apierrors.NewInvalid(schema.GroupKind{}, "", nil),
+			false,
+		},
+		"the Service is there": {
+			nil, request(one), "10.1.0.9", apierrors.NewAlreadyExists(schema.GroupResource{}, "x"), 0,
+			apierrors.NewAlreadyExists(schema.GroupResource{}, ""), false,
+		},
+		"the API server chose, all ranges are full": {
+			full, request(one), "", apierrors.NewInternalError(errors.New("whatever")), 0, ipam.ErrFull, false,
+		},
+		"the API server chose, there is more": {
+			full[:2], request(one), "", apierrors.NewInternalError(errors.New("whatever")), 0,
+			apierrors.NewInternalError(errors.New("")), false,
+		},
 	} {
 		m := newCluster(t, "shared", c.objects...)
 		m.now = start.Add(c.later)
@@ -309,11 +392,27 @@ func TestV4TwoServicesWithOneAddressAreReported(t *testing.T) {
 		objects []client.Object
 		doubled bool
 	}{
-		"its own":                      {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", web)}, false},
-		"no IPAddress":                 {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager)}, false},
-		"another's":                    {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain), service("plain", "10.1.0.1", "")}, true},
-		"another that does not use it": {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain), service("plain", "10.1.0.2", "")}, false},
-		"another that is gone":         {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain)}, false},
+		"its own": {
+			[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", web)}, false,
+		},
+		"no IPAddress": {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager)}, false},
+		"another's": {
+			[]client.Object{
+				service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain),
+				service("plain", "10.1.0.1", ""),
+			},
+			true,
+		},
+		"another that does not use it": {
+			[]client.Object{
+				service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain),
+				service("plain", "10.1.0.2", ""),
+			},
+			false,
+		},
+		"another that is gone": {
+			[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain)}, false,
+		},
 	} {
 		m := newCluster(t, "shared", c.objects...)
 		if _, err := m.duplicates(t.Context(), reconcile.Request{}); err != nil || (len(m.told) == 1) != c.doubled {

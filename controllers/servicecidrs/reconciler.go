@@ -94,7 +94,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			kube.System(),
 			kube.Warning,
 			"VIPModeUnsupported",
-			"The ClusterSet's VIP mode exclusive no longer exists and works as shared. Set spec.vips.mode to shared or preferred.",
+			"The ClusterSet's VIP mode exclusive no longer exists and works as shared. "+
+				"Set spec.vips.mode to shared or preferred.",
 		)
 	}
 	if why := r.served(); why != nil {

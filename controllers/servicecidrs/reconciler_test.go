@@ -50,7 +50,8 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		aboutv1beta1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install,
+		aboutv1beta1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, hubv1alpha1.AddToScheme,
+		mcsv1beta1.Install,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
@@ -75,18 +76,24 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 		WithScheme(s).
 		WithObjects(append(objects, c.set, member, own)...).
 		WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			Create: func(
+				ctx context.Context, under client.WithWatch, o client.Object, opts ...client.CreateOption,
+			) error {
 				if _, is := o.(*networkingv1.ServiceCIDR); is && c.refuses != nil {
 					return c.refuses
 				}
 				c.writes++
 				return under.Create(ctx, o, opts...)
 			},
-			Update: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			Update: func(
+				ctx context.Context, under client.WithWatch, o client.Object, opts ...client.UpdateOption,
+			) error {
 				c.writes++
 				return under.Update(ctx, o, opts...)
 			},
-			Delete: func(ctx context.Context, under client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			Delete: func(
+				ctx context.Context, under client.WithWatch, o client.Object, opts ...client.DeleteOption,
+			) error {
 				c.writes++
 				return under.Delete(ctx, o, opts...)
 			},
@@ -103,9 +110,11 @@ func newCluster(t *testing.T, mode hubv1alpha1.VIPMode, blocks []string, objects
 				}
 				return c.WithWatch
 			},
-			Families: func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil },
-			Served:   func(client.Object) error { return c.served },
-			Events:   c,
+			Families: func(context.Context) ([]corev1.IPFamily, error) {
+				return []corev1.IPFamily{corev1.IPv4Protocol}, nil
+			},
+			Served: func(client.Object) error { return c.served },
+			Events: c,
 		},
 	}
 	return c
@@ -121,7 +130,7 @@ func (c *cluster) pass() reconcile.Result {
 	return res
 }
 
-// ranges lists the ServiceCIDRs besides the cluster's own, with their state.
+// ranges lists all ServiceCIDRs but the cluster's own, with their state.
 func (c *cluster) ranges() string {
 	c.t.Helper()
 	var list networkingv1.ServiceCIDRList

@@ -42,7 +42,7 @@ var pure = []string{
 var rules = []rule{
 	{
 		name:   "pure packages reach no world",
-		reason: "a decision is a function of values: no client, clock, randomness, log or metric, so that one seed replays it",
+		reason: "a decision is a function of values: no client, clock, randomness, log or metric; one seed replays it",
 		from:   pure,
 		forbidden: []string{
 			"k8s.io/",
@@ -94,7 +94,7 @@ var rules = []rule{
 	},
 	{
 		name:      "the model is written from the text",
-		reason:    "an oracle that shares code with what it judges proves nothing",
+		reason:    "an oracle that shares code with what it checks proves nothing",
 		from:      []string{module + "test/model"},
 		forbidden: []string{module + "plugin/", "github.com/coredns/coredns"},
 	},
@@ -180,7 +180,7 @@ func init() {
 		}
 		rules = append(rules, rule{
 			name:      name + " knows no other reconciler",
-			reason:    "a controller declares what it needs of another one as an interface, which controllers.go fills in",
+			reason:    "a controller declares what it needs of another as an interface, which controllers.go fills in",
 			from:      []string{module + "controllers/" + name},
 			forbidden: append(others, module+"controllers/agent"),
 		})

@@ -27,7 +27,8 @@ var unsplit = map[string]int{
 	"plugin/multicluster/kube.store":                 23,
 }
 
-// TestTypesHaveOneJob: a type with more methods does several jobs. A Config with more fields is shared by several controllers, which then
+// TestTypesHaveOneJob: a type with more methods does several jobs. A Config with more fields is shared by several
+// controllers, which then
 // depend on each other.
 func TestTypesHaveOneJob(t *testing.T) {
 	methods := map[string]int{}
@@ -88,7 +89,12 @@ func checkConfig(t *testing.T, path string, d *ast.GenDecl) {
 			continue
 		}
 		if s, ok := typ.Type.(*ast.StructType); ok && s.Fields.NumFields() > maxFields {
-			t.Errorf("%s: Config has %d fields, more than %d: make two controllers of it", path, s.Fields.NumFields(), maxFields)
+			t.Errorf(
+				"%s: Config has %d fields, more than %d: make two controllers of it",
+				path,
+				s.Fields.NumFields(),
+				maxFields,
+			)
 		}
 	}
 }

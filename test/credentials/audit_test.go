@@ -62,7 +62,8 @@ func (r *request) of(cluster string) bool {
 	return r.User.Username == "system:serviceaccount:clusterset:mcs-"+cluster
 }
 
-// failed reports whether it is a member's write that failed, or anybody's request who was not known. One that came upon a
+// failed reports whether it is a member's write that failed, or anybody's request who was not known. One that came upon
+// a
 // newer version of the object is how optimistic concurrency works, and is done again at once.
 func (r *request) failed() bool {
 	code := r.ResponseStatus.Code

@@ -31,7 +31,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// long reports whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing is
+// long reports whether make chaos asks: then tokens live as long as the API server has them live at least, and nothing
+// is
 // aged.
 var long = os.Getenv("CHAOS") != ""
 
@@ -218,7 +219,7 @@ func (e *environment) exported(t *testing.T, name, address string) *discoveryv1.
 	return slice
 }
 
-// seen tells whether west has this address, and only it, for a name of east's.
+// seen returns an error unless west has this address, and only it, for a name of east's.
 func (e *environment) seen(ctx context.Context, name, address string) error {
 	var slices discoveryv1.EndpointSliceList
 	if err := e.admin["west"].List(

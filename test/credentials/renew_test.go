@@ -22,7 +22,7 @@ import (
 // TestSeveralLifetimesUnderLoadWithoutAFailedWrite: exports and endpoints of east change all the while; by the hub's
 // audit log no write of a member failed, nobody was unknown, and every token in use was replaced before its end: an API
 // server takes one for another minute, so that its refusals alone would not tell. In the short form the tokens that the
-// agents get to see have two minutes left; an agent reads the file anew within one.
+// agents get to see have two minutes left; an agent reads the file again within one.
 func TestSeveralLifetimesUnderLoadWithoutAFailedWrite(t *testing.T) {
 	e := setUp(t)
 	life, lasts := 2*time.Minute, 7*time.Minute
@@ -230,7 +230,7 @@ func (e *environment) restart(t *testing.T, cluster string) {
 	e.nodes[cluster] = n
 }
 
-// told tells whether an Event of the agent says all of this.
+// told returns an error unless an Event of the agent says all of this.
 func (e *environment) told(ctx context.Context, cluster, reason string, all ...string) error {
 	var events eventsv1.EventList
 	if err := e.admin[cluster].List(ctx, &events, client.InNamespace("clusterset-system")); err != nil {
@@ -247,7 +247,7 @@ func (e *environment) told(ctx context.Context, cluster, reason string, all ...s
 	return err
 }
 
-// said tells whether a text has all of these.
+// said returns an error unless a text has all of these.
 func said(text string, all ...string) error {
 	for _, want := range all {
 		if !strings.Contains(text, want) {

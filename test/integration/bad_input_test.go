@@ -14,9 +14,18 @@ import (
 func TestBadCorefileEndsTheStart(t *testing.T) {
 	c := fixtureCluster(t)
 	for _, tc := range []struct{ name, corefile, want string }{
-		{"unknown option", ".:0 {\n multicluster {\n  bogus\n }\n}", "Corefile:3 - Error during parsing: unknown option 'bogus'"},
-		{"bad ttl", ".:0 {\n multicluster {\n  ttl 5s\n }\n}", "Corefile:3 - Error during parsing: ttl must be a number of seconds"},
-		{"missing kubeconfig", ".:0 {\n multicluster {\n  kubeconfig /nowhere/kubeconfig\n }\n}", "/nowhere/kubeconfig"},
+		{
+			"unknown option", ".:0 {\n multicluster {\n  bogus\n }\n}",
+			"Corefile:3 - Error during parsing: unknown option 'bogus'",
+		},
+		{
+			"bad ttl", ".:0 {\n multicluster {\n  ttl 5s\n }\n}",
+			"Corefile:3 - Error during parsing: ttl must be a number of seconds",
+		},
+		{
+			"missing kubeconfig", ".:0 {\n multicluster {\n  kubeconfig /nowhere/kubeconfig\n }\n}",
+			"/nowhere/kubeconfig",
+		},
 		{"zone of others", "example.org:0 {\n multicluster\n}", "not authoritative for zone clusterset.local."},
 		{"not in a cluster", ".:0 {\n multicluster\n}", "not in a cluster: set kubeconfig or endpoint"},
 	} {
@@ -33,17 +42,26 @@ func TestBadCorefileEndsTheStart(t *testing.T) {
 	}
 }
 
-// I: an API server that cannot be reached keeps other zones from nothing; the zone is SERVFAIL, not ready, and one line says so.
+// I: an API server that cannot be reached keeps other zones from nothing; the zone is SERVFAIL, not ready, and one line
+// says so.
 func TestUnreachableAPIServer(t *testing.T) {
 	c := fixtureCluster(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: u, user: {token: t}}]\n" +
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n" +
+		"users: [{name: u, user: {token: t}}]\n" +
 		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := c.serve(t, ".:0 {\n bind 127.0.0.1\n ready READY\n prometheus METRICS\n multicluster {\n  kubeconfig "+strings.ReplaceAll(kubeconfig, "KUBECONFIG", "")+
-		"\n  startup_timeout 100ms\n }\n whoami\n}")
+	s := c.serve(
+		t,
+		".:0 {\n bind 127.0.0.1\n ready READY\n prometheus METRICS\n multicluster {\n  kubeconfig "+strings.ReplaceAll(
+			kubeconfig,
+			"KUBECONFIG",
+			"",
+		)+
+			"\n  startup_timeout 100ms\n }\n whoami\n}",
+	)
 	if m := dig(t, s.addr, question{name: "example.org.", qtype: "A"}); m.Rcode != dns.RcodeSuccess {
 		t.Errorf("another zone: %v", m)
 	}
@@ -84,7 +102,10 @@ func TestNamesOfGreatestLength(t *testing.T) {
 	s := c.serve(t, stanza)
 	s.waitFor(t, web, "A")
 	label := strings.Repeat("a", 63)
-	long := label + "." + label + "." + label + "." + strings.Repeat("b", 254-3*64-len(".clusterset.local.")) + ".clusterset.local."
+	long := label + "." + label + "." + label + "." + strings.Repeat(
+		"b",
+		254-3*64-len(".clusterset.local."),
+	) + ".clusterset.local."
 	if len(long) != 254 {
 		t.Fatalf("the test's name has %d octets", len(long)+1)
 	}
@@ -116,7 +137,8 @@ func TestExampleCorefile(t *testing.T) {
 	s.waitForAnswer(t, "kubernetes.default.svc.cluster.local.", "A", "10.96.0.1")
 }
 
-// Our image starts with kubeadm's Corefile as it is, and answers its zone: the image is changed before the Corefile (deploy/coredns).
+// Our image starts with kubeadm's Corefile as it is, and answers its zone: the image is changed before the Corefile
+// (deploy/coredns).
 func TestStockCorefile(t *testing.T) {
 	c := fixtureCluster(t)
 	s := c.serve(t, onLoopback(read(t, "../../deploy/coredns/testdata/kubeadm.corefile")))

@@ -17,7 +17,8 @@ const (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// Every case of test/cases, and the model's answer to it, from the real binary on the real API server, by dig over UDP and TCP: with
+// Every case of test/cases, and the model's answer to it, from the real binary on the real API server, by dig over UDP
+// and TCP: with
 // one zone, with two, and with a next plugin that names fall through to.
 func TestCases(t *testing.T) {
 	c := fixtureCluster(t)
@@ -90,7 +91,8 @@ func TestO1OptionsThatAlterAnswers(t *testing.T) {
 	}
 }
 
-// runCases asks every case in the zone of a configuration. Where names fall through, the next plugin's answer stands for NXDOMAIN.
+// runCases asks every case in the zone of a configuration. Where names fall through, the next plugin's answer stands
+// for NXDOMAIN.
 func runCases(t *testing.T, addr string, config model.Config, through bool) {
 	objs, err := model.LoadFixture(fixture)
 	if err != nil {
@@ -108,13 +110,18 @@ func runCases(t *testing.T, addr string, config model.Config, through bool) {
 			q := c.Question()
 			mapped := model.Question{Name: inZone(q.Name, zone), Type: q.Type}
 			expected := want.Answer(mapped.Name, mapped.Type)
-			msg := dig(t, addr, question{name: mapped.Name, qtype: dns.TypeToString[q.Type], tcp: c.Proto == "tcp", edns: c.EDNS})
+			msg := dig(
+				t,
+				addr,
+				question{name: mapped.Name, qtype: dns.TypeToString[q.Type], tcp: c.Proto == "tcp", edns: c.EDNS},
+			)
 			if expected.Outcome == model.NotOurs || through && expected.Outcome == model.NameError {
 				if through && (msg.Rcode != dns.RcodeSuccess || len(msg.Ns) > 0 || len(msg.Extra) == 0) {
 					t.Errorf("the answer is not that of whoami, which stands next:\n%v", msg)
 				}
 				// N19: where no plugin stands next, CoreDNS says that nobody answers, and we claim nothing.
-				if !through && (msg.Rcode != dns.RcodeServerFailure || msg.Authoritative || len(msg.Answer)+len(msg.Ns) > 0) {
+				if !through &&
+					(msg.Rcode != dns.RcodeServerFailure || msg.Authoritative || len(msg.Answer)+len(msg.Ns) > 0) {
 					t.Errorf("it is not our zone, nor anybody's, and is answered:\n%v", msg)
 				}
 				return

@@ -10,8 +10,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A Service of the churn is three objects, which come by two watches: its import, and a slice of each of two clusters. Each object has
-// versions, written one after the other, and what it is in a version follows from the seed. Its addresses and ports name the version,
+// A Service of the churn is three objects, which come by two watches: its import, and a slice of each of two clusters.
+// Each object has versions, written one after the other, and what it is in a version follows from the seed. Its
+// addresses and ports name the version,
 // so that an answer tells what it was made of.
 const (
 	theImport = iota
@@ -36,7 +37,8 @@ type state struct {
 	ready    int  // endpoints of a slice
 }
 
-// stateOf is the state of a part of Service i. In version 0 every other import exists, and every twentieth Service is Headless.
+// stateOf is the state of a part of Service i. In version 0 every other import exists, and every twentieth Service is
+// Headless.
 func stateOf(seed uint64, i, part, v int) state {
 	h := rand.NewPCG(seed, uint64(i<<16|part<<12|v)).Uint64()
 	dice, other := h%8, int(h>>32)
@@ -57,7 +59,8 @@ func churnName(i int) string      { return fmt.Sprintf("s%d", i) }
 func churnNamespace(i int) string { return fmt.Sprintf("churn%d", i%churnNamespaces) }
 func churnPort(v int) int         { return 1000 + v }
 
-// churnAddress is endpoint k of a part, in 32 bits: 2 of the part, 14 of the Service, 12 of the version, 4 of the endpoint.
+// churnAddress is endpoint k of a part, in 32 bits: 2 of the part, 14 of the Service, 12 of the version, 4 of the
+// endpoint.
 func churnAddress(i, part, v, k int) netip.Addr {
 	i += 256 // no address begins with 0
 	return netip.AddrFrom4([4]byte{byte(part<<6 | i>>8), byte(i), byte(v >> 4), byte(v<<4 | k)})
@@ -74,8 +77,22 @@ type churnQuestion struct {
 	qtype  uint16
 }
 
-var churnQuestions = []churnQuestion{{"", dns.TypeA}, {"", dns.TypeAAAA}, {"", dns.TypeSRV}, {"_http._tcp.", dns.TypeSRV}, {"h0.c1.", dns.TypeA},
-	{"h1.c1.", dns.TypeA}, {"h2.c1.", dns.TypeA}, {"h3.c1.", dns.TypeA}, {"h0.c2.", dns.TypeA}, {"h3.c2.", dns.TypeA}, {"h0.c2.", dns.TypeAAAA}}
+var churnQuestions = []churnQuestion{
+	{"", dns.TypeA},
+	{"", dns.TypeAAAA},
+	{"", dns.TypeSRV},
+	{"_http._tcp.", dns.TypeSRV},
+	{"h0.c1.", dns.TypeA},
+	{
+		"h1.c1.",
+		dns.TypeA,
+	},
+	{"h2.c1.", dns.TypeA},
+	{"h3.c1.", dns.TypeA},
+	{"h0.c2.", dns.TypeA},
+	{"h3.c2.", dns.TypeA},
+	{"h0.c2.", dns.TypeAAAA},
+}
 
 // churnAnswer is a reply, or what it should be: records by owner, type and data, sorted.
 type churnAnswer struct {
@@ -136,7 +153,8 @@ func answerIn(m *dns.Msg) churnAnswer {
 }
 
 func churnRecords(section []dns.RR) (out []string) {
-	// Of names that the cache has from somebody who asked in upper case, rewrite does not find the suffix that it is to put back.
+	// Of names that the cache has from somebody who asked in upper case, rewrite does not find the suffix that it is to
+	// put back.
 	inZone := func(name string) string {
 		name = strings.ToLower(name)
 		if labels, ok := strings.CutSuffix(name, churnAlias); ok {
@@ -166,10 +184,18 @@ func (a churnAnswer) equal(b churnAnswer) bool {
 	return a.rcode == b.rcode && slices.Equal(a.answer, b.answer) && slices.Equal(a.extra, b.extra)
 }
 
-// explain looks for versions, none before least and none after most, whose right answer is this reply. Of each part it gives the least
-// version among all that are: no later question may be answered from one before that. All parts are free of each other, since nothing
+// explain looks for versions, none before least and none after most, whose right answer is this reply. Of each part it
+// gives the least version among all that are: no later question may be answered from one before that. All parts are
+// free of each other, since nothing
 // says how two watches keep pace; but within a part no endpoint may be of another version than the rest (L3).
-func explain(seed uint64, i int, q churnQuestion, m *dns.Msg, signed bool, least, most versions) (explained versions, ok bool) {
+func explain(
+	seed uint64,
+	i int,
+	q churnQuestion,
+	m *dns.Msg,
+	signed bool,
+	least, most versions,
+) (explained versions, ok bool) {
 	got := answerIn(m)
 	shown := versionsIn(m)
 	var tries [parts][]int
@@ -205,7 +231,8 @@ func explain(seed uint64, i int, q churnQuestion, m *dns.Msg, signed bool, least
 	return explained, ok
 }
 
-// versionsIn are those that the addresses of a reply show, -1 for a part that it has none of. Of two versions of one part either will do:
+// versionsIn are those that the addresses of a reply show, -1 for a part that it has none of. Of two versions of one
+// part either will do:
 // nothing explains such a reply.
 func versionsIn(m *dns.Msg) versions {
 	shown := versions{-1, -1, -1}

@@ -45,7 +45,8 @@ type way struct {
 	zone            string
 }
 
-// askSomething asks one question. What is answered directly is not older than any answer before; from the cache it may be.
+// askSomething asks one question. What is answered directly is not older than any answer before; from the cache it may
+// be.
 func (c *churn) askSomething(r *rand.Rand) {
 	i := r.IntN(churned)
 	if r.IntN(4) > 0 {
@@ -76,7 +77,13 @@ func (c *churn) askSomething(r *rand.Rand) {
 	most := load(&c.tried[i])
 	explained, ok := explain(c.seed, i, q, m, w.signed, least, most)
 	if !ok {
-		c.Errorf("%+v: no versions from %v to %v of its import and slices give this answer (L3):\n%v", w, least, most, m)
+		c.Errorf(
+			"%+v: no versions from %v to %v of its import and slices give this answer (L3):\n%v",
+			w,
+			least,
+			most,
+			m,
+		)
 		return
 	}
 	for part := range parts {
@@ -113,7 +120,13 @@ func (c *churn) ask(r *rand.Rand, i int, q churnQuestion, w way) (*dns.Msg, erro
 	}
 	m, err := exchange(addr, w.network, name, q.qtype, w.signed)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s, %+v: %w", name, dns.TypeToString[q.qtype], w, err) // what cannot be packed is not answered, either (M5)
+		return nil, fmt.Errorf(
+			"%s %s, %+v: %w",
+			name,
+			dns.TypeToString[q.qtype],
+			w,
+			err,
+		) // what cannot be packed is not answered, either (M5)
 	}
 	soas := 0
 	for _, rr := range m.Ns {

@@ -79,18 +79,20 @@ type churn struct {
 	seed          uint64
 	api           client.Client
 	key           *dns.DNSKEY
-	chain, direct string                            // addresses
-	resource      [churned][parts]string            // resourceVersions, each its writer's
-	tried         [churned][parts]atomic.Int32      // the last version that was sent to the API server; it may not have been taken yet
-	seen          [churned][parts]atomic.Int32      // the least version that answers from now on may be made of
-	aged          atomic.Pointer[[churned]versions] // what seen was before what the cache holds now
-	changes       atomic.Int64
-	asked         atomic.Int64
-	kinds         [4]atomic.Int64 // of answers under load: with records, NODATA, name errors, with signed records
+	chain, direct string                 // addresses
+	resource      [churned][parts]string // resourceVersions, each its writer's
+	// the last version that was sent to the API server; it may not have been taken yet
+	tried   [churned][parts]atomic.Int32
+	seen    [churned][parts]atomic.Int32      // the least version that answers from now on may be made of
+	aged    atomic.Pointer[[churned]versions] // what seen was before what the cache holds now
+	changes atomic.Int64
+	asked   atomic.Int64
+	kinds   [4]atomic.Int64 // of answers under load: with records, NODATA, name errors, with signed records
 }
 
-// L3, M5: on a real API server, 10,000 imports change under load by UDP and TCP, types flip, imports and slices come and go, with plugins
-// in the chain that change replies on their way back. Every answer is that of one state of each object, one that was written and that
+// L3, M5: on a real API server, 10,000 imports change under load by UDP and TCP, types flip, imports and slices come
+// and go, with plugins in the chain that change replies on their way back. Every answer is that of one state of each
+// object, one that was written and that
 // no answer before was newer than; when it is over, every name is answered as it was written last.
 func TestL3ChurnOnTheAPIServer(t *testing.T) {
 	c := newChurn(t)
@@ -103,7 +105,8 @@ func TestL3ChurnOnTheAPIServer(t *testing.T) {
 	askers.Go(func() { c.remember(load) })
 	for n := range churnAskers {
 		askers.Go(func() {
-			for r := c.dice(n); load.Err() == nil && !t.Failed(); time.Sleep(3 * time.Millisecond) { // writers need the processors, too
+			// writers need the processors, too
+			for r := c.dice(n); load.Err() == nil && !t.Failed(); time.Sleep(3 * time.Millisecond) {
 				c.askSomething(r)
 			}
 		})
@@ -112,8 +115,15 @@ func TestL3ChurnOnTheAPIServer(t *testing.T) {
 	stop()
 	askers.Wait()
 	c.settled()
-	t.Logf("%d changes, %d questions: %d answers with records, %d NODATA, %d name errors, %d with signed records", c.changes.Load(), c.asked.Load(),
-		c.kinds[0].Load(), c.kinds[1].Load(), c.kinds[2].Load(), c.kinds[3].Load())
+	t.Logf(
+		"%d changes, %d questions: %d answers with records, %d NODATA, %d name errors, %d with signed records",
+		c.changes.Load(),
+		c.asked.Load(),
+		c.kinds[0].Load(),
+		c.kinds[1].Load(),
+		c.kinds[2].Load(),
+		c.kinds[3].Load(),
+	)
 	enough := c.changes.Load() >= churned && c.asked.Load() >= churned/2
 	for i := range c.kinds {
 		enough = enough && c.kinds[i].Load() >= 100
@@ -147,7 +157,10 @@ func newChurn(t *testing.T) *churn {
 		t.Fatal(err)
 	}
 	for i := range churnNamespaces {
-		if err := c.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: churnNamespace(i)}}); err != nil {
+		if err := c.api.Create(
+			t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: churnNamespace(i)}},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,9 +182,12 @@ func (c *churn) serve() {
 		c.Cleanup(ports[i].Release)
 	}
 	c.chain, c.direct = ports[0].Addr(), ports[1].Addr()
-	text := strings.NewReplacer("CHAIN_PORT", fmt.Sprint(ports[0].Number), "DIRECT_PORT", fmt.Sprint(ports[1].Number), "KEY", c.signingKey()).
-		Replace(strings.ReplaceAll(churnCorefile, "KUBECONFIG", c.cluster.corefile(c.T, "KUBECONFIG")))
-	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
+	text := strings.NewReplacer(
+		"CHAIN_PORT", fmt.Sprint(ports[0].Number), "DIRECT_PORT", fmt.Sprint(ports[1].Number), "KEY", c.signingKey(),
+	).Replace(strings.ReplaceAll(churnCorefile, "KUBECONFIG", c.cluster.corefile(c.T, "KUBECONFIG")))
+	instance, err := caddy.Start(
+		caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"},
+	)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -228,10 +244,17 @@ func (c *churn) settled() {
 // settle asks for the addresses of a Service, and all else of one that changed all the time.
 func (c *churn) settle(r *rand.Rand, i int, deadline time.Time) {
 	last := load(&c.tried[i])
-	questions, ways := churnQuestions[:1], []way{{network: "udp", zone: churnZone}, {network: "udp", zone: churnZone, chained: true}}
+	questions, ways := churnQuestions[:1], []way{
+		{network: "udp", zone: churnZone},
+		{network: "udp", zone: churnZone, chained: true},
+	}
 	if i < churnedHot {
 		questions = churnQuestions
-		ways = append(ways, way{network: "tcp", zone: churnAlias, chained: true}, way{network: "tcp", zone: churnZone, chained: true, signed: true})
+		ways = append(
+			ways,
+			way{network: "tcp", zone: churnAlias, chained: true},
+			way{network: "tcp", zone: churnZone, chained: true, signed: true},
+		)
 	}
 	for _, q := range questions {
 		for _, w := range ways {

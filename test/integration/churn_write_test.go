@@ -35,7 +35,8 @@ func (c *churn) create(n int) {
 	}
 }
 
-// change changes every import once, a slice for each eighth of them, and for every other one something of those that change all the time.
+// change changes every import once, a slice for each eighth of them, and for every other one something of those that
+// change all the time.
 func (c *churn) change(n int) {
 	r := c.dice(churnAskers + n)
 	for _, i := range r.Perm(churned / churnWriters) {
@@ -48,7 +49,10 @@ func (c *churn) change(n int) {
 			c.next(i, firstSlice+r.IntN(parts-firstSlice))
 		}
 		if r.IntN(2) == 0 {
-			c.next(r.IntN(churnedHot/churnWriters)*churnWriters+n, max(r.IntN(4)-1, theImport)) // the import as often as both slices
+			c.next(
+				r.IntN(churnedHot/churnWriters)*churnWriters+n,
+				max(r.IntN(4)-1, theImport),
+			) // the import as often as both slices
 		}
 	}
 }
@@ -87,7 +91,8 @@ func (c *churn) put(i, part, v int) {
 	}
 }
 
-// churnObject is a part of a Service in a version, as it is written. resourceVersion is that of the version before, if there is one.
+// churnObject is a part of a Service in a version, as it is written. resourceVersion is that of the version before, if
+// there is one.
 func churnObject(seed uint64, i, part, v int, resourceVersion string) client.Object {
 	state := stateOf(seed, i, part, v)
 	meta := metav1.ObjectMeta{Name: churnName(i), Namespace: churnNamespace(i), ResourceVersion: resourceVersion}
@@ -103,14 +108,20 @@ func churnObject(seed uint64, i, part, v int, resourceVersion string) client.Obj
 	}
 	cluster := fmt.Sprintf("c%d", part)
 	meta.Name += "-" + cluster
-	meta.Labels = map[string]string{"multicluster.kubernetes.io/service-name": churnName(i), "multicluster.kubernetes.io/source-cluster": cluster}
+	meta.Labels = map[string]string{
+		"multicluster.kubernetes.io/service-name":   churnName(i),
+		"multicluster.kubernetes.io/source-cluster": cluster,
+	}
 	name, port, tcp := "http", int32(churnPort(v)), corev1.ProtocolTCP
 	o := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}}}
 	for k := range mostEndpoints {
 		host, ready := fmt.Sprintf("h%d", k), k < state.ready
-		o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{churnAddress(i, part, v, k).String()}, Hostname: &host,
-			Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+		o.Endpoints = append(
+			o.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{churnAddress(i, part, v, k).String()}, Hostname: &host,
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
+		)
 	}
 	return o
 }

@@ -38,8 +38,28 @@ func tryDig(ctx context.Context, addr string, q question) (*dns.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"@" + host, "-p", port, q.name, q.qtype, "+norecurse", "+tries=1", "+time=5", "+nocookie", "+noshowsearch",
-		"+nosearch", "+noidnin", "+noidnout", "+noall", "+comments", "+question", "+answer", "+authority", "+additional", "+ignore"}
+	args := []string{
+		"@" + host,
+		"-p",
+		port,
+		q.name,
+		q.qtype,
+		"+norecurse",
+		"+tries=1",
+		"+time=5",
+		"+nocookie",
+		"+noshowsearch",
+		"+nosearch",
+		"+noidnin",
+		"+noidnout",
+		"+noall",
+		"+comments",
+		"+question",
+		"+answer",
+		"+authority",
+		"+additional",
+		"+ignore",
+	}
 	if q.tcp {
 		args = append(args, "+tcp")
 	} else {

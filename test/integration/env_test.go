@@ -1,4 +1,5 @@
-// Package integration asks the real coredns binary, on real control planes, with the real dig. The binary is bin/coredns, which
+// Package integration asks the real coredns binary, on real control planes, with the real dig. The binary is
+// bin/coredns, which
 // make builds; it runs with its own ServiceAccount and the RBAC of deploy/coredns.
 package integration
 
@@ -107,7 +108,11 @@ func onlyV1alpha1(crds string) string {
 	var out []string
 	version := ""
 	for _, line := range strings.Split(crds, "\n") {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "name: v1"); ok && strings.HasPrefix(line, "    name: v1") {
+		if name, ok := strings.CutPrefix(
+			strings.TrimSpace(line),
+			"name: v1",
+		); ok &&
+			strings.HasPrefix(line, "    name: v1") {
 			version = "v1" + name
 		}
 		if strings.TrimSpace(line) == "served: true" && version == "v1beta1" {
@@ -144,7 +149,15 @@ func (c *cluster) applyCRDs(t testing.TB) {
 
 func (c *cluster) established(t testing.TB) {
 	t.Helper()
-	c.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/serviceimports.multicluster.x-k8s.io", "crd/serviceexports.multicluster.x-k8s.io")
+	c.kubectl(
+		t,
+		"",
+		"wait",
+		"--for=condition=Established",
+		"--timeout=60s",
+		"crd/serviceimports.multicluster.x-k8s.io",
+		"crd/serviceexports.multicluster.x-k8s.io",
+	)
 }
 
 func (c *cluster) killAPIServer(testing.TB) { c.cp.KillAPIServer() }
@@ -177,7 +190,8 @@ type server struct {
 	addr string
 }
 
-// serve starts CoreDNS with a Corefile in which KUBECONFIG stands for the credentials of ServiceAccount kube-system/coredns, and
+// serve starts CoreDNS with a Corefile in which KUBECONFIG stands for the credentials of ServiceAccount
+// kube-system/coredns, and
 // KUBECONFIG:name for those of another in kube-system; port 0, READY and METRICS for free ports.
 func (c *cluster) serve(t *testing.T, corefile string) *server {
 	t.Helper()
@@ -222,7 +236,9 @@ func binary(t testing.TB, root string) string {
 
 func (c *cluster) corefile(t *testing.T, text string) string {
 	t.Helper()
-	text = strings.NewReplacer(":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR").Replace(text)
+	text = strings.NewReplacer(
+		":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR",
+	).Replace(text)
 	for strings.Contains(text, "KUBECONFIG") {
 		_, rest, _ := strings.Cut(text, "KUBECONFIG")
 		account, with := "coredns", "KUBECONFIG"
@@ -256,7 +272,9 @@ func (s *server) reloadFails(t *testing.T, corefile string) {
 
 // known fills in a Corefile without asking the API server, which may be away: the credentials are those of the start.
 func (s *server) known(text string) string {
-	text = strings.NewReplacer(":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR").Replace(text)
+	text = strings.NewReplacer(
+		":0 {", ":DNS_PORT {", "ready READY", "ready READY_ADDR", "prometheus METRICS", "prometheus METRICS_ADDR",
+	).Replace(text)
 	return strings.ReplaceAll(text, "KUBECONFIG", filepath.Join(s.c.cp.Dir(), "kube-system-coredns.kubeconfig"))
 }
 
@@ -270,11 +288,16 @@ func (s *server) ready(testing.TB) bool { return s.Ready() }
 func (s *server) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	var text string
-	eventually(t, time.Minute, "metrics are shown", func() bool { // a server under load may take longer than one request waits
-		var err error
-		text, err = s.Metrics()
-		return err == nil
-	})
+	eventually(
+		t,
+		time.Minute,
+		"metrics are shown",
+		func() bool { // a server under load may take longer than one request waits
+			var err error
+			text, err = s.Metrics()
+			return err == nil
+		},
+	)
 	sum := 0.0
 	for _, line := range strings.Split(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, name); ok && rest != "" && (rest[0] == ' ' || rest[0] == '{') &&
@@ -350,7 +373,13 @@ func (s *server) sample(t testing.TB) sample {
 		if err != nil {
 			t.Fatalf("%v: %v", q, err)
 		}
-		out[q.Name+" "+dns.TypeToString[q.Type]] = fmt.Sprint(dns.RcodeToString[m.Rcode], m.Truncated, sorted(m.Answer), m.Ns, glue(m))
+		out[q.Name+" "+dns.TypeToString[q.Type]] = fmt.Sprint(
+			dns.RcodeToString[m.Rcode],
+			m.Truncated,
+			sorted(m.Answer),
+			m.Ns,
+			glue(m),
+		)
 	}
 	return out
 }

@@ -23,7 +23,8 @@ func outage() time.Duration {
 
 const web = "web.test.svc.clusterset.local."
 
-// L1: until imports and slices are both in, every name but the zone's own and dns-version is SERVFAIL and falls through to
+// L1: until imports and slices are both in, every name but the zone's own and dns-version is SERVFAIL and falls through
+// to
 // nobody; after that, names are answered.
 func TestL1ServfailUntilImportsAndSlicesAreIn(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true})
@@ -39,15 +40,33 @@ func TestL1ServfailUntilImportsAndSlicesAreIn(t *testing.T) {
 		whoami
 	}`)
 	s.waitForLog(t, "endpointslices")
-	for _, name := range []string{web, "db.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "svc.clusterset.local.", "ns.dns.clusterset.local."} {
-		if m := dig(t, s.addr, question{name: name, qtype: "A"}); m.Rcode != dns.RcodeServerFailure || len(m.Answer) > 0 {
+	for _, name := range []string{
+		web, "db.test.svc.clusterset.local.", "absent.test.svc.clusterset.local.", "svc.clusterset.local.",
+		"ns.dns.clusterset.local.",
+	} {
+		if m := dig(
+			t,
+			s.addr,
+			question{name: name, qtype: "A"},
+		); m.Rcode != dns.RcodeServerFailure ||
+			len(m.Answer) > 0 {
 			t.Errorf("%s: %s %v, want SERVFAIL before slices are in", name, dns.RcodeToString[m.Rcode], m.Answer)
 		}
 	}
-	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: "SOA"}); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
+	if m := dig(
+		t,
+		s.addr,
+		question{name: "clusterset.local.", qtype: "SOA"},
+	); m.Rcode != dns.RcodeSuccess ||
+		len(m.Answer) != 1 {
 		t.Errorf("apex: %v", m)
 	}
-	if m := dig(t, s.addr, question{name: "dns-version.clusterset.local.", qtype: "TXT"}); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
+	if m := dig(
+		t,
+		s.addr,
+		question{name: "dns-version.clusterset.local.", qtype: "TXT"},
+	); m.Rcode != dns.RcodeSuccess ||
+		len(m.Answer) != 1 {
 		t.Errorf("dns-version: %v", m)
 	}
 	if v := s.metric(t, "coredns_multicluster_synced"); v != 0 {
@@ -62,13 +81,29 @@ func TestL1ServfailUntilImportsAndSlicesAreIn(t *testing.T) {
 	}
 }
 
-// L1, L4: while the API server is away every answer stays as it is, also across a reload of the Corefile, without a gap; metrics tell
+// L1, L4: while the API server is away every answer stays as it is, also across a reload of the Corefile, without a
+// gap; metrics tell
 // the age of answers; once it is back, changes are followed.
 func TestL1L4OutageKeepsAnswersAndReloadKeepsState(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true})
 	s := c.serve(t, stanza)
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
-	c.apply(t, clusterSetIP("prod", "going", "10.42.8.2")+"---\n"+headless("prod", "moving")+"---\n"+slice("prod", "moving", "cluster-a", "10.8.0.1"))
+	c.apply(
+		t,
+		clusterSetIP(
+			"prod",
+			"going",
+			"10.42.8.2",
+		)+"---\n"+headless(
+			"prod",
+			"moving",
+		)+"---\n"+slice(
+			"prod",
+			"moving",
+			"cluster-a",
+			"10.8.0.1",
+		),
+	)
 	s.waitForAnswer(t, "going.prod.svc.clusterset.local.", "A", "10.42.8.2")
 	s.waitForAnswer(t, "moving.prod.svc.clusterset.local.", "A", "10.8.0.1")
 	before := s.sample(t)
@@ -95,7 +130,11 @@ func TestL1L4OutageKeepsAnswersAndReloadKeepsState(t *testing.T) {
 	c.apply(t, clusterSetIP("test", "web", "10.42.42.99"))
 	start := time.Now()
 	s.waitForAnswer(t, web, "A", "10.42.42.99")
-	t.Logf("change followed %v after it was made behind an outage of %v", time.Since(start).Round(time.Millisecond), outage())
+	t.Logf(
+		"change followed %v after it was made behind an outage of %v",
+		time.Since(start).Round(time.Millisecond),
+		outage(),
+	)
 	c.apply(t, slice("prod", "moving", "cluster-a", "10.8.0.2"))
 	c.kubectl(t, "", "-n", "prod", "delete", "serviceimport/going")
 	s.waitForAnswer(t, "moving.prod.svc.clusterset.local.", "A", "10.8.0.2")
@@ -104,7 +143,8 @@ func TestL1L4OutageKeepsAnswersAndReloadKeepsState(t *testing.T) {
 	eventually(t, time.Minute, "api_up is 1", func() bool { return s.metric(t, "coredns_multicluster_api_up") == 1 })
 }
 
-// L1: a connection that hangs without closing (paused API server) takes no answer away, and changes are followed after it.
+// L1: a connection that hangs without closing (paused API server) takes no answer away, and changes are followed after
+// it.
 func TestL1PausedAPIServer(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true})
 	s := c.serve(t, stanza)
@@ -122,8 +162,9 @@ func TestL1PausedAPIServer(t *testing.T) {
 	s.waitForAnswer(t, web, "A", "10.42.42.98")
 }
 
-// L1: an API server that comes back from a backup is followed: what was rolled back, what was new, what was deleted, and what changes from
-// then on, also while it has not come to the version that was seen before. Nothing else changes, and every answer stays until the lists are
+// L1: an API server that comes back from a backup is followed: what was rolled back, what was new, what was deleted,
+// and what changes from then on, also while it has not come to the version that was seen before. Nothing else changes,
+// and every answer stays until the lists are
 // in.
 func TestL1RestoredAPIServer(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true})
@@ -200,7 +241,8 @@ func (c *cluster) besideKubernetes(t *testing.T, account string) *server {
 	return s
 }
 
-// L2: a missing CRD keeps neither the server from starting nor cluster.local from being answered, all the while; the zone is SERVFAIL,
+// L2: a missing CRD keeps neither the server from starting nor cluster.local from being answered, all the while; the
+// zone is SERVFAIL,
 // ready comes after startup_timeout, and once the CRD is there the zone is answered.
 func TestL2MissingCRD(t *testing.T) {
 	c := newCluster(t, clusterOptions{noCRDs: true})
@@ -245,7 +287,8 @@ func TestL2MissingPermission(t *testing.T) {
 	gap.stop(t)
 }
 
-// L2: list is allowed and watch refused: the zone is answered and follows by lists, api_up stays 0, and the log says so.
+// L2: list is allowed and watch refused: the zone is answered and follows by lists, api_up stays 0, and the log says
+// so.
 func TestL2MayListButNotWatch(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true})
 	account := func(verbs string) string {
@@ -256,7 +299,12 @@ func TestL2MayListButNotWatch(t *testing.T) {
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
 	c.apply(t, clusterSetIP("test", "web", "10.42.42.97"))
 	s.waitForAnswer(t, web, "A", "10.42.42.97")
-	eventually(t, time.Minute, "the log tells of both", func() bool { return s.logLines("changes come with a list at each try") == 2 })
+	eventually(
+		t,
+		time.Minute,
+		"the log tells of both",
+		func() bool { return s.logLines("changes come with a list at each try") == 2 },
+	)
 	if v := s.metric(t, "coredns_multicluster_api_up"); v != 0 {
 		t.Errorf("api_up is %v without the right to watch", v)
 	}
@@ -270,10 +318,23 @@ func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
 	s := c.serve(t, stanza)
 	s.waitFor(t, "big.test.svc.clusterset.local.", "A")
 	t.Cleanup(func() {
-		c.kubectl(t, "", "-n", "prod", "delete", "--ignore-not-found", "serviceimport/early", "endpointslice/early-cluster-a")
+		c.kubectl(
+			t,
+			"",
+			"-n",
+			"prod",
+			"delete",
+			"--ignore-not-found",
+			"serviceimport/early",
+			"endpointslice/early-cluster-a",
+		)
 	})
 	c.apply(t, slice("prod", "early", "cluster-a", "10.5.0.1"))
-	if m := dig(t, s.addr, question{name: "early.prod.svc.clusterset.local.", qtype: "A"}); m.Rcode != dns.RcodeNameError {
+	if m := dig(
+		t,
+		s.addr,
+		question{name: "early.prod.svc.clusterset.local.", qtype: "A"},
+	); m.Rcode != dns.RcodeNameError {
 		t.Fatalf("a slice without import answers: %v (N17)", m)
 	}
 	c.apply(t, headless("prod", "early"))
@@ -282,21 +343,31 @@ func TestL3SliceBeforeImportAndTypeFlip(t *testing.T) {
 		if flip%2 == 0 {
 			c.apply(t, clusterSetIP("prod", "early", "10.42.5.5"))
 			s.waitForAnswer(t, "early.prod.svc.clusterset.local.", "A", "10.42.5.5")
-			if m := dig(t, s.addr, question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"}); m.Rcode != dns.RcodeNameError {
+			if m := dig(
+				t,
+				s.addr,
+				question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"},
+			); m.Rcode != dns.RcodeNameError {
 				t.Errorf("a host name outlived the flip: %v", m)
 			}
 		} else {
 			c.apply(t, headless("prod", "early"))
 			s.waitForAnswer(t, "early.prod.svc.clusterset.local.", "A", "10.5.0.1")
-			if m := dig(t, s.addr, question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"}); len(m.Answer) != 1 {
+			if m := dig(
+				t,
+				s.addr,
+				question{name: "h0.cluster-a.early.prod.svc.clusterset.local.", qtype: "A"},
+			); len(
+				m.Answer,
+			) != 1 {
 				t.Errorf("the host name did not come with the flip: %v", m)
 			}
 		}
 	}
 }
 
-// L4: a reload that alters nothing of the source asks the API server for nothing anew; one that does, does.
-func TestL4ReloadListsNothingAnew(t *testing.T) {
+// L4: a reload that alters nothing of the source asks the API server for nothing; one that does, does.
+func TestL4ReloadListsNothingAgain(t *testing.T) {
 	c := newCluster(t, clusterOptions{fixture: true, noControllers: true})
 	s := c.serve(t, stanza)
 	s.waitFor(t, web, "A")
@@ -318,11 +389,13 @@ func TestL4ReloadListsNothingAnew(t *testing.T) {
 func (c *cluster) reads(t *testing.T) (sum int) {
 	t.Helper()
 	for _, line := range strings.Split(c.kubectl(t, "", "get", "--raw", "/metrics"), "\n") {
-		ended := strings.HasPrefix(line, "apiserver_request_total{") && (strings.Contains(line, `verb="LIST"`) || strings.Contains(line, `verb="WATCH"`))
+		ended := strings.HasPrefix(line, "apiserver_request_total{") &&
+			(strings.Contains(line, `verb="LIST"`) || strings.Contains(line, `verb="WATCH"`))
 		if !ended && !strings.HasPrefix(line, "apiserver_longrunning_requests{") {
 			continue
 		}
-		if !strings.Contains(line, `resource="serviceimports"`) && !strings.Contains(line, `resource="endpointslices"`) {
+		if !strings.Contains(line, `resource="serviceimports"`) &&
+			!strings.Contains(line, `resource="endpointslices"`) {
 			continue
 		}
 		n, err := strconv.Atoi(line[strings.LastIndexByte(line, ' ')+1:])
@@ -350,7 +423,8 @@ func TestL4FailedReload(t *testing.T) {
 	gap.stop(t)
 }
 
-// L6: AXFR is refused over UDP and without the transfer plugin, gives what queries give with it, and IXFR with the current serial is
+// L6: AXFR is refused over UDP and without the transfer plugin, gives what queries give with it, and IXFR with the
+// current serial is
 // one SOA.
 func TestL6Transfer(t *testing.T) {
 	c := fixtureCluster(t)
@@ -371,7 +445,12 @@ func TestL6Transfer(t *testing.T) {
 		t.Errorf("transfer differs from the model:\n%s", diff)
 	}
 	serial := all[0].(*dns.SOA).Serial
-	if m := dig(t, s.addr, question{name: "clusterset.local.", qtype: "SOA"}); m.Answer[0].(*dns.SOA).Serial != serial || serial == 0 {
+	if m := dig(
+		t,
+		s.addr,
+		question{name: "clusterset.local.", qtype: "SOA"},
+	); m.Answer[0].(*dns.SOA).Serial != serial ||
+		serial == 0 {
 		t.Errorf("serial %d in the transfer, %v in the query (M4)", serial, m.Answer)
 	}
 	r.SetIxfr("clusterset.local.", serial, "ns.dns.clusterset.local.", "hostmaster.clusterset.local.")
@@ -402,7 +481,12 @@ func TestM4SerialAgreesAndSurvives(t *testing.T) {
 		t.Errorf("serial %d, after a label %d, of a later start %d", before, x, y)
 	}
 	c.apply(t, clusterSetIP("prod", "serial", "10.42.7.3"))
-	eventually(t, time.Minute, "both replicas have one serial", func() bool { return serial(a) > before && serial(a) == serial(b) })
+	eventually(
+		t,
+		time.Minute,
+		"both replicas have one serial",
+		func() bool { return serial(a) > before && serial(a) == serial(b) },
+	)
 }
 
 // gaps counts questions that did not get their answer, from start to stop.
@@ -441,6 +525,11 @@ func (g *gaps) stop(t *testing.T) {
 	g.cancel()
 	g.done.Wait()
 	if len(g.missed) > 0 || g.asked < 10 {
-		t.Errorf("%d of %d questions were not answered, the first: %.300s", len(g.missed), g.asked, strings.Join(g.missed, "\n"))
+		t.Errorf(
+			"%d of %d questions were not answered, the first: %.300s",
+			len(g.missed),
+			g.asked,
+			strings.Join(g.missed, "\n"),
+		)
 	}
 }

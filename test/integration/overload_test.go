@@ -23,7 +23,16 @@ func crowded(t *testing.T, corefile string) *server {
 	}
 	c.apply(t, headless("prod", "crowd")+"---\n"+slice("prod", "crowd", "cluster-a", addresses...))
 	t.Cleanup(func() {
-		c.kubectl(t, "", "-n", "prod", "delete", "--ignore-not-found", "serviceimport/crowd", "endpointslice/crowd-cluster-a")
+		c.kubectl(
+			t,
+			"",
+			"-n",
+			"prod",
+			"delete",
+			"--ignore-not-found",
+			"serviceimport/crowd",
+			"endpointslice/crowd-cluster-a",
+		)
 	})
 	s := c.serve(t, corefile)
 	s.waitFor(t, "crowd.prod.svc.clusterset.local.", "A")
@@ -53,7 +62,9 @@ func (s *server) stuck(t *testing.T, clients, questions int) (leave func()) {
 	}
 	one := append([]byte{byte(len(wire) >> 8), byte(len(wire))}, wire...)
 	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		if e := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }); e != nil {
+		if e := raw.Control(
+			func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) },
+		); e != nil {
 			return e
 		}
 		return err
@@ -78,13 +89,15 @@ func (s *server) stuck(t *testing.T, clients, questions int) (leave func()) {
 	return leave
 }
 
-// TestOverloadByClientsThatDoNotRead: with shed, they hold no more than that many replies; who comes by TCP then is refused at once, who
+// TestOverloadByClientsThatDoNotRead: with shed, they hold no more than that many replies; who comes by TCP then is
+// refused at once, who
 // comes by UDP answered, and when they leave all is as before (docs/design.md, overload).
 func TestOverloadByClientsThatDoNotRead(t *testing.T) {
 	s := crowded(t, strings.Replace(stanza, "kubeconfig KUBECONFIG", "kubeconfig KUBECONFIG\n\t\tshed 8", 1))
 	before := s.metric(t, "go_memstats_heap_inuse_bytes")
 	leave := s.stuck(t, 8, 1000) // 1000 answers are far more than what the kernel keeps for a connection
-	// Nobody else asks until then: while the kernel still takes answers, a client leaves its place between two of its questions; if it found it
+	// Nobody else asks until then: while the kernel still takes answers, a client leaves its place between two of its
+	// questions; if it found it
 	// taken, all that it has left to ask would be refused at once, and it would never be stuck.
 	answered := func() float64 { return s.metric(t, "coredns_dns_requests_total", `proto="tcp"`, `type="SRV"`) }
 	eventually(t, time.Minute, "all of them are stuck", func() bool {
@@ -107,7 +120,12 @@ func TestOverloadByClientsThatDoNotRead(t *testing.T) {
 		}
 	}
 	grown := s.metric(t, "go_memstats_heap_inuse_bytes") - before
-	t.Logf("slowest answer %v, heap %+.1f MiB, %.0f refused", slowest, grown/(1<<20), s.metric(t, "coredns_multicluster_shed_total"))
+	t.Logf(
+		"slowest answer %v, heap %+.1f MiB, %.0f refused",
+		slowest,
+		grown/(1<<20),
+		s.metric(t, "coredns_multicluster_shed_total"),
+	)
 	if grown > 64<<20 {
 		t.Errorf("the heap has grown by %.0f MiB", grown/(1<<20))
 	}
@@ -118,7 +136,8 @@ func TestOverloadByClientsThatDoNotRead(t *testing.T) {
 	})
 }
 
-// TestOverloadByUDP: far more questions than can be answered. What is too much is dropped by the kernel, at the socket; what is answered
+// TestOverloadByUDP: far more questions than can be answered. What is too much is dropped by the kernel, at the socket;
+// what is answered
 // does not become less with time, and neither memory nor goroutines grow with what comes.
 func TestOverloadByUDP(t *testing.T) {
 	s := crowded(t, stanza)
@@ -126,10 +145,22 @@ func TestOverloadByUDP(t *testing.T) {
 	for second := range 4 {
 		sent, answered := f.sent.Load(), f.answered.Load()
 		time.Sleep(time.Second)
-		eventually(t, 30*time.Second, "fifty more are answered", func() bool { return f.answered.Load() >= answered+50 })
+		eventually(
+			t,
+			30*time.Second,
+			"fifty more are answered",
+			func() bool { return f.answered.Load() >= answered+50 },
+		)
 		sent, answered = f.sent.Load()-sent, f.answered.Load()-answered
 		heap, goroutines := s.metric(t, "go_memstats_heap_inuse_bytes")/(1<<20), s.metric(t, "go_goroutines")
-		t.Logf("second %d: %d sent, %d answered, heap %.0f MiB, %.0f goroutines", second, sent, answered, heap, goroutines)
+		t.Logf(
+			"second %d: %d sent, %d answered, heap %.0f MiB, %.0f goroutines",
+			second,
+			sent,
+			answered,
+			heap,
+			goroutines,
+		)
 		if heap > 128 || goroutines > 50_000 {
 			t.Errorf("second %d: heap %.0f MiB, %.0f goroutines", second, heap, goroutines)
 		}

@@ -6,7 +6,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// T2: the binary answers the endpoints of the own cluster alone while one of them is ready, at once the others when it goes, those
+// T2: the binary answers the endpoints of the own cluster alone while one of them is ready, at once the others when it
+// goes, those
 // of a zone before all others, and names of zones.
 func TestT2PreferAndZonal(t *testing.T) {
 	c := fixtureCluster(t)
@@ -27,7 +28,12 @@ func TestT2PreferAndZonal(t *testing.T) {
 	s.waitForAnswer(t, db, "A", "10.9.0.1")
 	s.waitForAnswer(t, "z-2.pin._zone."+db, "A", "10.9.0.2,10.9.0.3")
 	s.waitForAnswer(t, "z-9.prefer._zone."+db, "A", "10.9.0.1") // as the Service
-	if m := dig(t, s.addr, question{name: "z-9.pin._zone." + db, qtype: "A"}); m.Rcode != dns.RcodeSuccess || len(m.Answer) > 0 {
+	if m := dig(
+		t,
+		s.addr,
+		question{name: "z-9.pin._zone." + db, qtype: "A"},
+	); m.Rcode != dns.RcodeSuccess ||
+		len(m.Answer) > 0 {
 		t.Errorf("a zone without endpoints: %v, want NODATA", m)
 	}
 	c.kubectl(t, "", "-n", "near", "delete", "endpointslice/db-cluster-a")

@@ -11,13 +11,15 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// The plugin compiles into a stock CoreDNS by the line of plugin.cfg that the README gives, at the place that it names, and answers there.
+// The plugin compiles into a stock CoreDNS by the line of plugin.cfg that the README gives, at the place that it names,
+// and answers there.
 func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^multicluster:.*$`).FindString(read(t, filepath.Join(root, "plugin/multicluster/README.md")))
+	line := regexp.MustCompile(`(?m)^multicluster:.*$`).
+		FindString(read(t, filepath.Join(root, "plugin/multicluster/README.md")))
 	module, _, ok := strings.Cut(strings.TrimPrefix(line, "multicluster:"), "/plugin/")
 	if !ok {
 		t.Fatalf("the README has no line for plugin.cfg: %q", line)

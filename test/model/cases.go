@@ -124,7 +124,8 @@ func (o *Objects) add(document []byte) error {
 	return fmt.Errorf("kind %q: want Namespace, ServiceImport or EndpointSlice", head.Kind)
 }
 
-// CheckCase compares the reply to c.Question() with the case. msg is nil where the next plugin was asked; a message from
+// CheckCase compares the reply to c.Question() with the case. msg is nil where the next plugin was asked; a message
+// from
 // it may stand there too, if it makes no claim on authority. server is the address that ns.dns has.
 func CheckCase(c Case, msg *dns.Msg, server netip.Addr) error {
 	q := c.Question()

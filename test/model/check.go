@@ -9,7 +9,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Check compares a message with the reply that the model demands, and says all that is wrong with it. msg is nil where the
+// Check compares a message with the reply that the model demands, and says all that is wrong with it. msg is nil where
+// the
 // server handed the question to the next plugin. size is the largest message the client takes, 0 for no limit; with a
 // limit, glue that does not fit may be missing, and answers too if TC says so (M3).
 func Check(want Reply, q Question, msg *dns.Msg, size int) error {
@@ -64,7 +65,8 @@ func checkEnvelope(want Outcome, zone string, q Question, msg *dns.Msg) error {
 	if !msg.Response {
 		wrong("QR is not set")
 	}
-	if len(msg.Question) != 1 || msg.Question[0] != (dns.Question{Name: dns.Fqdn(q.Name), Qtype: q.Type, Qclass: dns.ClassINET}) {
+	if len(msg.Question) != 1 ||
+		msg.Question[0] != (dns.Question{Name: dns.Fqdn(q.Name), Qtype: q.Type, Qclass: dns.ClassINET}) {
 		wrong("M1: question is %v, want %s as it was asked", msg.Question, q)
 	}
 	if want == Refused {
@@ -159,7 +161,10 @@ func (r Reply) checkSections(q Question, msg *dns.Msg, size int) error {
 	}
 	for _, rr := range records(msg.Extra) {
 		if rr.Header().Ttl != r.ExtraTTL {
-			problems = append(problems, fmt.Errorf("O1: TTL is %d, want %d: %s", rr.Header().Ttl, r.ExtraTTL, Canonical(rr)))
+			problems = append(
+				problems,
+				fmt.Errorf("O1: TTL is %d, want %d: %s", rr.Header().Ttl, r.ExtraTTL, Canonical(rr)),
+			)
 		}
 	}
 	if msg.Truncated && (Reply{Outcome: r.Outcome, Zone: r.Zone, Answer: r.Answer}).fits(q, msg, size) {

@@ -30,15 +30,33 @@ func spoiledMessages() []spoiled {
 	return []spoiled{
 		{"no AA", dbA, 0, func(m *dns.Msg) { m.Authoritative = false }, "AA is not set"},
 		{"not a response", dbA, 0, func(m *dns.Msg) { m.Response = false }, "QR is not set"},
-		{"question in another case", dbA, 0, func(m *dns.Msg) { m.Question[0].Name = "db.test.svc.clusterset.local." }, "M1: question"},
-		{"owner in another case", dbA, 0, func(m *dns.Msg) { m.Answer[1].Header().Name = "db.test.svc.clusterset.local." }, "M1: owner"},
+		{
+			"question in another case",
+			dbA,
+			0,
+			func(m *dns.Msg) { m.Question[0].Name = "db.test.svc.clusterset.local." },
+			"M1: question",
+		},
+		{
+			"owner in another case",
+			dbA,
+			0,
+			func(m *dns.Msg) { m.Answer[1].Header().Name = "db.test.svc.clusterset.local." },
+			"M1: owner",
+		},
 		{"an answer missing", dbA, 0, func(m *dns.Msg) { m.Answer = m.Answer[1:] }, "answer lacks"},
 		{"an answer too many", dbA, 0, func(m *dns.Msg) {
 			rr := again(m.Answer[0]).(*dns.A)
 			rr.A = net.IPv4(10, 0, 0, 99)
 			m.Answer = append(m.Answer, rr)
 		}, "answer must not hold"},
-		{"an answer twice", dbA, 0, func(m *dns.Msg) { m.Answer = append(m.Answer, again(m.Answer[0])) }, "stands twice"},
+		{
+			"an answer twice",
+			dbA,
+			0,
+			func(m *dns.Msg) { m.Answer = append(m.Answer, again(m.Answer[0])) },
+			"stands twice",
+		},
 		{"glue twice", dbSRV, 0, func(m *dns.Msg) { m.Extra = append(m.Extra, again(m.Extra[0])) }, "stands twice"},
 		{"two TTLs", dbA, 0, func(m *dns.Msg) { m.Answer[0].Header().Ttl = 4 }, "another TTL than its RRset"},
 		{"wrong TTL", dbA, 0, func(m *dns.Msg) {
@@ -54,9 +72,21 @@ func spoiledMessages() []spoiled {
 		{"NXDOMAIN for a positive answer", dbA, 0, func(m *dns.Msg) { m.Rcode = dns.RcodeNameError }, "want NOERROR"},
 		{"glue missing", dbSRV, 0, func(m *dns.Msg) { m.Extra = m.Extra[1:] }, "additional lacks"},
 		{"glue missing that fits", dbSRV, 1232, func(m *dns.Msg) { m.Extra = m.Extra[1:] }, "additional lacks"},
-		{"foreign glue", dbA, 0, func(m *dns.Msg) { m.Extra = append(m.Extra, again(m.Answer[0])) }, "additional must not hold"},
+		{
+			"foreign glue",
+			dbA,
+			0,
+			func(m *dns.Msg) { m.Extra = append(m.Extra, again(m.Answer[0])) },
+			"additional must not hold",
+		},
 		{"TC without a limit", dbA, 0, func(m *dns.Msg) { m.Truncated = true }, "TC is set though all answers fit"},
-		{"TC for glue alone", dbSRV, 512, func(m *dns.Msg) { m.Truncated, m.Extra = true, nil }, "TC is set though all answers fit"},
+		{
+			"TC for glue alone",
+			dbSRV,
+			512,
+			func(m *dns.Msg) { m.Truncated, m.Extra = true, nil },
+			"TC is set though all answers fit",
+		},
 		{"too long", dbA, 60, func(*dns.Msg) {}, "more than 60"},
 		{"an address that does not pack", dbA, 0, func(m *dns.Msg) { m.Answer[0].(*dns.A).A = net.IP{1} }, "M5"},
 		{"NODATA for NXDOMAIN", noName, 0, func(m *dns.Msg) { m.Rcode = dns.RcodeSuccess }, "want NXDOMAIN"},
@@ -66,12 +96,27 @@ func spoiledMessages() []spoiled {
 		{"two SOA", noData, 0, func(m *dns.Msg) { m.Ns = append(m.Ns, again(m.Ns[0])) }, "want one SOA"},
 		{"SOA of another zone", noData, 0, func(m *dns.Msg) { m.Ns[0].Header().Name = "local." }, "want the SOA of"},
 		{"NS for SOA", noData, 0, func(m *dns.Msg) {
-			m.Ns[0] = &dns.NS{Hdr: dns.RR_Header{Name: DefaultZone, Rrtype: dns.TypeNS, Class: dns.ClassINET, Ttl: 5}, Ns: "ns.dns.clusterset.local."}
+			m.Ns[0] = &dns.NS{
+				Hdr: dns.RR_Header{Name: DefaultZone, Rrtype: dns.TypeNS, Class: dns.ClassINET, Ttl: 5},
+				Ns:  "ns.dns.clusterset.local.",
+			}
 		}, "want the SOA of"},
 		{"TTL of SOA", noData, 0, func(m *dns.Msg) { m.Ns[0].Header().Ttl = 4 }, "TTL of SOA is 4"},
-		{"TTL of SOA above its minimum", noData, 0, func(m *dns.Msg) { m.Ns[0].(*dns.SOA).Minttl = 1 }, "above its minimum"},
+		{
+			"TTL of SOA above its minimum",
+			noData,
+			0,
+			func(m *dns.Msg) { m.Ns[0].(*dns.SOA).Minttl = 1 },
+			"above its minimum",
+		},
 		{"serial 0", noData, 0, func(m *dns.Msg) { m.Ns[0].(*dns.SOA).Serial = 0 }, "serial is 0"},
-		{"glue in NXDOMAIN", noName, 0, func(m *dns.Msg) { m.Extra = append(m.Extra, again(m.Ns[0])) }, "more than one SOA"},
+		{
+			"glue in NXDOMAIN",
+			noName,
+			0,
+			func(m *dns.Msg) { m.Extra = append(m.Extra, again(m.Ns[0])) },
+			"more than one SOA",
+		},
 	}
 }
 
@@ -152,7 +197,12 @@ func TestCheckReadsWhatCameFromTheWire(t *testing.T) {
 
 func TestRefusedTransferHasNoAuthority(t *testing.T) {
 	q := Question{DefaultZone, dns.TypeAXFR}
-	reply := Answer(Defaults(server), Objects{Imports: []Import{{Spec: mcsv1beta1.ServiceImportSpec{}}}}, q.Name, q.Type)
+	reply := Answer(
+		Defaults(server),
+		Objects{Imports: []Import{{Spec: mcsv1beta1.ServiceImportSpec{}}}},
+		q.Name,
+		q.Type,
+	)
 	if err := Check(reply, q, reply.Message(q), 0); err != nil || reply.Outcome != Refused {
 		t.Errorf("%s: %v", reply.Outcome, err)
 	}

@@ -65,7 +65,8 @@ func (o Outcome) String() string {
 }
 
 // Reply is the answer that the rules demand. Records are written "owner TYPE data", owners and names in data in lower
-// case, sorted by tier, then by text; "SOA *" is any SOA. Tier tells which records must stand before which others (T2); a record that
+// case, sorted by tier, then by text; "SOA *" is any SOA. Tier tells which records must stand before which others (T2);
+// a record that
 // is not in it has tier 0. TTL is that of Answer. Extra is all that Additional may hold, and must where it fits;
 // ExtraTTL is its TTL. NegativeTTL is the TTL of the SOA in a negative reply.
 type Reply struct {
@@ -120,7 +121,14 @@ func New(cfg Config, objs Objects) *Model {
 }
 
 func empty(cfg Config) *Model {
-	return &Model{cfg: cfg, records: map[string][]record{}, exists: map[string]bool{}, pending: map[string]bool{}, waiting: map[string]bool{}, headless: map[string][]endpoint{}}
+	return &Model{
+		cfg:      cfg,
+		records:  map[string][]record{},
+		exists:   map[string]bool{},
+		pending:  map[string]bool{},
+		waiting:  map[string]bool{},
+		headless: map[string][]endpoint{},
+	}
 }
 
 // add writes one record down. A name that cannot be has none, and no record stands twice (M2).

@@ -56,7 +56,10 @@ func TestAnswersDoNotDependOnTheOrderOfObjects(t *testing.T) {
 		r := seeded(seed)
 		objs := Random(r, 6)
 		before := Zone(Defaults(server), objs)
-		r.Shuffle(len(objs.Imports), func(i, j int) { objs.Imports[i], objs.Imports[j] = objs.Imports[j], objs.Imports[i] })
+		r.Shuffle(
+			len(objs.Imports),
+			func(i, j int) { objs.Imports[i], objs.Imports[j] = objs.Imports[j], objs.Imports[i] },
+		)
 		r.Shuffle(len(objs.Slices), func(i, j int) { objs.Slices[i], objs.Slices[j] = objs.Slices[j], objs.Slices[i] })
 		if diff := Diff(before, Zone(Defaults(server), objs)); diff != "" {
 			t.Errorf("seed %d:\n%s", seed, diff)
@@ -85,9 +88,12 @@ func TestRandomMakesEveryShape(t *testing.T) {
 			}
 		}
 	}
-	for _, shape := range []string{"ClusterSetIP", "Headless", "IPv4", "IPv6", "FQDN", "no source-cluster", "impossible id", "two-label id",
-		"eu beside x.eu", "no import", "local slice", "unnamed port", "port without number", "portless", "unready", "terminating", "no hostname",
-		"two addresses", "dotted import", "namespace svc", "service svc", "NOERROR", "NODATA", "NXDOMAIN", "NEXT", "mixed case", "pending", "glue"} {
+	for _, shape := range []string{
+		"ClusterSetIP", "Headless", "IPv4", "IPv6", "FQDN", "no source-cluster", "impossible id", "two-label id",
+		"eu beside x.eu", "no import", "local slice", "unnamed port", "port without number", "portless", "unready",
+		"terminating", "no hostname", "two addresses", "dotted import", "namespace svc", "service svc", "NOERROR",
+		"NODATA", "NXDOMAIN", "NEXT", "mixed case", "pending", "glue",
+	} {
 		if seen[shape] == 0 {
 			t.Errorf("200 seeds made no %s", shape)
 		}
@@ -111,7 +117,8 @@ func note(seen map[string]int, objs Objects) {
 	}
 	for _, slice := range objs.Slices {
 		seen[string(slice.AddressType)]++
-		name, id := slice.Namespace+"/"+slice.Labels[mcsv1beta1.LabelServiceName], slice.Labels[mcsv1beta1.LabelSourceCluster]
+		name := slice.Namespace + "/" + slice.Labels[mcsv1beta1.LabelServiceName]
+		id := slice.Labels[mcsv1beta1.LabelSourceCluster]
 		clusters[name+" "+id] = true
 		when("no import", !imports[name])
 		when("local slice", slice.Labels[discoveryv1.LabelServiceName] != "")
@@ -136,7 +143,13 @@ func note(seen map[string]int, objs Objects) {
 func TestRandomRepeatsItselfForASeed(t *testing.T) {
 	first, second := seeded(7), seeded(7)
 	one, two := Random(first, 5), Random(second, 5)
-	if fmt.Sprint(Zone(Defaults(), one), Questions(first, one, 50)) != fmt.Sprint(Zone(Defaults(), two), Questions(second, two, 50)) {
+	if fmt.Sprint(
+		Zone(Defaults(), one),
+		Questions(first, one, 50),
+	) != fmt.Sprint(
+		Zone(Defaults(), two),
+		Questions(second, two, 50),
+	) {
 		t.Error("one seed made two sets of objects")
 	}
 }

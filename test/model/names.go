@@ -7,7 +7,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// fold gives the one form of a name in which names are compared: lower case (M1), no needless escapes, a final dot. It is
+// fold gives the one form of a name in which names are compared: lower case (M1), no needless escapes, a final dot. It
+// is
 // false for what cannot be asked: no such question fits on the wire.
 func fold(name string) (string, bool) {
 	wire := make([]byte, 256)
@@ -22,7 +23,8 @@ func fold(name string) (string, bool) {
 	return dns.CanonicalName(plain), true
 }
 
-// isLabel says whether s, in lower case, is an RFC 1123 label. Underscores, wildcards and dots are not part of one (N18).
+// isLabel says whether s, in lower case, is an RFC 1123 label. Underscores, wildcards and dots are not part of one
+// (N18).
 func isLabel(s string) bool {
 	if len(s) == 0 || len(s) > 63 {
 		return false

@@ -7,7 +7,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Preference is what the option prefer says (T2): a source cluster, a zone, or both; Subset: the others are left out while a
+// Preference is what the option prefer says (T2): a source cluster, a zone, or both; Subset: the others are left out
+// while a
 // preferred one is ready.
 type Preference struct {
 	Cluster, Zone             string
@@ -20,8 +21,9 @@ type candidate struct {
 	local, near bool // of the preferred cluster, in the preferred zone
 }
 
-// claims lists what the endpoints of a headless service claim at its own name or at that of a port. An endpoint is a candidate for
-// addresses whatever its family. A target of SRV is one candidate for each of its ports: local if its cluster is, near if one of its
+// claims lists what the endpoints of a headless service claim at its own name or at that of a port. An endpoint is a
+// candidate for addresses whatever its family. A target of SRV is one candidate for each of its ports: local if its
+// cluster is, near if one of its
 // endpoints is.
 func (m *Model) claims(name string, qtype uint16) []candidate {
 	service := name
@@ -30,7 +32,10 @@ func (m *Model) claims(name string, qtype uint16) []candidate {
 	}
 	var all []candidate
 	for _, ep := range m.headless[service] {
-		c := candidate{local: ep.cluster == strings.ToLower(m.cfg.Prefer.Cluster), near: ep.zone == strings.ToLower(m.cfg.Prefer.Zone)}
+		c := candidate{
+			local: ep.cluster == strings.ToLower(m.cfg.Prefer.Cluster),
+			near:  ep.zone == strings.ToLower(m.cfg.Prefer.Zone),
+		}
 		if qtype != dns.TypeSRV {
 			c.record = record{owner: name, rtype: addressType(ep.addr), data: ep.addr.String(), ttl: m.cfg.TTL}
 			all = append(all, c)
@@ -46,7 +51,8 @@ func (m *Model) claims(name string, qtype uint16) []candidate {
 	return all
 }
 
-// prefer gives the records that are answered, those of each list before those of the next (T2): the cluster decides, then the zone.
+// prefer gives the records that are answered, those of each list before those of the next (T2): the cluster decides,
+// then the zone.
 func (m *Model) prefer(name string, qtype uint16) [][]record {
 	p, all := m.cfg.Prefer, m.claims(name, qtype)
 	if qtype == dns.TypeSRV {
@@ -78,7 +84,10 @@ func (m *Model) prefer(name string, qtype uint16) [][]record {
 func joinTargets(all []candidate) []candidate {
 	joined := slices.Clone(all)
 	for i := range joined {
-		joined[i].near = slices.ContainsFunc(all, func(c candidate) bool { return c.near && c.record.glue == joined[i].record.glue })
+		joined[i].near = slices.ContainsFunc(
+			all,
+			func(c candidate) bool { return c.near && c.record.glue == joined[i].record.glue },
+		)
 	}
 	return joined
 }
@@ -104,7 +113,8 @@ func firstOnly(tiers [][]record) [][]record {
 	return tiers
 }
 
-// addZonal makes the names exist that stand above those of zones (N12). Those of zones have no end, so they are no part of Names
+// addZonal makes the names exist that stand above those of zones (N12). Those of zones have no end, so they are no part
+// of Names
 // and Zone.
 func (m *Model) addZonal(service string) {
 	if m.cfg.Zonal {
@@ -113,7 +123,8 @@ func (m *Model) addZonal(service string) {
 	}
 }
 
-// zonal answers "<zone>.pin._zone.svc.ns" and "<zone>.prefer._zone.svc.ns" (N12): as the service would if it had the endpoints of
+// zonal answers "<zone>.pin._zone.svc.ns" and "<zone>.prefer._zone.svc.ns" (N12): as the service would if it had the
+// endpoints of
 // that zone only; without any, pin is NODATA and prefer is the service.
 func (m *Model) zonal(name string, qtype uint16) (Reply, bool) {
 	if !m.cfg.Zonal || strings.Contains(name, `\`) {

@@ -77,7 +77,10 @@ func TestT2SubsetIsDecidedOverBothFamiliesAndByPort(t *testing.T) {
 }
 
 func TestT2AddressOfTwoIsWhereTheBetterIs(t *testing.T) {
-	objs := headless(from("a", at("h", "10.0.0.1"), at("h", "10.0.0.2")), from("b", at("h", "10.0.0.2"), at("h", "10.0.0.3")))
+	objs := headless(
+		from("a", at("h", "10.0.0.1"), at("h", "10.0.0.2")),
+		from("b", at("h", "10.0.0.2"), at("h", "10.0.0.3")),
+	)
 	if got := tiers(Answer(Config{Prefer: Preference{Cluster: "b"}}, objs, under[1:], dns.TypeA)); got != "2 3 | 1" {
 		t.Errorf("%s, want 2 3 | 1", got)
 	}

@@ -13,7 +13,8 @@ var questionTypes = []uint16{
 	dns.TypeNS, dns.TypeSOA, dns.TypeMX, dns.TypeCNAME, dns.TypePTR, dns.TypeHTTPS, dns.TypeDS, dns.TypeANY,
 }
 
-// Questions makes n questions worth asking in the default zone: names that exist, names that slices suggest whether or not
+// Questions makes n questions worth asking in the default zone: names that exist, names that slices suggest whether or
+// not
 // they exist, near misses of both, a few of other zones; in mixed case; of all types.
 func Questions(r *rand.Rand, objs Objects, n int) []Question {
 	names := append(Names(Defaults(), objs), suggested(objs)...)
@@ -31,7 +32,8 @@ func Questions(r *rand.Rand, objs Objects, n int) []Question {
 	return questions
 }
 
-// suggested lists the names that careless code would make out of the objects: of skipped slices, of endpoints that are not
+// suggested lists the names that careless code would make out of the objects: of skipped slices, of endpoints that are
+// not
 // ready, of services with a clusterset IP, of ids alone. Names that fit into no question are left out.
 func suggested(objs Objects) []string {
 	var names []string
@@ -42,7 +44,10 @@ func suggested(objs Objects) []string {
 	}
 	for _, slice := range objs.Slices {
 		cluster := slice.Labels[mcsv1beta1.LabelSourceCluster]
-		base := strings.Join([]string{slice.Labels[mcsv1beta1.LabelServiceName], slice.Namespace, "svc", DefaultZone}, ".")
+		base := strings.Join(
+			[]string{slice.Labels[mcsv1beta1.LabelServiceName], slice.Namespace, "svc", DefaultZone},
+			".",
+		)
 		propose(base)
 		propose(base, cluster)
 		propose(base, "pin", "_zone")
@@ -92,7 +97,26 @@ func nearMiss(r *rand.Rand, name string) string {
 	case 0:
 		labels = append(labels[:at], labels[at+1:]...)
 	case 1:
-		labels = append([]string{pick(r, []string{"x", "_tcp", "_https", "*", "any", "10-1-0-1", "eu", "_", "_zone", "eu-1a.pin._zone", "eu-2.prefer._zone"})}, labels...)
+		labels = append(
+			[]string{
+				pick(
+					r,
+					[]string{
+						"x",
+						"_tcp",
+						"_https",
+						"*",
+						"any",
+						"10-1-0-1",
+						"eu",
+						"_",
+						"_zone",
+						"eu-1a.pin._zone",
+						"eu-2.prefer._zone",
+					},
+				),
+			},
+			labels...)
 	case 2:
 		labels[at] = strings.TrimPrefix(labels[at], "_")
 	case 3:
@@ -104,8 +128,17 @@ func nearMiss(r *rand.Rand, name string) string {
 	case 6:
 		labels[0] = pick(r, append(hosts, "_https", "_tcp", "dns-version"))
 	case 7:
-		return pick(r, []string{".", "local.", "cluster.local.", "xclusterset.local.", `x\.clusterset.local.`,
-			"42.42.42.10.in-addr.arpa.", "web.test.svc.cluster.local.", "dns-version." + DefaultZone, "ns.dns." + DefaultZone})
+		return pick(r, []string{
+			".",
+			"local.",
+			"cluster.local.",
+			"xclusterset.local.",
+			`x\.clusterset.local.`,
+			"42.42.42.10.in-addr.arpa.",
+			"web.test.svc.cluster.local.",
+			"dns-version." + DefaultZone,
+			"ns.dns." + DefaultZone,
+		})
 	}
 	if missed, ok := fold(strings.Join(labels, ".")); ok {
 		return missed

@@ -11,14 +11,24 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// The pools are small, so that names meet each other: services and namespaces called like parts of the zone, ids and host
+// The pools are small, so that names meet each other: services and namespaces called like parts of the zone, ids and
+// host
 // names called like each other, labels of the greatest length: names of four of them are longer than DNS allows.
 var (
 	long = strings.Repeat("l", 63)
 
 	namespaces = []string{"test", "svc", "prod", "dns", long}
 	services   = []string{"web", "db", "svc", "any", "eu", "tcp", "a.b", long}
-	clusterIDs = []string{"eu", "x.eu", "eu.x", "x", "us", "cluster-b.eu", long, strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
+	clusterIDs = []string{
+		"eu",
+		"x.eu",
+		"eu.x",
+		"x",
+		"us",
+		"cluster-b.eu",
+		long,
+		strings.Repeat("c", 31) + "." + strings.Repeat("d", 31),
+	}
 	impossible = []string{"", "a.b.c", "a..b", "under_score", "tail-.eu"} // N17; all may stand in a label
 	hosts      = []string{"x", "eu", "x-eu", "my-pet-0", "my-pet-1", "10-1-0-1", "tcp", long}
 	zones      = []string{"eu-1a", "EU-1a", "eu-1b", "corp.example.com", "x_1"}
@@ -26,7 +36,14 @@ var (
 	portNames  = []string{"", "https", "tcp", "udp", "dns", "dns-tcp", strings.Repeat("p", 62), strings.Repeat("p", 63)}
 	protocols  = []corev1.Protocol{"", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 	ipv4       = []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.2.0.1", "10.2.0.2", "192.0.2.255"}
-	ipv6       = []string{"2001:db8::1", "2001:db8::2", "2001:db8:2::", "::a:b", "fd00::10.0.0.1", "2001:db8:1:2:3:4:5:6"}
+	ipv6       = []string{
+		"2001:db8::1",
+		"2001:db8::2",
+		"2001:db8:2::",
+		"::a:b",
+		"fd00::10.0.0.1",
+		"2001:db8:1:2:3:4:5:6",
+	}
 )
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
@@ -34,12 +51,16 @@ func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 // oneIn is true once in n times.
 func oneIn(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// Random makes objects that an API server would store, about size imports and three times as many slices. The same r gives
+// Random makes objects that an API server would store, about size imports and three times as many slices. The same r
+// gives
 // the same objects. For objects that no API server would store see Malform.
 func Random(r *rand.Rand, size int) Objects {
 	var objs Objects
 	for _, at := range r.Perm(len(namespaces) * len(services))[:min(size, len(namespaces)*len(services))] {
-		objs.Imports = append(objs.Imports, randomImport(r, namespaces[at%len(namespaces)], services[at/len(namespaces)]))
+		objs.Imports = append(
+			objs.Imports,
+			randomImport(r, namespaces[at%len(namespaces)], services[at/len(namespaces)]),
+		)
 	}
 	for i := range 3 * size {
 		namespace, service := pick(r, namespaces), pick(r, services)
@@ -148,10 +169,41 @@ func randomEndpoint(r *rand.Rand, pool []string) discoveryv1.Endpoint {
 // version may let through. The package documentation says what becomes of each.
 func Malform(r *rand.Rand, objs *Objects) {
 	text := func() string {
-		return pick(r, []string{"", ".", "-", "_", "*", "UPPER", "under_score", "a.b", "-a", "a-", "a b", "ü", "\\", "\x00", `a\.b`,
-			strings.Repeat("m", 64), strings.Repeat("m", 300)})
+		return pick(
+			r,
+			[]string{
+				"",
+				".",
+				"-",
+				"_",
+				"*",
+				"UPPER",
+				"under_score",
+				"a.b",
+				"-a",
+				"a-",
+				"a b",
+				"ü",
+				"\\",
+				"\x00",
+				`a\.b`,
+				strings.Repeat("m", 64),
+				strings.Repeat("m", 300),
+			},
+		)
 	}
-	bad := []string{"", "10.0.0", "010.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "10.1.0.1", "2001:db8::1", "foo.example.com", "0.0.0.0", "::"}
+	bad := []string{
+		"",
+		"10.0.0",
+		"010.0.0.1",
+		"fe80::1%eth0",
+		"::ffff:10.0.0.1",
+		"10.1.0.1",
+		"2001:db8::1",
+		"foo.example.com",
+		"0.0.0.0",
+		"::",
+	}
 	for i := range objs.Imports {
 		imp := &objs.Imports[i]
 		switch r.IntN(8) {

@@ -16,9 +16,11 @@ import (
 func (m *Model) addZone() {
 	zone, ttl := m.cfg.Zone, m.cfg.TTL
 	ns := below(zone, "ns", "dns")
-	m.add(record{owner: zone, rtype: dns.TypeSOA, data: "*", ttl: ttl})                               // N1
-	m.add(record{owner: zone, rtype: dns.TypeNS, data: ns, ttl: ttl, glue: ns})                       // N1
-	m.exist(ns)                                                                                       // N2; N4: dns.<zone>
+	m.add(record{owner: zone, rtype: dns.TypeSOA, data: "*", ttl: ttl})         // N1
+	m.add(record{owner: zone, rtype: dns.TypeNS, data: ns, ttl: ttl, glue: ns}) // N1
+	m.exist(
+		ns,
+	) // N2; N4: dns.<zone>
 	m.exist(below(zone, "svc"))                                                                       // N4
 	m.add(record{owner: below(zone, "dns-version"), rtype: dns.TypeTXT, data: `"1.0.0"`, ttl: 28800}) // N3
 	for _, addr := range m.cfg.Nameservers {
@@ -154,14 +156,18 @@ func (m *Model) endpoints(imp Import, all []discoveryv1.EndpointSlice) []endpoin
 				if !ok || !family(slice.AddressType, addr) {
 					continue
 				}
-				found = append(found, endpoint{cluster, m.hostname(ep, addr), strings.ToLower(value(ep.Zone)), addr, ports(slice)})
+				found = append(
+					found,
+					endpoint{cluster, m.hostname(ep, addr), strings.ToLower(value(ep.Zone)), addr, ports(slice)},
+				)
 			}
 		}
 	}
 	return found
 }
 
-// ready is N16. The slice's own word counts, for terminating endpoints too; a condition left out means true (discovery/v1).
+// ready is N16. The slice's own word counts, for terminating endpoints too; a condition left out means true
+// (discovery/v1).
 func ready(ep discoveryv1.Endpoint) bool {
 	return ep.Conditions.Ready == nil || *ep.Conditions.Ready
 }

@@ -69,7 +69,11 @@ func want(t *testing.T, cfg Config, objs Objects, name string, qtype uint16, exp
 }
 
 func TestN2NameserverAddresses(t *testing.T) {
-	cfg := Defaults(netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("::ffff:10.0.0.11"), netip.MustParseAddr("fd00::10"))
+	cfg := Defaults(
+		netip.MustParseAddr("10.0.0.10"),
+		netip.MustParseAddr("::ffff:10.0.0.11"),
+		netip.MustParseAddr("fd00::10"),
+	)
 	want(t, cfg, Objects{}, "ns.dns.clusterset.local.", dns.TypeA, "A 10.0.0.10", "A 10.0.0.11")
 	want(t, cfg, Objects{}, "ns.dns.clusterset.local.", dns.TypeAAAA, "AAAA fd00::10")
 	want(t, Defaults(), Objects{}, "ns.dns.clusterset.local.", dns.TypeA, "NODATA")
@@ -79,8 +83,10 @@ func TestN2NameserverAddresses(t *testing.T) {
 }
 
 func TestN4EmptyNonTerminalsOfAnEmptyZone(t *testing.T) {
-	for name, outcome := range map[string]string{"svc.": "NODATA", "dns.": "NODATA", "ns.dns.": "NODATA", "test.svc.": "NXDOMAIN",
-		"x.dns.": "NXDOMAIN", "x.ns.dns.": "NXDOMAIN", "x.dns-version.": "NXDOMAIN", "pod.": "NXDOMAIN"} {
+	for name, outcome := range map[string]string{
+		"svc.": "NODATA", "dns.": "NODATA", "ns.dns.": "NODATA", "test.svc.": "NXDOMAIN", "x.dns.": "NXDOMAIN",
+		"x.ns.dns.": "NXDOMAIN", "x.dns-version.": "NXDOMAIN", "pod.": "NXDOMAIN",
+	} {
 		want(t, Defaults(server), Objects{}, name+DefaultZone, dns.TypeMX, outcome)
 	}
 }
@@ -90,29 +96,70 @@ func TestN5NoIPYetIsForgottenAfterASecond(t *testing.T) {
 	for _, ips := range [][]string{nil, {""}, {"fe80::1%eth0"}} {
 		objs := clusterSetIP(ips, http)
 		for qtype, ttl := range map[uint16]uint32{dns.TypeA: 1, dns.TypeAAAA: 1, dns.TypeTXT: 5} {
-			if reply := Answer(Defaults(), objs, under[1:], qtype); reply.Outcome != NoData || reply.NegativeTTL != ttl {
-				t.Errorf("%s with ips %q: %s with TTL %d, want NODATA with %d", dns.TypeToString[qtype], ips, reply.Outcome, reply.NegativeTTL, ttl)
+			if reply := Answer(
+				Defaults(),
+				objs,
+				under[1:],
+				qtype,
+			); reply.Outcome != NoData ||
+				reply.NegativeTTL != ttl {
+				t.Errorf(
+					"%s with ips %q: %s with TTL %d, want NODATA with %d",
+					dns.TypeToString[qtype],
+					ips,
+					reply.Outcome,
+					reply.NegativeTTL,
+					ttl,
+				)
 			}
 		}
 		for _, name := range []string{"_http._tcp" + under, under[1:]} {
 			if reply := Answer(Defaults(), objs, name, dns.TypeSRV); reply.Outcome != NoData || reply.NegativeTTL != 1 {
-				t.Errorf("SRV of %s with ips %q: %s with TTL %d, want NODATA with 1", name, ips, reply.Outcome, reply.NegativeTTL)
+				t.Errorf(
+					"SRV of %s with ips %q: %s with TTL %d, want NODATA with 1",
+					name,
+					ips,
+					reply.Outcome,
+					reply.NegativeTTL,
+				)
 			}
 		}
 	}
 	if reply := Answer(Config{}, clusterSetIP(nil), under[1:], dns.TypeA); reply.NegativeTTL != 0 {
 		t.Errorf("with ttl 0 the negative TTL is %d", reply.NegativeTTL)
 	}
-	if reply := Answer(Defaults(), clusterSetIP([]string{"10.0.0.1"}), under[1:], dns.TypeAAAA); reply.NegativeTTL != 5 {
+	if reply := Answer(
+		Defaults(),
+		clusterSetIP([]string{"10.0.0.1"}),
+		under[1:],
+		dns.TypeAAAA,
+	); reply.NegativeTTL != 5 {
 		t.Errorf("with an IP of the other family the negative TTL is %d", reply.NegativeTTL)
 	}
 }
 
 func TestN7OneRecordPerTargetAndNumber(t *testing.T) {
-	ports := []mcsv1beta1.ServicePort{{Name: "tcp", Port: 42}, {Name: "udp", Port: 42, Protocol: corev1.ProtocolUDP}, {Name: "sctp", Port: 43, Protocol: corev1.ProtocolSCTP},
-		{Port: 44}, {Name: "zero"}, {Name: strings.Repeat("p", 63), Port: 45}, {Name: "under_score", Port: 46}}
+	ports := []mcsv1beta1.ServicePort{
+		{Name: "tcp", Port: 42},
+		{Name: "udp", Port: 42, Protocol: corev1.ProtocolUDP},
+		{Name: "sctp", Port: 43, Protocol: corev1.ProtocolSCTP},
+		{Port: 44},
+		{Name: "zero"},
+		{Name: strings.Repeat("p", 63), Port: 45},
+		{Name: "under_score", Port: 46},
+	}
 	objs := clusterSetIP([]string{"10.0.0.1", "fd00::1"}, ports...)
-	want(t, Defaults(), objs, under[1:], dns.TypeSRV, "SRV 0 100 42 "+under[1:], "SRV 0 100 43 "+under[1:], "SRV 0 100 45 "+under[1:], "SRV 0 100 46 "+under[1:])
+	want(
+		t,
+		Defaults(),
+		objs,
+		under[1:],
+		dns.TypeSRV,
+		"SRV 0 100 42 "+under[1:],
+		"SRV 0 100 43 "+under[1:],
+		"SRV 0 100 45 "+under[1:],
+		"SRV 0 100 46 "+under[1:],
+	)
 	want(t, Defaults(), objs, "_sctp._sctp"+under, dns.TypeSRV, "SRV 0 100 43 "+under[1:])
 	want(t, Defaults(), objs, "_under_score._tcp"+under, dns.TypeSRV, "NXDOMAIN")
 	want(t, Defaults(), objs, "_zero._tcp"+under, dns.TypeSRV, "NXDOMAIN")
@@ -152,8 +199,10 @@ func TestN14NamesOfTwoIDsAreTheUnion(t *testing.T) {
 }
 
 func TestN15NamesOfEndpointsWithoutHostname(t *testing.T) {
-	for text, label := range map[string]string{"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::a:b": "0--a-b", "::": "0--0",
-		"2001:0DB8::1": "2001-db8--1"} {
+	for text, label := range map[string]string{
+		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::a:b": "0--a-b", "::": "0--0",
+		"2001:0DB8::1": "2001-db8--1",
+	} {
 		if got := dashed(netip.MustParseAddr(text)); got != label {
 			t.Errorf("%s is named %s, want %s", text, got, label)
 		}
@@ -180,20 +229,31 @@ func TestN16ReadyIsWhatTheSliceSays(t *testing.T) {
 			want  string
 		}{{nil, "A 10.0.0.1"}, {new(true), "A 10.0.0.1"}, {new(false), "NXDOMAIN"}} {
 			ep := at("h", "10.0.0.1")
-			ep.Conditions = discoveryv1.EndpointConditions{Ready: test.ready, Terminating: terminating, Serving: new(true)}
+			ep.Conditions = discoveryv1.EndpointConditions{
+				Ready:       test.ready,
+				Terminating: terminating,
+				Serving:     new(true),
+			}
 			want(t, Defaults(), headless(from("a", ep)), "h.a"+under, dns.TypeA, test.want)
 		}
 	}
 }
 
 func TestN17SlicesThatAreSkipped(t *testing.T) {
-	for _, id := range []string{"", "a.b.c", "a..b", ".a", "a.", "a_b", "-a", "a-.b", strings.Repeat("i", 64), strings.Repeat("i", 32) + "." + strings.Repeat("j", 31)} {
+	for _, id := range []string{
+		"", "a.b.c", "a..b", ".a", "a.", "a_b", "-a", "a-.b", strings.Repeat("i", 64),
+		strings.Repeat("i", 32) + "." + strings.Repeat("j", 31),
+	} {
 		want(t, Defaults(), headless(from(id, at("h", "10.0.0.1"))), under[1:], dns.TypeA, "NXDOMAIN")
 	}
-	for _, id := range []string{"a", "a.b", "1.2", "EU", strings.Repeat("i", 63), strings.Repeat("i", 31) + "." + strings.Repeat("j", 31)} {
+	for _, id := range []string{
+		"a", "a.b", "1.2", "EU", strings.Repeat("i", 63), strings.Repeat("i", 31) + "." + strings.Repeat("j", 31),
+	} {
 		want(t, Defaults(), headless(from(id, at("h", "10.0.0.1"))), "h."+id+under, dns.TypeA, "A 10.0.0.1")
 	}
-	for _, addressType := range []discoveryv1.AddressType{discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv6, ""} {
+	for _, addressType := range []discoveryv1.AddressType{
+		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv6, "",
+	} {
 		slice := from("a", at("h", "10.0.0.1"))
 		slice.AddressType = addressType
 		want(t, Defaults(), headless(slice), under[1:], dns.TypeA, "NXDOMAIN")
@@ -241,8 +301,10 @@ func TestO1OptionsThatSelect(t *testing.T) {
 
 func TestM1NamesMatchAsOnTheWire(t *testing.T) {
 	objs := headless(from("a", at("h", "10.0.0.1")))
-	for name, outcome := range map[string]string{`\104.a.DB.test.svc.clusterset.local`: "A 10.0.0.1", `h\.a.db.test.svc.clusterset.local.`: "NXDOMAIN",
-		`svc\.clusterset.local.`: "NEXT", "xclusterset.local.": "NEXT", ".": "NEXT", "a..b.": "NEXT"} {
+	for name, outcome := range map[string]string{
+		`\104.a.DB.test.svc.clusterset.local`: "A 10.0.0.1", `h\.a.db.test.svc.clusterset.local.`: "NXDOMAIN",
+		`svc\.clusterset.local.`: "NEXT", "xclusterset.local.": "NEXT", ".": "NEXT", "a..b.": "NEXT",
+	} {
 		want(t, Defaults(), objs, name, dns.TypeA, outcome)
 	}
 	want(t, Config{Zone: "."}, objs, "h.a.db.test.svc.", dns.TypeA, "A 10.0.0.1")

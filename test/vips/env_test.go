@@ -1,5 +1,6 @@
-// Package vips proves the rules V of docs/spec/SPEC.md on real control planes: a hub and one member, dual-stack, whose agent runs with its
-// own ServiceAccounts and the manifests of deploy/. The blocks are granted by the test, as hub admin. Tests run one after the other, each
+// Package vips proves the rules V of docs/spec/SPEC.md on real control planes: a hub and one member, dual-stack, whose
+// agent runs with its own ServiceAccounts and the manifests of deploy/. The blocks are granted by the test, as hub
+// admin. Tests run one after the other, each
 // in a namespace and in blocks of its own: the mode is the clusterset's.
 package vips
 
@@ -80,7 +81,10 @@ func (e *env) small(t *testing.T) *env {
 	t.Helper()
 	second.Do(func() {
 		second.env = &env{set: e.set, hub: e.hub, Client: e.hub, Member: &lab.Member{ID: "h", Cluster: e.set.Hub}}
-		second.env.asAgent, second.err = connect(e.set.Hub, "system:serviceaccount:clusterset-system:clusterset-controller")
+		second.env.asAgent, second.err = connect(
+			e.set.Hub,
+			"system:serviceaccount:clusterset-system:clusterset-controller",
+		)
 		if second.err == nil {
 			second.err = second.env.join(context.Background())
 		}
@@ -98,7 +102,10 @@ func (e *env) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.Cluster.Apply(ctx, lab.HubMember(root, e.ID)), e.Cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/member"))); err != nil {
+	if err := errors.Join(
+		e.Cluster.Apply(ctx, lab.HubMember(root, e.ID)),
+		e.Cluster.ApplyFolder(ctx, filepath.Join(root, "deploy/member")),
+	); err != nil {
 		return err
 	}
 	hub, err := e.Cluster.ServiceAccountKubeconfig(ctx, lab.HubNamespace, "mcs-"+e.ID, nil)
@@ -122,12 +129,15 @@ func (e *env) join(ctx context.Context) error {
 func start(t *testing.T) *env {
 	t.Helper()
 	shared.Do(func() {
-		set, err := lab.StartClusterSet(context.Background(), lab.ClusterSetOptions{Members: []string{"a"}, Plane: func(name string) lab.Options {
-			if name == "a" {
-				return lab.Options{ServiceCIDR: serviceRanges, Audit: true, AuditServices: true}
-			}
-			return lab.Options{ServiceCIDR: smallRange}
-		}})
+		set, err := lab.StartClusterSet(
+			context.Background(),
+			lab.ClusterSetOptions{Members: []string{"a"}, Plane: func(name string) lab.Options {
+				if name == "a" {
+					return lab.Options{ServiceCIDR: serviceRanges, Audit: true, AuditServices: true}
+				}
+				return lab.Options{ServiceCIDR: smallRange}
+			}},
+		)
 		if err != nil {
 			shared.err = err
 			return
@@ -200,7 +210,8 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 		if err := e.hub.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 			return err
 		}
-		set.Status.Blocks = nil // first: else an agent may see the new mode with the old blocks, and make ranges of them
+		// first: else an agent may see the new mode with the old blocks, and make ranges of them
+		set.Status.Blocks = nil
 		if err := e.hub.Status().Update(t.Context(), set); err != nil {
 			return err
 		}
@@ -216,8 +227,9 @@ func (e *env) mode(t *testing.T, mode ipam.Mode, blocks ...string) {
 	e.wantMetric(t, e.series("mode_supported", "mode", string(mode)), nil)
 }
 
-// clean takes down what the test before has made: its Services, and with them its VIPs and their ranges. That Kubernetes waits ten seconds
-// before it lets a ServiceCIDR go is nobody's concern: it gives out nothing meanwhile, but where two are of one prefix (its allocator counts them).
+// clean takes down what the test before has made: its Services, and with them its VIPs and their ranges. That
+// Kubernetes waits ten seconds before it lets a ServiceCIDR go is nobody's concern: it gives out nothing meanwhile, but
+// where two are of one prefix (its allocator counts them).
 func (e *env) clean(t *testing.T) {
 	t.Helper()
 	e.mode(t, ipam.ModeShared)
@@ -331,7 +343,9 @@ func is(want string) func(string) bool { return func(value string) bool { return
 
 // cidr is a ServiceCIDR as a user labels it.
 func cidr(name string, use ipam.Use, prefixes ...string) *networkingv1.ServiceCIDR {
-	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: string(use)}}}
+	c := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ipam.LabelVIPs: string(use)}},
+	}
 	c.Spec.CIDRs = prefixes
 	return c
 }

@@ -11,11 +11,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// TestCFullPreferredRangesAreTold: VIPs of each family come from the cluster's own ranges then, and of the next block once there is one.
+// TestCFullPreferredRangesAreTold: VIPs of each family come from the cluster's own ranges then, and of the next block
+// once there is one.
 func TestCFullPreferredRangesAreTold(t *testing.T) {
 	e := start(t)
 	ns := e.namespace(t)
-	for name, families := range map[string][]corev1.IPFamily{"four-0": v4, "four-1": v4, "six": v6, "over": both, "next": both} {
+	for name, families := range map[string][]corev1.IPFamily{
+		"four-0": v4, "four-1": v4, "six": v6, "over": both, "next": both,
+	} {
 		e.create(t, service(ns, name, families)) // before there is a block that they could draw from
 	}
 	export := func(name string) { e.exportMade(t, ns, name) }
@@ -40,8 +43,9 @@ func TestCFullPreferredRangesAreTold(t *testing.T) {
 	wantIn(t, e.wantVIPs(t, ns, "next", both), "10.217.0.8/29", "fd00:217::8/125")
 }
 
-// TestCAFullClusterIsToldAndRecovers: in modes shared and preferred the API server has the last word; an IPv6 range gives a cluster of IPv4
-// no room.
+// TestCAFullClusterIsToldAndRecovers: in modes shared and preferred the API server has the last word; an IPv6 range
+// gives a cluster of IPv4
+// no free address.
 func TestCAFullClusterIsToldAndRecovers(t *testing.T) {
 	for _, mode := range []ipam.Mode{ipam.ModeShared, ipam.ModePreferred} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -74,7 +78,7 @@ func TestCAFullClusterIsToldAndRecovers(t *testing.T) {
 	}
 }
 
-// wantFull waits until an import says that there is no room for it.
+// wantFull waits until an import says that no address is free for it.
 func (e *env) wantFull(t *testing.T, ns, name string) {
 	t.Helper()
 	eventually(t, "VIPRangeFull of "+ns+"/"+name, func() error {

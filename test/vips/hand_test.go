@@ -16,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// TestV3ARangeInUseIsSwapped: deleting it is held back and says why, until another covers what is in use, a larger or a smaller one. The
+// TestV3ARangeInUseIsSwapped: deleting it is held back and says why, until another covers what is in use, a larger or a
+// smaller one. The
 // VIPs stay, and can be had again, throughout.
 func TestV3ARangeInUseIsSwapped(t *testing.T) {
 	for _, c := range []struct {
@@ -25,13 +26,22 @@ func TestV3ARangeInUseIsSwapped(t *testing.T) {
 		larger      [2]string
 		smaller     string // the half that the VIP is in
 	}{
-		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, [2]string{"10.220.0.0/28", "10.220.0.0/27"}, "fd00:220::/124"},
-		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, [2]string{"10.225.0.0/28", "10.225.0.0/27"}, "fd00:225::/124"},
+		{
+			ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, [2]string{"10.220.0.0/28", "10.220.0.0/27"},
+			"fd00:220::/124",
+		},
+		{
+			ipam.ModeShared, ipam.ModePreferred, ipam.Shared, [2]string{"10.225.0.0/28", "10.225.0.0/27"},
+			"fd00:225::/124",
+		},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
 			e.mode(t, c.first)
-			for _, s := range []*swap{{e, e.namespace(t, "larger"), c.mode, c.use, v4, c.larger[0], c.larger[1]}, {e, e.namespace(t, "smaller"), c.mode, c.use, v6, c.smaller, ""}} {
+			for _, s := range []*swap{
+				{e, e.namespace(t, "larger"), c.mode, c.use, v4, c.larger[0], c.larger[1]},
+				{e, e.namespace(t, "smaller"), c.mode, c.use, v6, c.smaller, ""},
+			} {
 				t.Run(s.ns, func(t *testing.T) {
 					vip := s.begin(t)
 					t.Parallel() // Kubernetes takes ten seconds to delete a ServiceCIDR
@@ -55,7 +65,8 @@ type swap struct {
 
 // begin gives a VIP out of the range.
 func (s *swap) begin(t *testing.T) netip.Addr {
-	for _, name := range []string{"web", "meanwhile"} { // an ordinary Service outside of a smaller range would hold the first one back, too
+	// An ordinary Service outside of a smaller range would hold the first one back, too.
+	for _, name := range []string{"web", "meanwhile"} {
 		s.create(t, service(s.ns, name, s.families))
 	}
 	s.create(t, cidr("from-"+s.ns, s.use, s.from))
@@ -68,7 +79,9 @@ func (s *swap) begin(t *testing.T) netip.Addr {
 
 // finish deletes the range, and makes another.
 func (s *swap) finish(t *testing.T, vip netip.Addr) {
-	own := map[corev1.IPFamily]string{corev1.IPv4Protocol: "10.96.0.0/16", corev1.IPv6Protocol: "fd00:96::/112"}[s.families[0]]
+	own := map[corev1.IPFamily]string{
+		corev1.IPv4Protocol: "10.96.0.0/16", corev1.IPv6Protocol: "fd00:96::/112",
+	}[s.families[0]]
 	if s.into == "" {
 		s.into = netip.PrefixFrom(vip, netip.MustParsePrefix(s.from).Bits()+1).Masked().String()
 	}
@@ -94,7 +107,8 @@ func (s *swap) finish(t *testing.T, vip netip.Addr) {
 	wantIn(t, s.wantVIPs(t, s.ns, "new", s.families), in...)
 }
 
-// TestV2ADrainedRangeGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked. In mode shared as well, in
+// TestV2ADrainedRangeGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked. In
+// mode shared as well, in
 // which the API server chooses, that knows of no drain.
 func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 	for _, c := range []struct {
@@ -102,8 +116,14 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 		use                 ipam.Use
 		drain, other, extra []string // new VIPs may come from the last two
 	}{
-		{ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, []string{"10.223.0.0/28", "fd00:223::/124"}, []string{"10.223.0.32/27", "fd00:223::20/123"}, nil},
-		{ipam.ModeShared, ipam.ModePreferred, ipam.Shared, []string{"10.226.0.0/28", "fd00:226::/124"}, []string{"10.226.0.32/27", "fd00:226::20/123"}, strings.Split(serviceRanges, ",")},
+		{
+			ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, []string{"10.223.0.0/28", "fd00:223::/124"},
+			[]string{"10.223.0.32/27", "fd00:223::20/123"}, nil,
+		},
+		{
+			ipam.ModeShared, ipam.ModePreferred, ipam.Shared, []string{"10.226.0.0/28", "fd00:226::/124"},
+			[]string{"10.226.0.32/27", "fd00:226::20/123"}, strings.Split(serviceRanges, ","),
+		},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
@@ -112,7 +132,11 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 			e.mode(t, c.first)
 			e.create(t, cidr(drain, c.use, c.drain...))
 			for _, p := range c.drain {
-				e.wantMetric(t, e.series("range_available", "range", p), nil) // a range by hand is not waited for before it is seen
+				e.wantMetric(
+					t,
+					e.series("range_available", "range", p),
+					nil,
+				) // a range by hand is not waited for before it is seen
 			}
 			e.export(t, ns, "stays", both)
 			vips := e.wantVIPs(t, ns, "stays", both)
@@ -138,7 +162,11 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 			e.deleteAsAgent(t, derivedOf(ns, "stays")) // asked
 			eventually(t, "the VIPs move", func() error {
 				imp, err := e.imported(t.Context(), ns, "stays")
-				if err == nil && slices.ContainsFunc(vips, func(vip netip.Addr) bool { return slices.Contains(imp.Spec.IPs, vip.String()) }) {
+				if err == nil &&
+					slices.ContainsFunc(
+						vips,
+						func(vip netip.Addr) bool { return slices.Contains(imp.Spec.IPs, vip.String()) },
+					) {
 					err = fmt.Errorf("%v", imp.Spec.IPs)
 				}
 				return err
@@ -192,7 +220,12 @@ func (e *env) wantFinalizer(t *testing.T, name string, held bool) *networkingv1.
 func (e *env) wantGone(t *testing.T, o client.Object) {
 	t.Helper()
 	eventually(t, o.GetName()+" is gone", func() error {
-		if err := e.Get(t.Context(), client.ObjectKeyFromObject(o), o); client.IgnoreNotFound(err) != nil || err == nil {
+		if err := e.Get(
+			t.Context(),
+			client.ObjectKeyFromObject(o),
+			o,
+		); client.IgnoreNotFound(err) != nil ||
+			err == nil {
 			return fmt.Errorf("%v %v %w", o.GetFinalizers(), o.GetDeletionTimestamp(), err)
 		}
 		return nil

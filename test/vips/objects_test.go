@@ -20,7 +20,9 @@ import (
 // namespace makes one that is the test's own; more tells several apart.
 func (e *env) namespace(t *testing.T, more ...string) string {
 	t.Helper()
-	name := strings.ToLower(strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", ", ", "-").Replace(t.Name()), "Test"))
+	name := strings.ToLower(
+		strings.TrimPrefix(strings.NewReplacer("/", "-", "_", "-", ", ", "-").Replace(t.Name()), "Test"),
+	)
 	name = strings.Join(append([]string{strings.Trim(name[max(0, len(name)-40):], "-")}, more...), "-")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	e.create(t, ns)
@@ -51,7 +53,8 @@ func (e *env) export(t *testing.T, ns, name string, families []corev1.IPFamily) 
 	e.exportMade(t, ns, name)
 }
 
-// exportMade exports a Service that is there. Ordinary Services are made before a range that they may draw from as well.
+// exportMade exports a Service that is there. Ordinary Services are made before a range that they may draw from as
+// well.
 func (e *env) exportMade(t *testing.T, ns, name string) {
 	t.Helper()
 	e.create(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
@@ -63,7 +66,9 @@ func service(ns, name string, families []corev1.IPFamily) *corev1.Service {
 		policy = corev1.IPFamilyPolicyRequireDualStack
 	}
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
-		IPFamilies: families, IPFamilyPolicy: &policy, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
+		IPFamilies:     families,
+		IPFamilyPolicy: &policy,
+		Ports:          []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}},
 	}}
 }
 

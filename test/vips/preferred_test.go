@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// TestV2PreferredComesFromTheBlock: in every family, and where the block has no room from the cluster's own ranges; the hub is asked for
+// TestV2PreferredComesFromTheBlock: in every family, and where the block is full from the cluster's own ranges; the
+// hub is asked for
 // another block before that.
 func TestV2PreferredComesFromTheBlock(t *testing.T) {
 	e := start(t)
@@ -25,7 +26,14 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 
 	// The exported Services come first: ordinary ones may draw from the block, too.
 	first := map[string][]corev1.IPFamily{"four": v4, "six": v6, "both": both}
-	later := map[string][]corev1.IPFamily{"more-0": v4, "more-1": v4, "more-2": v4, "more-3": v4, "over": both, "again": v4}
+	later := map[string][]corev1.IPFamily{
+		"more-0": v4,
+		"more-1": v4,
+		"more-2": v4,
+		"more-3": v4,
+		"over":   both,
+		"again":  v4,
+	}
 	for _, services := range []map[string][]corev1.IPFamily{first, later} {
 		for name, families := range services {
 			e.create(t, service(ns, name, families))
@@ -59,7 +67,11 @@ func TestV2PreferredComesFromTheBlock(t *testing.T) {
 	e.wantRange(t, "10.210.0.8/29")
 	export("again")
 	wantIn(t, e.wantVIPs(t, ns, "again", v4), "10.210.0.8/29")
-	e.wantProperty(t, clusterset.PropertyServiceRanges, "10.96.0.0/16 10.210.0.0/29 10.210.0.8/29 fd00:96::/112 fd00:210::/120")
+	e.wantProperty(
+		t,
+		clusterset.PropertyServiceRanges,
+		"10.96.0.0/16 10.210.0.0/29 10.210.0.8/29 fd00:96::/112 fd00:210::/120",
+	)
 }
 
 // wantProperty waits until this cluster says this of itself.

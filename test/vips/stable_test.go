@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 )
 
-// TestI6TheVIPStaysInEachMode: through a restart of the agent, an outage of the hub, the loss of the derived Service, an import that is
+// TestI6TheVIPStaysInEachMode: through a restart of the agent, an outage of the hub, the loss of the derived Service,
+// an import that is
 // deleted, an exporter that comes back, a flip to Headless and back, and another mode.
 func TestI6TheVIPStaysInEachMode(t *testing.T) {
 	for i, c := range []struct {
@@ -23,7 +24,10 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 		next   ipam.Mode
 	}{
 		{ipam.ModeShared, nil, []string{"10.96.0.0/16", "fd00:96::/112"}, ipam.ModePreferred},
-		{ipam.ModePreferred, []string{"10.230.0.0/24", "fd00:230::/120"}, []string{"10.230.0.0/24", "fd00:230::/120"}, ipam.ModeShared},
+		{
+			ipam.ModePreferred, []string{"10.230.0.0/24", "fd00:230::/120"},
+			[]string{"10.230.0.0/24", "fd00:230::/120"}, ipam.ModeShared,
+		},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
@@ -88,7 +92,10 @@ func TestI6TheVIPStaysInEachMode(t *testing.T) {
 			e.wantType(t, ns, mcsv1beta1.ClusterSetIP)
 			still("it was headless for a while")
 
-			in := []string{fmt.Sprintf("10.235.%d.0/28", i), fmt.Sprintf("fd00:235:%d::/124", i+1)} // one of a name that is going is not made again at once
+			in := []string{
+				fmt.Sprintf("10.235.%d.0/28", i),
+				fmt.Sprintf("fd00:235:%d::/124", i+1),
+			} // one of a name that is going is not made again at once
 			e.mode(t, c.next, in...)
 			lose()
 			still("another mode")
@@ -115,7 +122,10 @@ func (e *env) deleteAsAgent(t *testing.T, o client.Object) {
 // reexport deletes an exported Service, and exports another of the name after between.
 func (e *env) reexport(t *testing.T, ns string, svc *corev1.Service, between func()) {
 	t.Helper()
-	if err := e.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: svc.Name}}); err != nil {
+	if err := e.Delete(
+		t.Context(),
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: svc.Name}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	between()

@@ -26,7 +26,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// TestV7WithoutServiceCIDRs: behind a proxy that hides them and IPAddresses, as on Kubernetes 1.32, an agent starts, mode shared works, the
+// TestV7WithoutServiceCIDRs: behind a proxy that hides them and IPAddresses, as on Kubernetes 1.32, an agent starts,
+// mode shared works, the
 // others say why they do not, and what exists goes on.
 func TestV7WithoutServiceCIDRs(t *testing.T) {
 	e := start(t)
@@ -54,7 +55,8 @@ func TestV7WithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestV7WhereAPolicyForbidsRanges: the same where admission refuses ServiceCIDRs, with whatever reason; no reservation is left over. Once it
+// TestV7WhereAPolicyForbidsRanges: the same where admission refuses ServiceCIDRs, with whatever reason; no reservation
+// is left over. Once it
 // does not, it recovers.
 func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 	for i, c := range []struct {
@@ -73,7 +75,14 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			lift := func() {
-				if _, err := e.Cluster.Kubectl(t.Context(), policy, "delete", "--ignore-not-found", "-f", "-"); err != nil {
+				if _, err := e.Cluster.Kubectl(
+					t.Context(),
+					policy,
+					"delete",
+					"--ignore-not-found",
+					"-f",
+					"-",
+				); err != nil {
 					t.Error(err)
 				}
 			}
@@ -91,14 +100,24 @@ func TestV7WhereAPolicyForbidsRanges(t *testing.T) {
 			e.export(t, ns, "preferred", both)
 			wantIn(t, e.wantVIPs(t, ns, "preferred", both), strings.Split(serviceRanges, ",")...)
 			for _, p := range c.own {
-				e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", ipam.Name(netip.MustParsePrefix(p)))
+				e.wantEvent(
+					t,
+					"clusterset-system",
+					"clusterset-system",
+					"VIPRangeRefused",
+					ipam.Name(netip.MustParsePrefix(p)),
+				)
 			}
 			e.wantEvent(t, "clusterset-system", "clusterset-system", "VIPRangeRefused", said)
 			e.mode(t, ipam.ModeShared)
 			e.export(t, ns, "shared", both)
 			wantIn(t, e.wantVIPs(t, ns, "shared", both), strings.Split(serviceRanges, ",")...)
 			lift()
-			eventually(t, "the policy is gone", func() error { return e.Create(t.Context(), other.DeepCopy(), client.DryRunAll) })
+			eventually(
+				t,
+				"the policy is gone",
+				func() error { return e.Create(t.Context(), other.DeepCopy(), client.DryRunAll) },
+			)
 			e.mode(t, ipam.ModePreferred, c.own...)
 			e.export(t, ns, "again", both)
 			wantIn(t, e.wantVIPs(t, ns, "again", both), c.own...)
@@ -138,10 +157,16 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// behind stops the agent, and starts one that reaches its API server by a proxy. The test's end brings the first one back.
+// behind stops the agent, and starts one that reaches its API server by a proxy. The test's end brings the first one
+// back.
 func (e *env) behind(t *testing.T, change func(*httputil.ReverseProxy)) *env {
 	t.Helper()
-	kubeconfig, err := e.Cluster.ServiceAccountKubeconfig(t.Context(), "clusterset-system", "clusterset-controller", nil)
+	kubeconfig, err := e.Cluster.ServiceAccountKubeconfig(
+		t.Context(),
+		"clusterset-system",
+		"clusterset-controller",
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,12 +179,17 @@ func (e *env) behind(t *testing.T, change func(*httputil.ReverseProxy)) *env {
 		t.Fatal(err)
 	}
 	target := must(url.Parse(cfg.Host))
-	proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	proxy := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+	}
 	change(proxy)
 	server := httptest.NewServer(proxy)
 	t.Cleanup(server.CloseClientConnections)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\nclusters: [{name: p, cluster: {server: \"" + server.URL + "\"}}]\nusers: [{name: p, user: {}}]\ncontexts: [{name: p, context: {cluster: p, user: p}}]\ncurrent-context: p\n"
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: p, cluster: {server: \"" + server.URL + "\"}}]\n" +
+		"users: [{name: p, user: {}}]\ncontexts: [{name: p, context: {cluster: p, user: p}}]\ncurrent-context: p\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +201,13 @@ func (e *env) behind(t *testing.T, change func(*httputil.ReverseProxy)) *env {
 	old := *e
 	member := *e.Member
 	old.Member = &member
-	member.Agent, err = lab.StartAgent(t.Context(), filepath.Join(must(lab.Root()), "bin", "clusterset-controller"), lab.AgentOptions{
-		Kubeconfig: file, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: e.ID,
-	})
+	member.Agent, err = lab.StartAgent(
+		t.Context(),
+		filepath.Join(must(lab.Root()), "bin", "clusterset-controller"),
+		lab.AgentOptions{
+			Kubeconfig: file, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: e.ID,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +238,11 @@ func hideRanges(p *httputil.ReverseProxy) {
 		if strings.HasPrefix(path, group+"/servicecidrs") || strings.HasPrefix(path, group+"/ipaddresses") {
 			r.Body.Close()
 			body := []byte("404 page not found\n")
-			r.StatusCode, r.Status, r.Body, r.ContentLength = http.StatusNotFound, "404 Not Found", io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			r.StatusCode, r.Status, r.Body, r.ContentLength = http.StatusNotFound, "404 Not Found", io.NopCloser(
+				bytes.NewReader(body),
+			), int64(
+				len(body),
+			)
 			r.Header = http.Header{"Content-Type": {"text/plain"}}
 			return nil
 		}
@@ -216,7 +254,10 @@ func hideRanges(p *httputil.ReverseProxy) {
 			return err
 		}
 		r.Body.Close()
-		list.APIResources = slices.DeleteFunc(list.APIResources, func(a metav1.APIResource) bool { return a.Kind == "ServiceCIDR" || a.Kind == "IPAddress" })
+		list.APIResources = slices.DeleteFunc(
+			list.APIResources,
+			func(a metav1.APIResource) bool { return a.Kind == "ServiceCIDR" || a.Kind == "IPAddress" },
+		)
 		body, err := json.Marshal(list)
 		if err != nil {
 			return err

@@ -47,7 +47,7 @@ func TestBlocksOverlapNeitherEachOtherNorKnownRanges(t *testing.T) {
 		t.Errorf("%v, want %v", got.Grants, want)
 	}
 	if len(got.Refused) != 2 || !errors.Is(got.Refused[0].Err, ErrFull) {
-		t.Errorf("second blocks come after first ones, and are refused when there is no room: %+v", got.Refused)
+		t.Errorf("second blocks come after first ones, and are refused when nothing is free: %+v", got.Refused)
 	}
 }
 
@@ -60,16 +60,56 @@ func TestV2AForgottenBlockReturns(t *testing.T) {
 		blocks  int
 		want    []Grant
 	}{
-		"as it was":              {blocks: 1, want: []Grant{{"east", prefix("10.0.2.0/24")}, {"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}}},
-		"and another":            {blocks: 2, want: []Grant{{"east", prefix("10.0.2.0/24")}, {"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"west", prefix("10.0.1.0/24")}, {"east", prefix("10.0.3.0/24")}, {"east", prefix("fd00::/64")}}},
-		"not asked for":          {blocks: 0},
-		"it has one":             {blocks: 1, granted: []Grant{{"east", prefix("10.9.0.0/24")}, {"east", prefix("fd09::/64")}}, want: []Grant{{"west", prefix("10.0.0.0/24")}}},
-		"granted to another":     {blocks: 1, granted: []Grant{{"west", prefix("10.0.2.0/28")}}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"east", prefix("10.0.0.0/24")}}},
-		"in another's larger":    {blocks: 1, granted: []Grant{{"west", prefix("10.0.2.0/23")}}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"east", prefix("10.0.0.0/24")}}},
-		"another says so, too":   {blocks: 1, also: Known{"west", prefix("10.0.2.0/25"), "services"}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")}}},
-		"another's pods":         {blocks: 1, also: Known{"west", prefix("10.0.2.9/32"), "pods"}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")}}},
-		"another's larger range": {blocks: 1, also: Known{"west", prefix("10.0.2.0/23"), "pods"}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")}}},
-		"its own pods":           {blocks: 1, also: Known{"east", prefix("10.0.2.64/26"), "pods"}, want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")}}},
+		"as it was": {
+			blocks: 1,
+			want: []Grant{
+				{"east", prefix("10.0.2.0/24")}, {"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")},
+			},
+		},
+		"and another": {
+			blocks: 2,
+			want: []Grant{
+				{"east", prefix("10.0.2.0/24")}, {"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")},
+				{"west", prefix("10.0.1.0/24")}, {"east", prefix("10.0.3.0/24")}, {"east", prefix("fd00::/64")},
+			},
+		},
+		"not asked for": {blocks: 0},
+		"it has one": {
+			blocks: 1, granted: []Grant{{"east", prefix("10.9.0.0/24")}, {"east", prefix("fd09::/64")}},
+			want: []Grant{{"west", prefix("10.0.0.0/24")}},
+		},
+		"granted to another": {
+			blocks: 1, granted: []Grant{{"west", prefix("10.0.2.0/28")}},
+			want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"east", prefix("10.0.0.0/24")}},
+		},
+		"in another's larger": {
+			blocks: 1, granted: []Grant{{"west", prefix("10.0.2.0/23")}},
+			want: []Grant{{"east", prefix("fd00:0:0:7::/64")}, {"east", prefix("10.0.0.0/24")}},
+		},
+		"another says so, too": {
+			blocks: 1, also: Known{"west", prefix("10.0.2.0/25"), "services"},
+			want: []Grant{
+				{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")},
+			},
+		},
+		"another's pods": {
+			blocks: 1, also: Known{"west", prefix("10.0.2.9/32"), "pods"},
+			want: []Grant{
+				{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")},
+			},
+		},
+		"another's larger range": {
+			blocks: 1, also: Known{"west", prefix("10.0.2.0/23"), "pods"},
+			want: []Grant{
+				{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")},
+			},
+		},
+		"its own pods": {
+			blocks: 1, also: Known{"east", prefix("10.0.2.64/26"), "pods"},
+			want: []Grant{
+				{"east", prefix("fd00:0:0:7::/64")}, {"west", prefix("10.0.0.0/24")}, {"east", prefix("10.0.1.0/24")},
+			},
+		},
 	} {
 		in := Carving{
 			Pools: []netip.Prefix{

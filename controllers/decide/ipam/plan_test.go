@@ -36,21 +36,61 @@ func TestPlan(t *testing.T) {
 		s    Standing
 		want string
 	}{
-		"no block yet":                         {Standing{Mode: ModePreferred}, "create [] delete [] want 1"},
-		"a block":                              {Standing{Mode: ModePreferred, Blocks: block}, "create [clusterset-vips-shared-10-1-0-0-24] delete [] want 1"},
-		"a range for it":                       {Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/24", NotReady)}}, "create [] delete [] want 1"},
-		"a larger range":                       {Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/16", Ready)}}, "create [] delete [] want 1"},
-		"a drained range":                      {Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/24", Draining)}}, "create [] delete [] want 2"},
-		"an ordinary one":                      {Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{{Name: "x", Prefix: prefix("10.1.0.0/16")}}}, "create [clusterset-vips-shared-10-1-0-0-24] delete [] want 1"},
-		"its name is used":                     {Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared(Name(block[0]), "10.1.0.0/24", Terminating)}}, "create [clusterset-vips-shared-10-1-0-0-24-2] delete [] want 1"},
-		"a block of IPv6 in a cluster of IPv4": {Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("fd00::/112")}}, "create [] delete [] want 1"},
-		"nearly full": {Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("10.1.0.0/28")}, Ranges: []Range{shared("x", "10.1.0.0/28", Ready)},
+		"no block yet": {Standing{Mode: ModePreferred}, "create [] delete [] want 1"},
+		"a block": {
+			Standing{Mode: ModePreferred, Blocks: block},
+			"create [clusterset-vips-shared-10-1-0-0-24] delete [] want 1",
+		},
+		"a range for it": {
+			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/24", NotReady)}},
+			"create [] delete [] want 1",
+		},
+		"a larger range": {
+			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/16", Ready)}},
+			"create [] delete [] want 1",
+		},
+		"a drained range": {
+			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/24", Draining)}},
+			"create [] delete [] want 2",
+		},
+		"an ordinary one": {
+			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{{Name: "x", Prefix: prefix("10.1.0.0/16")}}},
+			"create [clusterset-vips-shared-10-1-0-0-24] delete [] want 1",
+		},
+		"its name is used": {
+			Standing{
+				Mode: ModePreferred, Blocks: block, Ranges: []Range{shared(Name(block[0]), "10.1.0.0/24", Terminating)},
+			},
+			"create [clusterset-vips-shared-10-1-0-0-24-2] delete [] want 1",
+		},
+		"a block of IPv6 in a cluster of IPv4": {
+			Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("fd00::/112")}}, "create [] delete [] want 1",
+		},
+		"nearly full": {Standing{Mode: ModePreferred, Blocks: []netip.Prefix{prefix("10.1.0.0/28")}, Ranges: []Range{
+			shared("x", "10.1.0.0/28", Ready),
+		},
 			Taken: addresses("10.1.0.0/28")[1:13]}, "create [] delete [] want 2"},
-		"mode shared, a VIP is in it": {Standing{Mode: ModeShared, Ours: map[string]bool{"x": true}, Ranges: []Range{shared("x", "10.1.0.0/24", Ready)}, VIPs: []Held{vip}}, "create [] delete [] want 0"},
-		"mode shared, none is":        {Standing{Mode: ModeShared, Ours: map[string]bool{"x": true}, Ranges: []Range{shared("x", "10.2.0.0/24", Ready)}, VIPs: []Held{vip}}, "create [] delete [x] want 0"},
-		"mode shared, a user's":       {Standing{Mode: ModeShared, Ranges: []Range{shared("x", "10.2.0.0/24", Ready)}}, "create [] delete [] want 0"},
+		"mode shared, a VIP is in it": {
+			Standing{
+				Mode: ModeShared, Ours: map[string]bool{"x": true}, Ranges: []Range{shared("x", "10.1.0.0/24", Ready)},
+				VIPs: []Held{vip},
+			},
+			"create [] delete [] want 0",
+		},
+		"mode shared, none is": {
+			Standing{
+				Mode: ModeShared, Ours: map[string]bool{"x": true}, Ranges: []Range{shared("x", "10.2.0.0/24", Ready)},
+				VIPs: []Held{vip},
+			},
+			"create [] delete [x] want 0",
+		},
+		"mode shared, a user's": {
+			Standing{Mode: ModeShared, Ranges: []Range{shared("x", "10.2.0.0/24", Ready)}},
+			"create [] delete [] want 0",
+		},
 		"mode shared, two cover the VIP": {Standing{Mode: ModeShared, Ours: map[string]bool{"x": true, "y": true},
-			Ranges: []Range{shared("x", "10.1.0.0/24", Ready), shared("y", "10.1.0.0/25", Ready)}, VIPs: []Held{vip}}, "create [] delete [x] want 0"},
+			Ranges: []Range{shared("x", "10.1.0.0/24", Ready), shared("y", "10.1.0.0/25", Ready)}, VIPs: []Held{vip}},
+			"create [] delete [x] want 0"},
 	} {
 		c.s.Families = []corev1.IPFamily{v4}
 		plan := Plan(c.s)
@@ -116,9 +156,20 @@ func TestRanges(t *testing.T) {
 		"shared":              {cidr("shared", nil), Shared, Ready, ""},
 		"of earlier versions": {cidr("exclusive", nil), Shared, Ready, ""},
 		"unknown":             {cidr("mine", nil), Ordinary, Ready, "mine"},
-		"drained":             {cidr("shared", func(c *networkingv1.ServiceCIDR) { c.Annotations = map[string]string{AnnotationDrain: ""} }), Shared, Draining, ""},
-		"not ready":           {cidr("shared", func(c *networkingv1.ServiceCIDR) { c.Status.Conditions = []metav1.Condition{notReady} }), Shared, NotReady, ""},
-		"being deleted":       {cidr("shared", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &metav1.Time{} }), Shared, Terminating, ""},
+		"drained": {
+			cidr(
+				"shared", func(c *networkingv1.ServiceCIDR) { c.Annotations = map[string]string{AnnotationDrain: ""} },
+			),
+			Shared, Draining, "",
+		},
+		"not ready": {
+			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.Status.Conditions = []metav1.Condition{notReady} }),
+			Shared, NotReady, "",
+		},
+		"being deleted": {
+			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.DeletionTimestamp = &metav1.Time{} }), Shared,
+			Terminating, "",
+		},
 	} {
 		got, err := Ranges(c.cidr)
 		if len(got) != 2 || got[0].Use != c.use || got[0].State != c.state || (err != nil) != (c.err != "") ||

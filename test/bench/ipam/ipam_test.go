@@ -39,7 +39,8 @@ var large, v6 = netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd0
 
 func BenchmarkPick(b *testing.B) {
 	for name, op := range map[string]func(){
-		"empty": pick(0, large), "10000-taken": pick(10000, large), "64-bits": pick(10000, v6), "full": pick(1<<16-2, large),
+		"empty": pick(0, large), "10000-taken": pick(10000, large), "64-bits": pick(10000, v6),
+		"full":        pick(1<<16-2, large),
 		"1000-ranges": pick(0, many(1000)...),
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -91,8 +92,8 @@ func fastest(runs, each int, op func()) (best time.Duration) {
 	return best
 }
 
-// TestV5APickCostsTheSameWithManyVIPs: with 10,000 VIPs in a /64 as with 10. The bound leaves room for the caches
-// of the processor.
+// TestV5APickCostsTheSameWithManyVIPs: with 10,000 VIPs in a /64 as with 10. The bound allows for the caches of
+// the processor.
 func TestV5APickCostsTheSameWithManyVIPs(t *testing.T) {
 	few, lots := fastest(20, 1000, pick(10, v6)), fastest(20, 1000, pick(10000, v6))
 	t.Logf("10 VIPs: %s; 10,000 VIPs: %s", few, lots)
@@ -104,7 +105,9 @@ func TestV5APickCostsTheSameWithManyVIPs(t *testing.T) {
 // TestV5AFullRangeIsFoundOutWithinAFractionOfARequest: every address of a full /16 is looked at once, in memory.
 // SPEC V5 allows 500 ms.
 func TestV5AFullRangeIsFoundOutWithinAFractionOfARequest(t *testing.T) {
-	for name, op := range map[string]func(){"a full /16": pick(1<<16-2, large), "1,000 ranges": pick(0, many(1000)...)} {
+	for name, op := range map[string]func(){
+		"a full /16": pick(1<<16-2, large), "1,000 ranges": pick(0, many(1000)...),
+	} {
 		took := fastest(5, 1, op)
 		t.Logf("%s: %s", name, took)
 		if took > 100*time.Millisecond {

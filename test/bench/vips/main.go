@@ -27,12 +27,13 @@ import (
 
 const (
 	most = 500 * time.Millisecond // V5: 99.9 % of allocations are faster
-	flat = 1.5                    // V5: how much more a VIP may take, beside an ordinary Service, where VIPs or ranges are many
-	even = 1.2                    // V5: how many more requests a VIP may take where VIPs are many
+	// V5: how much more a VIP may take, beside an ordinary Service, where VIPs or ranges are many
+	flat = 1.5
+	even = 1.2 // V5: how many more requests a VIP may take where VIPs are many
 )
 
 func main() {
-	out := flag.String("out", "", "file to write the table to, besides the screen")
+	out := flag.String("out", "", "file to write the table to, as well as the screen")
 	levels := flag.String("vips", "10,1000,10000", "how many VIPs there are when it is measured, ascending")
 	rounds := flag.Int(
 		"rounds",
@@ -215,7 +216,8 @@ func (s setting) run(
 		)
 		fmt.Fprintf(
 			b,
-			"| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s | %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n",
+			"| %s | %s | %s | %d | %s | %s | %s | < %s | %s | %.1f | %s "+
+				"| %s | %s | %.2f | %.2f | %.2f | %s | %d MiB | %s | %s | %s | %s |\n",
 			s.mode,
 			s.stack(),
 			s.count(w),
@@ -255,7 +257,7 @@ func (s setting) run(
 	return nil
 }
 
-// even tells whether as many VIPs took no more requests than at first.
+// even reports whether as many VIPs took no more requests than at first.
 func (s setting) even(spent, first requests) bool {
 	return float64(spent.sum()) <= even*float64(first.sum())
 }

@@ -42,10 +42,22 @@ func TestV5RequestsOfAVIPAreFlat(t *testing.T) {
 		want  bool
 	}{
 		{"the same", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, first, true},
-		{"one in five more", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 2500, reads: 500}, true},
-		{"a write more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 3000, dryRuns: 10, reads: 490}, false},
-		{"a read more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1}, requests{writes: 2000, dryRuns: 10, reads: 1490}, false},
-		{"a dry run more for each", setting{mode: ipam.ModeShared, families: four}, requests{writes: 2000, dryRuns: 1010, reads: 490}, false},
+		{
+			"one in five more", setting{mode: ipam.ModePreferred, families: four, ranges: 1},
+			requests{writes: 2500, reads: 500}, true,
+		},
+		{
+			"a write more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1},
+			requests{writes: 3000, dryRuns: 10, reads: 490}, false,
+		},
+		{
+			"a read more for each", setting{mode: ipam.ModePreferred, families: four, ranges: 1},
+			requests{writes: 2000, dryRuns: 10, reads: 1490}, false,
+		},
+		{
+			"a dry run more for each", setting{mode: ipam.ModeShared, families: four},
+			requests{writes: 2000, dryRuns: 1010, reads: 490}, false,
+		},
 	} {
 		if got := tt.in.even(tt.spent, first); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)

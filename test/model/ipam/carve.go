@@ -88,9 +88,13 @@ func returning(in ipam.Carving, granted []ipam.Grant, a ipam.Ask) (best netip.Pr
 			in.Pools,
 			func(pool netip.Prefix) bool { return pool.Overlaps(p) && pool.Bits() <= bits },
 		) ||
-			slices.ContainsFunc(slices.Concat(in.Granted, granted), func(g ipam.Grant) bool { return g.Prefix.Overlaps(p) }) ||
+			slices.ContainsFunc(
+				slices.Concat(in.Granted, granted),
+				func(g ipam.Grant) bool { return g.Prefix.Overlaps(p) },
+			) ||
 			slices.ContainsFunc(in.Known, func(k ipam.Known) bool {
-				return k.Prefix.Overlaps(p) && (k.Member != a.Member || k.Prefix.Bits() < bits || !slices.Contains(in.Own[a.Member], k.Prefix))
+				return k.Prefix.Overlaps(p) &&
+					(k.Member != a.Member || k.Prefix.Bits() < bits || !slices.Contains(in.Own[a.Member], k.Prefix))
 			}) {
 			continue
 		}
