@@ -7,10 +7,6 @@ var unclean = []string{
 
 	"controllers/credentials",
 
-	"plugin/multicluster/catalog",
-
-	"plugin/multicluster/kube",
-
 	"test/lab",
 
 	"test/sim",

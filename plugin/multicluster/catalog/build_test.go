@@ -91,7 +91,8 @@ func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
 		NewSlice("2", "x.eu", pg, []Endpoint{{Addr: addr("10.0.0.3"), Host: "h"}}),
 	})
 	for name, want := range map[string]Outcome{
-		"eu": NoData, "x.eu": Success, "h.eu": Success, "h.x.eu": Success, "y.eu": NameError, "x.x.eu": NameError, "h.x": NameError,
+		"eu": NoData, "x.eu": Success, "h.eu": Success, "h.x.eu": Success, "y.eu": NameError,
+		"x.x.eu": NameError, "h.x": NameError,
 	} {
 		if got := s.Host(name, V4, Window{}).Outcome; got != want {
 			t.Errorf("%s: outcome %d, want %d", name, got, want)
@@ -101,7 +102,8 @@ func TestN14UnionOfOneAndTwoLabelIDs(t *testing.T) {
 
 func TestN15DashedAddresses(t *testing.T) {
 	for in, want := range map[string]string{
-		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::1": "0--1", "::": "0--0", "2001:db8::5": "2001-db8--5",
+		"10.1.0.20": "10-1-0-20", "2001:db8:2::": "2001-db8-2--0", "::1": "0--1", "::": "0--0",
+		"2001:db8::5": "2001-db8--5",
 	} {
 		if got := dashed(addr(in)); got != want || !IsLabel(got) {
 			t.Errorf("%s: %s, want %s", in, got, want)
@@ -222,7 +224,7 @@ func TestBuildDoesNotDependOnOrder(t *testing.T) {
 	}
 }
 
-// What is taken from the Service before a change is what Build would make anew.
+// What is taken from the Service before a change is what Build would make from the start.
 func TestRebuildIsBuild(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var topology Topology
@@ -257,17 +259,17 @@ func TestRebuildIsBuild(t *testing.T) {
 			i := r.IntN(len(from))
 			from[i] = random(i)
 			s = Rebuild(s, headlessImport(), from, topology)
-			anew := Rebuild(nil, headlessImport(), from, topology)
-			if !s.Same(anew) || !anew.Same(s) {
-				t.Fatalf("rebuilt %+v, built %+v", s, anew)
+			built := Rebuild(nil, headlessImport(), from, topology)
+			if !s.Same(built) || !built.Same(s) {
+				t.Fatalf("rebuilt %+v, built %+v", s, built)
 			}
 			if s == nil {
 				continue
 			}
-			sameAnswers(t, s, anew, uint64(r.IntN(50)))
+			sameAnswers(t, s, built, uint64(r.IntN(50)))
 			for _, zone := range []string{"z0", "z1", "z2"} {
 				a, _ := s.Zone(zone, true)
-				b, _ := anew.Zone(zone, true)
+				b, _ := built.Zone(zone, true)
 				if (a == nil) != (b == nil) {
 					t.Fatalf("rebuilt %+v, built %+v in zone %s", a, b, zone)
 				}
@@ -279,15 +281,15 @@ func TestRebuildIsBuild(t *testing.T) {
 	}
 }
 
-func sameAnswers(t *testing.T, s, anew *Service, epoch uint64) {
+func sameAnswers(t *testing.T, s, built *Service, epoch uint64) {
 	t.Helper()
 	for _, w := range []Window{{}, {Everyone: true}, {Max: 2, Epoch: epoch}} {
 		for _, family := range []Wanted{V4, V6} {
-			if got, want := s.Self(family, w), anew.Self(family, w); got != want {
+			if got, want := s.Self(family, w), built.Self(family, w); got != want {
 				t.Fatalf("rebuilt %v, built %v", got, want)
 			}
 		}
-		if got, want := srv(s.Targets("", "", w)), srv(anew.Targets("", "", w)); !slices.Equal(got, want) {
+		if got, want := srv(s.Targets("", "", w)), srv(built.Targets("", "", w)); !slices.Equal(got, want) {
 			t.Fatalf("rebuilt %v, built %v", got, want)
 		}
 	}

@@ -48,12 +48,24 @@ func TestT2OrderAndSubset(t *testing.T) {
 		{"zone subset that has nobody", Topology{Zone: "z3", ZoneOnly: true}, "1 3 2 4", "3 4"},
 		{"local, then zone", Topology{Cluster: "b", Zone: "z2"}, "4 3 2 1", "4 3"},
 		{"local subset, then zone", Topology{Cluster: "b", ClusterOnly: true, Zone: "z2"}, "4 3", "4 3"},
-		{"local subset that has nobody, then zone", Topology{Cluster: "c", ClusterOnly: true, Zone: "z2"}, "2 4 1 3", "4 3"},
+		{
+			"local subset that has nobody, then zone", Topology{Cluster: "c", ClusterOnly: true, Zone: "z2"},
+			"2 4 1 3", "4 3",
+		},
 		{"local, then zone subset", Topology{Cluster: "b", Zone: "z2", ZoneOnly: true}, "4 2", "4"},
-		{"local, then zone subset that has nobody", Topology{Cluster: "b", Zone: "z3", ZoneOnly: true}, "3 4 1 2", "3 4"},
+		{
+			"local, then zone subset that has nobody", Topology{Cluster: "b", Zone: "z3", ZoneOnly: true},
+			"3 4 1 2", "3 4",
+		},
 		{"both subset", Topology{Cluster: "b", ClusterOnly: true, Zone: "z1", ZoneOnly: true}, "3", "3"},
-		{"both subset, nobody local", Topology{Cluster: "c", ClusterOnly: true, Zone: "z1", ZoneOnly: true}, "1 3", "3"},
-		{"both subset, nobody in the zone", Topology{Cluster: "b", ClusterOnly: true, Zone: "z3", ZoneOnly: true}, "3 4", "3 4"},
+		{
+			"both subset, nobody local", Topology{Cluster: "c", ClusterOnly: true, Zone: "z1", ZoneOnly: true},
+			"1 3", "3",
+		},
+		{
+			"both subset, nobody in the zone",
+			Topology{Cluster: "b", ClusterOnly: true, Zone: "z3", ZoneOnly: true}, "3 4", "3 4",
+		},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
 			s := twoByTwo(tc.topology)
@@ -175,7 +187,12 @@ func TestNamesOfZones(t *testing.T) {
 		pin  bool
 		want string // of A
 	}{
-		{"z1", true, "3 1"}, {"z1", false, "3 1"}, {"z3", true, "nobody"}, {"z3", false, "3 4 1 2"}, {"", true, "nobody"}, {"", false, "nobody"},
+		{"z1", true, "3 1"},
+		{"z1", false, "3 1"},
+		{"z3", true, "nobody"},
+		{"z3", false, "3 4 1 2"},
+		{"", true, "nobody"},
+		{"", false, "nobody"},
 	} {
 		in, exists := s.Zone(tc.zone, tc.pin)
 		got := "nobody"
@@ -187,7 +204,9 @@ func TestNamesOfZones(t *testing.T) {
 		}
 	}
 	web := Rebuild(nil, &Import{Name: "web", Namespace: "test", Type: ClusterSetIP}, nil, Topology{Zonal: true})
-	for name, s := range map[string]*Service{"without the option": twoByTwo(Topology{Zone: "z1"}), "ClusterSetIP": web} {
+	for name, s := range map[string]*Service{
+		"without the option": twoByTwo(Topology{Zone: "z1"}), "ClusterSetIP": web,
+	} {
 		if _, exists := s.Zone("z1", true); exists || s.Proto("zone", Window{}).Outcome != NameError {
 			t.Errorf("%s: names of zones exist", name)
 		}
@@ -203,7 +222,10 @@ func TestKeepsNoMoreOfZonesThanIsAskedFor(t *testing.T) {
 		topology   Topology
 		zone, want string
 	}{
-		{Topology{}, "z1", ""}, {Topology{Cluster: "a"}, "z1", ""}, {Topology{Zone: "z1"}, "Z1", "z1"}, {Topology{Zone: "z1"}, "z2", ""},
+		{Topology{}, "z1", ""},
+		{Topology{Cluster: "a"}, "z1", ""},
+		{Topology{Zone: "z1"}, "Z1", "z1"},
+		{Topology{Zone: "z1"}, "z2", ""},
 		{Topology{Zone: "z1", Zonal: true}, "Z2", "z2"}, {Topology{Zonal: true}, "", ""},
 	} {
 		if got := tc.topology.Keep(tc.zone); got != tc.want {

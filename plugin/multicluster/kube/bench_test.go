@@ -21,7 +21,8 @@ func managed(o object) {
 			Operation:  "Apply",
 			FieldsType: "FieldsV1",
 			FieldsV1: metav1.NewFieldsV1(
-				`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`,
+				`{"f:metadata":{"f:annotations":{"f:multicluster.kubernetes.io/derived-service":{}}},` +
+					`"f:spec":{"f:ips":{},"f:ports":{},"f:type":{}}}`,
 			),
 		},
 	})

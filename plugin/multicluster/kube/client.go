@@ -67,7 +67,8 @@ func (r *resource) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return r.WatchWithContext(context.Background(), opts)
 }
 
-// ListWithContext implements cache.ListerWithContext. It reports only failures to health: after a list, the resource is healthy
+// ListWithContext implements cache.ListerWithContext. It reports only failures to health: after a list, the resource is
+// healthy
 // once the watch that follows is accepted, too.
 func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.LabelSelector = r.selector

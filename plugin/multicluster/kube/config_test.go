@@ -37,9 +37,11 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 	empty := file(t, "empty", "apiVersion: v1\nkind: Config\n")
 	noYAML := file(t, "text", "{[")
 	for want, c := range map[string]Config{
-		"":                          {},
-		" ":                         {Kubeconfig: good},
-		"  ":                        {Kubeconfig: good, Context: "two", Labels: "a=b,c in (d, e)", Namespaces: []string{"test"}},
+		"":  {},
+		" ": {Kubeconfig: good},
+		"  ": {
+			Kubeconfig: good, Context: "two", Labels: "a=b,c in (d, e)", Namespaces: []string{"test"},
+		},
 		"cannot load kubeconfig":    {Kubeconfig: "/nowhere/kubeconfig"},
 		"cannot load":               {Kubeconfig: noYAML},
 		"no current-context: name":  {Kubeconfig: empty},
@@ -95,9 +97,14 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, c := range map[string]Config{
-		"first":        first,
-		"context":      {Kubeconfig: first.Kubeconfig, Context: "two", Namespaces: first.Namespaces, Labels: first.Labels},
-		"token":        {Kubeconfig: file(t, "c", strings.Replace(kubeconfigText, "secret", "other", 1)), Namespaces: first.Namespaces, Labels: first.Labels},
+		"first": first,
+		"context": {
+			Kubeconfig: first.Kubeconfig, Context: "two", Namespaces: first.Namespaces, Labels: first.Labels,
+		},
+		"token": {
+			Kubeconfig: file(t, "c", strings.Replace(kubeconfigText, "secret", "other", 1)),
+			Namespaces: first.Namespaces, Labels: first.Labels,
+		},
 		"selector":     {Kubeconfig: first.Kubeconfig, Namespaces: first.Namespaces},
 		"namespaces":   {Kubeconfig: first.Kubeconfig, Labels: first.Labels},
 		"noendpoints":  {Kubeconfig: first.Kubeconfig, NoEndpoints: true},

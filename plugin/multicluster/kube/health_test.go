@@ -36,7 +36,8 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		{imports, apierrors.NewNotFound(gr, ""), "not served by the API server: apply deploy/crds", false},
 		{imports, apierrors.NewForbidden(gr, "", nil), "apply deploy/coredns, or", false},
 		{endpoints, nil, "", false},
-		{imports, errors.New("refused"), "Cannot list and watch ServiceImports", false}, // no answer: what was refused is
+		{imports, errors.New("refused"), "Cannot list and watch ServiceImports", false},
+		// no answer: what was refused is
 		{imports, apierrors.NewUnauthorized("token"), "does not accept our credentials", false},
 		{imports, nil, "answers again", true},
 		{imports, nil, "", true},
@@ -126,8 +127,11 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		want trouble
 	}{
 		"broken off": {nil, unreachable},
-		"refused":    {&watch.Event{Type: watch.Error, Object: &apierrors.NewUnauthorized("token").ErrStatus}, unauthorized},
-		"complete":   {&watch.Event{Type: watch.Bookmark, Object: end}, none},
+		"refused": {
+			&watch.Event{Type: watch.Error, Object: &apierrors.NewUnauthorized("token").ErrStatus},
+			unauthorized,
+		},
+		"complete": {&watch.Event{Type: watch.Bookmark, Object: end}, none},
 	} {
 		in := watch.NewFakeWithChanSize(3, false)
 		s := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}

@@ -47,16 +47,58 @@ func TestReadsEndpoints(t *testing.T) {
 		want     string
 	}{
 		"ready is absent (N16)": {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}}, false, "10-1-0-1.eu"},
-		"ready":                 {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Terminating: ptr(true)}}, false, "10-1-0-1.eu"},
-		"not ready":             {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true)}}, false, ""},
-		"host name":             {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), TargetRef: pod}, true, "db-0.eu"},
-		"pod name (N15)":        {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: pod}, true, "pod-7.eu"},
-		"pod name not asked":    {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: pod}, false, "10-1-0-1.eu"},
-		"no pod":                {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Node", Name: "n"}}, true, "10-1-0-1.eu"},
-		"pod name is no label":  {"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "a.b"}}, true, "10-1-0-1.eu"},
-		"IPv6":                  {discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"2001:db8::1"}}, false, "2001-db8--1.eu"},
-		"IPv4 among IPv6":       {discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"10.1.0.1", "::ffff:10.1.0.1", "fe80::1%eth0"}}, false, ""},
-		"IPv6 among IPv4":       {"", discoveryv1.Endpoint{Addresses: []string{"2001:db8::1", "10.1.0.1", "nonsense", "010.1.0.2"}}, false, "10-1-0-1.eu"},
+		"ready": {
+			"",
+			discoveryv1.Endpoint{
+				Addresses:  []string{"10.1.0.1"},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Terminating: ptr(true)},
+			},
+			false, "10-1-0-1.eu",
+		},
+		"not ready": {
+			"",
+			discoveryv1.Endpoint{
+				Addresses:  []string{"10.1.0.1"},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true)},
+			},
+			false, "",
+		},
+		"host name": {
+			"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), TargetRef: pod},
+			true, "db-0.eu",
+		},
+		"pod name (N15)": {
+			"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: pod}, true, "pod-7.eu",
+		},
+		"pod name not asked": {
+			"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, TargetRef: pod}, false, "10-1-0-1.eu",
+		},
+		"no pod": {
+			"",
+			discoveryv1.Endpoint{
+				Addresses: []string{"10.1.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Node", Name: "n"},
+			},
+			true, "10-1-0-1.eu",
+		},
+		"pod name is no label": {
+			"",
+			discoveryv1.Endpoint{
+				Addresses: []string{"10.1.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "a.b"},
+			},
+			true, "10-1-0-1.eu",
+		},
+		"IPv6": {
+			discoveryv1.AddressTypeIPv6, discoveryv1.Endpoint{Addresses: []string{"2001:db8::1"}}, false,
+			"2001-db8--1.eu",
+		},
+		"IPv4 among IPv6": {
+			discoveryv1.AddressTypeIPv6,
+			discoveryv1.Endpoint{Addresses: []string{"10.1.0.1", "::ffff:10.1.0.1", "fe80::1%eth0"}}, false, "",
+		},
+		"IPv6 among IPv4": {
+			"", discoveryv1.Endpoint{Addresses: []string{"2001:db8::1", "10.1.0.1", "nonsense", "010.1.0.2"}},
+			false, "10-1-0-1.eu",
+		},
 	} {
 		s := slice("s", "db", "EU")
 		if c.kind != "" {
@@ -81,7 +123,9 @@ func TestWatchesAreCutIntoEvents(t *testing.T) {
 	all := `{"type":"ADDED","object":{}}` + "\n" + `{"type":"MODIFIED","object":` + string(
 		importJSON(1),
 	) + `} ` + bookmark
-	for name, r := range map[string]io.Reader{"whole": strings.NewReader(all), "in octets": iotest.OneByteReader(strings.NewReader(all))} {
+	for name, r := range map[string]io.Reader{
+		"whole": strings.NewReader(all), "in octets": iotest.OneByteReader(strings.NewReader(all)),
+	} {
 		d := &importDecoder{json.NewDecoder(r), nil, strip}
 		kind, o, err := d.Decode() // an object without a name is passed over
 		if kind != watch.Modified || err != nil || o.(*importObject).key() != "service-00001.team-001" {
@@ -97,7 +141,9 @@ func TestWatchesAreCutIntoEvents(t *testing.T) {
 }
 
 func TestListsThatAreNone(t *testing.T) {
-	for _, text := range []string{"", "{", "[]", `{"items"`, `{"items":[`, `{"items":[{}`, `{"items":[}`, `{"metadata":5`, "<html>", "5"} {
+	for _, text := range []string{
+		"", "{", "[]", `{"items"`, `{"items":[`, `{"items":[{}`, `{"items":[}`, `{"metadata":5`, "<html>", "5",
+	} {
 		if _, err := decodeImports(strings.NewReader(text), strip); err == nil {
 			t.Errorf("%q is a list", text)
 		}
@@ -120,7 +166,8 @@ func FuzzImports(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":` + string(importJSON(1)) + `}{"type":"ERROR","object":{"code":410}}`))
 	f.Add(
 		[]byte(
-			`{"items":[{"spec":{"type":"ClusterSetIP","ips":["10.0.0.1",{},[]],"ports":[{"port":8e1},{"port":65536,"name":"x"}]}}]}`,
+			`{"items":[{"spec":{"type":"ClusterSetIP","ips":["10.0.0.1",{},[]],` +
+				`"ports":[{"port":8e1},{"port":65536,"name":"x"}]}}]}`,
 		),
 	)
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -378,7 +378,7 @@ func TestSkippedSlicesAreCountedAndWarnedAboutOnce(t *testing.T) {
 			t.Errorf("%d warnings of %s, want 1:\n%s", n, r, out)
 		}
 	}
-	b.put(slice("bad-id", "db", "eu", "10.1.0.2")) // mended
+	b.put(slice("bad-id", "db", "eu", "10.1.0.2")) // repaired
 	b.want("db.test", "10.1.0.2")
 	b.put(slice("bad-id", "db", "eu_1", "10.1.0.2")) // and broken again
 	b.want("db.test", "absent")

@@ -51,7 +51,10 @@ func TestZonesAreKeptAsFarAsAnswersDependOnThem(t *testing.T) {
 		topology catalog.Topology
 		alter    string // zones that an endpoint of z1 goes to, and an answer is altered
 	}{
-		{catalog.Topology{}, ""}, {catalog.Topology{Cluster: "eu"}, ""}, {catalog.Topology{Zone: "z2"}, "z2"}, {catalog.Topology{Zonal: true}, "z2 z3"},
+		{catalog.Topology{}, ""},
+		{catalog.Topology{Cluster: "eu"}, ""},
+		{catalog.Topology{Zone: "z2"}, "z2"},
+		{catalog.Topology{Zonal: true}, "z2 z3"},
 	} {
 		b := listed(t)
 		b.store.topology = c.topology
