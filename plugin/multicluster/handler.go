@@ -112,7 +112,7 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rc
 // answer begins (M2). The latter is random: with a counter, a client that asks for A and AAAA in
 // turns would meet every second endpoint only.
 func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
-	w := catalog.Window{Zone: zone.Octets(), Turn: rand.Uint64()}
+	w := catalog.Window{Turn: rand.Uint64()}
 	if m.maxEndpoints > 0 {
 		w.Max, w.Epoch = m.maxEndpoints, uint64(time.Now().Unix())/uint64(max(zone.TTL(), 1))
 	}

@@ -103,9 +103,9 @@ func find(svc *catalog.Service, q query.Query, qtype uint16, w catalog.Window) c
 	case query.Service:
 		return svc.Self(wanted, w)
 	case query.Proto:
-		return svc.Proto(q.Proto, w)
+		return svc.Proto(q.Proto)
 	case query.Port:
-		return svc.Port(q.Below, q.Proto, wanted, w)
+		return svc.Port(q.Below, q.Proto, wanted)
 	}
 	return svc.Host(q.Below, wanted, w)
 }

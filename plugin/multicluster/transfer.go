@@ -35,7 +35,7 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	x := &xfr{zone: m.zones[i], out: make(chan []dns.RR)}
 	// All endpoints, since another server's clients are elsewhere (T2), and always the same ones,
 	// since one serial has one content.
-	x.window = catalog.Window{Everyone: true, Zone: x.zone.Octets()}
+	x.window = catalog.Window{Everyone: true}
 	if m.limitTransfer {
 		x.window.Max = m.maxEndpoints
 	}

@@ -131,24 +131,24 @@ func empty(cfg Config) *Model {
 	}
 }
 
-// add writes one record down. A name that cannot be has none, and no record stands twice (M2).
+// add writes one record down. A name that is too long has none, and no record stands twice (M2).
 func (m *Model) add(r record) {
+	m.exist(r.owner)
 	if !possible(r.owner) {
 		return
 	}
-	m.exist(r.owner)
 	if !slices.Contains(m.records[r.owner], r) {
 		m.records[r.owner] = append(m.records[r.owner], r)
 	}
 }
 
-// exist makes a name exist, and with it every name between it and the apex: an empty non-terminal exists (N4, N13).
+// exist makes a name exist, and with it every name between it and the apex: an empty non-terminal exists (N4, N13), even
+// if the name itself is too long to exist (N12).
 func (m *Model) exist(name string) {
-	if !possible(name) {
-		return
-	}
 	for ; name != m.cfg.Zone; name = parent(name) {
-		m.exists[name] = true
+		if possible(name) {
+			m.exists[name] = true
+		}
 	}
 	m.exists[m.cfg.Zone] = true
 }

@@ -22,9 +22,8 @@ type candidate struct {
 }
 
 // claims lists what the endpoints of a headless service claim at its own name or at that of a port. An endpoint is a
-// candidate for addresses whatever its family. A target of SRV is one candidate for each of its ports: local if its
-// cluster is, near if one of its
-// endpoints is.
+// candidate for addresses whatever its family. A target of SRV is one candidate for each of its ports. All endpoints of
+// a host are near if one is.
 func (m *Model) claims(name string, qtype uint16) []candidate {
 	service := name
 	if strings.HasPrefix(name, "_") {
@@ -32,10 +31,7 @@ func (m *Model) claims(name string, qtype uint16) []candidate {
 	}
 	var all []candidate
 	for _, ep := range m.headless[service] {
-		c := candidate{
-			local: ep.cluster == strings.ToLower(m.cfg.Prefer.Cluster),
-			near:  ep.zone == strings.ToLower(m.cfg.Prefer.Zone),
-		}
+		c := candidate{local: ep.cluster == strings.ToLower(m.cfg.Prefer.Cluster), near: m.near(service, ep)}
 		if qtype != dns.TypeSRV {
 			c.record = record{owner: name, rtype: addressType(ep.addr), data: ep.addr.String(), ttl: m.cfg.TTL}
 			all = append(all, c)
@@ -55,9 +51,6 @@ func (m *Model) claims(name string, qtype uint16) []candidate {
 // then the zone.
 func (m *Model) prefer(name string, qtype uint16) [][]record {
 	p, all := m.cfg.Prefer, m.claims(name, qtype)
-	if qtype == dns.TypeSRV {
-		all = joinTargets(all)
-	}
 	if p.Cluster != "" && p.ClusterSubset {
 		all = onlyIfAny(all, func(c candidate) bool { return c.local })
 	}
@@ -80,16 +73,12 @@ func (m *Model) prefer(name string, qtype uint16) [][]record {
 	return firstOnly(tiers)
 }
 
-// joinTargets makes every candidate of a target near if one is.
-func joinTargets(all []candidate) []candidate {
-	joined := slices.Clone(all)
-	for i := range joined {
-		joined[i].near = slices.ContainsFunc(
-			all,
-			func(c candidate) bool { return c.near && c.record.glue == joined[i].record.glue },
-		)
-	}
-	return joined
+// near says whether an endpoint, or another with its host name, is in the preferred zone.
+func (m *Model) near(service string, ep endpoint) bool {
+	zone := strings.ToLower(m.cfg.Prefer.Zone)
+	return ep.zone == zone || ep.host != "" && slices.ContainsFunc(m.headless[service], func(o endpoint) bool {
+		return o.host == ep.host && o.cluster == ep.cluster && o.zone == zone
+	})
 }
 
 func onlyIfAny(all []candidate, preferred func(candidate) bool) []candidate {

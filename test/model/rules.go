@@ -97,7 +97,7 @@ func (m *Model) addAddress(owner string, addr netip.Addr) {
 
 // addPort writes down the SRV records of one port of service whose traffic goes to target.
 func (m *Model) addPort(service string, p port, target string) {
-	if p.name == "" || p.number < 1 || p.number > 65535 || !possible(target) {
+	if p.name == "" || p.number < 1 || p.number > 65535 {
 		return // N7, N8: unnamed ports have none
 	}
 	data := fmt.Sprintf("0 100 %d %s", p.number, target) // N8: priority and weight
@@ -106,12 +106,15 @@ func (m *Model) addPort(service string, p port, target string) {
 	if m.pending[service] { // N5: the target has no address yet
 		add = func(r record) { m.exist(r.owner); m.waiting[r.owner] = true }
 	}
+	if !possible(target) { // N12: no target, but the names of the port exist
+		add = func(r record) { m.exist(r.owner) }
+	}
 	add(srv) // N7
 	name, protocol := strings.ToLower(p.name), strings.ToLower(p.protocol)
 	if protocol == "" {
 		protocol = "tcp" // N8
 	}
-	if isLabel(name) && isLabel(protocol) { // N18
+	if isLabel(name) && len(name) < 63 && isLabel(protocol) && len(protocol) < 63 { // N18; an underscore takes an octet
 		srv.owner = below(service, "_"+name, "_"+protocol)
 		add(srv) // N8
 	}

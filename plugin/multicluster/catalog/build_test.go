@@ -134,13 +134,13 @@ func TestN8DistinctNumbersOfNamedPorts(t *testing.T) {
 	if got, want := srv(s.Targets("", "", Window{})), []string{"42 .", "80 .", "44 ."}; !slices.Equal(got, want) {
 		t.Errorf("SRV: %v, want %v", got, want)
 	}
-	if got := s.Port("web", "tcp", SRV, Window{}).Outcome; got != Success {
+	if got := s.Port("web", "tcp", SRV).Outcome; got != Success {
 		t.Errorf("an empty protocol is TCP: outcome %d", got)
 	}
-	if got := s.Port("web", "tcp", V4, Window{}).Outcome; got != NoData {
+	if got := s.Port("web", "tcp", V4).Outcome; got != NoData {
 		t.Errorf("other types of a port's name: outcome %d, want NoData", got)
 	}
-	if s.Proto("sctp", Window{}).Outcome != NameError || s.Proto("udp", Window{}).Outcome != NoData {
+	if s.Proto("sctp").Outcome != NameError || s.Proto("udp").Outcome != NoData {
 		t.Error("_proto exists exactly where a named port has it")
 	}
 }

@@ -16,9 +16,8 @@ type headless struct {
 
 	lists     []Ports             // the distinct lists of ports
 	listsOf   [][]uint32          // of each group; nil if there is only one list
-	shortest  []int               // of each list: length of the shortest "<label>.<clusterid>." of a host that has it
 	portIndex portIndex           // nil if there is only one list
-	parents   map[string]int      // last label of each cluster ID of two: as shortest
+	parents   map[string]bool     // the last label of each cluster ID of two labels
 	zones     map[string]*Service // what each zone's endpoints are alone (N12); nil without the option
 }
 
@@ -28,7 +27,7 @@ type place struct{ group, host int32 }
 // ranks is how many ranks there are (Topology.rank).
 const ranks = 4
 
-// tier is the hosts of one rank, by where they end in the order. If only far addresses have the rank it has no host.
+// tier is the hosts of one rank, by where they end in the order.
 type tier struct {
 	rank  uint8
 	end   int
@@ -86,11 +85,11 @@ func join(sources []*source, old *headless, t Topology) *headless {
 	h := &headless{sources: sources}
 	for _, s := range sources {
 		h.groups = append(h.groups, s.groups...)
-		if _, parent, two := strings.Cut(s.cluster, "."); two && s.least > 0 {
+		if _, parent, two := strings.Cut(s.cluster, "."); two && len(s.byName) > 0 {
 			if h.parents == nil {
-				h.parents = make(map[string]int)
+				h.parents = make(map[string]bool)
 			}
-			h.parents[parent] = shorter(h.parents[parent], s.below())
+			h.parents[parent] = true
 		}
 	}
 	slices.SortStableFunc(h.groups, func(a, b *group) int { return cmp.Compare(a.rank, b.rank) })
@@ -99,9 +98,6 @@ func join(sources []*source, old *headless, t Topology) *headless {
 	h.indexPorts(old)
 	return h
 }
-
-// below is the length of the shortest "<label>.<clusterid>." of the source.
-func (s *source) below() int { return s.least + 1 + len(s.cluster) + 1 }
 
 // arrange puts the hosts in the order of answers: by rank, and within a rank so that the hosts of each group stand
 // at even distances. So clusters alternate, wherever an answer begins.
@@ -121,8 +117,7 @@ func (h *headless) arrange(t Topology) {
 	}
 	end := 0
 	for rank, r := range at {
-		far := slices.ContainsFunc(h.groups, func(g *group) bool { return g.hasFar && int(g.far) == rank })
-		if r.hosts == 0 && !far {
+		if r.hosts == 0 {
 			continue
 		}
 		if last := len(h.tiers) - 1; last >= 0 {
@@ -164,24 +159,15 @@ func (h *headless) host(p place) *host { return &h.groups[p.group].hosts[p.host]
 func (h *headless) distinct(wanted Wanted) []string {
 	var packed []byte
 	isNew := firstSeen(wanted, len(h.order))
-	add := func(addrs string) {
-		for w := width(wanted); addrs != ""; addrs = addrs[w:] {
-			if isNew(addrs[:w]) {
-				packed = append(packed, addrs[:w]...)
-			}
-		}
-	}
+	size := width(wanted)
 	tiers := make([]string, len(h.tiers))
 	begin := 0
 	for i, t := range h.tiers {
 		packed = packed[:0]
 		for _, p := range h.order[begin:t.end] {
-			add(h.host(p).near(wanted))
-		}
-		for _, g := range h.groups {
-			if g.hasFar && g.far == t.rank {
-				for i := range g.hosts {
-					add(g.hosts[i].far(wanted))
+			for addrs := h.host(p).addrs(wanted); addrs != ""; addrs = addrs[size:] {
+				if isNew(addrs[:size]) {
+					packed = append(packed, addrs[:size]...)
 				}
 			}
 		}
@@ -229,10 +215,9 @@ func (h *headless) indexPorts(old *headless) {
 			if !ok {
 				id = uint32(len(h.lists))
 				ids[list] = id
-				h.lists, h.shortest = append(h.lists, list), append(h.shortest, 0)
+				h.lists = append(h.lists, list)
 			}
 			h.listsOf[i][j] = id
-			h.shortest[id] = shorter(h.shortest[id], g.least+1+len(g.cluster)+1)
 		}
 	}
 	switch {
@@ -294,13 +279,13 @@ func (h *headless) answered() int {
 // windowed are the addresses of the hosts in a window.
 func (h *headless) windowed(wanted Wanted, w Window) string {
 	size := width(wanted)
-	hosts, tiers := h.window(w, func(p place) bool { return h.host(p).near(wanted) != "" })
+	hosts, tiers := h.window(w, func(p place) bool { return h.host(p).addrs(wanted) != "" })
 	out := make([]byte, 0, w.Max*size)
 	begin := 0
 	for _, t := range tiers {
 		for i := range t.end - begin {
 			p := hosts[begin+turn(i, t.end-begin, w.Turn)]
-			addrs := w.clip(h.host(p).near(wanted), size)
+			addrs := w.clip(h.host(p).addrs(wanted), size)
 			for ; addrs != "" && len(out) < w.Max*size; addrs = addrs[size:] {
 				if !holds(out, addrs[:size]) {
 					out = append(out, addrs[:size]...)

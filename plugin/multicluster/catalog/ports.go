@@ -135,27 +135,25 @@ func (p Ports) find(name portName) string {
 	return ""
 }
 
-// shortest is the length of the shortest name of a port of a protocol, 0 if there is none.
-func (p Ports) shortest(proto string) int {
-	least := 0
+// hasProto reports whether a port of a protocol has a name of its own.
+func (p Ports) hasProto(proto string) bool {
 	for key := range p.each {
-		if n := len(key.name); key.proto == proto && n > 0 && (least == 0 || n < least) {
-			least = n
+		if key.proto == proto && key.name != "" {
+			return true
 		}
 	}
-	return least
+	return false
 }
 
-// offer is what one list of ports has of a port: its numbers. In the entry of a protocol it is the length of the
-// shortest name instead.
+// offer is what one list of ports has of a port: its numbers.
 type offer struct {
-	list     uint32
-	shortest uint8
-	numbers  string
+	list    uint32
+	numbers string
 }
 
-// portIndex finds the lists of a headless Service that have a port, by its name and protocol, and those that have a
-// protocol, by that and no name. With it no question looks at ports that it does not ask for.
+// portIndex finds the lists of a Headless Service that have a port, by its name and protocol. The entry of a protocol
+// without a name exists if some port has that protocol. With the index no question looks at ports that it does not ask
+// for.
 type portIndex map[portName][]offer
 
 func newPortIndex(lists []Ports) portIndex {
@@ -166,14 +164,7 @@ func newPortIndex(lists []Ports) portIndex {
 				continue
 			}
 			index[key] = append(index[key], offer{list: uint32(i), numbers: numbers})
-			proto := portName{proto: key.proto}
-			of := index[proto]
-			if n := len(of); n == 0 || of[n-1].list != uint32(i) {
-				of = append(of, offer{list: uint32(i), shortest: uint8(len(key.name))})
-			} else {
-				of[n-1].shortest = min(of[n-1].shortest, uint8(len(key.name)))
-			}
-			index[proto] = of
+			index[portName{proto: key.proto}] = nil
 		}
 	}
 	return index

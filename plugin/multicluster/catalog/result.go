@@ -48,8 +48,6 @@ type Window struct {
 	Turn uint64
 	// Everyone adds the endpoints that a preference leaves out (T2).
 	Everyone bool
-	// Zone is how many octets the zone takes in the names of answers.
-	Zone int
 }
 
 // MaxName is the most octets of a name in presentation format with its last dot, none of them escaped (RFC 1035
@@ -57,10 +55,6 @@ type Window struct {
 const MaxName = 254
 
 const maxLabel = 63
-
-// space is how many octets are left for labels before the Service's own name. A name that does not fit does not
-// exist (N12).
-func (s *Service) space(w Window) int { return MaxName - len(s.key) - len(".svc.") - w.Zone }
 
 // start is the place in a ring of n from which the window of this epoch begins.
 func (w Window) start(n int) int { return int(w.Epoch * uint64(w.Max) % uint64(n)) }
@@ -71,7 +65,7 @@ func (s *Service) Self(wanted Wanted, w Window) Result {
 	case V4, V6:
 		return s.addresses(wanted, w)
 	case SRV:
-		if s.hasPort(portName{}, w) {
+		if s.hasPort(portName{}) {
 			return s.targets()
 		}
 	}
@@ -109,9 +103,9 @@ func found(addrs string) Result {
 }
 
 // Port answers a question for _name._proto of the Service (N8); both without underscore, in lower case.
-func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
+func (s *Service) Port(name, proto string, wanted Wanted) Result {
 	switch {
-	case !s.hasPort(portName{name, proto}, w):
+	case !s.hasPort(portName{name, proto}):
 		return Result{}
 	case wanted != SRV:
 		return Result{Outcome: NoData}
@@ -120,48 +114,39 @@ func (s *Service) Port(name, proto string, wanted Wanted, w Window) Result {
 }
 
 // Proto answers a question for _proto of the Service, an empty non-terminal if it has a named port of it (N4).
-func (s *Service) Proto(proto string, w Window) Result {
+func (s *Service) Proto(proto string) Result {
 	if s.headless != nil && s.headless.zones != nil && proto == "zone" { // N12
 		return Result{Outcome: NoData}
 	}
-	if s.hasProto(proto, w) {
+	if s.hasProto(proto) {
 		return Result{Outcome: NoData}
 	}
 	return Result{}
 }
 
 // hasPort reports whether a target has the port; the zero name stands for any named one.
-func (s *Service) hasPort(name portName, w Window) bool {
+func (s *Service) hasPort(name portName) bool {
 	h := s.headless
 	if h == nil {
 		return s.ports.numbersOf(name) != ""
 	}
-	space := s.space(w)
-	fits := func(list uint32) bool { n := h.shortest[list]; return n > 0 && n <= space }
 	if name == (portName{}) || h.portIndex == nil {
-		for i, list := range h.lists {
-			if fits(uint32(i)) && list.numbersOf(name) != "" {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(h.lists, func(list Ports) bool { return list.numbersOf(name) != "" })
 	}
-	return slices.ContainsFunc(h.portIndex[name], func(o offer) bool { return fits(o.list) })
+	return len(h.portIndex[name]) > 0
 }
 
-// hasProto reports whether a target has a port of the protocol whose name, "_<port>._<proto>.", fits.
-func (s *Service) hasProto(proto string, w Window) bool {
-	h, space := s.headless, s.space(w)
-	fits := func(shortest int) bool { return shortest > 0 && len("_._.")+shortest+len(proto) <= space }
-	if h == nil {
-		return fits(s.ports.shortest(proto))
+// hasProto reports whether a target has a port of the protocol.
+func (s *Service) hasProto(proto string) bool {
+	h := s.headless
+	switch {
+	case h == nil:
+		return s.ports.hasProto(proto)
+	case h.portIndex != nil:
+		_, ok := h.portIndex[portName{proto: proto}]
+		return ok
 	}
-	if h.portIndex == nil {
-		return len(h.lists) > 0 && h.shortest[0] <= space && fits(h.lists[0].shortest(proto))
-	}
-	return slices.ContainsFunc(h.portIndex[portName{proto: proto}], func(o offer) bool {
-		return h.shortest[o.list] <= space && fits(int(o.shortest))
-	})
+	return len(h.lists) > 0 && h.lists[0].hasProto(proto)
 }
 
 // Zone returns the Service that "<zone>.pin._zone" of this one, or "<zone>.prefer._zone", answers as (N12); the zone
@@ -196,11 +181,10 @@ func (s *Service) Host(name string, wanted Wanted, w Window) Result {
 			}
 		}
 	}
-	space := s.space(w)
-	if src := h.source(name); src != nil && src.least > 0 && src.below() <= space {
+	if src := h.source(name); src != nil && len(src.byName) > 0 {
 		return Result{Outcome: NoData}
 	}
-	if n, ok := h.parents[name]; ok && n <= space {
+	if h.parents[name] {
 		return Result{Outcome: NoData}
 	}
 	return Result{}

@@ -13,7 +13,6 @@ type source struct {
 	hosts   []host // group by group
 	groups  []*group
 	byName  map[string]int32 // label → index of hosts
-	least   int              // length of the shortest label; 0: no host has a name
 	zones   map[string]*source
 }
 
@@ -23,18 +22,13 @@ type group struct {
 	cluster string
 	rank    uint8   // Topology.rank of the best endpoint of each host
 	ports   []Ports // the distinct lists of the hosts' slices; none for hosts without a name, which are no targets
-	least   int     // length of the shortest label
 	hosts   []host
-	far     uint8 // rank of the far addresses
-	hasFar  bool
 }
 
-// host is one name with its distinct addresses, packed. Those of the best rank are first, those of the other rank
-// take the last far octets.
+// host is one name with its distinct addresses, packed. With a preferred zone those of its endpoints are first.
 type host struct {
-	label      string // "" for a host without a name
-	v4, v6     string
-	far4, far6 uint32
+	label  string // "" for a host without a name
+	v4, v6 string
 }
 
 func (h *host) addrs(wanted Wanted) string {
@@ -43,17 +37,6 @@ func (h *host) addrs(wanted Wanted) string {
 	}
 	return h.v4
 }
-
-// near are the addresses of the host's rank.
-func (h *host) near(wanted Wanted) string {
-	if wanted == V6 {
-		return h.v6[:len(h.v6)-int(h.far6)]
-	}
-	return h.v4[:len(h.v4)-int(h.far4)]
-}
-
-// far are the addresses of the other rank.
-func (h *host) far(wanted Wanted) string { return h.addrs(wanted)[len(h.near(wanted)):] }
 
 // same reports whether two sources give the same answers.
 func (s *source) same(o *source) bool {
@@ -179,11 +162,11 @@ func (b *builder) add(s *Slice, near bool, wanted func(zone string) bool) {
 		if label != "" && s.ports != noPorts {
 			b.addPorts(id, s.ports)
 		}
-		b.addAddr(id, s.addrs[i*s.width:][:s.width], !near && b.ranks[id] != b.topology.rank(s.cluster, zone))
+		b.addAddr(id, s.addrs[i*s.width:][:s.width])
 	}
 }
 
-// host finds or makes the host of a label. Each endpoint without a name is a host.
+// host finds or makes the host of a label. Its first endpoint decides its rank. Each endpoint without a name is a host.
 func (b *builder) host(label string, rank uint8) int32 {
 	if id, ok := b.byName[label]; ok {
 		return id
@@ -219,17 +202,14 @@ func (b *builder) addPorts(id int32, ports Ports) {
 }
 
 // addAddr adds an address to a host, unless the host has it. The first of a family stays where the slice has it.
-func (b *builder) addAddr(id int32, addr string, far bool) {
+func (b *builder) addAddr(id int32, addr string) {
 	h := &b.hosts[id]
-	of, octets := &h.v4, &h.far4
+	of := &h.v4
 	if len(addr) == 16 {
-		of, octets = &h.v6, &h.far6
+		of = &h.v6
 	}
 	if *of == "" {
 		*of = addr
-		if far {
-			*octets = uint32(len(addr))
-		}
 		return
 	}
 	if *of == addr {
@@ -248,9 +228,6 @@ func (b *builder) addAddr(id int32, addr string, far bool) {
 	}
 	p.seen[addr] = true
 	p.packed = append(p.packed, addr...)
-	if far {
-		*octets += uint32(len(addr))
-	}
 }
 
 // group lays the hosts out group by group.
@@ -259,7 +236,6 @@ func (b *builder) group(s *source) {
 		rank  uint8
 		lists uint32
 	}
-	far := b.topology.rank(s.cluster, "")
 	at := make(map[key]int)
 	of := make([]int, len(b.hosts))
 	var sizes []int
@@ -269,7 +245,7 @@ func (b *builder) group(s *source) {
 		if !ok {
 			g = len(s.groups)
 			at[k] = g
-			made := &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists], far: far}
+			made := &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists]}
 			s.groups, sizes = append(s.groups, made), append(sizes, 0)
 		}
 		of[i] = g
@@ -286,23 +262,13 @@ func (b *builder) group(s *source) {
 	for i, h := range b.hosts {
 		at, g := of[i], s.groups[of[i]]
 		g.hosts[places[at]] = h
-		g.hasFar = g.hasFar || h.far4+h.far6 > 0
 		if h.label != "" {
 			if id := starts[at] + places[at]; id != i {
 				b.byName[h.label] = int32(id)
 			}
-			s.least, g.least = shorter(s.least, len(h.label)), shorter(g.least, len(h.label))
 		}
 		places[at]++
 	}
-}
-
-// shorter returns the smaller of two lengths; 0 means that there is none.
-func shorter(a, b int) int {
-	if a == 0 || b < a {
-		return b
-	}
-	return a
 }
 
 // find looks a host up by its label.

@@ -126,8 +126,8 @@ func TestT2SubsetIsOfThoseWhoHaveThePort(t *testing.T) {
 	}
 }
 
-// A host with endpoints in and out of the zone is one name: one target of SRV, with all ports and
-// addresses, where its best one stands; its addresses stand apart.
+// A host with endpoints in and out of the zone is one name. It stands where its best endpoint does, as one target of SRV
+// with all ports and addresses.
 func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 	topology := Topology{Zone: "z1"}
 	web := []Port{{Name: "web", Number: 80}}
@@ -207,11 +207,11 @@ func TestNamesOfZones(t *testing.T) {
 	for name, s := range map[string]*Service{
 		"without the option": twoByTwo(Topology{Zone: "z1"}), "ClusterSetIP": web,
 	} {
-		if _, exists := s.Zone("z1", true); exists || s.Proto("zone", Window{}).Outcome != NameError {
+		if _, exists := s.Zone("z1", true); exists || s.Proto("zone").Outcome != NameError {
 			t.Errorf("%s: names of zones exist", name)
 		}
 	}
-	if s.Proto("zone", Window{}).Outcome != NoData {
+	if s.Proto("zone").Outcome != NoData {
 		t.Error("_zone stands above names and does not exist (N4)")
 	}
 }
@@ -271,7 +271,13 @@ func TestT2AnswersBeginWithThePreferred(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
 		topology := randomTopology(r)
-		ranks := map[string]uint8{} // of addresses, the best
+		hostRanks, ranks := map[string]uint8{}, map[string]uint8{} // the best, and that of the best host of an address
+		better := func(of map[string]uint8, key string, rank uint8) {
+			if old, known := of[key]; !known || rank < old {
+				of[key] = rank
+			}
+		}
+		hosts := map[string][]string{} // addresses
 		var from []*Slice
 		for i := range 1 + r.IntN(6) {
 			cluster := fmt.Sprintf("c%d", r.IntN(3))
@@ -283,12 +289,16 @@ func TestT2AnswersBeginWithThePreferred(t *testing.T) {
 					Zone: topology.Keep(fmt.Sprintf("z%d", r.IntN(3))),
 				}
 				eps = append(eps, e)
-				rank := topology.rank(cluster, e.Zone)
-				if old, known := ranks[e.Addr.String()]; !known || rank < old {
-					ranks[e.Addr.String()] = rank
-				}
+				host := e.Host + "." + cluster
+				hosts[host] = append(hosts[host], e.Addr.String())
+				better(hostRanks, host, topology.rank(cluster, e.Zone))
 			}
 			from = append(from, NewSlice(fmt.Sprint(i), cluster, pg, eps))
+		}
+		for host, addrs := range hosts {
+			for _, a := range addrs {
+				better(ranks, a, hostRanks[host])
+			}
 		}
 		s := Rebuild(nil, headlessImport(), from, topology)
 		all, answered := s.Self(V4, Window{Everyone: true}).Addrs, s.Self(V4, Window{}).Addrs

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
-	"os"
 	"slices"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -16,7 +16,6 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // kubeconfigs may name it, as with the kubernetes plugin
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Config selects an API server, and what to watch there. Two Configs that are equal, down to the content of the files
@@ -112,9 +111,15 @@ func (c Config) rest() (*rest.Config, error) {
 func (c Config) credentials() (*rest.Config, error) {
 	switch {
 	case c.Kubeconfig != "":
-		raw, err := c.kubeconfig()
+		raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}).Load()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot load kubeconfig %s: %w", c.Kubeconfig, err)
+		}
+		if c.Context != "" {
+			raw.CurrentContext = c.Context
+		}
+		if raw.CurrentContext == "" {
+			return nil, fmt.Errorf("kubeconfig %s has no current-context: name a context", c.Kubeconfig)
 		}
 		cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, raw.CurrentContext, nil, nil).ClientConfig()
 		if err != nil {
@@ -142,30 +147,25 @@ func (c Config) credentials() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// kubeconfig loads the file, reduced to the one context.
-func (c Config) kubeconfig() (*clientcmdapi.Config, error) {
-	raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}).Load()
-	if err != nil {
-		return nil, fmt.Errorf("cannot load kubeconfig %s: %w", c.Kubeconfig, err)
-	}
-	if c.Context != "" {
-		raw.CurrentContext = c.Context
-	}
-	if raw.CurrentContext == "" {
-		return nil, fmt.Errorf("kubeconfig %s has no current-context: name a context", c.Kubeconfig)
-	}
-	if err := clientcmdapi.MinifyConfig(raw); err != nil {
-		return nil, fmt.Errorf("cannot use context '%s' of kubeconfig %s: %w", raw.CurrentContext, c.Kubeconfig, err)
-	}
-	return raw, nil
-}
-
-// fingerprint returns a hash of c in which the contents of files replace their paths. A token file counts by its path,
-// because its content is replaced every hour.
+// fingerprint returns a hash of c in which credentials replace the files that they come from. A token file counts by
+// its path, because its content is replaced every hour.
 func (c Config) fingerprint() (string, error) {
-	contents, err := c.contents()
+	cfg, err := c.credentials()
 	if err != nil {
 		return "", err
+	}
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return "", fmt.Errorf("cannot read the TLS settings for API server %s: %w", cfg.Host, err)
+	}
+	token := cfg.BearerToken
+	if cfg.BearerTokenFile != "" {
+		token = cfg.BearerTokenFile
+	}
+	proxy := ""
+	if cfg.Proxy != nil {
+		if u, err := cfg.Proxy(&http.Request{URL: &url.URL{Scheme: "https"}}); err == nil && u != nil {
+			proxy = u.String()
+		}
 	}
 	c.Kubeconfig, c.Context, c.TLSCert, c.TLSKey, c.TLSCA = "", "", "", "", ""
 	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
@@ -174,48 +174,13 @@ func (c Config) fingerprint() (string, error) {
 			return "", err
 		}
 	}
-	all, err := json.Marshal(struct {
-		Config   Config
-		Contents [][]byte
-	}{c, contents})
+	all, err := json.Marshal([]any{
+		c, cfg.Host, cfg.Username, cfg.Password, token, proxy, cfg.Impersonate, cfg.ExecProvider, cfg.AuthProvider,
+		cfg.Insecure, cfg.ServerName, cfg.CAData, cfg.CertData, cfg.KeyData,
+	})
 	if err != nil {
-		return "", fmt.Errorf("cannot tell this source from others: %w", err)
+		return "", fmt.Errorf("cannot compare this configuration with others: %w", err)
 	}
 	sum := sha256.Sum256(all)
 	return string(sum[:]), nil
-}
-
-// contents returns the contents of the files, and of the environment, that c names.
-func (c Config) contents() ([][]byte, error) {
-	if c.Kubeconfig != "" {
-		raw, err := c.kubeconfig()
-		if err != nil {
-			return nil, err
-		}
-		if err := clientcmdapi.FlattenConfig(raw); err != nil {
-			return nil, fmt.Errorf("cannot read a file that kubeconfig %s names: %w", c.Kubeconfig, err)
-		}
-		content, err := clientcmd.Write(*raw)
-		if err != nil {
-			return nil, fmt.Errorf("cannot use kubeconfig %s: %w", c.Kubeconfig, err)
-		}
-		return [][]byte{content}, nil
-	}
-	if c.Endpoint == "" {
-		return [][]byte{
-			[]byte(os.Getenv("KUBERNETES_SERVICE_HOST")),
-			[]byte(os.Getenv("KUBERNETES_SERVICE_PORT")),
-		}, nil
-	}
-	contents := make([][]byte, 3)
-	for i, file := range []string{c.TLSCert, c.TLSKey, c.TLSCA} {
-		if file == "" {
-			continue
-		}
-		var err error
-		if contents[i], err = os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("tls: %w", err)
-		}
-	}
-	return contents, nil
 }

@@ -117,7 +117,6 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 		"endpoint":     {Endpoint: "https://127.0.0.1:1", TLSCA: ca},
 		"endpoint key": {Endpoint: "https://127.0.0.1:1", TLSKey: ca},
 		"other CA":     {Endpoint: "https://127.0.0.1:1", TLSCA: otherCA},
-		"in-cluster":   {},
 	} {
 		p := print(t, c)
 		if other, there := seen[p]; there {

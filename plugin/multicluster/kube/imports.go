@@ -18,12 +18,12 @@ import (
 
 // imports are ServiceImports: custom resources, which have no protobuf. A list of them costs the API server two
 // thirds of what a stream does.
-func (c Config) imports(labels, single string, wanted func(string) bool) *resource {
+func (c Config) imports(labels string) *resource {
 	r := &resource{
 		kind:       "ServiceImports",
 		paths:      []string{"/apis/multicluster.x-k8s.io/v1beta1", "/apis/multicluster.x-k8s.io/v1alpha1"}, // L5
 		plural:     "serviceimports",
-		namespace:  single,
+		namespace:  c.namespace(),
 		selector:   labels,
 		accept:     runtime.ContentTypeJSON,
 		missing:    "apply deploy/crds",
@@ -31,7 +31,7 @@ func (c Config) imports(labels, single string, wanted func(string) bool) *resour
 		feed:       (*store).importFeed,
 	}
 	strip := func(o *serviceImport) runtime.Object {
-		if wanted != nil && !wanted(o.Metadata.Namespace) {
+		if !c.wants(o.Metadata.Namespace) {
 			return nil
 		}
 		if stripped := stripImport(o); stripped != nil {

@@ -18,12 +18,12 @@ const (
 
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
-func (c Config) slices(single string, wanted func(string) bool) *resource {
+func (c Config) slices() *resource {
 	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
 		plural:    "endpointslices",
-		namespace: single,
+		namespace: c.namespace(),
 		selector:  labelServiceName,
 		accept:    protobufOrJSON,
 		missing:   "check that the endpoint is that of a Kubernetes API server",
@@ -31,7 +31,7 @@ func (c Config) slices(single string, wanted func(string) bool) *resource {
 	}
 	r.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
 		slice, ok := o.(*discoveryv1.EndpointSlice)
-		if !ok || wanted != nil && !wanted(slice.Namespace) {
+		if !ok || !c.wants(slice.Namespace) {
 			return nil
 		}
 		if stripped := c.stripSlice(slice); stripped != nil {

@@ -116,10 +116,9 @@ func (c Config) resources() ([]*resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted, single := c.wanted()
-	all := []*resource{c.imports(labels, single, wanted)}
+	all := []*resource{c.imports(labels)}
 	if !c.NoEndpoints {
-		all = append(all, c.slices(single, wanted))
+		all = append(all, c.slices())
 	}
 	if namespaceLabels != "" {
 		all = append(all, c.namespaces(namespaceLabels))
@@ -127,14 +126,15 @@ func (c Config) resources() ([]*resource, error) {
 	return all, nil
 }
 
-// wanted returns a filter of namespaces, nil for none. A single namespace goes into the request instead of the filter,
-// so that a Role in that namespace is enough.
-func (c Config) wanted() (wanted func(ns string) bool, single string) {
-	switch len(c.Namespaces) {
-	case 0:
-		return nil, ""
-	case 1:
-		return nil, c.Namespaces[0]
+// wants reports whether objects of a namespace count.
+func (c Config) wants(ns string) bool {
+	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, ns)
+}
+
+// namespace returns the one namespace that requests name, or "" if they are for all. For it a Role is enough.
+func (c Config) namespace() string {
+	if len(c.Namespaces) == 1 {
+		return c.Namespaces[0]
 	}
-	return func(ns string) bool { return slices.Contains(c.Namespaces, ns) }, ""
+	return ""
 }

@@ -48,10 +48,11 @@ func Zone(zones []string, name string) (zone, at int) {
 	return zone, at
 }
 
-// under reports whether the labels of name end in those of zone.
+// under reports whether the labels of name end in those of zone, without case (RFC 4343). Names are in presentation
+// format, whose octets are ASCII.
 func under(name, zone string) bool {
 	at := len(name) - len(zone)
-	if at < 0 || !equalFold(name[at:], zone) {
+	if at < 0 || !strings.EqualFold(name[at:], zone) {
 		return false
 	}
 	if at == 0 || zone == "." {
@@ -68,26 +69,9 @@ func under(name, zone string) bool {
 	return escapes%2 == 0
 }
 
-// equalFold compares ASCII letters without case, lower being in lower case (RFC 4343).
-func equalFold(s, lower string) bool {
-	if s == lower {
-		return true
-	}
-	for i := range len(s) {
-		c := s[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // Parse reads the part of a name in front of its zone: everything before the offset that Zone found.
 func Parse(name string, at int) Query {
-	rel := lowerASCII(strings.TrimSuffix(name[:at], "."))
+	rel := strings.ToLower(strings.TrimSuffix(name[:at], "."))
 	switch {
 	case rel == "":
 		return Query{Kind: Apex}
@@ -166,14 +150,4 @@ func cutLast(s string) (rest, last string) {
 		return s[:i], s[i+1:]
 	}
 	return "", s
-}
-
-// lowerASCII is s in lower case: s itself, without a copy, if it is so already.
-func lowerASCII(s string) string {
-	for i := range len(s) {
-		if c := s[i]; 'A' <= c && c <= 'Z' {
-			return strings.ToLower(s)
-		}
-	}
-	return s
 }

@@ -12,47 +12,19 @@ type address6 struct {
 	ip [16]byte
 }
 
-// few is how many records share the allocation of their message.
-const few = 2
-
-type few4 struct {
-	message
-	rrs [few]dns.RR
-	as  [few]address4
-}
-
-type few6 struct {
-	message
-	rrs [few]dns.RR
-	as  [few]address6
-}
-
 // Addresses returns the answer of a packed list of addresses of one family, dns.TypeA or
 // dns.TypeAAAA. What does not fit into the client's buffer of limit octets is cut from the end
 // (M3).
 func (z *Zone) Addresses(r *dns.Msg, rrtype uint16, addrs string, limit int) *dns.Msg {
-	h := z.header(r.Question[0].Name, rrtype)
 	width := AddressSize(rrtype)
 	fits := max(space(r, limit)/(pointerSize+fixedSize+width), 0)
 	cut := len(addrs)/width > fits
 	if cut {
 		addrs = addrs[:fits*width]
 	}
-	var m *message
-	switch n := len(addrs) / width; {
-	case n > few:
-		m = new(message)
-		m.Answer = z.AddressRecords(h.Name, rrtype, addrs)
-	case rrtype == dns.TypeA:
-		s := new(few4)
-		m, s.Answer = &s.message, fill4(s.rrs[:n:n], s.as[:], h, addrs)
-	default:
-		s := new(few6)
-		m, s.Answer = &s.message, fill6(s.rrs[:n:n], s.as[:], h, addrs)
-	}
-	m.begin(r)
+	m := answer(r, z.AddressRecords(r.Question[0].Name, rrtype, addrs)...)
 	m.Truncated = cut
-	return &m.Msg
+	return m
 }
 
 // AddressRecords returns the records of a packed list of addresses of one family.
