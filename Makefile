@@ -45,6 +45,11 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/cli/...
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
 
+.PHONY: interop
+interop: build ## the cases through unbound, BIND, dnsmasq and PowerDNS, and NSD and BIND as secondaries; downloads them for Debian 12
+	test/interop/fetch bin/interop
+	INTEROP_ROOT='$(CURDIR)/bin/interop' $(GO) test -count=1 -tags interop ./test/interop
+
 .PHONY: soak
 soak: build ## scenarios beside random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md and its log
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/soak ./test/soak

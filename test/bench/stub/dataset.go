@@ -33,6 +33,9 @@ var created = metav1.NewTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 type Shape struct {
 	Imports  int // of type ClusterSetIP, with one address and one port
 	Headless []Headless
+
+	MoreImports []*mcsv1beta1.ServiceImport
+	MoreSlices  []*discoveryv1.EndpointSlice
 }
 
 // ClusterSetIP names import i.
@@ -214,7 +217,7 @@ func (s Shape) ServiceImports() []*mcsv1beta1.ServiceImport {
 	for _, h := range s.Headless {
 		all = append(all, h.Import())
 	}
-	return all
+	return append(all, s.MoreImports...)
 }
 
 // EndpointSlices of the data set.
@@ -223,7 +226,7 @@ func (s Shape) EndpointSlices() []*discoveryv1.EndpointSlice {
 	for _, h := range s.Headless {
 		all = append(all, h.Slices()...)
 	}
-	return all
+	return append(all, s.MoreSlices...)
 }
 
 // Namespaces that the data set's objects are in.
