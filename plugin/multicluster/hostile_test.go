@@ -25,7 +25,8 @@ import (
 // admits: 1,000 endpoints with names of 63 octets and a zone each, and 256 ports of its own.
 const hostileRecords = 50
 
-// hostileSlice makes what importing clusters see of record i. All records have the port "common", the last has "rare".
+// hostileSlice makes what importing clusters see of record i. All records have the port "common", the last has
+// "rare".
 func hostileSlice(i int) *catalog.Slice {
 	long := strings.Repeat("x", 55)
 	ports := []catalog.Port{{Name: "common", Number: 80}}
@@ -112,9 +113,11 @@ var hostileQuestions = []struct {
 	{"absent.prefer._zone.", []uint16{dns.TypeA, dns.TypeSRV}},
 }
 
-// TestNoQuestionAboutAHostileExportIsExpensive: through ServeDNS, until its reply is packed, each takes at most 5 ms of
+// TestNoQuestionAboutAHostileExportIsExpensive: through ServeDNS, until its reply is packed, each takes at most 5 ms
+// of
 // CPU time, over TCP too. Each change takes at most 50 ms.
 func TestNoQuestionAboutAHostileExportIsExpensive(t *testing.T) {
+	writers := map[string]dns.ResponseWriter{"UDP": new(packing), "TCP": new(stream)}
 	for name, topology := range map[string]catalog.Topology{
 		"plain":  {},
 		"zonal":  {Zonal: true},
@@ -125,9 +128,9 @@ func TestNoQuestionAboutAHostileExportIsExpensive(t *testing.T) {
 			m.maxEndpoints = most
 			for _, q := range hostileQuestions {
 				for _, qtype := range q.qtypes {
-					for transport, remote := range map[string]dns.ResponseWriter{"UDP": new(packing), "TCP": new(stream)} {
+					for transport, w := range writers {
 						r := question(q.prefix+"db.test.svc.clusterset.local.", qtype, dns.MaxMsgSize)
-						took := cpuTime(3, func() { mustServe(t, m, remote, r) })
+						took := cpuTime(3, func() { mustServe(t, m, w, r) })
 						if took > 5*time.Millisecond {
 							t.Errorf("%s, max_endpoints %d: %s %s over %s takes %v",
 								name, most, q.prefix, dns.TypeToString[qtype], transport, took)

@@ -10,7 +10,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestL6ASecondaryFollows a CoreDNS with the transfer plugin: it hears of a change by NOTIFY, and the transfer that it
+// TestL6ASecondaryFollows a CoreDNS with the transfer plugin: it hears of a change by NOTIFY, and the transfer that
+// it
 // then asks for has the change and a later serial.
 func TestL6ASecondaryFollows(t *testing.T) {
 	db := stub.Headless{Name: "db", Endpoints: 10}
@@ -44,7 +45,8 @@ func TestL6ASecondaryFollows(t *testing.T) {
 		t.Helper()
 		select {
 		case r := <-heard:
-			if r.Opcode != dns.OpcodeNotify || r.Question[0].Name != defaultZone || r.Question[0].Qtype != dns.TypeSOA {
+			if r.Opcode != dns.OpcodeNotify || r.Question[0].Name != defaultZone ||
+				r.Question[0].Qtype != dns.TypeSOA {
 				t.Fatalf("%s: %v is no NOTIFY of the zone", why, r)
 			}
 		case <-time.After(20 * time.Second):
@@ -61,7 +63,13 @@ func TestL6ASecondaryFollows(t *testing.T) {
 	}
 	await("after a change")
 	if after, fewer := transferOver(t, tcp); !newer(after, before) || fewer >= records {
-		t.Errorf("serial %d with %d records, and after an endpoint is not ready %d with %d", before, records, after, fewer)
+		t.Errorf(
+			"serial %d with %d records, and after an endpoint is not ready %d with %d",
+			before,
+			records,
+			after,
+			fewer,
+		)
 	}
 }
 

@@ -116,7 +116,11 @@ func primary(t *testing.T, objs model.Objects, secondaries ...int) (api *stub.Se
 	}
 	run(t, binary, "-conf", file(t, "clusterset.local:%d {\n bind 127.0.0.1\n transfer {\n to %s\n }\n"+
 		" multicluster {\n endpoint %s\n nameserver 127.0.0.1\n }\n}\n", at, to, api.URL))
-	eventually(t, "coredns answers", func() bool { return len(ask(at, "dns-version."+zone, dns.TypeTXT, 0).Answer) == 1 })
+	eventually(
+		t,
+		"coredns answers",
+		func() bool { return len(ask(at, "dns-version."+zone, dns.TypeTXT, 0).Answer) == 1 },
+	)
 	eventually(t, "coredns has its lists", func() bool { return len(ask(at, dbName, dns.TypeA, 4096).Answer) == 30 })
 	return api, at
 }
@@ -150,17 +154,42 @@ func eventually(t *testing.T, what string, condition func() bool) {
 // resolvers are started with a port to listen on and the port of coredns.
 var resolvers = map[string]func(t *testing.T, at, to int){
 	"unbound": func(t *testing.T, at, to int) {
-		run(t, "unbound", "-d", "-p", "-c", file(t, "server:\n interface: 127.0.0.1@%d\n chroot: \"\"\n directory: \"%s\"\n username: \"\"\n"+
-			" do-daemonize: no\n pidfile: \"\"\n use-syslog: no\n do-not-query-localhost: no\n module-config: iterator\n"+
-			"forward-zone:\n name: %s\n forward-addr: 127.0.0.1@%d\n",
-			at, t.TempDir(), zone, to))
+		run(
+			t,
+			"unbound",
+			"-d",
+			"-p",
+			"-c",
+			file(t, "server:\n interface: 127.0.0.1@%d\n chroot: \"\"\n directory: \"%s\"\n username: \"\"\n"+
+				" do-daemonize: no\n pidfile: \"\"\n use-syslog: no\n do-not-query-localhost: no\n"+
+				" module-config: iterator\n"+
+				"forward-zone:\n name: %s\n forward-addr: 127.0.0.1@%d\n",
+				at, t.TempDir(), zone, to),
+		)
 	},
 	"bind": func(t *testing.T, at, to int) {
 		named(t, at, "zone \"%s\" { type forward; forward only; forwarders { 127.0.0.1 port %d; }; };\n", zone, to)
 	},
 	"dnsmasq": func(t *testing.T, at, to int) {
-		run(t, "dnsmasq", "-k", "-C", "/dev/null", "-u", "root", "-x", "", "-R", "-h", "--bind-interfaces",
-			"--log-facility=-", "-a", "127.0.0.1", fmt.Sprint("-p", at), fmt.Sprintf("-S/clusterset.local/127.0.0.1#%d", to))
+		run(
+			t,
+			"dnsmasq",
+			"-k",
+			"-C",
+			"/dev/null",
+			"-u",
+			"root",
+			"-x",
+			"",
+			"-R",
+			"-h",
+			"--bind-interfaces",
+			"--log-facility=-",
+			"-a",
+			"127.0.0.1",
+			fmt.Sprint("-p", at),
+			fmt.Sprintf("-S/clusterset.local/127.0.0.1#%d", to),
+		)
 	},
 	"pdns_recursor": func(t *testing.T, at, to int) {
 		dir := t.TempDir()
@@ -172,9 +201,15 @@ var resolvers = map[string]func(t *testing.T, at, to int){
 
 func named(t *testing.T, at int, format string, args ...any) {
 	t.Helper()
-	conf := file(t, "options { directory \"%s\"; listen-on port %d { 127.0.0.1; }; listen-on-v6 { none; }; recursion yes;"+
-		" dnssec-validation no; pid-file none; session-keyfile none; notify no; max-records-per-type 0; };\n"+
-		"controls { };\n%s", t.TempDir(), at, fmt.Sprintf(format, args...))
+	conf := file(
+		t,
+		"options { directory \"%s\"; listen-on port %d { 127.0.0.1; }; listen-on-v6 { none; }; recursion yes;"+
+			" dnssec-validation no; pid-file none; session-keyfile none; notify no; max-records-per-type 0; };\n"+
+			"controls { };\n%s",
+		t.TempDir(),
+		at,
+		fmt.Sprintf(format, args...),
+	)
 	run(t, "named", "-g", "-c", conf)
 }
 
@@ -204,8 +239,15 @@ func TestCasesThroughResolvers(t *testing.T) {
 				asked++
 				want, got := ask(to, q.Name, q.Type, 4096), ask(at, q.Name, q.Type, 4096)
 				if got.Rcode != want.Rcode || !slices.Equal(data(got), data(want)) {
-					t.Errorf("%s %s: %s %v, want %s %v", q.Name, dns.TypeToString[q.Type], dns.RcodeToString[got.Rcode],
-						data(got), dns.RcodeToString[want.Rcode], data(want))
+					t.Errorf(
+						"%s %s: %s %v, want %s %v",
+						q.Name,
+						dns.TypeToString[q.Type],
+						dns.RcodeToString[got.Rcode],
+						data(got),
+						dns.RcodeToString[want.Rcode],
+						data(want),
+					)
 				}
 			}
 			if asked < 50 {
@@ -226,7 +268,8 @@ func data(m *dns.Msg) (all []string) {
 	return all
 }
 
-// TestSecondariesFollow by NOTIFY and transfer: they have what coredns has, and have a change within seconds, although
+// TestSecondariesFollow by NOTIFY and transfer: they have what coredns has, and have a change within seconds,
+// although
 // the SOA's refresh is a minute.
 func TestSecondariesFollow(t *testing.T) {
 	objs, err := model.LoadFixture("../cases/fixture.yaml")
@@ -236,15 +279,25 @@ func TestSecondariesFollow(t *testing.T) {
 	ports := map[string]int{"nsd": port(t), "bind": port(t)}
 	api, to := primary(t, objs, ports["nsd"], ports["bind"])
 	run(t, "nsd", "-d", "-c", file(t, "server:\n ip-address: 127.0.0.1@%d\n username: \"\"\n zonesdir: \"\"\n"+
-		" database: \"\"\n pidfile: \"\"\n xfrdfile: \"\"\n zonelistfile: \"%s\"\nremote-control:\n control-enable: no\n"+
+		" database: \"\"\n pidfile: \"\"\n xfrdfile: \"\"\n zonelistfile: \"%s\"\n"+
+		"remote-control:\n control-enable: no\n"+
 		"zone:\n name: %s\n allow-notify: 127.0.0.1 NOKEY\n request-xfr: AXFR 127.0.0.1@%d NOKEY\n",
 		ports["nsd"], filepath.Join(t.TempDir(), "zones"), zone, to))
-	named(t, ports["bind"], "zone \"%s\" { type secondary; primaries { 127.0.0.1 port %d; }; file \"zone\"; };\n", zone, to)
+	named(
+		t,
+		ports["bind"],
+		"zone \"%s\" { type secondary; primaries { 127.0.0.1 port %d; }; file \"zone\"; };\n",
+		zone,
+		to,
+	)
 	same := func() bool {
 		for _, at := range ports {
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeSOA} {
 				name := map[uint16]string{dns.TypeA: dbName, dns.TypeSOA: zone}[qtype]
-				if want := data(ask(to, name, qtype, 4096)); len(want) == 0 || !slices.Equal(data(ask(at, name, qtype, 4096)), want) {
+				if want := data(
+					ask(to, name, qtype, 4096),
+				); len(want) == 0 ||
+					!slices.Equal(data(ask(at, name, qtype, 4096)), want) {
 					return false
 				}
 			}
@@ -259,7 +312,11 @@ func TestSecondariesFollow(t *testing.T) {
 		if err := api.PutSlice(slice); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "coredns has the change", func() bool { return !slices.Equal(data(ask(to, zone, dns.TypeSOA, 0)), before) })
+		eventually(
+			t,
+			"coredns has the change",
+			func() bool { return !slices.Equal(data(ask(to, zone, dns.TypeSOA, 0)), before) },
+		)
 		began := time.Now()
 		eventually(t, "secondaries have the change", same)
 		t.Logf("change %d: %v", i, time.Since(began))

@@ -126,7 +126,8 @@ func TestT2SubsetIsOfThoseWhoHaveThePort(t *testing.T) {
 	}
 }
 
-// A host with endpoints in and out of the zone is one name. It stands where its best endpoint does, as one target of SRV
+// A host with endpoints in and out of the zone is one name. It stands where its best endpoint does, as one target of
+// SRV
 // with all ports and addresses.
 func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 	topology := Topology{Zone: "z1"}

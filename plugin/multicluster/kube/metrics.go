@@ -18,11 +18,15 @@ var (
 	// https://github.com/kubernetes/community/blob/master/sig-scalability/slos/dns_programming_latency.md: it begins
 	// with the annotation that the slice's controller wrote, on the clock of another machine.
 	programmingDuration = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace:                   plugin.Namespace,
-		Subsystem:                   subsystem,
-		Name:                        "dns_programming_duration_seconds",
-		Help:                        "Time from the change of an endpoint to the answer that shows it.",
-		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20), // 1 ms to 9 min, as the kubernetes plugin
+		Namespace: plugin.Namespace,
+		Subsystem: subsystem,
+		Name:      "dns_programming_duration_seconds",
+		Help:      "Time from the change of an endpoint to the answer that shows it.",
+		Buckets: prometheus.ExponentialBuckets(
+			0.001,
+			2,
+			20,
+		), // 1 ms to 9 min, as the kubernetes plugin
 		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
 	})
 	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
