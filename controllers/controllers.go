@@ -5,6 +5,7 @@ package controllers
 import (
 	"context"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -56,8 +57,11 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
 		Served: env.Served, Events: env.Events, Now: env.Now,
 	})
+	rules := func(ctx context.Context) (hubv1alpha1.NamespaceRules, bool, error) {
+		return kube.NamespaceRules(ctx, env.Hub(), env.HubNamespace)
+	}
 	return []kube.Controller{
-		serviceexport.New(env.Cluster, env.Local, env.Events, env.Now),
+		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
 		serviceimport.New(serviceimport.Config{
 			Cluster:      env.Cluster,
 			HubNamespace: env.HubNamespace,

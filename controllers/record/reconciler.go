@@ -55,18 +55,39 @@ func New(c Config) kube.Controller {
 		}
 		return n
 	})
+	r := &reconciler{c}
 	return kube.Controller{
 		Name:     "record",
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
+			{
+				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allRecords,
+				Alike: kube.SameNamespaceRules,
+			},
 		},
-		Reconciler: &reconciler{c},
+		Reconciler: r,
 	}
 }
 
 type reconciler struct{ Config }
+
+// allRecords requests a pass over every record of other members, because the namespace rules have changed.
+func (r *reconciler) allRecords(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := r.Hub().List(
+		ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
+	); err != nil {
+		return nil // a list from the cache fails only when the agent stops
+	}
+	for i := range records.Items {
+		if records.Items[i].Spec.ClusterID != r.Cluster {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: records.Items[i].Name}})
+		}
+	}
+	return out
+}
 
 // action is what to do with the copy.
 type action int
@@ -118,6 +139,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if excluded, err := r.exclude(ctx, shown, copied); excluded || err != nil {
+		return reconcile.Result{}, err
+	}
 	deleted := shown == nil && copied != nil && r.Deleted(copied.Spec.ClusterID, copied.Name, created(copied))
 	switch a, reason, message := decide(shown, copied, deleted); {
 	case a == follow:
@@ -135,6 +159,35 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: recheck}, r.setHeld(ctx, copied, metav1.ConditionTrue, reason, message)
 	}
 	return reconcile.Result{}, nil
+}
+
+// exclude reports whether a record belongs to a namespace that must not be used (S5). It deletes the copy of such a
+// record, unless the rules are only assumed.
+func (r *reconciler) exclude(
+	ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord,
+) (excluded bool, err error) {
+	either := copied
+	if shown != nil {
+		either = shown
+	}
+	rules, known, err := kube.NamespaceRules(ctx, r.Hub(), r.HubNamespace)
+	if err != nil || either == nil || clusterset.MayUse(rules, either.Spec.ServiceNamespace) {
+		return false, err
+	}
+	switch {
+	case copied != nil && known:
+		log.FromContext(ctx).Info("an export ended: its namespace must not be used", "record", copied.Name)
+		return true, client.IgnoreNotFound(r.Local.Delete(ctx, copied, client.Preconditions{UID: &copied.UID}))
+	case copied != nil:
+		return false, nil
+	case !shown.Spec.Withdrawn:
+		about := shown.DeepCopy()
+		about.Namespace = kube.SystemNamespace // where the copy would be
+		r.Events.Event(about, kube.Warning, "RecordRefused", fmt.Sprintf(
+			"The record on the hub is not imported: the ClusterSet's spec.namespaces excludes namespace %s.",
+			shown.Spec.ServiceNamespace))
+	}
+	return true, nil
 }
 
 // annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.

@@ -18,8 +18,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// reasonInvalidExport is the reason of Valid if other members would refuse the whole export.
-const reasonInvalidExport = "InvalidExport"
+// The reasons of Valid that no other project defines.
+const (
+	reasonInvalidExport     = "InvalidExport"     // other members would refuse the whole export
+	reasonExcludedNamespace = "ExcludedNamespace" // by the ClusterSet (S5)
+)
 
 // decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other
 // members would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
@@ -27,6 +30,10 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 	switch {
 	case s.export == nil:
 		return nil, metav1.Condition{}
+	case s.excluded:
+		return nil, conditions.Invalid(reasonExcludedNamespace, fmt.Sprintf(
+			"The ClusterSet excludes namespace %s. Export from another one, or ask the hub's admin to change the "+
+				"ClusterSet's spec.namespaces.", s.export.Namespace))
 	case s.service == nil:
 		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
 			"There is no Service %s/%s; the export begins once it exists.", s.export.Namespace, s.export.Name))

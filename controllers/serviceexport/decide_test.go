@@ -10,6 +10,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -279,5 +282,72 @@ func TestC1ExportedAt(t *testing.T) {
 		if got := exportedAt(*at(c.created), c.own); !got.Equal(at(c.want)) {
 			t.Errorf("%s: %v, want %v", c.name, got, at(c.want))
 		}
+	}
+}
+
+// TestS5ExcludedNamespaces export nothing, and Valid says why. An export ends only by rules that the hub shows.
+func TestS5ExcludedNamespaces(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme,
+		mcsv1beta1.Install,
+	} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	denied := hubv1alpha1.NamespaceRules{Deny: []string{"shop"}}
+	for _, c := range []struct {
+		name       string
+		rules      hubv1alpha1.NamespaceRules
+		known      bool
+		exported   bool // before
+		wantExport bool
+	}{
+		{"allowed", hubv1alpha1.NamespaceRules{Deny: []string{"bank"}}, true, false, true},
+		{"excluded", denied, true, false, false},
+		{"excluded since", denied, true, true, false},
+		{"assumed, and new", denied, false, false, false},
+		{"assumed, and exported", denied, false, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+			}}
+			build := fake.NewClientBuilder().WithScheme(scheme).WithObjects(export, svc(nil)).
+				WithStatusSubresource(export)
+			for _, x := range kube.Indexes() {
+				if x.Side == kube.Local {
+					build = build.WithIndex(x.Object, x.Field, x.Values)
+				}
+			}
+			r := &reconciler{cluster: "a", local: build.Build(), now: time.Now, events: noEvents{}}
+			allowed := hubv1alpha1.NamespaceRules{}
+			pass := func(rules hubv1alpha1.NamespaceRules, known bool) {
+				t.Helper()
+				r.rules = func(context.Context) (hubv1alpha1.NamespaceRules, bool, error) { return rules, known, nil }
+				name := types.NamespacedName{Namespace: "shop", Name: "web"}
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.exported {
+				pass(allowed, true)
+			}
+			pass(c.rules, c.known)
+			rec, err := kube.Get[*hubv1alpha1.ServiceExportRecord](
+				t.Context(), r.local, types.NamespacedName{Namespace: kube.SystemNamespace, Name: "web.shop.a"})
+			if err != nil || (rec != nil && !rec.Spec.Withdrawn) != c.wantExport {
+				t.Errorf("%v: %+v, want an export: %v", err, rec, c.wantExport)
+			}
+			if err := r.local.Get(t.Context(), client.ObjectKeyFromObject(export), export); err != nil {
+				t.Fatal(err)
+			}
+			valid := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+			if valid == nil || (valid.Reason == "Valid") != c.wantExport ||
+				!c.wantExport && (valid.Reason != "ExcludedNamespace" || valid.Status != metav1.ConditionFalse) {
+				t.Errorf("Valid is %+v", valid)
+			}
+		})
 	}
 }

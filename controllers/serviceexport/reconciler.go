@@ -22,9 +22,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
+// Rules returns the namespace rules of the ClusterSet (kube.NamespaceRules).
+type Rules func(context.Context) (rules hubv1alpha1.NamespaceRules, known bool, err error)
+
 // New returns the controller of the cluster with this ID. Its requests are namespace/name of a Service.
-func New(cluster string, local client.Client, events kube.Events, now func() time.Time) kube.Controller {
-	r := &reconciler{cluster: cluster, local: local, events: events, now: now}
+func New(
+	cluster string, local client.Client, rules Rules, events kube.Events, now func() time.Time,
+) kube.Controller {
+	r := &reconciler{cluster: cluster, local: local, rules: rules, events: events, now: now}
 	unchanged := func(_, _ client.Object) bool { return true } // the Lease says the same for as long as it exists
 	return kube.Controller{
 		Name: "serviceexport",
@@ -32,7 +37,11 @@ func New(cluster string, local client.Client, events kube.Events, now func() tim
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceExport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
-			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.allExports, Alike: unchanged},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.afterRefusal, Alike: unchanged},
+			{
+				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allExports,
+				Alike: kube.SameNamespaceRules,
+			},
 		},
 		Reconciler: r,
 	}
@@ -41,6 +50,7 @@ func New(cluster string, local client.Client, events kube.Events, now func() tim
 type reconciler struct {
 	cluster string
 	local   client.Client
+	rules   Rules
 	events  kube.Events
 	now     func() time.Time
 }
@@ -52,13 +62,20 @@ type state struct {
 	own     *hubv1alpha1.ServiceExportRecord // this member's record; nil if there is none
 	others  []clusterset.Export              // what other members export under the name
 	refused string                           // why the hub refuses this member; "" if it does not
+	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
+	excluded bool
 }
 
-// allExports requests a pass over every ServiceExport when the hub starts or stops to refuse this member.
-func (r *reconciler) allExports(ctx context.Context, o client.Object) (out []reconcile.Request) {
+// afterRefusal requests a pass over every ServiceExport when the hub starts or stops to refuse this member.
+func (r *reconciler) afterRefusal(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.GetName() != clusterset.LeaseRefused {
 		return nil
 	}
+	return r.allExports(ctx, o)
+}
+
+// allExports requests a pass over every ServiceExport.
+func (r *reconciler) allExports(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := r.local.List(ctx, &exports, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // a list from the cache fails only when the agent stops
@@ -117,7 +134,10 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 			}
 		}
 	}
-	return s, nil
+	rules, known, err := r.rules(ctx)
+	exporting := s.own != nil && !s.own.Spec.Withdrawn
+	s.excluded = !clusterset.MayUse(rules, name.Namespace) && (known || !exporting)
+	return s, err
 }
 
 func inSystem(name string) types.NamespacedName {

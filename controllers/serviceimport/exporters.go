@@ -151,7 +151,7 @@ func (s *snapshot) missingCopy(
 	}
 	onHub := s.exported[cluster]
 	switch {
-	case onHub != nil && onHub.Spec.Withdrawn:
+	case s.excluded || onHub != nil && onHub.Spec.Withdrawn: // record makes no copy for an excluded namespace
 		return ended
 	case onHub != nil && isValid(onHub):
 		return pending

@@ -25,6 +25,7 @@ import (
 type snapshot struct {
 	name      types.NamespacedName
 	namespace bool // exists and is not being deleted
+	refuses   bool // the namespace has no imports, by its annotation (S5)
 
 	// In this cluster:
 	copies   []hubv1alpha1.ServiceExportRecord
@@ -38,6 +39,7 @@ type snapshot struct {
 
 	// On the hub:
 	hub      bool                                        // the hub's caches have synced once
+	excluded bool                                        // the ClusterSet excludes the namespace (S5)
 	exported map[string]*hubv1alpha1.ServiceExportRecord // by cluster ID, if the copy is missing or withdrawn
 	records  []*hubv1alpha1.EndpointRecord               // of other clusters
 	moved    map[string]bool                             // imported EndpointRecords that now belong to another Service
@@ -52,7 +54,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
 		return s, err
 	}
-	s.namespace = true
+	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
 	reads := []func(context.Context, *snapshot) error{r.gatherObjects, r.gatherSlices, r.gatherExpired, r.gatherHub}
 	for _, read := range reads {
 		if err := read(ctx, &s); err != nil {
@@ -149,6 +151,11 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}
+	rules, known, err := kube.NamespaceRules(ctx, hub, r.HubNamespace)
+	if err != nil {
+		return err
+	}
+	s.excluded = known && !clusterset.MayUse(rules, s.name.Namespace)
 	var records hubv1alpha1.EndpointRecordList
 	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace),
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {

@@ -68,6 +68,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // resolve decides about a name, applies the decision, and returns when to check the name again.
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
+	if s.refuses {
+		r.stopWaiting(s.name)
+		return r.retire(ctx, s)
+	}
 	e := s.exporters(r.Cluster, r.Deleted)
 	r.report(e.findings)
 	switch {

@@ -22,6 +22,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -49,7 +50,8 @@ type environment struct {
 	members map[string]client.Client
 	// mighty members were given every right in both clustersets by mistake: what is refused to them, the policies
 	// refuse.
-	mighty map[string]client.Client
+	mighty  map[string]client.Client
+	changes int // of the namespace rules
 }
 
 var (
@@ -173,7 +175,7 @@ func connect(kubeconfig string) (client.Client, error) {
 	config.QPS = -1
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme,
-		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme} {
+		aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme, mcsv1beta1.Install} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -203,6 +205,14 @@ func (e *environment) untilRefusing(ctx context.Context) error {
 		"tokens":           func() error { return requestToken(ctx, m, home, "mcs-n", 3600) },
 		"ClusterProfiles":  func() error { return m.Create(ctx, profile("another"), client.DryRunAll) },
 		"derived Services": func() error { return e.admin.Delete(ctx, service.DeepCopy(), client.DryRunAll) },
+		"namespaces": func() error {
+			r := exportRecord("m", "waiting")
+			r.Name, r.Spec.ServiceNamespace = "waiting.kube-system.m", "kube-system"
+			return m.Create(ctx, r, client.DryRunAll)
+		},
+		"the agent": func() error {
+			return e.agent.Create(ctx, serviceCIDR("waiting", "10.225.0.0/28"), client.DryRunAll)
+		},
 	}
 	for name, attempt := range attempts {
 		if err := until(ctx, func() error {

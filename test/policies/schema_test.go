@@ -145,6 +145,12 @@ var clusterSetRules = []wrong{
 	},
 	{"spec.probe", map[string]any{"default": "ping"}, "Unsupported value"},
 	{"spec.probe.intervalSeconds", int64(0), "should be greater than or equal to 1"},
+	{"spec.namespaces.deny", []any{"kube-*", "kube-*"}, "Duplicate value"},
+	{"spec.namespaces.deny", []any{"a*b"}, "spec.namespaces.deny[0] in body should match"},
+	{"spec.namespaces.deny", []any{"*a*"}, "spec.namespaces.deny[0] in body should match"},
+	{"spec.namespaces.allow", []any{"Shop"}, "spec.namespaces.allow[0] in body should match"},
+	{"spec.namespaces.allow", []any{""}, "spec.namespaces.allow[0] in body should match"},
+	{"spec.namespaces.allow", list(65, "a"), "must have at most 64 items"},
 	{"spec.lease.durationSeconds", int64(1), "should be greater than or equal to 2"},
 }
 
@@ -264,6 +270,7 @@ func TestClusterSetHasDefaults(t *testing.T) {
 			OnExpiry:        hubv1alpha1.ExpiryRemove,
 			MostSilent:      hubv1alpha1.MostSilentHold,
 		},
+		Namespaces: hubv1alpha1.NamespaceRules{Deny: clusterset.DefaultDeny},
 	}
 	if !equality.Semantic.DeepEqual(set.Spec, want) {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
@@ -260,6 +261,9 @@ var inMember = []planted{
 }
 
 var inHub = []planted{
+	{"exports of an excluded namespace", "excluded-namespaces", notice, func(f *doctor.Facts) {
+		f.Exported = []types.NamespacedName{{Namespace: "shop", Name: "web"}, {Namespace: "kube-system", Name: "dns"}}
+	}, "nothing is exported: kube-system/dns"},
 	{"old hub", "hub-version", bad, func(f *doctor.Facts) { f.HubFacts.Version = "v1.29.0" }, "the hub runs"},
 	{"the RoleBinding is missing", "hub-rights", bad,
 		func(f *doctor.Facts) { f.HubFacts.MemberLacks = []string{"create leases"} }, "may not create leases"},
@@ -396,7 +400,7 @@ func TestASkippedCheckIsReported(t *testing.T) {
 	var out strings.Builder
 	doctor.Print(&out, &r, true)
 	if said < 5 || !strings.Contains(out.String(), "? skipped: coredns-image, corefile, ") ||
-		!strings.Contains(out.String(), "corefile-cache       skipped") {
+		!strings.Contains(out.String(), "corefile-cache        skipped") {
 		t.Error(out.String())
 	}
 }

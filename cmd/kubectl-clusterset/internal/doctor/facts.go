@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -34,6 +35,7 @@ const (
 	NodeLocal   Topic = "NodeLocal DNS"
 	Ranges      Topic = "this cluster's address ranges"
 	Imports     Topic = "ServiceImports and their EndpointSlices"
+	Exports     Topic = "ServiceExports"
 )
 
 // Facts are what all checks use.
@@ -57,6 +59,7 @@ type Facts struct {
 	DNSFacts DNSFacts
 
 	PodRanges, ServiceRanges []netip.Prefix
+	Exported                 []types.NamespacedName // ServiceExports
 	Imported                 []mcsv1beta1.ServiceImport
 	Slices                   []discoveryv1.EndpointSlice // imported
 }

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -148,6 +150,7 @@ var hubChecks = []Check{
 	{"hub-another", []Topic{Hub, Membership}, anotherHub},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
+	{"excluded-namespaces", []Topic{Hub, Exports}, excluded},
 	{"clock", []Topic{Hub}, func(f *Facts) []report.Finding {
 		out := f.HubFacts.ClockFindings()
 		if ahead := f.Now.Sub(f.HubFacts.Now).Abs(); ahead > facts.Skew {
@@ -156,6 +159,29 @@ var hubChecks = []Check{
 		}
 		return out
 	}},
+}
+
+// excluded finds exports in namespaces that the ClusterSet excludes.
+func excluded(f *Facts) []report.Finding {
+	if len(f.HubFacts.Sets) != 1 {
+		return nil
+	}
+	set := &f.HubFacts.Sets[0]
+	var names []string
+	for _, e := range f.Exported {
+		if !clusterset.MayUse(set.Spec.Namespaces, e.Namespace) {
+			names = append(names, e.String())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if n := len(names); n > 5 {
+		names = append(names[:5], fmt.Sprintf("and %d more", n-5))
+	}
+	return warn("delete them, or on the hub: kubectl -n "+set.Namespace+" edit clusterset "+set.Name+
+		", and change spec.namespaces", "the ClusterSet excludes the namespaces of these ServiceExports, so nothing "+
+		"is exported: %s", strings.Join(names, ", "))
 }
 
 func hubPolicies(f *Facts) []report.Finding {

@@ -36,6 +36,7 @@ type Facts struct {
 	Now  time.Time // by the cluster's clock
 	facts.Membership
 	NamespaceExists bool
+	Refuses         bool                        // the namespace refuses imports, by its annotation
 	Service         *corev1.Service             // this cluster's own of that name
 	Export          *mcsv1beta1.ServiceExport   // of that Service
 	Import          *mcsv1beta1.ServiceImport   // from which CoreDNS answers

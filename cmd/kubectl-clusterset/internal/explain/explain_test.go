@@ -202,6 +202,12 @@ var causes = []struct {
 	{"not a member", func(f *explain.Facts) { f.Set = ""; gone(f); f.Records = nil }, "a member of no ClusterSet"},
 	{"the namespace is missing", func(f *explain.Facts) { gone(f); f.NamespaceExists = false },
 		"kubectl create namespace shop"},
+	{"the namespace refuses imports", func(f *explain.Facts) { gone(f); f.Refuses = true },
+		"kubectl annotate namespace shop clusterset-dns.io/import-"},
+	{"a namespace that ClusterSets exclude", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Name.Namespace = nil, "kube-system"
+	}, "spec.namespaces of the ClusterSet"},
 	{"the agent is down", gone,
 		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
 	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},

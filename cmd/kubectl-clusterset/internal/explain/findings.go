@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
@@ -26,6 +27,9 @@ func (r *Report) findings(f *Facts, exports []clusterset.Export, invalid []Withh
 	case !f.NamespaceExists && !f.unread(Namespace) && exported:
 		r.error("kubectl create namespace "+ns,
 			"this cluster has no namespace %s: exports are imported only into namespaces that exist", ns)
+	case f.Refuses && exported:
+		r.warn("to import it: kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-",
+			"namespace %s of this cluster refuses imports", ns)
 	case f.Import == nil && len(exports) > 0:
 		r.error(facts.AgentLog+"; kubectl clusterset doctor",
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
@@ -96,6 +100,9 @@ func (r *Report) notExported(f *Facts) {
 		r.error(fmt.Sprintf("%skubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: "+
 			"ServiceExport, metadata: {namespace: %s, name: %s}}'", first, ns, name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
+	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):
+		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
+			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	default:
 		r.error(first+"create a ServiceExport in the cluster of the Service", "%sno cluster exports the name", seen)
 	}

@@ -47,6 +47,7 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 		doctor.AgentAuth: g.agentRights,
 		doctor.DNS:       g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
 		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
+		doctor.Exports: g.exports,
 	} {
 		if err := read(ctx); err != nil {
 			f.Unread[topic] = err.Error()
@@ -104,6 +105,15 @@ func (g *gatherer) agentRights(ctx context.Context) error {
 	}
 	lacking, err := g.Member.LackingOf(ctx, kube.SystemNamespace, agentName.Name, rights)
 	g.AgentLacks = cluster.Texts(lacking)
+	return err
+}
+
+func (g *gatherer) exports(ctx context.Context) error {
+	var exports mcsv1beta1.ServiceExportList
+	err := ignoreNoMatch(g.Member.List(ctx, &exports))
+	for i := range exports.Items {
+		g.Exported = append(g.Exported, client.ObjectKeyFromObject(&exports.Items[i]))
+	}
 	return err
 }
 

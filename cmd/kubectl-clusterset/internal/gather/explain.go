@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -41,6 +42,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	allow(explain.Membership, err)
 	ns, err := kube.Get[*corev1.Namespace](ctx, c, types.NamespacedName{Name: name.Namespace})
 	f.NamespaceExists = ns != nil && ns.DeletionTimestamp == nil
+	f.Refuses = ns != nil && ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
 	allow(explain.Namespace, err)
 	f.Service, err = kube.Get[*corev1.Service](ctx, c, name)
 	allow(explain.Services, err)

@@ -16,7 +16,7 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
-	// +kubebuilder:default={vips: {mode: shared, blocks: {ipv4Bits: 22, ipv6Bits: 112}}, lease: {renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}}
+	// +kubebuilder:default={vips: {mode: shared, blocks: {ipv4Bits: 22, ipv6Bits: 112}}, lease: {renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}, namespaces: {deny: {"kube-*", "clusterset-*"}}}
 	Spec ClusterSetSpec `json:"spec,omitzero"`
 	// +optional
 	Status ClusterSetStatus `json:"status,omitzero"`
@@ -38,6 +38,31 @@ type ClusterSetSpec struct {
 	// reach. Without it, nobody probes anything.
 	// +optional
 	Probe *ProbeSpec `json:"probe,omitempty"`
+
+	// namespaces says which namespaces members may export and import.
+	// +optional
+	// +kubebuilder:default={deny: {"kube-*", "clusterset-*"}}
+	Namespaces NamespaceRules `json:"namespaces,omitzero"`
+}
+
+// NamespaceRules says which namespaces members may export and import. A * at the end or at the beginning of a name
+// stands for any characters.
+type NamespaceRules struct {
+	// allow lists the namespaces that may be used. If it is empty, all may.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^(\*[-a-z0-9]*|[-a-z0-9]+\*?)$`
+	Allow []string `json:"allow,omitempty"`
+	// deny lists the namespaces that must not be used, even if they are allowed. [] denies none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:default={"kube-*", "clusterset-*"}
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^(\*[-a-z0-9]*|[-a-z0-9]+\*?)$`
+	Deny []string `json:"deny,omitzero"`
 }
 
 // ProbeSpec says how members probe each other's endpoints.
