@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // FamiliesKept is how long Families caches its result, which changes only with the API server's flags.
@@ -32,7 +34,10 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 		}
 		both := corev1.IPFamilyPolicyPreferDualStack
 		probe := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: SystemNamespace, GenerateName: "families-"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: SystemNamespace, GenerateName: "families-",
+				Labels: map[string]string{derived.LabelManagedBy: Manager}, // the policy clusterset-agent asks for it
+			},
 			Spec:       corev1.ServiceSpec{IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Port: 1}}},
 		}
 		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {

@@ -21,6 +21,7 @@ type request struct {
 	code                             int
 	refused                          bool // by the authorizer; what admission refuses was allowed here
 	reason                           string
+	denied                           string // by an admission policy, with its message
 }
 
 // event is as much of audit.k8s.io/v1 as that takes.
@@ -31,8 +32,11 @@ type event struct {
 	User                     struct{ Username string }
 	ImpersonatedUser         *struct{}
 	ObjectRef                struct{ APIGroup, Resource, Subresource, Namespace, Name string }
-	ResponseStatus           struct{ Code int }
-	Annotations              map[string]string
+	ResponseStatus           struct {
+		Code    int
+		Message string
+	}
+	Annotations map[string]string
 }
 
 // readAudit reads a log in the order of time. What an admin does as somebody else is not that one's request.
@@ -70,6 +74,9 @@ func readAudit(cluster, path string) ([]request, error) {
 			refused:   e.Annotations["authorization.k8s.io/decision"] == "forbid",
 			reason:    e.Annotations["authorization.k8s.io/reason"],
 		}
+		if strings.Contains(e.ResponseStatus.Message, "ValidatingAdmissionPolicy '") {
+			r.denied = e.ResponseStatus.Message
+		}
 		if e.ObjectRef.Subresource != "" {
 			r.resource += "/" + e.ObjectRef.Subresource
 		}
@@ -82,7 +89,7 @@ func readAudit(cluster, path string) ([]request, error) {
 
 func (r request) String() string {
 	return fmt.Sprintf(
-		"%s: %s: %s %s in %q, name %q: %d %s",
+		"%s: %s: %s %s in %q, name %q: %d %s%s",
 		r.cluster,
 		r.user,
 		r.verb,
@@ -91,6 +98,7 @@ func (r request) String() string {
 		r.name,
 		r.code,
 		r.reason,
+		r.denied,
 	)
 }
 

@@ -28,8 +28,8 @@ var elsewhere = map[string]string{
 		"pods' range",
 }
 
-// TestRightsAreThoseUsed: in a clusterset's whole life no program is refused what it asks for, and none has a right
-// that it does not use.
+// TestRightsAreThoseUsed: in a clusterset's whole life neither RBAC nor an admission policy refuses what a program
+// asks for, and none has a right that it does not use.
 func TestRightsAreThoseUsed(t *testing.T) {
 	s := start(t)
 	defer s.wantNothingRefused(t) // also where a step fails of it
@@ -51,9 +51,35 @@ func TestRightsAreThoseUsed(t *testing.T) {
 }
 
 func (s *set) wantNothingRefused(t *testing.T) {
-	for _, r := range refused(s.granted(t), s.requests(t)) {
+	all := s.requests(t)
+	for _, r := range refused(s.granted(t), all) {
 		t.Errorf("refused: %s", r)
 	}
+	pinned := map[string]int{}
+	for _, r := range all {
+		switch {
+		case strings.HasPrefix(r.user, "system:serviceaccount:") && r.denied != "" && !joining(r):
+			t.Errorf("denied: %s", r)
+		case r.user == "system:serviceaccount:clusterset-system:clusterset-controller" && r.code/100 == 2:
+			pinned[r.verb+" "+r.resource]++
+		}
+	}
+	for _, write := range []string{
+		"create services", "update services", "delete services", "create endpointslices", "update endpointslices",
+		"delete endpointslices", "create serviceimports", "update serviceimports", "delete serviceimports",
+		"patch serviceimports/status", "create servicecidrs", "update servicecidrs", "delete servicecidrs",
+	} {
+		if pinned[write] == 0 {
+			t.Errorf("no agent made the request %q, which the policy clusterset-agent has to allow", write)
+		}
+	}
+}
+
+// joining reports whether an agent asked for membership before its API server knew of the ID that it had just created:
+// it asks again until then.
+func joining(r request) bool {
+	return r.verb == "create" && r.resource == "clusterproperties" &&
+		strings.Contains(r.denied, "first.clusterset-dns.io")
 }
 
 func (s *set) wantAllUsed(t *testing.T) {

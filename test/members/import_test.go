@@ -256,7 +256,7 @@ func TestI9EditsArePutRight(t *testing.T) {
 	})
 	imp = b.wantImport(t, ns, "web", ready("a"))
 	derived := b.derivedOf(t, imp)
-	// The policy refuses that to others. Where it is not applied:
+	// The policies refuse that to others, and to everybody that the Service loses its label.
 	if _, err := b.Cluster.Kubectl(
 		t.Context(),
 		"",
@@ -269,7 +269,7 @@ func TestI9EditsArePutRight(t *testing.T) {
 		"--as=system:serviceaccount:clusterset-system:clusterset-controller",
 		"--as-group=system:masters",
 		"-p",
-		`{"metadata":{"labels":null,"annotations":null},"spec":{"selector":{"app":"x"},`+
+		`{"metadata":{"annotations":null},"spec":{"selector":{"app":"x"},`+
 			`"ports":[{"name":"x","port":99}]}}`,
 	); err != nil {
 		t.Fatal(err)

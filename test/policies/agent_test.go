@@ -1,0 +1,227 @@
+package policies
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// users are objects in a namespace that the agent did not make.
+type users struct {
+	service *corev1.Service
+	slice   *discoveryv1.EndpointSlice
+	imp     *mcsv1beta1.ServiceImport
+	cidr    *networkingv1.ServiceCIDR
+}
+
+func userService(ns, name string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+}
+
+func sliceFor(ns, name, service, manager string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.66.0.1"}}},
+	}
+	if manager != "" {
+		s.Labels[discoveryv1.LabelManagedBy] = manager
+	}
+	return s
+}
+
+func serviceImport(ns, name, manager string) *mcsv1beta1.ServiceImport {
+	imp := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   ns,
+			Name:        name,
+			Annotations: map[string]string{imports.AnnotationDerived: derived.Name(ns, name)},
+		},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}},
+	}
+	if manager != "" {
+		imp.Labels = map[string]string{derived.LabelManagedBy: manager}
+	}
+	return imp
+}
+
+func serviceCIDR(name, cidr string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}},
+	}
+}
+
+func newUsers(t *testing.T, e *environment, ns string) users {
+	t.Helper()
+	u := users{
+		userService(ns, "shop"), sliceFor(ns, "shop-abcde", "shop", ""), serviceImport(ns, "theirs", "cilium"),
+		serviceCIDR(ns, "10.222.0.0/28"),
+	}
+	u.cidr.Finalizers = []string{"example.org/keep"}
+	for _, o := range []client.Object{u.service, u.slice, u.imp, u.cidr} {
+		must(t, e.admin.Create(t.Context(), o))
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		must(t, e.admin.Delete(ctx, u.cidr))
+		must(t, e.admin.Patch(ctx, u.cidr, client.RawPatch(
+			types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	})
+	return u
+}
+
+// TestTheAgentChangesWhatItMadeOnly: these are writes with the agent's own token that its RBAC allows.
+func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	u := newUsers(t, e, ns)
+	own, ownSlice := derivedService(ns, derived.Name(ns, "web")), derived.Name(ns, "web")
+	must(t, e.agent.Create(ctx, own))
+	t.Cleanup(func() { must(t, e.agent.Delete(context.WithoutCancel(ctx), own)) })
+	const (
+		notMade = "clusterset-controller did not make "
+		only    = "only with the label "
+	)
+	patched := func(o client.Object, change func(client.Object)) func() error {
+		return func() error {
+			changed := o.DeepCopyObject().(client.Object)
+			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), changed)) // others change ServiceCIDRs
+			change(changed)
+			return e.agent.Update(ctx, changed)
+		}
+	}
+	label := func(o client.Object) {
+		labels := map[string]string{}
+		for k, v := range o.GetLabels() {
+			labels[k] = v
+		}
+		labels[derived.LabelManagedBy], labels[discoveryv1.LabelManagedBy] = kube.Manager, kube.Manager
+		o.SetLabels(labels)
+	}
+	create := func(o client.Object) func() error { return func() error { return e.agent.Create(ctx, o) } }
+	remove := func(o client.Object) func() error { return func() error { return e.agent.Delete(ctx, o) } }
+	named := derivedService(ns, "kube-dns")
+	external := derivedService(ns, derived.Name(ns, "external"))
+	external.Spec.ExternalIPs = []string{"10.9.9.9"}
+	balanced := derivedService(ns, derived.Name(ns, "balanced"))
+	balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
+	sliceName := endpoints.SliceName(ownSlice, "1.west", discoveryv1.AddressTypeIPv4)
+	for _, c := range []struct {
+		name string
+		try  func() error
+		says string
+	}{
+		{"take a user's Service", patched(u.service, label), notMade + "services shop"},
+		{"change a user's Service", patched(u.service, func(o client.Object) {
+			o.(*corev1.Service).Spec.Selector = map[string]string{"app": "mine"}
+		}), notMade + "services shop"},
+		{"delete a user's Service", remove(u.service), notMade + "services shop"},
+		{"create a Service without its label", create(userService(ns, derived.Name(ns, "x"))), only},
+		{"create another Service", create(named), "writes derived Services only, not services kube-dns"},
+		{"create a derived Service with an external IP", create(external), "without externalIPs"},
+		{"create a derived Service with a load balancer", create(balanced), "of type ClusterIP only"},
+		{"free a derived Service of its label", patched(own, func(o client.Object) { o.SetLabels(nil) }), only},
+		{"change a user's slice", patched(u.slice, label), notMade + "endpointslices shop-abcde"},
+		{"delete a user's slice", remove(u.slice), notMade + "endpointslices shop-abcde"},
+		{"create a slice without its label", create(sliceFor(ns, "any", ownSlice, "")), only},
+		{"give endpoints to a user's Service", create(sliceFor(ns, sliceName, "shop", kube.Manager)),
+			"gives endpoints to derived Services only"},
+		{"take another program's import", patched(u.imp, label), notMade + "serviceimports theirs"},
+		{"delete another program's import", remove(u.imp), notMade + "serviceimports theirs"},
+		{"create an import without its label", create(serviceImport(ns, "new", "")), only},
+		{"change the status of another program's import", func() error {
+			return e.agent.Status().Patch(ctx, u.imp.DeepCopy(), client.RawPatch(types.MergePatchType,
+				[]byte(`{"status":{"clusters":[{"cluster":"west"}]}}`)))
+		}, notMade + "serviceimports theirs"},
+		{"create a ServiceCIDR without its label", create(serviceCIDR("new", "10.223.0.0/28")), only},
+		{"delete an admin's ServiceCIDR", remove(u.cidr), notMade + "servicecidrs"},
+		{"label an admin's ServiceCIDR", patched(u.cidr, label), notMade + "servicecidrs"},
+		{"drop a foreign finalizer of an admin's ServiceCIDR", patched(u.cidr, func(o client.Object) {
+			o.SetFinalizers(o.GetFinalizers()[1:])
+		}), notMade + "servicecidrs"},
+		{"occupy an address", create(&networkingv1.IPAddress{
+			ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.77"}, Spec: networkingv1.IPAddressSpec{
+				ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: ns, Name: "shop"},
+			},
+		}), "cannot create resource"},
+	} {
+		t.Run(c.name, func(t *testing.T) { refused(t, c.try(), c.says) })
+	}
+}
+
+// TestTheAgentDoesItsWork: the policy lets it write, restore and delete its own, remove strays from derived Services,
+// take over what its owner gives away, and keep a finalizer on labelled ranges.
+func TestTheAgentDoesItsWork(t *testing.T) {
+	e := setUp(t)
+	ctx, ns := t.Context(), namespace(t, e)
+	u := newUsers(t, e, ns)
+	own := derivedService(ns, derived.Name(ns, "web"))
+	imp := serviceImport(ns, "web", kube.Manager)
+	imported := sliceFor(
+		ns,
+		endpoints.SliceName(own.Name, "1.west", discoveryv1.AddressTypeIPv4),
+		own.Name,
+		kube.Manager,
+	)
+	ownRange := serviceCIDR("clusterset-test", "10.224.0.0/28")
+	ownRange.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	for _, o := range []client.Object{own, imp, imported, ownRange} {
+		must(t, e.agent.Create(ctx, o))
+		o.SetAnnotations(map[string]string{"clusterset-dns.io/test": "x"})
+		must(t, e.agent.Update(ctx, o))
+	}
+	must(t, e.agent.Status().Patch(ctx, imp, client.RawPatch(
+		types.MergePatchType, []byte(`{"status":{"clusters":[{"cluster":"west"}]}}`))))
+
+	imported.Labels = nil
+	must(t, e.admin.Update(ctx, imported))
+	imported.Labels = endpoints.Labels("web", own.Name, "west", kube.Manager)
+	must(t, e.agent.Update(ctx, imported))
+	for _, manager := range []string{"", "endpointslice-controller.k8s.io"} {
+		stray := sliceFor(ns, "stray", own.Name, manager)
+		must(t, e.admin.Create(ctx, stray))
+		must(t, e.agent.Delete(ctx, stray))
+	}
+
+	given := u.imp.DeepCopy()
+	given.Annotations["clusterset-dns.io/adopt"] = "cilium"
+	must(t, e.admin.Update(ctx, given))
+	given.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
+	must(t, e.agent.Update(ctx, given))
+
+	for _, change := range []func(client.Object, string) bool{
+		controllerutil.AddFinalizer, controllerutil.RemoveFinalizer,
+	} {
+		must(t, until(ctx, func() error { // Kubernetes' controller writes there as well
+			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(u.cidr), u.cidr))
+			change(u.cidr, clusterset.FinalizerVIPs)
+			return e.agent.Update(ctx, u.cidr)
+		}))
+	}
+	for _, o := range []client.Object{own, imp, imported, ownRange, given} {
+		must(t, e.agent.Delete(ctx, o))
+	}
+	if families, err := kube.Families(e.agent, time.Now)(ctx); err != nil || len(families) == 0 {
+		t.Errorf("the dry run that shows the IP families: %v, %v", families, err)
+	}
+}
