@@ -288,6 +288,9 @@ func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, na
 // Dir is the folder of logs and kubeconfigs. It goes with the control plane.
 func (c *ControlPlane) Dir() string { return c.dir }
 
+// Etcd is the URL of its etcd. Tests write there what no API server takes from a client, such as a creation time.
+func (c *ControlPlane) Etcd() string { return "http://" + c.etcdPort.Addr() }
+
 // AuditLog is where the API server writes audit.k8s.io/v1 Events, one a line, if Options say so.
 func (c *ControlPlane) AuditLog() string { return c.path("audit.log") }
 

@@ -1,0 +1,209 @@
+package attack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// groups are the refusals, by what they aim at.
+var groups = []struct {
+	name     string
+	refusals []refusal
+}{
+	{"records of others", foreign}, {"Leases", liveness}, {"membership and settings", membership},
+	{"namespaces", namespaces}, {"tokens and rights", credentials}, {"shapes and versions", shapes},
+}
+
+// TestNoAttackChangesTheVictims: each attack is refused by whom the list says, or is withstood by the agents.
+func TestNoAttackChangesTheVictims(t *testing.T) {
+	w := start(t)
+	before := w.states(t)
+	for _, g := range groups {
+		t.Run(strings.ReplaceAll(g.name, " ", "_"), func(t *testing.T) {
+			for _, a := range g.refusals {
+				t.Run(strings.ReplaceAll(a.name, " ", "_"), func(t *testing.T) { w.refuses(t, a) })
+			}
+			w.settle(t)
+			w.compare(t, before)
+		})
+	}
+	for _, p := range publications {
+		t.Run("agents/"+strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+			w.withstands(t, p)
+			w.compare(t, before)
+		})
+	}
+}
+
+// refuses fails unless the hub refuses the attack as the list says.
+func (w *world) refuses(t *testing.T, a refusal) {
+	t.Helper()
+	code, says := w.ask(t.Context(), a.ask(t.Context(), w))
+	if code/100 == 2 {
+		t.Fatalf("succeeded: %d %.300s", code, says)
+	}
+	if code/100 != 4 {
+		t.Fatalf("is no refusal: %d %.300s", code, says)
+	}
+	by := apiserver
+	switch {
+	case code == http.StatusForbidden && strings.Contains(says, " cannot "):
+		by = rbac
+	case strings.Contains(says, "ValidatingAdmissionPolicy '"):
+		_, policy, _ := strings.Cut(says, "ValidatingAdmissionPolicy '")
+		policy, _, _ = strings.Cut(policy, ".clusterset-dns.io'")
+		by = "policy `" + policy + "`"
+	case code == http.StatusUnprocessableEntity && strings.Contains(says, ".hub.clusterset-dns.io ") &&
+		a.by != apiserver:
+		by = schema
+	}
+	if by != a.by || !strings.Contains(says, a.says) {
+		t.Errorf("refused by %s: %d %.300s; want %s: %s", by, code, says, a.by, a.says)
+	}
+}
+
+// withstands publishes, waits until the victims have seen it, and withdraws.
+func (w *world) withstands(t *testing.T, p publication) {
+	t.Helper()
+	ctx := t.Context()
+	cores := w.cores(t, p.shares)
+	if p.run != nil {
+		must(t, p.run(ctx, w))
+	}
+	for _, o := range p.records {
+		resource := "serviceexportrecords"
+		if o["kind"] == "EndpointRecord" {
+			resource = "endpointrecords"
+		}
+		must(t, w.done(ctx, create(resource, o)))
+	}
+	if p.event != "" {
+		for _, v := range w.victims {
+			must(t, v.hasEvent(ctx, p.event, p.words))
+		}
+	}
+	w.settle(t)
+	for name, is := range w.cores(t, p.shares) {
+		if was := cores[name]; was != is {
+			t.Errorf("%s: what runs has changed:\n%s", name, difference(was, is))
+		}
+	}
+	for _, v := range w.victims {
+		got, err := v.addresses(ctx, open, "honest")
+		if err != nil || len(got) != 1 || got[0] != w.honestAddress() {
+			t.Errorf("%s imports %v of the attacker's own name, want %s: %v", v.ID, got, w.honestAddress(), err)
+		}
+	}
+	for _, o := range p.records {
+		if withdrawn, _ := o.at("spec")["withdrawn"].(bool); !withdrawn {
+			must(t, w.withdraw(ctx, o))
+		}
+	}
+	w.settle(t)
+}
+
+// settle has the attacker change its own name, and waits until the victims have followed: they have seen by then what
+// was published before.
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	must(t, w.publishHonest(t.Context()))
+	for _, v := range w.victims {
+		must(t, v.hasHonest(t.Context(), w.honestAddress()))
+	}
+}
+
+// states are what the victims have.
+func (w *world) states(t *testing.T) (out []string) {
+	t.Helper()
+	for _, v := range w.victims {
+		s, err := v.state(t.Context())
+		must(t, err)
+		out = append(out, s)
+	}
+	return out
+}
+
+// compare waits until the victims have what they had before: a share of the attacker in a victim's name goes with its
+// export.
+func (w *world) compare(t *testing.T, before []string) {
+	t.Helper()
+	for i, v := range w.victims {
+		err := until(t.Context(), v.ID+" is as before", func() error {
+			now, err := v.state(t.Context())
+			if err == nil && now != before[i] {
+				err = errors.New(difference(before[i], now))
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// cores are those of a name in the victims; none if it is "".
+func (w *world) cores(t *testing.T, name string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, v := range w.victims {
+		if name == "" {
+			continue
+		}
+		core, err := v.core(t.Context(), name)
+		must(t, err)
+		out[v.ID] = core
+	}
+	return out
+}
+
+// difference returns the lines that only one of two texts has.
+func difference(was, is string) string {
+	var out []string
+	for sign, pair := range map[string][2]string{"-": {was, is}, "+": {is, was}} {
+		for _, line := range strings.Split(pair[0], "\n") {
+			if !strings.Contains("\n"+pair[1]+"\n", "\n"+line+"\n") {
+				out = append(out, sign+" "+line)
+			}
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// hasEvent waits until a victim has raised an Event with these words.
+func (v *victim) hasEvent(ctx context.Context, reason string, words []string) error {
+	return until(ctx, v.ID+": Event "+reason, func() error {
+		var events corev1.EventList
+		if err := v.List(ctx, &events); err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range events.Items {
+			if e.Reason != reason {
+				continue
+			}
+			all := true
+			for _, word := range words {
+				all = all && strings.Contains(e.InvolvedObject.Name+": "+e.Message, word)
+			}
+			if all {
+				return nil
+			}
+			seen = append(seen, e.Message)
+		}
+		return fmt.Errorf("only %q, want %q", seen, words)
+	})
+}
+
+// asToken returns the token of a TokenRequest.
+func asToken(answer string) (string, error) {
+	var r struct{ Status struct{ Token string } }
+	err := json.Unmarshal([]byte(answer), &r)
+	return r.Status.Token, err
+}
