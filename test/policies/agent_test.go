@@ -187,8 +187,16 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 	ownRange.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
 	for _, o := range []client.Object{own, imp, imported, ownRange} {
 		must(t, e.agent.Create(ctx, o))
-		o.SetAnnotations(map[string]string{"clusterset-dns.io/test": "x"})
-		must(t, e.agent.Update(ctx, o))
+		must(t, until(ctx, func() error { // Kubernetes' controller of ServiceCIDRs writes as well
+			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
+			annotations := o.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations["clusterset-dns.io/test"] = "x"
+			o.SetAnnotations(annotations)
+			return e.agent.Update(ctx, o)
+		}))
 	}
 	must(t, e.agent.Status().Patch(ctx, imp, client.RawPatch(
 		types.MergePatchType, []byte(`{"status":{"clusters":[{"cluster":"west"}]}}`))))
