@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +52,9 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd.SetVersionTemplate("kubectl-clusterset {{.Version}}\n")
 	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
 	r.config.AddFlags(cmd.PersistentFlags())
-	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor()} {
-		if sub.Name() != "explain" {
+	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor(),
+		newVersion(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
+		if !slices.Contains([]string{"explain", "export", "unexport", "dns"}, sub.Name()) {
 			flags := sub.Flags()
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
@@ -63,7 +65,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	cmd.AddCommand(r.dns())
+	r.complete(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
@@ -167,17 +169,17 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 }
 
 // writes adds the flags of commands that write.
-func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *bool) {
+func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *cluster.DryRun) {
 	flags := cmd.Flags()
-	flags.BoolVar(dryRun, "dry-run", false, "print what would be written, and write nothing")
+	dryRun.AddTo(flags)
 	flags.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "maximum time to wait for completion")
 }
 
 // options fills in what all commands that write share.
-func (r *root) options(o *lifecycle.Options, dryRun bool) {
+func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
 	o.HubNamespace, o.Say = r.hubNamespace, r.say
-	if dryRun {
-		o.DryRun = r.out
+	if dryRun != cluster.DryRunNone {
+		o.DryRun, o.Rehearse = r.out, dryRun == cluster.DryRunServer
 	}
 }
 

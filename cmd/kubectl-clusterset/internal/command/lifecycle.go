@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
 func (r *root) init() *cobra.Command {
 	var o lifecycle.InitOptions
-	var dryRun bool
+	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: cobra.NoArgs,
 		Long: `Make a cluster the hub of a ClusterSet: install kinds, policies, the ClusterSet's namespace and its
@@ -47,7 +48,7 @@ The hub is the cluster that --hub-kubeconfig and --hub-context name, or this clu
 
 func (r *root) join() *cobra.Command {
 	var o lifecycle.JoinOptions
-	var dryRun bool
+	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
 		Use: "join", Short: "Make this cluster a member", Args: cobra.NoArgs,
 		Long: `Make this cluster a member: claim its cluster ID on the hub, install the agent here, give it
@@ -93,7 +94,8 @@ including during leave (which needs the hub).`,
 
 func (r *root) leave() *cobra.Command {
 	var o lifecycle.LeaveOptions
-	var dryRun, evict bool
+	var dryRun cluster.DryRun
+	var evict bool
 	cmd := &cobra.Command{
 		Use: "leave [CLUSTER --evict]", Short: "Remove this cluster from its ClusterSet, or evict a member",
 		Args: cobra.MaximumNArgs(1),

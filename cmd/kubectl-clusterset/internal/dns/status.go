@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -89,4 +90,13 @@ func PrintReport(out io.Writer, r *Report) {
 		rows = append(rows, []string{p.Name, answer})
 	}
 	report.Table(out, "PODS OF THE CLUSTER'S DNS", []string{"NAME", zone}, rows)
+}
+
+// Running returns the image of our CoreDNS in a cluster, or "".
+func Running(ctx context.Context, c *cluster.Cluster) (string, error) {
+	s, err := Read(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return s.running(), nil
 }

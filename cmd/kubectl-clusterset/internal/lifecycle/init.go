@@ -44,7 +44,7 @@ func Init(ctx context.Context, o *InitOptions) error {
 		return err
 	}
 	if o.DryRun != nil {
-		return print(o.DryRun, o.Hub.Name, objects)
+		return o.print(ctx, o.Hub, objects)
 	}
 	rights := append(cluster.RightsTo(objects, write...),
 		cluster.Right{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: o.HubNamespace},

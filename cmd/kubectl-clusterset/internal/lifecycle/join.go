@@ -67,7 +67,7 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		return err
 	}
 	if o.DryRun != nil {
-		return j.print()
+		return j.printAll(ctx)
 	}
 	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.credentials}
 	if o.Renew {

@@ -29,6 +29,7 @@ type Options struct {
 	HubNamespace string
 	Image        string
 	DryRun       io.Writer // prints what would be written; nil to write it
+	Rehearse     bool      // with DryRun, has the API servers check what init and join would apply
 	Wait         bool      // for the controller or agent that was started
 	Timeout      time.Duration
 	Say          cluster.Say
@@ -66,14 +67,27 @@ var (
 	remove = []string{"get", "delete"}
 )
 
-// print writes the objects that --dry-run does not apply.
-func print(out io.Writer, where string, objects []*unstructured.Unstructured) error {
+// print writes the objects that --dry-run does not apply, and has the API server check them if asked.
+func (o *Options) print(ctx context.Context, c *cluster.Cluster, objects []*unstructured.Unstructured) error {
 	text, err := manifest.YAML(objects)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "# On %s:\n%s", where, text)
-	return err
+	if _, err = fmt.Fprintf(o.DryRun, "# On %s:\n%s", c.Name, text); err != nil || !o.Rehearse {
+		return err
+	}
+	return c.Rehearse(ctx, comments{o.DryRun}, objects)
+}
+
+// comments writes lines as comments of YAML.
+type comments struct{ io.Writer }
+
+// Write is io.Writer's. Each call has one line.
+func (c comments) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(c.Writer, "# "); err != nil {
+		return 0, err
+	}
+	return c.Writer.Write(line)
 }
 
 // without returns objects except those of some kinds.

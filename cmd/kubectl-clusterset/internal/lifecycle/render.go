@@ -35,8 +35,8 @@ func (j *join) render(ctx context.Context) error {
 	return nil
 }
 
-// print is --dry-run. It omits what exists and would stay.
-func (j *join) print() error {
+// printAll is --dry-run. It omits what exists and would stay.
+func (j *join) printAll(ctx context.Context) error {
 	secret, err := j.secret("(issued by the hub)")
 	if err != nil {
 		return err
@@ -55,5 +55,5 @@ func (j *join) print() error {
 	if !j.Renew {
 		here = append(j.here, here...)
 	}
-	return errors.Join(print(j.DryRun, j.Hub.Name, hub), print(j.DryRun, j.Member.Name, here))
+	return errors.Join(j.print(ctx, j.Hub, hub), j.print(ctx, j.Member, here))
 }

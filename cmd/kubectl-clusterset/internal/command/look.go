@@ -1,0 +1,208 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/support"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/versions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+func newVersion(r *root) *cobra.Command {
+	var f format
+	var clientOnly bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the versions of this program, the agent, DNS and the hub", Args: cobra.NoArgs,
+		Long: `Show the versions of this program, and of the agent and CoreDNS in this cluster by their images, and how
+they differ. With --hub-kubeconfig or --hub-context, the hub's controller is shown as well.`,
+		Example: "  kubectl clusterset version --context east --hub-context hub",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []versions.Component
+			if !clientOnly {
+				member, err := r.member()
+				if err != nil {
+					return err
+				}
+				hub, err := r.namedHub()
+				if err != nil {
+					return err
+				}
+				all = append(all, component(cmd.Context(), "agent", member, func(ctx context.Context) (string, error) {
+					return image(ctx, member, "clusterset-controller")
+				}), component(cmd.Context(), "DNS", member, func(ctx context.Context) (string, error) {
+					return dns.Running(ctx, member)
+				}))
+				if hub != nil {
+					all = append(all, component(cmd.Context(), "hub", hub, func(ctx context.Context) (string, error) {
+						return image(ctx, hub, r.hubNamespace)
+					}))
+				}
+			}
+			out := versions.New(r.version, all)
+			return f.write(r.out, out, func(bool) { versions.Print(r.out, &out) })
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "show the version of this program only")
+	return cmd
+}
+
+// component reads one program's image and its cluster's version. An error becomes its Problem.
+func component(ctx context.Context, name string, c *cluster.Cluster, read func(context.Context) (string, error),
+) versions.Component {
+	out := versions.Component{Name: name}
+	server, err := c.Ask(ctx)
+	if err == nil {
+		out.Kubernetes = server.Version
+		out.Image, err = read(ctx)
+	}
+	if err != nil {
+		out.Problem = err.Error()
+	}
+	return out
+}
+
+// image returns that of a Deployment in clusterset-system, or "".
+func image(ctx context.Context, c *cluster.Cluster, name string) (string, error) {
+	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name})
+	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return "", c.Failed(err, "reading Deployment %s", name)
+	}
+	return d.Spec.Template.Spec.Containers[0].Image, nil
+}
+
+func newGather(r *root) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "gather", Short: "Write a support archive, without credentials", Args: cobra.NoArgs,
+		Long: `Write a support archive of this member: our objects, logs, Corefiles, Events, versions, and the reports
+of status and doctor. With --hub-kubeconfig or --hub-context, the hub's side is added. Secrets are not
+read, and what looks like a credential elsewhere is replaced. Look through the archive before you give
+it to somebody: it has names and addresses of your clusters.`,
+		Example: "  kubectl clusterset gather --context east --hub-context hub -f east.tar.gz",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			source, err := r.source(cmd)
+			if err != nil {
+				return err
+			}
+			all := []support.Cluster{{Cluster: source.Member, Folder: "member", Logs: logs(source.Member)}}
+			if source.Hub != nil {
+				all = append(all, support.Cluster{Cluster: source.Hub, Folder: "hub", Namespace: r.hubNamespace,
+					Logs: logs(source.Hub)})
+			}
+			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+			if err != nil {
+				return fmt.Errorf("writing the archive failed: %w", err)
+			}
+			err = support.Write(cmd.Context(), out, time.Now(), all, reports(cmd.Context(), r.version, source))
+			if closing := out.Close(); err == nil {
+				err = closing
+			}
+			if err != nil {
+				return fmt.Errorf("writing the archive failed: %w", err)
+			}
+			r.say("wrote %s: look through it before you give it to somebody", file)
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "clusterset-support.tar.gz", "the archive, which must not exist")
+	return cmd
+}
+
+// reports returns the reports of status and doctor, and the version, as files.
+func reports(ctx context.Context, version string, s gather.Source) map[string][]byte {
+	out := map[string][]byte{"version.txt": []byte(version + "\n")}
+	put := func(name string, report any, err error) {
+		text, failed := json.MarshalIndent(report, "", "  ")
+		if err == nil {
+			err = failed
+		}
+		if err != nil {
+			text = support.Failure(err)
+		}
+		out[name] = text
+	}
+	if facts, err := gather.Status(ctx, s); err != nil {
+		put("status.json", nil, err)
+	} else {
+		put("status.json", status.Examine(facts), nil)
+	}
+	if facts, err := gather.Doctor(ctx, s); err != nil {
+		put("doctor.json", nil, err)
+	} else {
+		put("doctor.json", doctor.Examine(facts), nil)
+	}
+	return out
+}
+
+// logs returns how to read logs from a cluster.
+func logs(c *cluster.Cluster) support.Logs {
+	return func(ctx context.Context, namespace, pod, container string, previous bool) ([]byte, error) {
+		cfg := rest.CopyConfig(c.Config)
+		cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, scheme.Codecs
+		api, err := rest.RESTClientFor(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return api.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
+			VersionedParams(&corev1.PodLogOptions{Container: container, Previous: previous, Timestamps: true,
+				TailLines: ptr.To[int64](2000)}, scheme.ParameterCodec).DoRaw(ctx)
+	}
+}
+
+func newExport(r *root) *cobra.Command {
+	return newExports(r, "export NAME", "Export a Service to the ClusterSet", "created", export.Create)
+}
+
+func newUnexport(r *root) *cobra.Command {
+	return newExports(r, "unexport NAME", "Withdraw a Service from the ClusterSet", "deleted", export.Delete)
+}
+
+func newExports(r *root, use, short, done string, do func(context.Context, *cluster.Cluster, types.NamespacedName,
+	cluster.DryRun) (string, error)) *cobra.Command {
+	var dryRun cluster.DryRun
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Long:    short + `: the ServiceExport of the same name in the namespace of --namespace is ` + done + `.`,
+		Example: "  kubectl clusterset " + use[:len(use)-len("NAME")] + "web -n shop --context east",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			member, err := r.member()
+			if err != nil {
+				return err
+			}
+			namespace, _, err := r.config.ToRawKubeConfigLoader().Namespace()
+			if err != nil {
+				return err
+			}
+			said, err := do(cmd.Context(), member, types.NamespacedName{Namespace: namespace, Name: args[0]}, dryRun)
+			if err != nil {
+				return err
+			}
+			if dryRun != cluster.DryRunNone {
+				said += " (" + dryRun.String() + " dry run)"
+			}
+			fmt.Fprintln(r.out, said)
+			return nil
+		},
+	}
+	dryRun.AddTo(cmd.Flags())
+	return cmd
+}

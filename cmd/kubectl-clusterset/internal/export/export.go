@@ -1,0 +1,72 @@
+// Package export declares that a Service is exported to the ClusterSet, and withdraws that. It writes ServiceExports
+// and nothing else.
+package export
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Create exports a Service, which must exist. An existing ServiceExport stays as it is.
+func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+	service, err := kube.Get[*corev1.Service](ctx, c, name)
+	switch {
+	case err != nil:
+		return "", c.Failed(err, "reading Service %s", name)
+	case service == nil:
+		return "", report.WithRemedy(fmt.Errorf("%s: there is no Service %s", c.Name, name),
+			"kubectl -n "+name.Namespace+" get services")
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return "", fmt.Errorf("%s: Service %s is of type ExternalName, which cannot be exported", c.Name, name)
+	}
+	e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	options := []client.CreateOption{client.FieldOwner(manifest.FieldManager)}
+	if dryRun == cluster.DryRunServer {
+		options = append(options, client.DryRunAll)
+	}
+	if dryRun != cluster.DryRunClient {
+		err = c.Create(ctx, e, options...)
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return "serviceexport/" + name.Name + " unchanged", nil
+	}
+	return "serviceexport/" + name.Name + " created", failed(c, err, name)
+}
+
+// Delete withdraws an export. Without one, it returns an error.
+func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
+	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
+	if err == nil && e == nil {
+		return "", report.WithRemedy(fmt.Errorf("%s: there is no ServiceExport %s", c.Name, name),
+			"kubectl -n "+name.Namespace+" get serviceexports")
+	}
+	var options []client.DeleteOption
+	if dryRun == cluster.DryRunServer {
+		options = append(options, client.DryRunAll)
+	}
+	if err == nil && dryRun != cluster.DryRunClient {
+		err = c.Delete(ctx, e, options...)
+	}
+	return "serviceexport/" + name.Name + " deleted", failed(c, err, name)
+}
+
+func failed(c *cluster.Cluster, err error, name types.NamespacedName) error {
+	err = c.Failed(err, "writing ServiceExport %s", name)
+	if meta.IsNoMatchError(err) {
+		return report.WithRemedy(err, "this cluster is no member: kubectl clusterset join")
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package export
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+)
+
+func TestAServiceIsExportedAndWithdrawn(t *testing.T) {
+	web := metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	alias := metav1.ObjectMeta{Namespace: "shop", Name: "alias"}
+	c := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
+		WithObjects(
+			&corev1.Service{ObjectMeta: web}, &corev1.Service{ObjectMeta: alias,
+				Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}).Build()}
+	for _, step := range []struct {
+		delete     bool
+		name       string
+		dryRun     cluster.DryRun
+		says       string
+		fails      string
+		exportedBy int
+	}{
+		{name: "nothing", dryRun: cluster.DryRunNone, fails: "no Service shop/nothing"},
+		{name: "alias", dryRun: cluster.DryRunNone, fails: "ExternalName"},
+		{name: "web", dryRun: cluster.DryRunClient, says: "created"},
+		{name: "web", dryRun: cluster.DryRunServer, says: "created"},
+		{name: "web", dryRun: cluster.DryRunNone, says: "created", exportedBy: 1},
+		{name: "web", dryRun: cluster.DryRunNone, says: "unchanged", exportedBy: 1},
+		{delete: true, name: "web", dryRun: cluster.DryRunClient, says: "deleted", exportedBy: 1},
+		{delete: true, name: "web", dryRun: cluster.DryRunServer, says: "deleted", exportedBy: 1},
+		{delete: true, name: "web", dryRun: cluster.DryRunNone, says: "deleted"},
+		{delete: true, name: "web", dryRun: cluster.DryRunNone, fails: "no ServiceExport shop/web"},
+	} {
+		do := Create
+		if step.delete {
+			do = Delete
+		}
+		says, err := do(t.Context(), c, types.NamespacedName{Namespace: "shop", Name: step.name}, step.dryRun)
+		if !strings.Contains(says, step.says) || (err != nil) != (step.fails != "") ||
+			err != nil && !strings.Contains(err.Error(), step.fails) {
+			t.Errorf("%+v: %q, %v", step, says, err)
+		}
+		var all mcsv1beta1.ServiceExportList
+		if err := c.List(t.Context(), &all); err != nil || len(all.Items) != step.exportedBy {
+			t.Errorf("%+v: %d ServiceExports, %v", step, len(all.Items), err)
+		}
+	}
+}
