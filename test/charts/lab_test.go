@@ -49,7 +49,8 @@ func (c cluster) release(verb, chart, namespace string, flags ...string) {
 func (c cluster) uids() map[string]string {
 	c.t.Helper()
 	out := map[string]string{}
-	const format = `{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.uid}{"\n"}{end}`
+	const format = `{range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} ` +
+		`{.metadata.uid} {.metadata.deletionTimestamp}{"\n"}{end}` // finalizers keep what is deleted
 	for _, kind := range []string{
 		"customresourcedefinitions", "clustersets", "clusterprofiles", "serviceexports", "namespaces",
 	} {
