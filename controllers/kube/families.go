@@ -38,7 +38,7 @@ func Families(c client.Client, now func() time.Time) func(context.Context) ([]co
 				Namespace: SystemNamespace, GenerateName: "families-",
 				Labels: map[string]string{derived.LabelManagedBy: Manager}, // the policy clusterset-agent asks for it
 			},
-			Spec:       corev1.ServiceSpec{IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Port: 1}}},
+			Spec: corev1.ServiceSpec{IPFamilyPolicy: &both, Ports: []corev1.ServicePort{{Port: 1}}},
 		}
 		if err := c.Create(ctx, probe, client.DryRunAll); err != nil {
 			if known != nil {

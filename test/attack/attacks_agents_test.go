@@ -30,10 +30,11 @@ func refused(name, what string, change func(object), words ...string) publicatio
 	}
 }
 
-// unreachable is an endpoint of the attacker's own name that no agent imports.
+// unreachable is an endpoint of the attacker's own name that no agent imports. Events of one reason about one version
+// of the import are a series with the note of the first, so the note need not be that of this attack.
 func unreachable(name, uid, family string, addresses ...string) publication {
 	o := endpointsOf(thief, open, "honest", uid, addresses...).spec("addressType", family)
-	return publication{name: name, records: []object{o}, event: "EndpointsRefused", words: addresses}
+	return publication{name: name, records: []object{o}, event: "EndpointsRefused"}
 }
 
 // ignored are records that cause nothing.
@@ -44,7 +45,8 @@ func ignored(name string, records ...object) publication {
 // sharing is an export of a victim's name with one endpoint.
 func sharing(name, victim string, change func(export, slice object)) publication {
 	export := exportOf(thief, shop, victim)
-	slice := endpointsOf(thief, shop, victim, "sharing-"+strings.ReplaceAll(name, " ", "-"), "10.66.8.8")
+	uid := "sharing-" + strings.NewReplacer(" ", "-", "'", "").Replace(name)
+	slice := endpointsOf(thief, shop, victim, uid, "10.66.8.8")
 	change(export, slice)
 	return publication{name: name, records: []object{export, slice}, shares: victim}
 }
@@ -115,7 +117,7 @@ var publications = []publication{
 		})},
 	},
 	{
-		name: "publish endpoints under a name of 253 characters", event: "RecordRefused", words: []string{"is named"},
+		name: "publish endpoints under a name of 253 characters", event: "RecordRefused",
 		records: []object{endpointsOf(thief, open, "honest", strings.Repeat("x", 253-len("."+thief)), "10.66.9.9")},
 	},
 
@@ -256,12 +258,16 @@ var publications = []publication{
 	}},
 }
 
-// withdraw ends a record, and deletes it when the victims have no more of it.
-func (w *world) withdraw(ctx context.Context, o object) error {
-	resource := "serviceexportrecords"
+// resourceOf returns the resource of a record.
+func resourceOf(o object) string {
 	if o["kind"] == "EndpointRecord" {
-		resource = "endpointrecords"
+		return "endpointrecords"
 	}
+	return "serviceexportrecords"
+}
+
+// withdraw ends a record.
+func (w *world) withdraw(ctx context.Context, o object) error {
 	spec, withdrawn := o.at("spec"), named(hubGroup, o["kind"].(string), o.name())
 	for _, field := range []string{"clusterID", "serviceNamespace", "serviceName", "addressType"} {
 		if v, ok := spec[field]; ok {
@@ -269,5 +275,5 @@ func (w *world) withdraw(ctx context.Context, o object) error {
 		}
 	}
 	withdrawn.spec("withdrawn", true).spec("revision", int64(1)<<52)
-	return w.done(ctx, w.update(ctx, resource, withdrawn))
+	return w.done(ctx, w.update(ctx, resourceOf(o), withdrawn))
 }

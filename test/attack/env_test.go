@@ -166,6 +166,11 @@ func (w *world) joinThief(ctx context.Context) error {
 	if code, says := w.ask(ctx, create("leases", ownLease(time.Now()))); code != http.StatusCreated {
 		return errors.New(says)
 	}
+	claimed := object{clusterset.AnnotationClusterUID: "uid"}
+	claim := patch("clusterprofiles", thief, object{}.meta("annotations", claimed))
+	if err := w.done(ctx, claim); err != nil {
+		return err
+	}
 	ctx, w.alive = context.WithCancel(ctx)
 	go func() {
 		for {
@@ -173,7 +178,7 @@ func (w *world) joinThief(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-time.After(10 * time.Second):
-				w.ask(ctx, replace("leases", ownLease(time.Now())))
+				w.ask(ctx, w.update(ctx, "leases", ownLease(time.Now())))
 			}
 		}
 	}()

@@ -142,8 +142,8 @@ func (m *Model) add(r record) {
 	}
 }
 
-// exist makes a name exist, and with it every name between it and the apex: an empty non-terminal exists (N4, N13), even
-// if the name itself is too long to exist (N12).
+// exist makes a name exist, and with it every name between it and the apex: an empty non-terminal exists (N4, N13),
+// even if the name itself is too long to exist (N12).
 func (m *Model) exist(name string) {
 	for ; name != m.cfg.Zone; name = parent(name) {
 		if possible(name) {

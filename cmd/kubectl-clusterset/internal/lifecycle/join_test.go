@@ -51,7 +51,7 @@ func TestAnUpgradeKeepsTheArgumentsThatSomebodyAdded(t *testing.T) {
 	check(j.here, "r/c:v2", "agent", "--hub-kubeconfig=/etc/clusterset/hub/kubeconfig", "--hub-namespace=blue",
 		"--cluster-id=east", "--reserved-cidrs", "192.0.2.0/24", "-pprof-bind-address=:6060")
 
-	hub, _ := options(inMemory(interceptor.Funcs{}, runs("blue", "r/c:v1", "hub", "--hub-namespace=blue",
+	hub, _ := options(inMemory(interceptor.Funcs{}, runs("clusterset-hub-blue", "r/c:v1", "hub", "--hub-namespace=blue",
 		"--pprof-bind-address=:6060")))
 	objects, err := (&InitOptions{Options: *hub}).render(t.Context())
 	if err != nil {
