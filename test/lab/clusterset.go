@@ -97,6 +97,13 @@ func (c *ClusterSet) start(ctx context.Context, o ClusterSetOptions) error {
 	return errors.Join(errs...)
 }
 
+// Join makes a control plane that runs already a member, as StartClusterSet does. It ends with the others.
+func (c *ClusterSet) Join(ctx context.Context, id string, plane *ControlPlane) (*Member, error) {
+	m := &Member{ID: id, Cluster: plane}
+	c.Members = append(c.Members, m)
+	return m, c.join(ctx, m, ClusterSetOptions{})
+}
+
 // join makes a control plane a member.
 func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) error {
 	if err := c.Hub.Apply(ctx, HubMember(c.root, m.ID)); err != nil {

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -157,7 +158,7 @@ func clusters(t *testing.T) (w *world, namespace string) {
 var serving = []int{8080, 8081, 8082}
 
 func (w *world) start(ctx context.Context) (err error) {
-	if w.net, err = newNetwork(3); err != nil {
+	if w.net, err = newNetwork(4); err != nil { // the fourth is for who joins later
 		return err
 	}
 	w.set, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
@@ -192,7 +193,9 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	config.QPS = -1
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), mcsv1beta1.Install(known)); err != nil {
+	if err := errors.Join(
+		scheme.AddToScheme(known), mcsv1beta1.Install(known), hubv1alpha1.AddToScheme(known),
+	); err != nil {
 		return err
 	}
 	if c.Client, err = client.New(config, client.Options{Scheme: known}); err != nil {
