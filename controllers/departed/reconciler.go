@@ -123,9 +123,9 @@ func (r *reconciler) cleanUp(
 	if err := client.IgnoreNotFound(r.Hub.Patch(ctx, released, kube.Changes(profile))); err != nil {
 		return reconcile.Result{}, err
 	}
-	log.FromContext(ctx).Info("cleaned up", "cluster", id, "records", len(records))
-	r.Events.Event(profile, kube.Normal, ReasonCleanedUp, fmt.Sprintf(
-		"Its credentials, its Lease and %d records are deleted: the ID is free.", len(records)))
+	log.FromContext(ctx).Info("cleaned up", "cluster", id)
+	r.Events.Event(profile, kube.Normal, ReasonCleanedUp,
+		"Its credentials, its Lease and its records are deleted: the ID is free.")
 	return reconcile.Result{}, nil
 }
 
