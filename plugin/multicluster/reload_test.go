@@ -34,8 +34,8 @@ func init() {
 type control struct {
 	*httptest.Server
 	status   atomic.Int32 // of every answer; hold: none
-	asked    atomic.Int32
 	mu       sync.Mutex
+	listed   map[string]int // lists that were asked for, by selector
 	watching map[string]int // open watches by selector
 	given    chan struct{}  // closed when the test is over
 }
@@ -43,7 +43,7 @@ type control struct {
 const hold = 0
 
 func startControl(t *testing.T) *control {
-	c := &control{given: make(chan struct{}), watching: make(map[string]int)}
+	c := &control{given: make(chan struct{}), listed: make(map[string]int), watching: make(map[string]int)}
 	c.status.Store(http.StatusOK)
 	c.Server = httptest.NewServer(http.HandlerFunc(c.answer))
 	t.Cleanup(func() {
@@ -54,8 +54,12 @@ func startControl(t *testing.T) *control {
 }
 
 func (c *control) answer(w http.ResponseWriter, r *http.Request) {
-	c.asked.Add(1)
 	watch := r.URL.Query().Get("watch") == "true"
+	if !watch {
+		c.mu.Lock()
+		c.listed[r.URL.Query().Get("labelSelector")]++
+		c.mu.Unlock()
+	}
 	for c.status.Load() == hold && !watch {
 		select {
 		case <-r.Context().Done():
@@ -79,6 +83,13 @@ func (c *control) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		c.watched(r.URL.Query().Get("labelSelector"), -1)
 	}
+}
+
+// lists is how many lists of that selector were asked for.
+func (c *control) lists(selector string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listed[selector]
 }
 
 // watched is how many watches of that selector there are, after change.
@@ -179,7 +190,6 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	eventually(t, "answers", func() bool { return s.rcode() == dns.RcodeNameError })
 
 	c.status.Store(hold)
-	before := c.asked.Load()
 	done := make(chan *caddy.Instance)
 	go func() {
 		i, err := s.Restart(c.corefile("b", "1h"))
@@ -188,7 +198,7 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 		}
 		done <- i
 	}()
-	eventually(t, "asked", func() bool { return c.asked.Load() > before })
+	eventually(t, "the new list is asked for", func() bool { return c.lists("watch=b") > 0 })
 	if got := s.rcode(); got != dns.RcodeNameError {
 		t.Errorf("rcode %d during the reload", got)
 	}
@@ -246,8 +256,8 @@ func TestL2ReloadKeepsReady(t *testing.T) {
 		t.Error("not ready after a reload")
 	}
 	c.status.Store(http.StatusBadGateway)
-	before := c.asked.Load()
-	eventually(t, "asked again", func() bool { return c.asked.Load() > before+3 })
+	before := c.lists("watch=a")
+	eventually(t, "asked again", func() bool { return c.lists("watch=a") > before+3 })
 	if !s.ready() {
 		t.Error("not ready while the API server is away")
 	}
