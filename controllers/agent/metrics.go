@@ -11,7 +11,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -161,7 +160,7 @@ func (c *collector) imported(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	states, ips := none(), 0
 	for i := range list.Items {
-		if list.Items[i].Labels[derived.LabelManagedBy] != kube.Manager { // another implementation's
+		if !kube.Owned(&list.Items[i]) { // another implementation's
 			continue
 		}
 		states[readiness(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))]++

@@ -70,8 +70,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	case profile.Annotations[clusterset.AnnotationLeft] != "":
 		r.Events.Event(profile, kube.Normal, ReasonLeft, "The cluster has left.")
-		unchanged := client.Preconditions{UID: &profile.UID, ResourceVersion: &profile.ResourceVersion}
-		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, profile, unchanged))
+		return reconcile.Result{}, kube.DeleteUnchanged(ctx, r.Hub, profile)
 	}
 	return reconcile.Result{}, nil
 }
@@ -173,7 +172,7 @@ func (r *reconciler) revoke(ctx context.Context, id string) error {
 		&rbacv1.RoleBinding{ObjectMeta: named(":token")},
 		&rbacv1.Role{ObjectMeta: named(":token")},
 	} {
-		if err := client.IgnoreNotFound(r.Hub.Delete(ctx, o)); err != nil {
+		if err := kube.DeleteNamed(ctx, r.Live, r.Hub, o); err != nil {
 			return err
 		}
 	}
@@ -203,8 +202,8 @@ func (r *reconciler) mayWrite(ctx context.Context, id string) (bool, error) {
 // pageSize limits how many objects one answer holds.
 const pageSize = 500
 
-// listRecords returns name and creation time of a member's records. It does not read the cache, because none may be
-// missed.
+// listRecords returns name, UID and creation time of a member's records. It does not read the cache, because none may
+// be missed.
 func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.PartialObjectMetadata, err error) {
 	for _, kind := range clusterset.RecordKinds() {
 		list := &metav1.PartialObjectMetadataList{}
@@ -220,8 +219,8 @@ func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.P
 				if clusterset.RecordOwner(kind, o.Name) != id {
 					continue
 				}
-				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-					Namespace: o.Namespace, Name: o.Name, CreationTimestamp: o.CreationTimestamp}}
+				record := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace,
+					Name: o.Name, UID: o.UID, CreationTimestamp: o.CreationTimestamp}}
 				record.SetGroupVersionKind(hubv1alpha1.GroupVersion.WithKind(kind))
 				out = append(out, record)
 			}
@@ -233,10 +232,10 @@ func (r *reconciler) listRecords(ctx context.Context, id string) (out []metav1.P
 // deleteRecords deletes a member's records and its Lease.
 func (r *reconciler) deleteRecords(ctx context.Context, id string, records []metav1.PartialObjectMetadata) error {
 	for i := range records {
-		if err := client.IgnoreNotFound(r.Hub.Delete(ctx, &records[i])); err != nil {
+		if err := kube.Delete(ctx, r.Hub, &records[i]); err != nil {
 			return err
 		}
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: id}}
-	return client.IgnoreNotFound(r.Hub.Delete(ctx, lease))
+	return kube.DeleteNamed(ctx, r.Live, r.Hub, lease)
 }

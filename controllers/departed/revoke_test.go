@@ -62,7 +62,7 @@ func TestID4RevokeTakesAllOfOneMember(t *testing.T) {
 			WithObjects(objects...).
 			Build()
 			// which refuses what is there already
-		r := &reconciler{Config{Namespace: "clusterset", Hub: hub}}
+		r := &reconciler{Config{Namespace: "clusterset", Hub: hub, Live: hub}}
 		if err := r.revoke(t.Context(), leaves); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,11 +62,11 @@ func indexKeys(n types.NamespacedName) []string {
 }
 
 // SourceOf returns the Service of an EndpointSlice, or an empty name for an imported slice, which
-// must not be exported again. An imported slice that lost its labels belongs to the derived Service
-// in its name.
+// must not be exported again. A slice with the name of an imported one, but without its labels,
+// belongs to the derived Service in its name.
 func SourceOf(o client.Object) types.NamespacedName {
 	l := o.GetLabels()
-	if service := derivedServiceOf(o); service != "" && ImportOf(o).Name == "" {
+	if service := endpoints.ServiceOf(o.GetName()); service != "" && ImportOf(o).Name == "" {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: service}
 	}
 	if l[discoveryv1.LabelServiceName] == "" || l[mcsv1beta1.LabelServiceName] != "" ||
@@ -75,19 +74,6 @@ func SourceOf(o client.Object) types.NamespacedName {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[discoveryv1.LabelServiceName]}
-}
-
-// derivedServiceOf returns the name of the derived Service from the name of an imported slice. It
-// returns "" if the slice has another manager, another name or no annotation of a record.
-func derivedServiceOf(o client.Object) string {
-	by, name := o.GetLabels()[discoveryv1.LabelManagedBy], o.GetName()
-	at := strings.LastIndexByte(name, '-')
-	if by != "" && by != Manager || o.GetAnnotations()[endpoints.AnnotationRecord] == "" ||
-		!strings.HasPrefix(name, "derived-") ||
-		at < len("derived-") {
-		return ""
-	}
-	return name[:at]
 }
 
 // ImportOf returns the ServiceImport of a slice that the agent created, or an empty name.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -36,16 +37,17 @@ func (g *Gate) Clean(ctx context.Context) error {
 // until the hub knows of the leave, however many attempts that takes.
 func (g *Gate) deleteRenewed(ctx context.Context) error {
 	name := metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: clusterset.LeaseRenewed}
-	return client.IgnoreNotFound(g.Local.Delete(ctx, &coordinationv1.Lease{ObjectMeta: name}))
+	return kube.DeleteNamed(ctx, g.Local, g.Local, &coordinationv1.Lease{ObjectMeta: name})
 }
 
 // clean is Clean without deleteRenewed.
 func (g *Gate) clean(ctx context.Context) error {
 	ours := client.MatchingLabels{derived.LabelManagedBy: kube.Manager}
 	ourSlices := client.MatchingLabels{discoveryv1.LabelManagedBy: kube.Manager}
+	everywhere := client.InNamespace(metav1.NamespaceAll)
 	ourLeases := &client.ListOptions{
 		Namespace: kube.SystemNamespace, LabelSelector: labels.SelectorFromSet(labels.Set(ours))}
-	remove := func(o client.Object) error { return client.IgnoreNotFound(g.Local.Delete(ctx, o)) }
+	remove := func(o client.Object) error { return kube.Delete(ctx, g.Local, o) }
 	removeDerived := func(o client.Object) error {
 		of := derived.Import(o.GetAnnotations())
 		if derived.Name(o.GetNamespace(), of.Name) != o.GetName() {
@@ -59,6 +61,7 @@ func (g *Gate) clean(ctx context.Context) error {
 		}
 		return remove(o)
 	}
+	foreign := map[types.NamespacedName]bool{}
 	for _, kind := range []struct {
 		list   client.ObjectList
 		option client.ListOption
@@ -70,8 +73,12 @@ func (g *Gate) clean(ctx context.Context) error {
 		{&aboutv1beta1.ClusterPropertyList{}, ours, remove},
 		{&hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(kube.SystemNamespace), remove},
 		{&coordinationv1.LeaseList{}, ourLeases, removeLease},
-		{&mcsv1beta1.ServiceExportList{}, client.InNamespace(metav1.NamespaceAll), func(o client.Object) error {
-			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport))
+		{&mcsv1beta1.ServiceImportList{}, everywhere, func(o client.Object) error {
+			foreign[client.ObjectKeyFromObject(o)] = !kube.Owned(o)
+			return nil
+		}},
+		{&mcsv1beta1.ServiceExportList{}, everywhere, func(o client.Object) error {
+			return g.removeConditions(ctx, o.(*mcsv1beta1.ServiceExport), foreign[client.ObjectKeyFromObject(o)])
 		}},
 	} {
 		if err := forEach(ctx, g.Local, kind.list, kind.do, kind.option); err != nil {
@@ -90,10 +97,10 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 				return client.IgnoreNotFound(err)
 			}
 		}
-		if o.GetLabels()[derived.LabelManagedBy] != kube.Manager {
+		if !kube.Owned(o) {
 			return nil
 		}
-		return client.IgnoreNotFound(g.Local.Delete(ctx, o))
+		return kube.Delete(ctx, g.Local, o)
 	}
 	err := forEach(ctx, g.Local, &networkingv1.ServiceCIDRList{}, release, &client.ListOptions{})
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
@@ -102,15 +109,16 @@ func (g *Gate) cleanRanges(ctx context.Context) error {
 	return err
 }
 
-// removeConditions removes the agent's conditions from a ServiceExport.
-func (g *Gate) removeConditions(ctx context.Context, export *mcsv1beta1.ServiceExport) error {
+// removeConditions removes the agent's conditions from a ServiceExport. If the import of the name is foreign, those
+// that KEP-1645 defines belong to the program that made it (I10).
+func (g *Gate) removeConditions(ctx context.Context, export *mcsv1beta1.ServiceExport, foreign bool) error {
 	updated := export.DeepCopy()
-	removed := false
+	removed := meta.RemoveStatusCondition(&updated.Status.Conditions, hubv1alpha1.ConditionImported)
 	for _, c := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
 		mcsv1beta1.ServiceExportConditionConflict,
 	} {
-		removed = meta.RemoveStatusCondition(&updated.Status.Conditions, string(c)) || removed
+		removed = !foreign && meta.RemoveStatusCondition(&updated.Status.Conditions, string(c)) || removed
 	}
 	if !removed {
 		return nil

@@ -80,7 +80,7 @@ func (g *Gate) leave(ctx context.Context, set *aboutv1beta1.ClusterProperty) err
 		return fmt.Errorf("leaving: %w", err)
 	}
 	log.FromContext(ctx).Info("left", "clusterset", set.Spec.Value)
-	return client.IgnoreNotFound(g.Local.Delete(ctx, set))
+	return kube.Delete(ctx, g.Local, set)
 }
 
 // withdraw withdraws this member's records on the hub, unless this cluster may be a clone.

@@ -87,9 +87,5 @@ func (r *RefusalReporter) report(ctx context.Context) error {
 }
 
 func (r *RefusalReporter) clear(ctx context.Context) error {
-	lease := refusedLease()
-	if err := r.Local.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	return client.IgnoreNotFound(r.Local.Delete(ctx, lease))
+	return kube.DeleteNamed(ctx, r.Local, r.Local, refusedLease())
 }

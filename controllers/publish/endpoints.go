@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -151,6 +150,5 @@ func (r *reconciler) deleteOtherService(
 	log.FromContext(ctx).
 		Info("a slice belongs to another Service now", "record", name, "before", old.Spec.ServiceName)
 	s.wrote = true
-	unchanged := client.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion}
-	return client.IgnoreNotFound(r.Hub().Delete(ctx, old, unchanged))
+	return kube.DeleteUnchanged(ctx, r.Hub(), old)
 }

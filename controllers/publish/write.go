@@ -109,9 +109,7 @@ func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) 
 	log.FromContext(ctx).Info("recreating a record that has the highest possible revision",
 		"record", rec.GetName(), "revision", kube.Origin(rec).Revision)
 	s.wrote = true
-	uid := rec.GetUID()
-	err = r.Hub().Delete(ctx, rec, client.Preconditions{UID: &uid})
-	if err := client.IgnoreNotFound(err); err != nil {
+	if err := kube.Delete(ctx, r.Hub(), rec); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()

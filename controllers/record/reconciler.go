@@ -148,9 +148,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
 	case a == drop:
 		log.FromContext(ctx).Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
-		return reconcile.Result{}, client.IgnoreNotFound(
-			r.Local.Delete(ctx, copied, client.Preconditions{UID: &copied.UID}),
-		)
+		return reconcile.Result{}, kube.Delete(ctx, r.Local, copied)
 	case a == hold && copied == nil:
 		about := shown.DeepCopy()
 		about.Namespace = kube.SystemNamespace // where the copy would be

@@ -80,7 +80,7 @@ func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held, 
 			fmt.Sprintf("No new VIP comes from it. %d VIPs are still in it "+
 				"that no other ServiceCIDR covers: %s. They stay; to move them, %s.", len(holding), list, move),
 		)
-	case ours(c) && mode == ipam.ModePreferred:
+	case kube.Owned(c) && mode == ipam.ModePreferred:
 		r.Events.Event(
 			c,
 			kube.Normal,

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -165,12 +166,10 @@ func (r *reconciler) gather(ctx context.Context) (s state, err error) {
 			s.invalid = append(s.invalid, err.Error()+".")
 		}
 		s.Ranges = append(s.Ranges, ranges...)
-		s.Ours[c.Name] = ours(c)
+		s.Ours[c.Name] = kube.Owned(c)
 	}
 	return s, nil
 }
-
-func ours(o client.Object) bool { return o.GetLabels()[derived.LabelManagedBy] == kube.Manager }
 
 // vips returns the addresses of derived Services, and those of imports whose derived Service is gone: they ask for
 // them again (SPEC I6).
@@ -195,7 +194,7 @@ func (r *reconciler) vips(ctx context.Context) (out []ipam.Held, err error) {
 		}
 	}
 	for i := range services.Items {
-		if svc := &services.Items[i]; derived.Is(svc, kube.Manager) {
+		if svc := &services.Items[i]; kube.Owned(svc) {
 			add(client.ObjectKeyFromObject(svc), svc.Spec.ClusterIPs)
 		}
 	}
@@ -267,9 +266,8 @@ func (r *reconciler) delete(ctx context.Context, names []string) error {
 	var errs []error
 	for _, name := range names {
 		log.FromContext(ctx).Info("deleting a range for VIPs", "serviceCIDR", name)
-		c := &networkingv1.ServiceCIDR{}
-		c.Name = name
-		errs = append(errs, client.IgnoreNotFound(r.Local.Delete(ctx, c)))
+		c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		errs = append(errs, kube.DeleteNamed(ctx, r.Local, r.Local, c))
 	}
 	return errors.Join(errs...)
 }

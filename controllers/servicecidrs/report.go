@@ -61,7 +61,7 @@ func (r *reconciler) report(ctx context.Context, s *state, want map[corev1.IPFam
 // property sets a ClusterProperty, unless a user wrote it.
 func (r *reconciler) property(ctx context.Context, name, value string) error {
 	was, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, r.Local, types.NamespacedName{Name: name})
-	if err != nil || value == "" || was != nil && (!ours(was) || was.Spec.Value == value) {
+	if err != nil || value == "" || was != nil && (!kube.Owned(was) || was.Spec.Value == value) {
 		return err
 	}
 	log.FromContext(ctx).Info("reporting to the hub", "property", name, "value", value)

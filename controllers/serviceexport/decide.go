@@ -40,7 +40,7 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 	case s.service.Spec.Type == corev1.ServiceTypeExternalName:
 		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"A Service of type ExternalName cannot be exported; create it in each cluster instead.")
-	case derived.Is(s.service, kube.Manager):
+	case kube.Owned(s.service) && derived.Named(s.service.Name):
 		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,6 +65,7 @@ type state struct {
 	refused string                           // why the hub refuses this member; "" if it does not
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
+	foreign  bool // another program owns the import of the name in this cluster (I10)
 }
 
 // afterRefusal requests a pass over every ServiceExport when the hub starts or stops to refuse this member.
@@ -126,6 +128,8 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	for i := range records.Items {
 		rec := &records.Items[i]
+		imported := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
+		s.foreign = s.foreign || imported != nil && imported.Reason == hubv1alpha1.ReasonNotOwned
 		if rec.Spec.ClusterID == r.cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {

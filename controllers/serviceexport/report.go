@@ -12,10 +12,14 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// report writes the conditions, and an Event for each one that changes for the worse.
+// report writes the conditions, and an Event for each one that changes for the worse. It writes nothing while another
+// program owns the import of the name: that program then reports in the same conditions.
 func (r *reconciler) report(
 	ctx context.Context, s state, spec *hubv1alpha1.ServiceExportRecordSpec, valid metav1.Condition,
 ) error {
+	if s.foreign {
+		return nil
+	}
 	wanted := []metav1.Condition{valid, ready(s.own, spec, s.refused), conflicts(spec, s.own, s.others)}
 	out, changed := conditions.Set(s.export.Status.Conditions, wanted, s.export.Generation, metav1.NewTime(r.now()))
 	if !changed {

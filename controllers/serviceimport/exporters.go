@@ -116,7 +116,7 @@ func isValid(rec *hubv1alpha1.ServiceExportRecord) bool {
 // for the cluster that its record names, and the import only if it is the agent's.
 func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 	out := map[string]time.Time{}
-	if s.imp != nil && imports.Ours(s.imp, kube.Manager, s.svc, s.imported) {
+	if s.imp != nil && kube.Owned(s.imp) {
 		for _, c := range s.imp.Status.Clusters {
 			out[c.Cluster] = time.Unix(0, 0)
 		}
@@ -168,7 +168,7 @@ func (s *snapshot) recordName(cluster string) string {
 // addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it
 // yet has no share.
 func (e *exporters) addStandIns(s *snapshot) {
-	if s.imp == nil || !imports.Ours(s.imp, kube.Manager, s.svc, s.imported) {
+	if s.imp == nil || !kube.Owned(s.imp) {
 		return
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(e.frozen)) {

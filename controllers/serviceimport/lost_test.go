@@ -41,7 +41,7 @@ func plane(t *testing.T, side kube.Side, objects ...client.Object) client.Client
 	b := fake.NewClientBuilder().
 		WithScheme(scheme).
 		WithObjects(objects...).
-		WithStatusSubresource(&mcsv1beta1.ServiceImport{})
+		WithStatusSubresource(&mcsv1beta1.ServiceImport{}, &hubv1alpha1.ServiceExportRecord{})
 	for _, x := range kube.Indexes() {
 		if x.Side == side {
 			b = b.WithIndex(x.Object, x.Field, x.Values)

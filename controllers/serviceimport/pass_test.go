@@ -36,6 +36,7 @@ type member struct {
 	refuse     error    // of creations of slices
 	keep       error    // of deletions of slices
 	told       []string // reasons of Events
+	writes     int      // of any kind, to the member's API server
 	seesHub    bool
 	gone       bool // what the hub does not show is, by its owner's word
 }
@@ -54,13 +55,16 @@ func newMember(t *testing.T) *member {
 		WithScheme(s),
 		fake.NewClientBuilder().
 			WithScheme(s).
-			WithStatusSubresource(&mcsv1beta1.ServiceImport{}).
+			WithStatusSubresource(
+				&mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceExport{}, &hubv1alpha1.ServiceExportRecord{},
+			).
 			WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
 			WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch,
 				o client.Object, opts ...client.CreateOption) error {
 				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.refuse != nil {
 					return m.refuse
 				}
+				m.writes++
 				o.SetUID(types.UID(o.GetName()))
 				return c.Create(ctx, o, opts...)
 			}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
@@ -68,7 +72,20 @@ func newMember(t *testing.T) *member {
 				if _, slice := o.(*discoveryv1.EndpointSlice); slice && m.keep != nil {
 					return m.keep
 				}
+				m.writes++
 				return c.Delete(ctx, o, opts...)
+			}, Update: func(ctx context.Context, c client.WithWatch, o client.Object,
+				opts ...client.UpdateOption) error {
+				m.writes++
+				return c.Update(ctx, o, opts...)
+			}, SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				opts ...client.SubResourceUpdateOption) error {
+				m.writes++
+				return c.SubResource(sub).Update(ctx, o, opts...)
+			}, SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				p client.Patch, opts ...client.SubResourcePatchOption) error {
+				m.writes++
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			}})
 	for _, x := range kube.Indexes() {
 		if x.Side == kube.Hub {
@@ -147,16 +164,22 @@ func (m *member) pass() error {
 	return err
 }
 
-// imported are the slices, by source cluster.
-func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
+// slices are all in this cluster.
+func (m *member) slices() []discoveryv1.EndpointSlice {
 	m.t.Helper()
 	var list discoveryv1.EndpointSliceList
 	if err := m.local.List(m.t.Context(), &list); err != nil {
 		m.t.Fatal(err)
 	}
+	return list.Items
+}
+
+// imported are the slices, by source cluster.
+func (m *member) imported() map[string]*discoveryv1.EndpointSlice {
+	m.t.Helper()
 	out := map[string]*discoveryv1.EndpointSlice{}
-	for i := range list.Items {
-		out[list.Items[i].Labels[mcsv1beta1.LabelSourceCluster]] = &list.Items[i]
+	for _, slice := range m.slices() {
+		out[slice.Labels[mcsv1beta1.LabelSourceCluster]] = &slice
 	}
 	return out
 }

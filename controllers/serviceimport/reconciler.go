@@ -74,10 +74,18 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	}
 	e := s.exporters(r.Cluster, r.Deleted)
 	r.report(e.findings)
-	switch {
-	case e.pending:
+	exported := len(e.exports)+len(e.frozen) > 0
+	if e.pending {
 		return recheck, nil
-	case len(e.exports)+len(e.frozen) == 0:
+	}
+	if o := s.foreign(); o != nil && exported {
+		return recheck, reporter{r.Config}.refuse(ctx, s, o)
+	}
+	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
+		return 0, err
+	}
+	switch {
+	case !exported:
 		r.stopWaiting(s.name)
 		return r.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:

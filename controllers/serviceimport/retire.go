@@ -6,11 +6,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -18,18 +16,18 @@ import (
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
 // quarantine.
 func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	if s.imp != nil && s.imp.DeletionTimestamp == nil && imports.Ours(s.imp, kube.Manager, s.svc, s.imported) {
+	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp) {
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
-		if err := r.delete(ctx, s.imp); err != nil {
+		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
 			return 0, err
 		}
 	}
 	for _, slice := range s.imported {
-		if err := r.delete(ctx, slice); err != nil {
+		if err := kube.DeleteUnchanged(ctx, r.Local, slice); err != nil {
 			return 0, err
 		}
 	}
-	if s.svc == nil || !derived.Is(s.svc, kube.Manager) || s.svc.DeletionTimestamp != nil {
+	if s.svc == nil || !kube.Owned(s.svc) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	left, dated := derived.QuarantineLeft(s.svc, r.Now())
@@ -43,15 +41,9 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 	}
 	log.FromContext(ctx).
 		Info("deleting the derived Service after its quarantine", "service", s.svc.Name, "ips", s.svc.Spec.ClusterIPs)
-	err = r.Local.Delete(ctx, s.svc, client.Preconditions{UID: &s.svc.UID, ResourceVersion: &s.svc.ResourceVersion})
+	err = kube.DeleteUnchanged(ctx, r.Local, s.svc)
 	if apierrors.IsConflict(err) { // it may be in use again
 		return time.Second, nil
 	}
-	return 0, client.IgnoreNotFound(err)
-}
-
-// delete deletes an object, but not another one of the same name.
-func (r *reconciler) delete(ctx context.Context, object client.Object) error {
-	uid := object.GetUID()
-	return client.IgnoreNotFound(r.Local.Delete(ctx, object, client.Preconditions{UID: &uid}))
+	return 0, err
 }

@@ -31,7 +31,7 @@ func (r *reconciler) service(
 		return s.svc, nil // the pass after its deletion creates it again with the import's addresses
 	}
 	if s.svc != nil && s.svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return nil, r.delete(ctx, s.svc) // a VIP cannot be added to a headless Service
+		return nil, kube.DeleteUnchanged(ctx, r.Local, s.svc) // a VIP cannot be added to a headless Service
 	}
 	held := derived.Held(s.svc, families)
 	if len(held) < len(families) {

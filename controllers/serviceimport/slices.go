@@ -86,7 +86,7 @@ func (r *reconciler) applySlices(
 	}
 	for _, slice := range c.Delete {
 		logger.Info("removing endpoints", "slice", slice.Name, "source", sourceCluster(slice))
-		errs = append(errs, client.IgnoreNotFound(r.Local.Delete(ctx, slice, client.Preconditions{UID: &slice.UID})))
+		errs = append(errs, kube.DeleteUnchanged(ctx, r.Local, slice))
 	}
 	return written, errors.Join(errs...)
 }
@@ -109,11 +109,16 @@ func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error 
 	return err
 }
 
-// overwrite replaces a slice that has our name but lost our labels, so that no list shows it.
+// overwrite replaces a slice that has our name but lost our labels, so that no list shows it, or that was given to the
+// agent.
 func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	existing, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.LocalNow, client.ObjectKeyFromObject(slice))
 	if err != nil || existing == nil {
 		return err
+	}
+	if !kube.Writable(existing) { // the next pass sees and reports it
+		return fmt.Errorf("creating EndpointSlice %s/%s failed: another program has created it since",
+			slice.Namespace, slice.Name)
 	}
 	slice.ResourceVersion = existing.ResourceVersion
 	return r.Local.Update(ctx, slice)

@@ -277,7 +277,7 @@ func (r *Reconciler) forget(ctx context.Context, cluster string, stored *coordin
 	if stored == nil {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Local.Delete(ctx, stored, client.Preconditions{UID: &stored.UID}))
+	return kube.Delete(ctx, r.Local, stored)
 }
 
 // save stores an observation if that is due, and reports a change of state.

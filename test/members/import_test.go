@@ -294,14 +294,16 @@ func TestI9EditsArePutRight(t *testing.T) {
 	}
 	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
-	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) { s.Labels = nil })
+	change(t, b, &list.Items[0], func(s *discoveryv1.EndpointSlice) {
+		s.Labels = map[string]string{discoveryv1.LabelManagedBy: kube.Manager}
+	})
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
 	b.remove(t, &list.Items[0])
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
 }
 
-// TestI9ASelectorLeavesNothing: what Kubernetes' controller made while a derived Service had one goes with it.
-func TestI9ASelectorLeavesNothing(t *testing.T) {
+// TestI9I10ASliceOfAnotherProgramStays at a derived Service, to which its VIP leads as well. An Event says so.
+func TestI9I10ASliceOfAnotherProgramStays(t *testing.T) {
 	s := three(t)
 	ns := s.namespace(t, "a", "b")
 	b := s.members["b"]
@@ -313,12 +315,10 @@ func TestI9ASelectorLeavesNothing(t *testing.T) {
 		discoveryv1.LabelManagedBy:   "endpointslice-controller.k8s.io",
 	}
 	b.create(t, stray)
-	eventually(t, "a stray slice goes", func() error {
-		if err := b.Get(t.Context(), client.ObjectKeyFromObject(stray), stray); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
-		}
-		return nil
-	})
+	b.wantEvent(t, ns, svc.Name, "NotOwned")
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(stray), stray); err != nil {
+		t.Error(err)
+	}
 	b.wantEndpoints(t, ns, "web", "a/http/10.1.0.1:8080")
 }
 

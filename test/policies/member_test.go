@@ -26,7 +26,7 @@ func TestDerivedServiceIsDeletedByTheAgentOnly(t *testing.T) {
 	ctx, ns := t.Context(), namespace(t, e)
 	svc := derivedService(ns, derived.Name(ns, "web"))
 	must(t, e.agent.Create(ctx, svc))
-	if !derived.Is(svc, kube.Manager) {
+	if !kube.Owned(svc) {
 		t.Fatalf(
 			"%s with labels %v is no derived Service to the agent: the policy and it go by different things",
 			svc.Name,

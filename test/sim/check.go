@@ -272,6 +272,9 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 	for _, m := range w.honest() {
 		for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
 			have(m.id, api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
+			if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported); c != nil {
+				problems = append(problems, fmt.Errorf("record %s in %s is still not imported: %s", rec.Name, m.id, show(c)))
+			}
 			if meta.IsStatusConditionTrue(rec.Status.Conditions, hubv1alpha1.ConditionHeld) {
 				problems = append(
 					problems,

@@ -124,18 +124,20 @@ func (w *World) watchHub(c *api.Write) {
 // watchOwnership: an agent writes its own objects, and of a ServiceExport the status.
 func (w *World) watchOwnership(m *member, c *api.Write) {
 	ours := func(o client.Object, label string) bool { return o == nil || o.GetLabels()[label] == kube.Manager }
+	given := func(o client.Object, label string) bool {
+		return ours(o, label) || o.GetAnnotations()["clusterset-dns.io/adopt"] == "true"
+	}
 	ok := false
 	switch c.Key.Kind {
 	case api.ServiceExport:
 		ok = c.Status
 	case api.ServiceImport:
-		ok = true
+		ok = ours(c.New, derived.LabelManagedBy) && given(c.Old, derived.LabelManagedBy)
 	case api.Service:
-		ok = strings.HasPrefix(c.Key.Name, "derived-") && ours(c.New, "app.kubernetes.io/managed-by")
+		ok = strings.HasPrefix(c.Key.Name, "derived-") && ours(c.New, derived.LabelManagedBy) &&
+			given(c.Old, derived.LabelManagedBy)
 	case api.EndpointSlice:
-		// One whose labels a user removed is known by its name.
-		ok = ours(c.New, discoveryv1.LabelManagedBy) &&
-			(ours(c.Old, discoveryv1.LabelManagedBy) || strings.HasPrefix(c.Key.Name, "derived-"))
+		ok = ours(c.New, discoveryv1.LabelManagedBy) && given(c.Old, discoveryv1.LabelManagedBy)
 	case api.ServiceExportRecord, api.Lease:
 		ok = c.Key.Namespace == kube.SystemNamespace
 	case api.ServiceCIDR: // of others', only the finalizer

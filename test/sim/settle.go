@@ -52,6 +52,7 @@ func (w *World) settle() {
 	w.note("== quiet")
 	w.quiet = true
 	w.heal()
+	w.givesAway()
 	if w.liar != nil {
 		w.liar.repents(w.frozen)
 	}

@@ -41,6 +41,7 @@ func init() { // they reach each other
 		{"namespace", 2, (*World).createNamespace},
 		{"delete namespace", 1, (*World).deleteNamespace},
 		{"tamper", 5, (*World).tamper},
+		{"another implementation", 4, (*World).createBeside},
 	}
 }
 

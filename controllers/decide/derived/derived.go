@@ -24,6 +24,8 @@ import (
 const (
 	// LabelManagedBy marks what the agent created. The admission policy on deletion checks it.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// AnnotationAdopt gives an object to the agent (kube.Writable). The agent removes it from what it writes.
+	AnnotationAdopt = "clusterset-dns.io/adopt"
 	// AnnotationImport names the import (namespace/name) that a derived Service belongs to.
 	AnnotationImport = "clusterset-dns.io/import"
 	// AnnotationUnusedSince is when the import was deleted (RFC 3339). The quarantine of the VIP begins then.
@@ -44,11 +46,6 @@ func Name(namespace, name string) string {
 func Named(name string) bool {
 	sum, found := strings.CutPrefix(name, "derived-")
 	return found && len(sum) == 10 && strings.Trim(sum, "0123456789abcdefghijklmnopqrstuv") == ""
-}
-
-// Is reports whether manager created svc as the derived Service of an import.
-func Is(svc *corev1.Service, manager string) bool {
-	return svc.Labels[LabelManagedBy] == manager && strings.HasPrefix(svc.Name, "derived-")
 }
 
 // youth is one second, because creation times are whole seconds, plus one second for a difference between clocks.
@@ -104,6 +101,7 @@ func Service(
 	}
 	svc.Annotations[AnnotationImport] = namespace + "/" + name
 	delete(svc.Annotations, AnnotationUnusedSince)
+	delete(svc.Annotations, AnnotationAdopt)
 	fill(&svc.Spec, m, families)
 	return svc
 }

@@ -69,11 +69,24 @@ func withoutTraffic(slice *discoveryv1.EndpointSlice) bool {
 	return found
 }
 
+const sumLength = 20 // characters, in the name of an imported slice
+
 // SliceName returns the name of the imported slice for a record. It is unique for each record and address type, which
 // is immutable, and its length is constant.
 func SliceName(derived, record string, family discoveryv1.AddressType) string {
 	sum := sha256.Sum256([]byte(record + "/" + string(family)))
-	return derived + "-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:20]
+	text := base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])
+	return derived + "-" + strings.ToLower(text)[:sumLength]
+}
+
+// ServiceOf returns the derived Service in the name of an imported slice, or "" if SliceName does not return such a
+// name.
+func ServiceOf(slice string) string {
+	at := len(slice) - sumLength - 1
+	if at < 0 || slice[at] != '-' || !derived.Named(slice[:at]) {
+		return ""
+	}
+	return slice[:at]
 }
 
 // Labels returns the labels that tie an imported slice to its import, its derived Service and its source cluster.

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -51,6 +50,7 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	maps.Copy(annotations, exportedAnnotations)
 	labels[derived.LabelManagedBy] = manager
 	annotations[AnnotationDerived] = derivedName
+	delete(annotations, derived.AnnotationAdopt)
 	delete(annotations, clusterset.AnnotationPreference)
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
 		annotations[clusterset.AnnotationPreference] = string(m.Preference)
@@ -87,26 +87,6 @@ func reserved(k string) bool {
 }
 
 func keys(m map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(m)), ",") }
-
-// Ours reports whether the agent created or adopted imp, so that it is deleted with the last export (I2). The
-// managed-by label says so. If a user removed the label, an imported slice that imp owns does, or the derived Service
-// svc (may be nil) whose VIP imp has.
-func Ours(
-	imp *mcsv1beta1.ServiceImport, manager string, svc *corev1.Service, imported []*discoveryv1.EndpointSlice,
-) bool {
-	if imp.Labels[derived.LabelManagedBy] == manager {
-		return true
-	}
-	for _, slice := range imported {
-		for _, owner := range slice.OwnerReferences {
-			if imp.UID != "" && owner.UID == imp.UID {
-				return true
-			}
-		}
-	}
-	return svc != nil && derived.Is(svc, manager) &&
-		slices.ContainsFunc(imp.Spec.IPs, func(ip string) bool { return slices.Contains(svc.Spec.ClusterIPs, ip) })
-}
 
 // Spec returns the spec of the import (I3). ips are in the order of families.
 func Spec(m *conflict.Merged, families []corev1.IPFamily, ips []string) mcsv1beta1.ServiceImportSpec {

@@ -7,16 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // TestC8ExportedMetadata: the exported set is there, goes when the exports change, and leaves alone what users added;
@@ -112,61 +109,6 @@ func TestAnImportStandsInForItself(t *testing.T) {
 	}
 	if _, ok := StandIn(&mcsv1beta1.ServiceImport{}, "a"); ok {
 		t.Error("one that never had a family stands in")
-	}
-}
-
-// TestI2Ours: an import that a user has stripped of what says whose it is goes all the same with its last export; a
-// user's own stays.
-func TestI2Ours(t *testing.T) {
-	name := derived.Name("shop", "web")
-	owned := func(uid types.UID) []*discoveryv1.EndpointSlice {
-		return []*discoveryv1.EndpointSlice{
-			{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: uid}}}},
-		}
-	}
-	service := func(manager string) *corev1.Service {
-		return &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop",
-				Name:      name,
-				Labels:    map[string]string{derived.LabelManagedBy: manager},
-			},
-			Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.0.0.1"}},
-		}
-	}
-	for _, c := range []struct {
-		name        string
-		labels      map[string]string
-		annotations map[string]string
-		ips         []string
-		svc         *corev1.Service
-		slices      []*discoveryv1.EndpointSlice
-		want        bool
-	}{
-		{name: "its label", labels: map[string]string{derived.LabelManagedBy: "m"}, want: true},
-		{name: "a slice of it", slices: owned("u"), want: true},
-		{name: "the derived Service's VIP", ips: []string{"10.0.0.1"}, svc: service("m"), want: true},
-		{name: "nothing"},
-		{name: "another's label", labels: map[string]string{derived.LabelManagedBy: "submariner"}},
-		{name: "what Cilium says of its own", annotations: map[string]string{AnnotationDerived: name}},
-		{name: "a slice of an earlier import of the name", slices: owned("v")},
-		{name: "a VIP of its own", ips: []string{"10.0.0.9"}, svc: service("m")},
-		{name: "the VIP of another's Service", ips: []string{"10.0.0.1"}, svc: service("x")},
-		{name: "a VIP kept for an exporter that comes back", svc: service("m")},
-	} {
-		imp := &mcsv1beta1.ServiceImport{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace:   "shop",
-				Name:        "web",
-				UID:         "u",
-				Labels:      c.labels,
-				Annotations: c.annotations,
-			},
-			Spec: mcsv1beta1.ServiceImportSpec{IPs: c.ips},
-		}
-		if got := Ours(imp, "m", c.svc, c.slices); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
 	}
 }
 

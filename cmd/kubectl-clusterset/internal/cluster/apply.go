@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Say prints a line of progress.
@@ -131,9 +132,13 @@ func Settled(ctx context.Context, write func(context.Context) error) error {
 func (c *Cluster) Remove(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for i := len(objects) - 1; i >= 0; i-- {
 		err := Settled(ctx, func(ctx context.Context) error {
-			return c.Delete(ctx, objects[i].DeepCopy(), client.PropagationPolicy("Background"))
+			o := objects[i].DeepCopy()
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			return kube.Delete(ctx, c.Client, o, client.PropagationPolicy("Background"))
 		})
-		if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		if err != nil && !meta.IsNoMatchError(err) {
 			return c.Failed(err, "deleting %s", Title(objects[i]))
 		}
 	}

@@ -256,6 +256,14 @@ var inMember = []planted{
 		f.Slices[1] = slice("west",
 			"10.3.0.5")
 	}, "north and west both export the endpoint 10.3.0.5"},
+	{"an import of another's", "imports-others", bad, func(f *doctor.Facts) {
+		f.Imported[0].Labels = nil
+		rec := hubv1alpha1.ServiceExportRecord{}
+		rec.Spec.ServiceNamespace, rec.Spec.ServiceName = "shop", "web"
+		rec.Status.Conditions = []metav1.Condition{{Type: "Imported", Status: "False", Reason: "NotOwned",
+			Message: "it belongs to another program; kubectl annotate"}}
+		f.Records = []hubv1alpha1.ServiceExportRecord{rec, rec}
+	}, "it belongs to another program (NotOwned)"},
 	{"another implementation", "imports-others", notice, func(f *doctor.Facts) { f.Imported[0].Labels = nil },
 		"shop/web"},
 }

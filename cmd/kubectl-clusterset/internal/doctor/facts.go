@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // Topic is a part of the facts that may be unreadable as a whole. Checks that need it are then skipped.
@@ -61,7 +62,8 @@ type Facts struct {
 	PodRanges, ServiceRanges []netip.Prefix
 	Exported                 []types.NamespacedName // ServiceExports
 	Imported                 []mcsv1beta1.ServiceImport
-	Slices                   []discoveryv1.EndpointSlice // imported
+	Records                  []hubv1alpha1.ServiceExportRecord // this cluster's copies
+	Slices                   []discoveryv1.EndpointSlice       // imported
 }
 
 // Kinds compares what the manifests bring with what is there.

@@ -8,9 +8,9 @@ import (
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -97,24 +97,28 @@ func (f *Facts) eachImportedAddress(do func(cluster string, addr netip.Addr)) {
 	}
 }
 
-// importsOthers finds ServiceImports that the agent did not create.
+// importsOthers finds names that are not imported because of other programs, and other ServiceImports that the agent
+// did not create.
 func importsOthers(f *Facts) []report.Finding {
+	out := facts.NotImported(f.Records)
 	var names []string
 	for i := range f.Imported {
-		if imp := &f.Imported[i]; imp.Labels[derived.LabelManagedBy] != kube.Manager {
+		imp := &f.Imported[i]
+		about := func(found report.Finding) bool { return found.About == imp.Name+"."+imp.Namespace }
+		if !kube.Owned(imp) && !slices.ContainsFunc(out, about) {
 			names = append(names, imp.Namespace+"/"+imp.Name)
 		}
 	}
 	if len(names) == 0 {
-		return nil
+		return out
 	}
 	if len(names) > 3 {
 		names = append(names[:3], "…")
 	}
-	return warn("remove the other implementation; "+
+	return append(out, report.Warningf("remove the other implementation; "+
 		report.DocsMigrate+"; or kubectl -n NAMESPACE delete serviceimport NAME",
 		"the agent did not create the ServiceImports %s: another implementation of the API runs here (Submariner, "+
-			"Cilium), or somebody created them", strings.Join(names, ", "))
+			"Cilium), or somebody created them", strings.Join(names, ", ")))
 }
 
 // poolsHere finds pools that overlap this cluster's ranges, as this cluster has them: the hub may not know them yet. A

@@ -287,6 +287,10 @@ var causes = []struct {
 	{"no endpoints arrived", func(f *explain.Facts) { f.Slices = f.Slices[:1] }, "none was published"},
 	{"a foreign slice", func(f *explain.Facts) { f.Slices[0].Labels[mcsv1beta1.LabelSourceCluster] = "NOT_ONE" },
 		"is no cluster ID"},
+	{"an import of another's", func(f *explain.Facts) {
+		f.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
+			"ServiceImport shop/web belongs to another program; kubectl annotate")}
+	}, "belongs to another program (NotOwned)"},
 	{"a record that is nonsense", func(f *explain.Facts) { f.Records[0].Spec.Type = "Other" },
 		"the record is not valid"},
 	{"a record that is held", func(f *explain.Facts) {

@@ -40,6 +40,9 @@ func (r *Report) findings(f *Facts, exports []clusterset.Export, invalid []Withh
 		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
 			report.DocsUpgrade, "parsing the export of cluster %s failed: %s", x.Cluster, x.Why)
 	}
+	for _, found := range facts.NotImported(f.Records) {
+		r.Findings = append(r.Findings, found.On(""))
+	}
 	r.Findings = append(r.Findings, denied...)
 	if f.Import != nil {
 		for _, c := range f.Import.Status.Conditions {

@@ -25,6 +25,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -123,6 +124,11 @@ func (g *gatherer) imports(ctx context.Context) error {
 		return err
 	}
 	g.Imported = imports.Items
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := list(ctx, g.Member, kube.SystemNamespace, &records); err != nil {
+		return err
+	}
+	g.Records = records.Items
 	var all discoveryv1.EndpointSliceList
 	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelSourceCluster})
 	g.Slices = all.Items

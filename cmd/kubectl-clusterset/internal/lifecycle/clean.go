@@ -26,7 +26,6 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
@@ -134,7 +133,7 @@ func (l *leave) inUse(ctx context.Context, crd *unstructured.Unstructured) (stri
 		return "", l.Member.Failed(err, "listing %s", kind)
 	}
 	for i := range list.Items {
-		if !l.left && list.Items[i].GetLabels()[derived.LabelManagedBy] == kube.Manager { // the agent deletes its own
+		if !l.left && kube.Owned(&list.Items[i]) { // the agent deletes its own
 			continue
 		}
 		if n := list.Items[i].GetName(); kind != "ClusterProperty" || n != clusterset.PropertySet &&
@@ -157,7 +156,7 @@ func cleaning() (out []cluster.Right) {
 		{corev1.GroupName, "services", "", []string{"list", "delete"}},
 		{aboutv1beta1.GroupVersion.Group, "clusterproperties", "", []string{"list", "delete"}},
 		{hubv1alpha1.GroupVersion.Group, "serviceexportrecords", kube.SystemNamespace, []string{"list", "delete"}},
-		{coordinationv1.GroupName, "leases", kube.SystemNamespace, []string{"list", "delete"}},
+		{coordinationv1.GroupName, "leases", kube.SystemNamespace, []string{"get", "list", "delete"}},
 		{networkingv1.GroupName, "servicecidrs", "", []string{"list", "update", "delete"}},
 		{mcsv1beta1.GroupName, "serviceexports", "", []string{"list"}},
 		{mcsv1beta1.GroupName, "serviceexports/status", "", []string{"patch"}},
@@ -182,7 +181,7 @@ func (l *leave) cleanForAgent(ctx context.Context) error {
 		err := agent.Clean(ctx)
 		if err == nil {
 			set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
-			err = client.IgnoreNotFound(l.Member.Delete(ctx, set))
+			err = kube.DeleteNamed(ctx, l.Member.Client, l.Member.Client, set)
 		}
 		return err == nil || meta.IsNoMatchError(err), "", err
 	})

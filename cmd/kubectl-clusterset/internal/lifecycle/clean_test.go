@@ -114,6 +114,11 @@ func TestWhoCleansInTheAgentsSteadMayDoAllThatTakes(t *testing.T) {
 	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionTrue}}
 	system := kube.SystemNamespace
 	member := inMemory(interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, name client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
+			use(api, "get", o, "", name.Namespace)
+			return api.Get(ctx, name, o, opts...)
+		},
 		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var o client.ListOptions
 			use(api, "list", list, "", o.ApplyOptions(opts).Namespace)

@@ -109,8 +109,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			}
 		}
 		if p.DeletionTimestamp == nil && !deleted && time.Now().After(deadline) {
-			unchanged := client.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}
-			if err := client.IgnoreNotFound(o.Hub.Delete(ctx, p, unchanged)); err != nil {
+			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); err != nil {
 				return false, "", err
 			}
 			deleted = true

@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -145,7 +144,7 @@ func (o *Options) checkPolicies(ctx context.Context) error {
 	defer func() {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		if err := o.Hub.Delete(again, binding); err != nil && !apierrors.IsNotFound(err) {
+		if err := kube.Delete(again, o.Hub.Client, binding); err != nil {
 			o.Say("the hub: deleting RoleBinding %s failed: %v\n  → kubectl -n %[3]s delete rolebinding %[1]s",
 				binding.Name, err, binding.Namespace)
 		}

@@ -206,6 +206,7 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 				"endpoints of cluster %s are withheld here: %s", rec.Spec.ClusterID, c.Message))
 		}
 	}
+	r.Findings = append(r.Findings, facts.NotImported(m.Records)...)
 	for i := range m.Leases {
 		r.expiredFinding(m, &m.Leases[i])
 	}

@@ -192,7 +192,8 @@ type ServicePort struct {
 
 // ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
-	// conditions are Published (of the member's own record), Held and Reached (of another member's record).
+	// conditions are Published (of the member's own record), Held and Reached (of another member's record), and
+	// Imported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -214,7 +215,13 @@ const (
 	ConditionHeld = "Held"
 	// ConditionReached of another member's record is False while some of its endpoints are withheld.
 	ConditionReached = "Reached"
+	// ConditionImported of any record is False while this cluster does not import the name. It is also set on the
+	// ServiceExport.
+	ConditionImported = "Imported"
 )
+
+// ReasonNotOwned is the reason of ConditionImported: an object that the import needs belongs to another program.
+const ReasonNotOwned = "NotOwned"
 
 // The reasons of ConditionPublished.
 const (

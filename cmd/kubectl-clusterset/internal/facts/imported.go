@@ -1,0 +1,30 @@
+package facts
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// NotImported returns a finding for each name that a cluster does not import, because an object that the import needs
+// belongs to another program. records are the cluster's copies.
+func NotImported(records []hubv1alpha1.ServiceExportRecord) (out []report.Finding) {
+	for i := range records {
+		c := meta.FindStatusCondition(records[i].Status.Conditions, hubv1alpha1.ConditionImported)
+		if c == nil || c.Status != metav1.ConditionFalse || records[i].Spec.Withdrawn {
+			continue
+		}
+		what, remedy, _ := strings.Cut(c.Message, "; ")
+		f := report.Errorf(remedy+"; "+report.DocsMigrate, "%s (%s)", what, c.Reason).On(
+			records[i].Spec.ServiceName + "." + records[i].Spec.ServiceNamespace)
+		if !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}

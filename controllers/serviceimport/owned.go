@@ -1,0 +1,137 @@
+package serviceimport
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// foreign returns an object that has a name that the import needs and that the agent may not write (I10); nil if there
+// is none.
+func (s *snapshot) foreign() client.Object {
+	if s.imp != nil && !kube.Writable(s.imp) {
+		return s.imp
+	}
+	if s.svc != nil && !kube.Writable(s.svc) {
+		return s.svc
+	}
+	for _, slice := range s.strays {
+		if endpoints.ServiceOf(slice.Name) == s.derivedName() && !kube.Writable(slice) {
+			return slice
+		}
+	}
+	return nil
+}
+
+// notOwned returns the condition Imported. It names the object and not its manager: another program may change its
+// labels all the time.
+func notOwned(o client.Object) metav1.Condition {
+	kind := "ServiceImport"
+	switch o.(type) {
+	case *corev1.Service:
+		kind = "Service"
+	case *discoveryv1.EndpointSlice:
+		kind = "EndpointSlice"
+	}
+	return metav1.Condition{
+		Type: hubv1alpha1.ConditionImported, Status: metav1.ConditionFalse, Reason: hubv1alpha1.ReasonNotOwned,
+		Message: fmt.Sprintf("%s %s/%s belongs to another program, so this cluster does not import the name; "+
+			"to give it to the agent: kubectl -n %[2]s annotate %[4]s %[3]s %[5]s=true",
+			kind, o.GetNamespace(), o.GetName(), strings.ToLower(kind), kube.AnnotationAdopt),
+	}
+}
+
+// reporter reports names that are not imported.
+type reporter struct{ Config }
+
+// refuse reports that the name is not imported because of a foreign object: in the condition Imported of this
+// cluster's copies of the records and, once, when the object is first found, by Event and in the same condition of the
+// local ServiceExport. The other program may write that as well, so the agent does not restore it there.
+func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) error {
+	copies := slices.DeleteFunc(
+		slices.Clone(s.copies), func(rec hubv1alpha1.ServiceExportRecord) bool { return rec.Spec.Withdrawn },
+	)
+	if len(copies) == 0 {
+		return nil // all copies are lost, and so is the place for the condition
+	}
+	imported := []metav1.Condition{notOwned(o)}
+	c, now := &imported[0], metav1.NewTime(r.Now())
+	reported := slices.ContainsFunc(copies, func(rec hubv1alpha1.ServiceExportRecord) bool {
+		is := meta.FindStatusCondition(rec.Status.Conditions, c.Type)
+		return is != nil && is.Message == c.Message
+	})
+	if !reported {
+		if err := r.patchExport(ctx, s, func(e *mcsv1beta1.ServiceExport) {
+			e.Status.Conditions, _ = conditions.Set(e.Status.Conditions, imported, e.Generation, now)
+		}); err != nil {
+			return err
+		}
+	}
+	for i := range copies {
+		rec := copies[i].DeepCopy()
+		all, changed := conditions.Set(rec.Status.Conditions, imported, rec.Generation, now)
+		if !changed {
+			continue
+		}
+		rec.Status.Conditions = all
+		if err := r.Local.Status().Update(ctx, rec); err != nil {
+			return err
+		}
+		if !reported {
+			reported = true
+			log.FromContext(ctx).Info("not importing the name", "reason", c.Message)
+			if s.export != nil {
+				r.Events.Event(s.export, kube.Warning, c.Reason, c.Message)
+			} else {
+				r.Events.Event(rec, kube.Warning, c.Reason, c.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// accept removes the condition Imported after the foreign object has gone, or was given to the agent.
+func (r reporter) accept(ctx context.Context, s *snapshot) error {
+	if err := r.patchExport(ctx, s, func(e *mcsv1beta1.ServiceExport) {
+		meta.RemoveStatusCondition(&e.Status.Conditions, hubv1alpha1.ConditionImported)
+	}); err != nil {
+		return err
+	}
+	for i := range s.copies {
+		rec := s.copies[i].DeepCopy()
+		if !meta.RemoveStatusCondition(&rec.Status.Conditions, hubv1alpha1.ConditionImported) {
+			continue
+		}
+		if err := r.Local.Status().Update(ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patchExport edits the status of the local ServiceExport, if there is one.
+func (r reporter) patchExport(ctx context.Context, s *snapshot, edit func(*mcsv1beta1.ServiceExport)) error {
+	if s.export == nil {
+		return nil
+	}
+	export := s.export.DeepCopy()
+	if edit(export); equality.Semantic.DeepEqual(export.Status, s.export.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(r.Local.Status().Patch(ctx, export, kube.Changes(s.export)))
+}
