@@ -155,8 +155,7 @@ func (r *reconciler) retention(o *hubv1alpha1.Origin) time.Duration {
 // deleteExport deletes a withdrawn record from the hub, and then from this cluster if rec is the local one.
 func (r *reconciler) deleteExport(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) error {
 	remote := metav1.ObjectMeta{Namespace: r.HubNamespace, Name: rec.Name}
-	err := r.Hub().Delete(ctx, &hubv1alpha1.ServiceExportRecord{ObjectMeta: remote})
-	if err := client.IgnoreNotFound(err); err != nil {
+	if err := kube.DeleteNamed(ctx, r.Hub(), r.Hub(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: remote}); err != nil {
 		return err
 	}
 	r.forget(rec.Name)
@@ -164,5 +163,5 @@ func (r *reconciler) deleteExport(ctx context.Context, rec *hubv1alpha1.ServiceE
 	if rec.Namespace != kube.SystemNamespace {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Local.Delete(ctx, rec))
+	return kube.Delete(ctx, r.Local, rec)
 }

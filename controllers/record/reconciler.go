@@ -175,7 +175,7 @@ func (r *reconciler) exclude(
 	switch {
 	case copied != nil && known:
 		log.FromContext(ctx).Info("an export ended: its namespace must not be used", "record", copied.Name)
-		return true, client.IgnoreNotFound(r.Local.Delete(ctx, copied, client.Preconditions{UID: &copied.UID}))
+		return true, kube.Delete(ctx, r.Local, copied)
 	case copied != nil:
 		return false, nil
 	case !shown.Spec.Withdrawn:

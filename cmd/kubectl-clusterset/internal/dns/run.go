@@ -244,7 +244,7 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 		if len(dry) > 0 {
 			options = append(options, client.DryRunAll)
 		}
-		err = r.Delete(ctx, c.Before.DeepCopyObject().(client.Object), options...)
+		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object), options...)
 	default:
 		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), append(dry, owner)...)
 	}
@@ -262,7 +262,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why err
 	for _, c := range slices.Backward(undo) {
 		var err error
 		if c.Before == nil {
-			err = r.Delete(ctx, c.After.DeepCopyObject().(client.Object))
+			err = kube.DeleteNamed(ctx, r.Client, r.Client, c.After.DeepCopyObject().(client.Object))
 		} else { // what others changed meanwhile stays
 			o := c.After.DeepCopyObject().(client.Object)
 			var patch []byte

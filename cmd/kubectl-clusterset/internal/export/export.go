@@ -58,7 +58,7 @@ func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 		options = append(options, client.DryRunAll)
 	}
 	if err == nil && dryRun != cluster.DryRunClient {
-		err = c.Delete(ctx, e, options...)
+		err = kube.Delete(ctx, c.Client, e, options...)
 	}
 	return "serviceexport/" + name.Name + " deleted", failed(c, err, name)
 }
