@@ -73,11 +73,11 @@ func (o *otherImplementation) write(ctx context.Context) error {
 
 // run writes until it is stopped, and returns the first error.
 func (o *otherImplementation) run(ctx context.Context) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
-		for ctx.Err() == nil {
-			if err := o.write(ctx); err != nil && ctx.Err() == nil {
+		for running.Err() == nil { // a write is never cut off: its resourceVersion would be unknown
+			if err := o.write(ctx); err != nil {
 				done <- err
 				return
 			}
