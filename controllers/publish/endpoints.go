@@ -126,9 +126,9 @@ func (r *reconciler) withdrawEndpoints(
 		return again, nil
 	}
 	// The UID protects a record of the same name that another Service has taken over.
-	err = r.Hub().Delete(ctx, rec, client.Preconditions{UID: &rec.UID})
+	err = kube.Delete(ctx, r.Hub(), rec)
 	r.forget(rec.Name)
-	return 0, client.IgnoreNotFound(err)
+	return 0, err
 }
 
 // deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that

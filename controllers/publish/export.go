@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -108,9 +107,9 @@ func isReplaced(s *state) bool {
 func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
 	log.FromContext(ctx).Info("an export begins again with a new record", "record", s.published.Name)
 	s.wrote = true
-	err := r.Hub().Delete(ctx, s.published, client.Preconditions{UID: &s.published.UID})
+	err := kube.Delete(ctx, r.Hub(), s.published)
 	s.published = nil
-	return client.IgnoreNotFound(err)
+	return err
 }
 
 // withdrawUnknown withdraws a record that the hub has and this cluster has not.
@@ -155,7 +154,8 @@ func (r *reconciler) retention(o *hubv1alpha1.Origin) time.Duration {
 // deleteExport deletes a withdrawn record from the hub, and then from this cluster if rec is the local one.
 func (r *reconciler) deleteExport(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) error {
 	remote := metav1.ObjectMeta{Namespace: r.HubNamespace, Name: rec.Name}
-	if err := kube.DeleteNamed(ctx, r.Hub(), r.Hub(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: remote}); err != nil {
+	err := kube.DeleteNamed(ctx, r.Hub(), r.Hub(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: remote})
+	if err != nil {
 		return err
 	}
 	r.forget(rec.Name)

@@ -34,6 +34,7 @@ type snapshot struct {
 	svc      *corev1.Service // the derived Service
 	imported []*discoveryv1.EndpointSlice
 	strays   []*discoveryv1.EndpointSlice // slices of the derived Service without the labels of imported ones
+	given    []*discoveryv1.EndpointSlice // the agent's slices of the derived Service that state no record
 	native   []*discoveryv1.EndpointSlice // slices of this cluster's own Service
 	expired  map[string]liveness.State    // by cluster ID
 
@@ -50,12 +51,15 @@ func (s *snapshot) derivedName() string { return derived.Name(s.name.Namespace, 
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
 	s.name = name
+	if err := r.gatherObjects(ctx, &s); err != nil {
+		return s, err
+	}
 	ns, err := kube.Get[*corev1.Namespace](ctx, r.Local, types.NamespacedName{Name: name.Namespace})
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
 		return s, err
 	}
 	s.namespace, s.refuses = true, ns.Annotations[clusterset.AnnotationNamespaceImport] == "false"
-	reads := []func(context.Context, *snapshot) error{r.gatherObjects, r.gatherSlices, r.gatherExpired, r.gatherHub}
+	reads := []func(context.Context, *snapshot) error{r.gatherSlices, r.gatherExpired, r.gatherHub}
 	for _, read := range reads {
 		if err := read(ctx, &s); err != nil {
 			return s, err
@@ -102,6 +106,13 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 			s.imported = append(s.imported, slice)
 		}
 	}
+	s.strays = slices.DeleteFunc(s.strays, func(slice *discoveryv1.EndpointSlice) bool {
+		given := kube.Writable(slice) && s.ownerByName(slice) == ""
+		if given {
+			s.given = append(s.given, slice)
+		}
+		return given
+	})
 	s.native, err = r.listSlices(ctx, s.name, kube.ByService)
 	return err
 }

@@ -56,7 +56,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !s.namespace {
 		r.forget(s.name)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, reporter{r.Config}.accept(ctx, &s)
 	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
@@ -70,6 +70,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	if s.refuses {
 		r.stopWaiting(s.name)
+		if err := (reporter{r.Config}).accept(ctx, s); err != nil {
+			return 0, err
+		}
 		return r.retire(ctx, s)
 	}
 	e := s.exporters(r.Cluster, r.Deleted)
@@ -133,6 +136,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		&merged,
 	)
 	p := &slicePlan{existing: e.managed}
+	if s.hub { // else the records that they may be of are not known
+		p.existing = append(p.existing, s.given...)
+	}
 	for _, src := range endpoints.Prefer(sources, r.Cluster, &merged) {
 		p.desired = append(p.desired, endpoints.Desired(src, want))
 	}

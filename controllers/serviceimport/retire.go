@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,24 +17,26 @@ import (
 // the quarantine, so that an exporter that returns gets the same VIP (DESIGN §5). retire returns the rest of the
 // quarantine.
 func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Duration, err error) {
-	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Owned(s.imp) {
+	if s.imp != nil && s.imp.DeletionTimestamp == nil && kube.Writable(s.imp) {
 		log.FromContext(ctx).Info("deleting the import: nobody exports it", "clusters", s.imp.Status.Clusters)
 		if err := kube.DeleteUnchanged(ctx, r.Local, s.imp); err != nil {
 			return 0, err
 		}
 	}
-	for _, slice := range s.imported {
+	for _, slice := range slices.Concat(s.imported, s.given) {
 		if err := kube.DeleteUnchanged(ctx, r.Local, slice); err != nil {
 			return 0, err
 		}
 	}
-	if s.svc == nil || !kube.Owned(s.svc) || s.svc.DeletionTimestamp != nil {
+	if s.svc == nil || !kube.Writable(s.svc) || s.svc.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	left, dated := derived.QuarantineLeft(s.svc, r.Now())
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
+		metav1.SetMetaDataLabel(&svc.ObjectMeta, derived.LabelManagedBy, kube.Manager) // it may have been given
+		delete(svc.Annotations, kube.AnnotationAdopt)
 		return left, r.Local.Update(ctx, svc)
 	}
 	if left > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// repairSlices restores the labels of imported slices, which are known by their names, and reports other slices of the
-// derived Service, to which kube-proxy sends the traffic of the VIP as well. Those belong to others and stay (I10).
+// repairSlices restores the labels of imported slices, which are known by their names, and reports slices of the
+// derived Service that belong to others: they stay (I10), and kube-proxy sends the traffic of the VIP there as well.
 func (r *reconciler) repairSlices(ctx context.Context, s *snapshot) error {
 	if s.foreign() != nil || s.svc != nil && len(s.svc.Spec.Selector) > 0 {
 		return nil // nothing is written, or the selector goes first
@@ -26,13 +26,19 @@ func (r *reconciler) repairSlices(ctx context.Context, s *snapshot) error {
 	for _, slice := range s.strays {
 		owner := s.ownerByName(slice)
 		switch {
-		case !kube.Writable(slice) && s.svc != nil:
-			r.Events.Event(s.svc, kube.Warning, hubv1alpha1.ReasonNotOwned, fmt.Sprintf(
-				"EndpointSlice %s/%s belongs to another program, and the VIP leads to its endpoints as well; "+
-					"if it should not: kubectl -n %[1]s delete endpointslice %[2]s", slice.Namespace, slice.Name))
-		case kube.Owned(slice) && owner != "":
+		case !kube.Writable(slice):
+			if s.svc != nil {
+				r.Events.Event(s.svc, kube.Warning, hubv1alpha1.ReasonNotOwned, fmt.Sprintf(
+					"EndpointSlice %s/%s belongs to another program, and the VIP leads to its endpoints as well; "+
+						"if it should not: kubectl -n %[1]s delete endpointslice %[2]s", slice.Namespace, slice.Name))
+			}
+		case owner != "":
 			labelled := slice.DeepCopy()
+			if labelled.Labels == nil {
+				labelled.Labels = make(map[string]string)
+			}
 			maps.Copy(labelled.Labels, endpoints.Labels(s.name.Name, s.derivedName(), owner, kube.Manager))
+			delete(labelled.Annotations, kube.AnnotationAdopt)
 			log.FromContext(ctx).Info("restoring the labels of an imported slice", "slice", slice.Name)
 			errs = append(errs, client.IgnoreNotFound(r.Local.Update(ctx, labelled)))
 		}

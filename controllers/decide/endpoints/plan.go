@@ -7,6 +7,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 // Changes turn existing slices into the desired ones. Apply them in the order of the fields.
@@ -150,6 +152,7 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 // same reports whether writing d over e changes nothing. Labels and annotations of others on e stay.
 func same(d, e *discoveryv1.EndpointSlice) bool {
 	return contains(e.Annotations, d.Annotations) && contains(e.Labels, d.Labels) &&
+		e.Annotations[derived.AnnotationAdopt] == "" &&
 		withoutTraffic(d) == withoutTraffic(e) &&
 		d.Annotations[AnnotationReadiness] == e.Annotations[AnnotationReadiness] &&
 		equality.Semantic.DeepEqual(d.OwnerReferences, e.OwnerReferences) &&
@@ -187,6 +190,7 @@ func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	}
 	delete(u.Labels, labelNoTraffic)
 	delete(u.Annotations, AnnotationReadiness)
+	delete(u.Annotations, derived.AnnotationAdopt)
 	maps.Copy(u.Labels, d.Labels)
 	maps.Copy(u.Annotations, d.Annotations)
 	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
