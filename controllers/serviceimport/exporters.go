@@ -178,7 +178,7 @@ func (e *exporters) addStandIns(s *snapshot) {
 		inSlices := slices.ContainsFunc(
 			s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster },
 		)
-		if standIn, ok := imports.StandIn(s.imp, cluster); ok && (inStatus || inSlices) {
+		if standIn, ok := imports.StandIn(s.imp, cluster, e.exports); ok && (inStatus || inSlices) {
 			e.standIns = append(e.standIns, standIn)
 		}
 	}

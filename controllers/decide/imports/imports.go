@@ -118,9 +118,11 @@ func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
 }
 
 // StandIn returns an export with everything that imp says. It stands in for an exporter whose record cannot be read,
-// so that nothing is removed that this exporter may have contributed, while others may add to it. ok is false if imp
-// was never usable.
-func StandIn(imp *mcsv1beta1.ServiceImport, cluster string) (e clusterset.Export, ok bool) {
+// so that nothing is removed that this exporter may have contributed, while others may add to it. live are the exports
+// that it is merged with. ok is false if imp was never usable.
+func StandIn(
+	imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Export,
+) (e clusterset.Export, ok bool) {
 	spec := &imp.Spec
 	if len(spec.IPFamilies) == 0 {
 		return e, false
@@ -148,9 +150,34 @@ func StandIn(imp *mcsv1beta1.ServiceImport, cluster string) (e clusterset.Export
 			AppProtocol: ptr.Deref(p.AppProtocol, ""),
 		})
 	}
+	for i := range live {
+		unname(e.Ports, live[i].Ports)
+	}
 	labels, annotations, _ := strings.Cut(imp.Annotations[AnnotationExported], ";")
 	e.Labels, e.Annotations = listed(imp.Labels, labels), listed(imp.Annotations, annotations)
 	return e, true
+}
+
+// unname takes the name that a merge made for the unnamed port of an export from the import's port. The ports of a
+// Headless import are told apart by their names (C3). So the next merge would add the unnamed port once more, with yet
+// another name.
+func unname(imported, exported []clusterset.Port) {
+	if len(exported) != 1 || exported[0].Name != "" {
+		return // only a single port may be unnamed
+	}
+	p, latest := exported[0], -1
+	for i, q := range imported {
+		rest, made := strings.CutPrefix(q.Name, conflict.PortName(p))
+		if !made || rest != "" && rest[0] != '-' || q.Protocol != p.Protocol || q.Number != p.Number {
+			continue
+		}
+		if latest < 0 || cmp.Or(len(q.Name)-len(imported[latest].Name), strings.Compare(q.Name, imported[latest].Name)) > 0 {
+			latest = i
+		}
+	}
+	if latest >= 0 {
+		imported[latest].Name = ""
+	}
 }
 
 // listed returns the entries of in whose keys are in the list.

@@ -95,7 +95,7 @@ func TestAnImportStandsInForItself(t *testing.T) {
 	Metadata(imp, &m, "derived-x", "m")
 	imp.Spec = Spec(&m, m.Families, []string{"fd00::1", "10.0.0.1"})
 	for _, others := range [][]clusterset.Export{nil, {other}} {
-		e, ok := StandIn(imp, "a")
+		e, ok := StandIn(imp, "a", nil)
 		if !ok {
 			t.Fatal("it says too little")
 		}
@@ -107,8 +107,36 @@ func TestAnImportStandsInForItself(t *testing.T) {
 			t.Errorf("with %d others:\n was %+v\n is  %+v", len(others), imp, is)
 		}
 	}
-	if _, ok := StandIn(&mcsv1beta1.ServiceImport{}, "a"); ok {
+	if _, ok := StandIn(&mcsv1beta1.ServiceImport{}, "a", nil); ok {
 		t.Error("one that never had a family stands in")
+	}
+}
+
+// An unnamed port that a live export shares with the stand-in, or with a port of that name, is not added again with each
+// pass.
+func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
+	port := func(name string, number int32) []clusterset.Port {
+		return []clusterset.Port{{Name: name, Protocol: "UDP", Number: number}}
+	}
+	export := func(cluster string, ports []clusterset.Port) clusterset.Export {
+		return clusterset.Export{
+			Cluster: cluster, Type: mcsv1beta1.Headless, Ports: ports, Families: []corev1.IPFamily{corev1.IPv4Protocol},
+		}
+	}
+	frozen := []clusterset.Export{export("f", port("http", 90)), export("f", port("", 80)), export("f", port("udp-80", 81))}
+	for _, f := range frozen {
+		live := []clusterset.Export{export("l", port("", 80)), export("m", port("udp-80", 80))}
+		m, _ := conflict.Merge([]clusterset.Export{f, live[0]})
+		for pass := range 4 { // the second live export comes with the first pass
+			imp := &mcsv1beta1.ServiceImport{}
+			imp.Spec = Spec(&m, m.Families, nil)
+			before := len(imp.Spec.Ports)
+			e, _ := StandIn(imp, "f", live)
+			m, _ = conflict.Merge(append([]clusterset.Export{e}, live...))
+			if pass > 0 && len(m.Ports) != before {
+				t.Errorf("%s %v: pass %d changes ports %+v to %+v", f.Cluster, f.Ports, pass, imp.Spec.Ports, m.Ports)
+			}
+		}
 	}
 }
 
