@@ -35,7 +35,9 @@ func (r *reconciler) retire(ctx context.Context, s *snapshot) (again time.Durati
 	if !dated {
 		svc := s.svc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationUnusedSince, r.Now().UTC().Format(time.RFC3339))
-		metav1.SetMetaDataLabel(&svc.ObjectMeta, derived.LabelManagedBy, kube.Manager) // it may have been given
+		// It may have been given: then no annotation says whose it is, and the import is gone.
+		metav1.SetMetaDataLabel(&svc.ObjectMeta, derived.LabelManagedBy, kube.Manager)
+		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, derived.AnnotationImport, kube.Key(s.name))
 		delete(svc.Annotations, kube.AnnotationAdopt)
 		return left, r.Local.Update(ctx, svc)
 	}
