@@ -171,7 +171,8 @@ func unname(imported, exported []clusterset.Port) {
 		if !made || rest != "" && rest[0] != '-' || q.Protocol != p.Protocol || q.Number != p.Number {
 			continue
 		}
-		if latest < 0 || cmp.Or(len(q.Name)-len(imported[latest].Name), strings.Compare(q.Name, imported[latest].Name)) > 0 {
+		if latest < 0 || len(q.Name) > len(imported[latest].Name) ||
+			len(q.Name) == len(imported[latest].Name) && q.Name > imported[latest].Name {
 			latest = i
 		}
 	}

@@ -112,8 +112,8 @@ func TestAnImportStandsInForItself(t *testing.T) {
 	}
 }
 
-// An unnamed port that a live export shares with the stand-in, or with a port of that name, is not added again with each
-// pass.
+// An unnamed port that a live export shares with the stand-in, or with a port of that name, is not added again with
+// each pass.
 func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
 	port := func(name string, number int32) []clusterset.Port {
 		return []clusterset.Port{{Name: name, Protocol: "UDP", Number: number}}
@@ -123,8 +123,8 @@ func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
 			Cluster: cluster, Type: mcsv1beta1.Headless, Ports: ports, Families: []corev1.IPFamily{corev1.IPv4Protocol},
 		}
 	}
-	frozen := []clusterset.Export{export("f", port("http", 90)), export("f", port("", 80)), export("f", port("udp-80", 81))}
-	for _, f := range frozen {
+	for _, ports := range [][]clusterset.Port{port("http", 90), port("", 80), port("udp-80", 81)} {
+		f := export("f", ports)
 		live := []clusterset.Export{export("l", port("", 80)), export("m", port("udp-80", 80))}
 		m, _ := conflict.Merge([]clusterset.Export{f, live[0]})
 		for pass := range 4 { // the second live export comes with the first pass
@@ -134,7 +134,7 @@ func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
 			e, _ := StandIn(imp, "f", live)
 			m, _ = conflict.Merge(append([]clusterset.Export{e}, live...))
 			if pass > 0 && len(m.Ports) != before {
-				t.Errorf("%s %v: pass %d changes ports %+v to %+v", f.Cluster, f.Ports, pass, imp.Spec.Ports, m.Ports)
+				t.Errorf("%v: pass %d changes ports %+v to %+v", f.Ports, pass, imp.Spec.Ports, m.Ports)
 			}
 		}
 	}
