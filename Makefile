@@ -46,7 +46,7 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
 
 .PHONY: interop
-interop: build ## the cases through unbound, BIND, dnsmasq and PowerDNS, and NSD and BIND as secondaries; downloads them for Debian 12
+interop: build ## the cases through other resolvers, secondaries that follow, musl and HAProxy, as root; downloads them for Debian 12
 	test/interop/fetch bin/interop
 	INTEROP_ROOT='$(CURDIR)/bin/interop' $(GO) test -count=1 -tags interop ./test/interop
 

@@ -26,7 +26,10 @@ const zone = "clusterset.local."
 // limit is how long a program may take to start, or a secondary to follow.
 const limit = 30 * time.Second
 
-var db = stub.Headless{Name: "db-30", Endpoints: 30}
+var (
+	db    = stub.Headless{Name: "db-30", Endpoints: 30}
+	db100 = stub.Headless{Name: "db-100", Endpoints: 100, First: 100}
+)
 
 // port returns a free port of 127.0.0.1, for UDP and TCP.
 func port(t *testing.T) int {
@@ -49,23 +52,12 @@ func port(t *testing.T) int {
 // run starts a program of the downloaded software, or an absolute path, until the test is over.
 func run(t *testing.T, program string, args ...string) {
 	t.Helper()
-	root, err := filepath.Abs(os.Getenv("INTEROP_ROOT"))
-	if err != nil || os.Getenv("INTEROP_ROOT") == "" {
-		t.Fatal("INTEROP_ROOT is not set: run make interop")
-	}
-	if !filepath.IsAbs(program) {
-		program = filepath.Join(root, "usr/sbin", program)
-	}
 	out, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, args...)
-	cmd.Dir = t.TempDir()
-	lib := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+lib+":"+filepath.Join(root, "lib/x86_64-linux-gnu"))
+	cmd := command(t, "", program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +70,22 @@ func run(t *testing.T, program string, args ...string) {
 	})
 }
 
+// command runs a program where the downloaded software lies over /usr, and resolvConf, unless it is empty, is
+// /etc/resolv.conf. Nothing outside of the program sees either.
+func command(t *testing.T, resolvConf, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	root, err := filepath.Abs(os.Getenv("INTEROP_ROOT"))
+	if err != nil || os.Getenv("INTEROP_ROOT") == "" {
+		t.Fatal("INTEROP_ROOT is not set: run make interop")
+	}
+	script := `mount -t overlay overlay -o "lowerdir=$0/usr:/usr" /usr || exit; ` +
+		`[ -z "$1" ] || mount --bind "$1" /etc/resolv.conf || exit; shift; exec "$@"`
+	cmd := exec.Command("sh", slices.Concat([]string{"-c", script, root, resolvConf, program}, args)...)
+	cmd.Dir = t.TempDir()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
+	return cmd
+}
+
 func file(t *testing.T, format string, args ...any) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "conf")
@@ -87,10 +95,11 @@ func file(t *testing.T, format string, args ...any) string {
 	return path
 }
 
-// primary starts coredns on the fixture and db, and returns its port. It sends NOTIFY to the ports of secondaries.
-func primary(t *testing.T, objs model.Objects, secondaries ...int) (api *stub.Server, at int) {
+// primary starts coredns on objects, db and db100, and returns its port on 127.0.0.1. It answers at another address,
+// too, unless that is empty, and sends NOTIFY to the ports of secondaries.
+func primary(t *testing.T, objs model.Objects, also string, secondaries ...int) (api *stub.Server, at int) {
 	t.Helper()
-	shape := stub.Shape{Headless: []stub.Headless{db}}
+	shape := stub.Shape{Headless: []stub.Headless{db, db100}}
 	for i := range objs.Imports {
 		shape.MoreImports = append(shape.MoreImports, &objs.Imports[i])
 	}
@@ -114,8 +123,12 @@ func primary(t *testing.T, objs model.Objects, secondaries ...int) (api *stub.Se
 	if binary, err = filepath.Abs(binary); err != nil {
 		t.Fatal(err)
 	}
-	run(t, binary, "-conf", file(t, "clusterset.local:%d {\n bind 127.0.0.1\n transfer {\n to %s\n }\n"+
-		" multicluster {\n endpoint %s\n nameserver 127.0.0.1\n }\n}\n", at, to, api.URL))
+	stanza := fmt.Sprintf("multicluster {\n endpoint %s\n nameserver 127.0.0.1\n }\n}\n", api.URL)
+	corefile := fmt.Sprintf("clusterset.local:%d {\n bind 127.0.0.1\n transfer {\n to %s\n }\n %s", at, to, stanza)
+	if host, port, err := net.SplitHostPort(also); err == nil {
+		corefile += fmt.Sprintf("clusterset.local:%s {\n bind %s\n %s", port, host, stanza)
+	}
+	run(t, binary, "-conf", file(t, "%s", corefile))
 	eventually(
 		t,
 		"coredns answers",
@@ -125,7 +138,10 @@ func primary(t *testing.T, objs model.Objects, secondaries ...int) (api *stub.Se
 	return api, at
 }
 
-const dbName = "db-30.db.svc." + zone
+const (
+	dbName    = "db-30.db.svc." + zone
+	db100Name = "db-100.db.svc." + zone
+)
 
 // ask returns the reply of a server, over TCP if the reply over UDP is cut; empty if there is none.
 func ask(at int, name string, qtype, edns uint16) *dns.Msg {
@@ -191,6 +207,10 @@ var resolvers = map[string]func(t *testing.T, at, to int){
 			fmt.Sprintf("-S/clusterset.local/127.0.0.1#%d", to),
 		)
 	},
+	"kresd": func(t *testing.T, at, to int) {
+		run(t, "kresd", "-n", "-c", file(t, "net.listen('127.0.0.1', %d)\ncache.size = 10*MB\n"+
+			"policy.add(policy.suffix(policy.STUB('127.0.0.1@%d'), {todname('%s')}))\n", at, to, zone), t.TempDir())
+	},
 	"pdns_recursor": func(t *testing.T, at, to int) {
 		dir := t.TempDir()
 		run(t, "pdns_recursor", "--config-dir="+dir, "--socket-dir="+dir, "--daemon=no", "--local-address=127.0.0.1",
@@ -224,7 +244,7 @@ func TestCasesThroughResolvers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, to := primary(t, objs)
+	_, to := primary(t, objs, "")
 	for name, start := range resolvers {
 		t.Run(name, func(t *testing.T) {
 			at, asked := port(t), 0
@@ -277,7 +297,7 @@ func TestSecondariesFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports := map[string]int{"nsd": port(t), "bind": port(t)}
-	api, to := primary(t, objs, ports["nsd"], ports["bind"])
+	api, to := primary(t, objs, "", ports["nsd"], ports["bind"])
 	run(t, "nsd", "-d", "-c", file(t, "server:\n ip-address: 127.0.0.1@%d\n username: \"\"\n zonesdir: \"\"\n"+
 		" database: \"\"\n pidfile: \"\"\n xfrdfile: \"\"\n zonelistfile: \"%s\"\n"+
 		"remote-control:\n control-enable: no\n"+
