@@ -61,12 +61,28 @@ type Import struct {
 	Merged          *conflict.Merged
 }
 
-// labelNoTraffic excludes a slice from kube-proxy's watch. For kube-proxy, adding it deletes the slice.
-const labelNoTraffic = corev1.IsHeadlessService
+// noTraffic are the labels that exclude a slice from what makes a Service's traffic. For kube-proxy, which watches
+// slices without either, adding one deletes the slice. Cilium's replacement of kube-proxy reads those with
+// IsHeadlessService where its Gateway API or Ingress is on, so a slice gets both.
+var noTraffic = map[string]string{
+	corev1.IsHeadlessService:                   "",
+	"service.kubernetes.io/service-proxy-name": "none",
+}
 
-func withoutTraffic(slice *discoveryv1.EndpointSlice) bool {
-	_, found := slice.Labels[labelNoTraffic]
-	return found
+// WithoutTraffic reports whether an imported slice carries no traffic of a VIP.
+func WithoutTraffic(slice *discoveryv1.EndpointSlice) bool {
+	for name := range noTraffic {
+		if _, found := slice.Labels[name]; found {
+			return true
+		}
+	}
+	return false
+}
+
+func carryTraffic(slice *discoveryv1.EndpointSlice) {
+	for name := range noTraffic {
+		delete(slice.Labels, name)
+	}
 }
 
 const sumLength = 20 // characters, in the name of an imported slice
@@ -130,7 +146,7 @@ func Desired(src *Source, imp *Import) *discoveryv1.EndpointSlice {
 	}
 	if imp.Merged.Type == mcsv1beta1.Headless || src.NoTraffic {
 		// The derived Service may still hold the VIP of an import that became headless.
-		slice.Labels[labelNoTraffic] = ""
+		maps.Copy(slice.Labels, noTraffic)
 	}
 	if slice.Endpoints = slices.Clone(src.Native); slice.Endpoints == nil {
 		slice.Endpoints = endpointsOf(src.Endpoints)

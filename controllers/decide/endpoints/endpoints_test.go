@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	k8slabels "k8s.io/apimachinery/pkg/labels"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -130,22 +131,36 @@ func TestC6HintsWhereDistributionAsks(t *testing.T) {
 	}
 }
 
-// TestHeadlessImportsAreHiddenFromKubeProxy: DESIGN §7's label.
-func TestHeadlessImportsAreHiddenFromKubeProxy(t *testing.T) {
+// TestHeadlessImportsCarryNoTraffic: by the selectors of kube-proxy 1.36 (cmd/kube-proxy/app/server.go), and of Cilium
+// 1.18 with and without its Gateway API (pkg/k8s/utils/utils.go).
+func TestHeadlessImportsCarryNoTraffic(t *testing.T) {
 	m := merged(nil)
 	m.Type = mcsv1beta1.Headless
 	s := Desired(source("a"), imported(m))
-	if _, ok := s.Labels[corev1.IsHeadlessService]; !ok {
-		t.Errorf("labels %v", s.Labels)
+	for _, text := range []string{
+		"!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name",
+		"!service.kubernetes.io/service-proxy-name",
+	} {
+		if mustParse(t, text).Matches(k8slabels.Set(s.Labels)) {
+			t.Errorf("%s selects a slice with labels %v", text, s.Labels)
+		}
 	}
 	m.Type = mcsv1beta1.ClusterSetIP
 	c := Plan([]*discoveryv1.EndpointSlice{Desired(source("a"), imported(m))}, []*discoveryv1.EndpointSlice{s})
 	if len(c.Update) != 1 {
 		t.Fatalf("changes %+v", c)
 	}
-	if _, ok := c.Update[0].Labels[corev1.IsHeadlessService]; ok {
-		t.Error("the label stays after the flip back")
+	if WithoutTraffic(c.Update[0]) {
+		t.Error("a label stays after the flip back")
 	}
+}
+
+func mustParse(t *testing.T, text string) k8slabels.Selector {
+	selector, err := k8slabels.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return selector
 }
 
 // TestRememberedIsTheSource: from the slice alone, the same slice comes out again, so that an absent record changes

@@ -97,14 +97,14 @@ func Additive(desired, existing []*discoveryv1.EndpointSlice) []*discoveryv1.End
 				func(q discoveryv1.EndpointPort) bool { return ptr.Deref(p.Name, "") == ptr.Deref(q.Name, "") },
 			)
 		})
-		stopsTraffic := withoutTraffic(d) && !withoutTraffic(e)
+		stopsTraffic := WithoutTraffic(d) && !WithoutTraffic(e)
 		if len(ports) == 0 && !stopsTraffic {
 			continue
 		}
 		both := d.DeepCopy()
 		both.Ports = append(both.Ports, ports...)
 		if stopsTraffic {
-			delete(both.Labels, labelNoTraffic)
+			carryTraffic(both)
 		}
 		out[i] = both
 	}
@@ -153,7 +153,7 @@ func removesPort(e, d *discoveryv1.EndpointSlice) bool {
 func same(d, e *discoveryv1.EndpointSlice) bool {
 	return contains(e.Annotations, d.Annotations) && contains(e.Labels, d.Labels) &&
 		e.Annotations[derived.AnnotationAdopt] == "" &&
-		withoutTraffic(d) == withoutTraffic(e) &&
+		WithoutTraffic(d) == WithoutTraffic(e) &&
 		d.Annotations[AnnotationReadiness] == e.Annotations[AnnotationReadiness] &&
 		equality.Semantic.DeepEqual(d.OwnerReferences, e.OwnerReferences) &&
 		equality.Semantic.DeepEqual(d.Ports, e.Ports) && slices.EqualFunc(d.Endpoints, e.Endpoints, sameEndpoint)
@@ -188,7 +188,7 @@ func updated(d, e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if u.Annotations == nil {
 		u.Annotations = map[string]string{}
 	}
-	delete(u.Labels, labelNoTraffic)
+	carryTraffic(u)
 	delete(u.Annotations, AnnotationReadiness)
 	delete(u.Annotations, derived.AnnotationAdopt)
 	maps.Copy(u.Labels, d.Labels)

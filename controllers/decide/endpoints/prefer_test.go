@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -78,16 +79,16 @@ func TestT2Prefer(t *testing.T) {
 func TestT2AdditionsFirst(t *testing.T) {
 	loud, quiet := &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSlice{}
 	loud.Name, quiet.Name = "s", "s"
-	quiet.Labels = map[string]string{labelNoTraffic: ""}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{quiet},
-		[]*discoveryv1.EndpointSlice{loud})[0].Labels[labelNoTraffic]; silent {
+	quiet.Labels = maps.Clone(noTraffic)
+	if WithoutTraffic(Additive([]*discoveryv1.EndpointSlice{quiet},
+		[]*discoveryv1.EndpointSlice{loud})[0]) {
 		t.Error("traffic is taken before any is given")
 	}
-	if _, silent := Additive([]*discoveryv1.EndpointSlice{loud},
-		[]*discoveryv1.EndpointSlice{quiet})[0].Labels[labelNoTraffic]; silent {
+	if WithoutTraffic(Additive([]*discoveryv1.EndpointSlice{loud},
+		[]*discoveryv1.EndpointSlice{quiet})[0]) {
 		t.Error("traffic is not given at once")
 	}
-	if _, silent := quiet.Labels[labelNoTraffic]; !silent {
+	if !WithoutTraffic(quiet) {
 		t.Error("the desired slice was changed")
 	}
 }

@@ -146,6 +146,7 @@ func SliceLabels(m *conflict.Merged, namespace, name, cluster, manager string, s
 	}
 	if silent || m.Type == mcsv1beta1.Headless {
 		labels[corev1.IsHeadlessService] = ""
+		labels["service.kubernetes.io/service-proxy-name"] = "none"
 	}
 	return labels
 }

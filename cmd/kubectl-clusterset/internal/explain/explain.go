@@ -23,6 +23,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -297,7 +298,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			if _, skipped := s.Labels[corev1.IsHeadlessService]; skipped && m.Type == mcsv1beta1.ClusterSetIP {
+			if endpoints.WithoutTraffic(s) && m.Type == mcsv1beta1.ClusterSetIP {
 				x.NoTraffic = true
 			}
 			n := byType[s.AddressType]
