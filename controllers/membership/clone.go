@@ -62,7 +62,8 @@ func (g *Gate) checkClone(ctx context.Context) (string, error) {
 	if g.Now().Sub(g.lease.since) >= duration {
 		return "", nil
 	}
-	return fmt.Sprintf("another agent renewed the Lease of %s on the hub last: is this cluster a clone? "+
-		"If it is, run: kubectl clusterset leave --force. "+
-		"If not, leaving continues once nobody has renewed the Lease for %v", g.Cluster, duration), nil
+	return fmt.Sprintf("the last renewal of the Lease of %s on the hub is not one that this agent has an answer to, "+
+		"as after a lost connection. Leaving continues once nobody has renewed the Lease for %v. "+
+		"If it does not, another agent has the same credentials: is this cluster a clone? "+
+		"If it is, run: kubectl clusterset leave --force", g.Cluster, duration), nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -166,5 +167,9 @@ func Title(o client.Object) string {
 	if ns := o.GetNamespace(); ns != "" {
 		name = ns + "/" + name
 	}
-	return o.GetObjectKind().GroupVersionKind().Kind + " " + name
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	if gvk, err := apiutil.GVKForObject(o, Scheme()); err == nil {
+		kind = gvk.Kind
+	}
+	return kind + " " + name
 }

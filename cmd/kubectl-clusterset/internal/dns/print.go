@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,8 +48,7 @@ func (c *Change) diff() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o := c.object()
-	name := o.GetNamespace() + "/" + o.GetName()
+	name := cluster.Title(c.object())
 	return difflib.GetUnifiedDiffString(
 		difflib.UnifiedDiff{A: lines(before), B: lines(after), FromFile: name + " (now)",
 			ToFile: name, Context: 3},
@@ -73,6 +73,7 @@ func text(o client.Object) (string, error) {
 	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"} {
 		unstructured.RemoveNestedField(content, "metadata", field)
 	}
+	unstructured.RemoveNestedField(content, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
 	unstructured.RemoveNestedField(content, "spec", "template", "metadata", "creationTimestamp")
 	delete(content, "status")
 	out, err := yaml.Marshal(content)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
@@ -181,7 +180,7 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 			if err := r.change(ctx, c, client.DryRunAll); err != nil {
 				return err
 			}
-			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", r.title(c))
+			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
 		}
 	}
 	return nil
@@ -219,14 +218,6 @@ func (c *Change) object() client.Object {
 	return c.Before
 }
 
-func (r *Runner) title(c *Change) string {
-	o := c.object().DeepCopyObject().(client.Object)
-	if gvk, err := apiutil.GVKForObject(o, r.Scheme()); err == nil {
-		o.GetObjectKind().SetGroupVersionKind(gvk)
-	}
-	return cluster.Title(o)
-}
-
 // change writes a change. It fails if somebody else has changed the object since it was read.
 func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOption) error {
 	owner := client.FieldOwner(manifest.FieldManager)
@@ -248,7 +239,7 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 	default:
 		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), append(dry, owner)...)
 	}
-	return r.Failed(err, "changing %s", r.title(c))
+	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
 
 // rollBack undoes changes, the last one first, also if ctx has ended, and returns why.
@@ -276,7 +267,7 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why err
 			}
 		}
 		if err != nil {
-			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", r.title(c)),
+			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", cluster.Title(c.object())),
 				"kubectl clusterset dns uninstall"))
 		}
 	}

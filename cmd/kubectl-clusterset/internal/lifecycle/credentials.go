@@ -161,9 +161,7 @@ func (j *join) await(ctx context.Context) error {
 		if set != nil {
 			why = "it has not renewed its Lease on the hub yet"
 		}
-		if time.Since(began) > 5*time.Second {
-			say(why)
-		}
+		say(why)
 		return false, why, nil
 	})
 	if err != nil {

@@ -205,7 +205,7 @@ func forgeries(namespace, forger string) []forgery {
 func (o *Options) awaitHub(ctx context.Context) error {
 	say := o.waiter("clusterset-controller hub")
 	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}
-	began, was := time.Now(), ""
+	was := ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		lease := &coordinationv1.Lease{}
 		if err := o.Hub.Get(ctx, name, lease); client.IgnoreNotFound(err) != nil {
@@ -218,9 +218,7 @@ func (o *Options) awaitHub(ctx context.Context) error {
 			was = r.String()
 		}
 		why := podsWait(ctx, o.Hub, "app.kubernetes.io/name", "clusterset-hub")
-		if time.Since(began) > 5*time.Second {
-			say(why)
-		}
+		say(why)
 		return false, why, nil
 	})
 	if err != nil {

@@ -170,9 +170,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 			return err == nil, "", err
 		}
 		why := whyNoMember(ctx, l.Member, since)
-		if time.Since(began) > 5*time.Second {
-			say(why)
-		}
+		say(why)
 		return false, why, nil
 	})
 	if err != nil {

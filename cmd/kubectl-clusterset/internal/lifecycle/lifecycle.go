@@ -107,11 +107,15 @@ func firstOf(objects []*unstructured.Unstructured, kind string) *unstructured.Un
 	return nil
 }
 
-// waiter returns a function that prints a reason for waiting if it differs from the last one.
+// waiter returns a function that prints a reason for waiting, once, if it has stood for 10 s. What passes by itself
+// sooner is none that a user could act on.
 func (o *Options) waiter(what string) func(why string) {
-	said := ""
+	last, said, since := "", "", time.Now()
 	return func(why string) {
-		if why != "" && why != said {
+		if why != last {
+			last, since = why, time.Now()
+		}
+		if why != "" && why != said && time.Since(since) >= 10*time.Second {
 			said = why
 			o.Say("waiting for %s: %s", what, why)
 		}
