@@ -19,12 +19,15 @@ build: ## the programs, and bin/clusterset-lab
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: build ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: leave it running)
-	bin/clusterset-lab demo
+demo: ## a hub and two clusters made a clusterset, and the questions a reader wants to ask (KEEP=1: leave it running)
+	@mkdir -p bin/demo
+	@# As build does, without the plugins that it does not start. It shows how far it is: the first time takes minutes.
+	$(GO) run ./test/lab/gobuild/run -tags demo -ldflags '$(LDFLAGS)' -o bin/demo/ ./cmd/...
+	LAB_BIN=bin/demo bin/demo/clusterset-lab demo
 
 .PHONY: lab-down
 lab-down: ## end what KEEP=1 make demo left running
-	bin/clusterset-lab down
+	bin/demo/clusterset-lab down
 
 .PHONY: test
 test: build ## unit tests, laboratory, integration tests, with -race; what failed stands last
@@ -49,6 +52,14 @@ chaos: build ## long outages and soaks
 interop: build ## the cases through other resolvers, secondaries that follow, musl and HAProxy, as root; downloads them for Debian 12
 	test/interop/fetch bin/interop
 	INTEROP_ROOT='$(CURDIR)/bin/interop' $(GO) test -count=1 -tags interop ./test/interop
+
+# The archives of make image for this machine's architecture.
+E2E_ARCH := $(shell $(GO) env GOARCH)
+.PHONY: e2e
+e2e: build ## docs/start.md as written, on two clusters with real nodes, as root (CONFORMANCE=path: upstream's suite, too)
+	GOOS=linux $(GO) build -ldflags '$(LDFLAGS)' -o bin/e2e/linux_$(E2E_ARCH)/ ./cmd/coredns ./cmd/clusterset-controller
+	cd deploy/image && $(GO) run . -arch $(E2E_ARCH) -version '$(VERSION)' -dir ../../bin/e2e
+	$(GO) test -count=1 -v -timeout 30m ./test/e2e
 
 .PHONY: soak
 soak: build ## scenarios beside random faults for DURATION (default 60m; SEED replays); writes docs/reliability.md and its log

@@ -64,8 +64,8 @@ func setUp(ctx context.Context, root string) (*stage, error) {
 		return s, err
 	}
 	for _, program := range []string{"coredns", "clusterset-controller", "kubectl-clusterset"} {
-		if _, err := os.Stat(filepath.Join(root, "bin", program)); err != nil {
-			return s, fmt.Errorf("bin/%s does not exist; to build it: make build: %w", program, err)
+		if _, err := os.Stat(lab.Program(root, program)); err != nil {
+			return s, fmt.Errorf("%s does not exist; to build it: make build: %w", lab.Program(root, program), err)
 		}
 	}
 	for _, step := range []func(context.Context) error{s.clusters, s.clusterset, s.serve, s.services} {
@@ -196,7 +196,7 @@ func (s *stage) plugins(ctx context.Context, all []plugin) error {
 	for _, p := range all {
 		remark(p.why)
 		command("kubectl clusterset %s", p.line)
-		cmd := exec.CommandContext(ctx, filepath.Join(s.root, "bin", "kubectl-clusterset"), strings.Fields(p.line)...)
+		cmd := exec.CommandContext(ctx, lab.Program(s.root, "kubectl-clusterset"), strings.Fields(p.line)...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for this process
 		out := &indented{}

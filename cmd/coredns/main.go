@@ -5,12 +5,8 @@
 package main
 
 import (
-	_ "time/tzdata" // the stock image has time zones, which expressions of the view plugin can name
-
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/coremain"
-
-	_ "github.com/coredns/coredns/core/plugin" // every stock plugin
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster"
 )

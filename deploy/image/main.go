@@ -53,7 +53,7 @@ type options struct {
 	time           time.Time
 }
 
-const usage = `usage: image -dir DIR -version VERSION [-revision COMMIT] [-prefix PREFIX] [-ca-certificates FILE]
+const usage = `usage: image -dir DIR -version VERSION [-revision COMMIT] [-prefix PREFIX] [-ca-certificates FILE] [-arch ARCH]
            packs DIR/linux_ARCH/NAME into DIR/NAME-oci.tar and DIR/NAME-docker-ARCH.tar
        image -dir DIR extract NAME ARCH FILE
            writes the program in DIR/NAME-oci.tar to FILE
@@ -74,6 +74,7 @@ func run(args []string) error {
 	flags.StringVar(&o.version, "version", "", "")
 	flags.StringVar(&o.revision, "revision", "", "")
 	flags.StringVar(&o.caCertificates, "ca-certificates", hostBundle(), "")
+	flags.Func("arch", "", func(arch string) error { architectures = []string{arch}; return nil })
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	if err := flags.Parse(args); err != nil {
 		return err

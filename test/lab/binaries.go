@@ -14,12 +14,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab/gobuild"
 )
 
 // Binaries are the paths of the programs.
 type Binaries struct {
-	Etcd, APIServer, ControllerManager, Kubectl, KubeProxy string
-	Watchdog                                               string
+	Etcd, APIServer, ControllerManager, Kubectl string
+	Watchdog                                    string
 }
 
 // Versions of what the laboratory runs; controlplane/go.mod has them too.
@@ -27,8 +29,6 @@ const (
 	KubernetesVersion = "v1.36.3"
 	EtcdVersion       = "v3.6.16"
 )
-
-const buildTakes = "5 to 10 minutes on two cores, once"
 
 // Root is the checkout: the folder at or above the working directory that has the laboratory's module.
 func Root() (string, error) {
@@ -47,9 +47,47 @@ func Root() (string, error) {
 	}
 }
 
-// Find gives the programs, and builds those that are not in the cache yet. One that the folder KUBEBUILDER_ASSETS holds
-// is taken from there.
+// Program is one of ours: in bin, or in the folder that LAB_BIN names.
+func Program(root, name string) string {
+	if dir := os.Getenv("LAB_BIN"); dir != "" {
+		return filepath.Join(root, dir, name)
+	}
+	return filepath.Join(root, "bin", name)
+}
+
+// Find gives the programs of a control plane. It builds those that no installed set of envtest and no earlier build
+// has.
 func Find(ctx context.Context) (*Binaries, error) {
+	p, err := programs(ctx, "etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	return &Binaries{
+		Etcd: p["etcd"], APIServer: p["kube-apiserver"], ControllerManager: p["kube-controller-manager"],
+		Kubectl: p["kubectl"], Watchdog: p[watchdog],
+	}, nil
+}
+
+// NodeBinaries are the paths of the programs that clusters with nodes need beside those of a control plane.
+type NodeBinaries struct{ Kubelet, KubeProxy, Scheduler, Kubeadm string }
+
+// FindNode gives the programs of nodes, and builds those that no earlier build has.
+func FindNode(ctx context.Context) (*NodeBinaries, error) {
+	p, err := programs(ctx, "kubelet", "kube-proxy", "kube-scheduler", "kubeadm")
+	if err != nil {
+		return nil, err
+	}
+	return &NodeBinaries{
+		Kubelet: p["kubelet"], KubeProxy: p["kube-proxy"], Scheduler: p["kube-scheduler"], Kubeadm: p["kubeadm"],
+	}, nil
+}
+
+// watchdog is the program without which no other one runs.
+const watchdog = "watchdog"
+
+// programs gives the paths of programs by their names, and the watchdog's. Those that have to be built become one
+// binary.
+func programs(ctx context.Context, names ...string) (map[string]string, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
@@ -63,28 +101,62 @@ func Find(ctx context.Context) (*Binaries, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := build(ctx, root, dir); err != nil {
-		return nil, err
-	}
-	in := func(name string) string {
-		if p := asset(name); p != "" {
-			return p
+	paths, missing := installed(ctx, names)
+	paths[watchdog] = filepath.Join(dir, watchdog)
+	if _, err := os.Stat(paths[watchdog]); err != nil {
+		if err := compile(ctx, filepath.Join(root, "test", "lab", watchdog), paths[watchdog], "-s -w"); err != nil {
+			return nil, err
 		}
-		return filepath.Join(dir, name)
 	}
-	return &Binaries{
-		Etcd: in("etcd"), APIServer: in("kube-apiserver"), ControllerManager: in("kube-controller-manager"),
-		Kubectl: in("kubectl"), KubeProxy: in("kube-proxy"), Watchdog: filepath.Join(dir, "watchdog"),
-	}, nil
+	if len(missing) > 0 {
+		dir = filepath.Join(dir, strings.Join(missing, "+"))
+		if err := build(ctx, root, dir, missing); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range missing {
+		paths[name] = filepath.Join(dir, name)
+	}
+	return paths, nil
 }
 
-// asset is the user's own program of that name, "" if there is none.
-func asset(name string) string {
-	p := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
-	if _, err := os.Stat(p); err != nil || !filepath.IsAbs(p) {
-		return ""
+// installed gives the programs of the first set of envtest that is of this version of Kubernetes, and the names of
+// those that it does not have: there is no kube-controller-manager in any.
+func installed(ctx context.Context, names []string) (paths map[string]string, missing []string) {
+	paths = map[string]string{}
+	home, _ := os.UserHomeDir() // without one, no set is there
+	sets, _ := filepath.Glob(filepath.Join(home, ".local/share/kubebuilder-envtest/k8s", minor+".*"))
+	own := os.Getenv("KUBEBUILDER_ASSETS")
+	for _, set := range append([]string{own, "/usr/local/kubebuilder/bin"}, sets...) {
+		said, err := exec.CommandContext(ctx, filepath.Join(set, "kube-apiserver"), "--version").Output()
+		if set == "" || err != nil || !strings.HasPrefix(string(said), "Kubernetes v"+minor+".") {
+			if set == own && own != "" {
+				fmt.Fprintf(os.Stderr, "lab: KUBEBUILDER_ASSETS has no kube-apiserver of Kubernetes %s, which is "+
+					"built instead\n", minor)
+			}
+			continue
+		}
+		for _, name := range names {
+			if p := filepath.Join(set, name); exists(p) {
+				paths[name] = p
+			}
+		}
+		break
 	}
-	return p
+	for _, name := range names {
+		if paths[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	return paths, missing
+}
+
+// minor is the version without patch, as the folders of envtest have it.
+var minor = strings.Join(strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")[:2], ".")
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // cacheFolder is named by the versions and the content of what is built.
@@ -98,21 +170,21 @@ func cacheFolder(root string) (string, error) {
 		base = filepath.Join(home, ".cache")
 	}
 	h := sha256.New()
-	for _, name := range []string{"controlplane/go.mod", "controlplane/go.sum", "controlplane/main.go", "watchdog/main.go"} {
-		content, err := os.ReadFile(filepath.Join(root, "test", "lab", name))
+	lab := filepath.Join(root, "test", "lab")
+	sources, err := filepath.Glob(filepath.Join(lab, "controlplane", "*"))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range append(sources, filepath.Join(lab, watchdog, "main.go")) {
+		content, err := os.ReadFile(name)
 		if err != nil {
 			return "", err
 		}
 		h.Write(content)
 	}
 	base = filepath.Join(base, "clusterset-lab")
-	return filepath.Join(
-			base,
-			fmt.Sprintf("%s-%s-%x", KubernetesVersion, EtcdVersion, h.Sum(nil)[:6]),
-		), os.MkdirAll(
-			base,
-			0o755,
-		)
+	dir := filepath.Join(base, fmt.Sprintf("%s-%s-%x", KubernetesVersion, EtcdVersion, h.Sum(nil)[:6]))
+	return dir, os.MkdirAll(dir, 0o755)
 }
 
 // lock makes processes that build at the same time take turns. It ends with the process.
@@ -144,12 +216,9 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// applets are the names by which the one binary of the control plane is several programs.
-var applets = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-proxy"}
-
-// build makes the folder of programs, under the lock: all of it or nothing.
-func build(ctx context.Context, root, dir string) error {
-	if _, err := os.Stat(dir); err == nil {
+// build makes a folder of programs, under the lock: all of it or nothing.
+func build(ctx context.Context, root, dir string, names []string) error {
+	if exists(dir) {
 		return nil
 	}
 	tmp := dir + ".tmp"
@@ -157,27 +226,14 @@ func build(ctx context.Context, root, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	lab := filepath.Join(root, "test", "lab")
-	if err := compile(ctx, filepath.Join(lab, "watchdog"), filepath.Join(tmp, "watchdog"), "-s -w"); err != nil {
+	fmt.Fprintf(os.Stderr, "lab: building %s %s from source, once ...\n", strings.Join(names, ", "), KubernetesVersion)
+	// Each program is a file of the same name with a build tag of the same name.
+	if err := compile(ctx, filepath.Join(root, "test", "lab", "controlplane"), filepath.Join(tmp, "programs"),
+		versionFlags(), "-tags", strings.ReplaceAll(strings.Join(names, ","), "-", "_")); err != nil {
 		return err
 	}
-	fmt.Fprintf(
-		os.Stderr,
-		"lab: building etcd %s and Kubernetes %s from source (%s) ...\n",
-		EtcdVersion,
-		KubernetesVersion,
-		buildTakes,
-	)
-	if err := compile(
-		ctx,
-		filepath.Join(lab, "controlplane"),
-		filepath.Join(tmp, "controlplane"),
-		versionFlags(),
-	); err != nil {
-		return err
-	}
-	for _, a := range applets {
-		if err := os.Symlink("controlplane", filepath.Join(tmp, a)); err != nil {
+	for _, name := range names {
+		if err := os.Symlink("programs", filepath.Join(tmp, name)); err != nil {
 			return err
 		}
 	}
@@ -198,14 +254,15 @@ func versionFlags() string {
 	return flags
 }
 
-func compile(ctx context.Context, in, out, ldflags string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", ldflags, "-o", out, ".")
-	cmd.Dir = in
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the compilers end with it
-	cmd.WaitDelay = 10 * time.Second
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("building the laboratory's %s: %w\n%s", filepath.Base(out), err, said))
+func compile(ctx context.Context, in, out, ldflags string, flags ...string) error {
+	args := append([]string{"-trimpath", "-ldflags", ldflags, "-o", out}, flags...)
+	err := gobuild.Run(
+		ctx,
+		in,
+		[]string{"CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off"},
+		append(args, ".")...)
+	if err != nil {
+		return fmt.Errorf("building the laboratory's %s failed: %w", filepath.Base(out), err)
 	}
 	return nil
 }

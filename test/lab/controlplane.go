@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,6 +30,12 @@ type Options struct {
 	Audit               bool     // the API server writes every request and who made it to AuditLog
 	AuditWrites         bool     // the same, of requests that change something
 	AuditServices       bool     // with one of the two: Services as they were answered, too
+	ControllerManager   []string // further arguments
+	Scheduler           bool     // kube-scheduler, for clusters with a Node
+	// In calls a function on a thread in the network namespace where all of it is to run, with Address for others to
+	// reach it. Nil: this process's, on loopback.
+	In      func(func() error) error
+	Address string
 }
 
 // ControlPlane is one cluster's etcd, kube-apiserver and kube-controller-manager.
@@ -39,10 +46,12 @@ type ControlPlane struct {
 	dir     string // logs, certificates, kubeconfigs
 	data    string // of etcd, in memory where the machine has such a file system
 
-	etcdPort, peerPort, apiPort, managerPort *Port
-	folders, etcd, api, manager              *process
-	mu                                       sync.Mutex
-	forwarders                               []*Forwarder // under mu
+	etcdPort, peerPort, apiPort, managerPort, schedulerPort *Port
+
+	folders, etcd, api, manager, scheduler *process
+
+	mu         sync.Mutex
+	forwarders []*Forwarder // under mu
 }
 
 const (
@@ -60,6 +69,10 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if c.options.ServiceCIDR == "" {
 		c.options.ServiceCIDR = "10.96.0.0/16"
 	}
+	if c.options.In == nil {
+		c.options.In = func(f func() error) error { return f() }
+		c.options.Address = "127.0.0.1"
+	}
 	if err := c.start(ctx); err != nil {
 		c.Stop()
 		return nil, err
@@ -76,7 +89,7 @@ func Run(t testing.TB, o Options) *ControlPlane {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, p := range []*process{c.etcd, c.api, c.manager} {
+			for _, p := range []*process{c.etcd, c.api, c.manager, c.scheduler} {
 				if p != nil {
 					t.Logf("the end of %s's log:\n%s", p.name, p.tail())
 				}
@@ -99,7 +112,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if c.data, err = os.MkdirTemp(memory, "clusterset-lab-etcd-"); err != nil {
 		return err
 	}
-	for _, p := range []**Port{&c.etcdPort, &c.peerPort, &c.apiPort, &c.managerPort} {
+	for _, p := range []**Port{&c.etcdPort, &c.peerPort, &c.apiPort, &c.managerPort, &c.schedulerPort} {
 		if *p, err = ReservePort(); err != nil {
 			return err
 		}
@@ -109,8 +122,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	}
 	// It outlives every other program, and its watchdog deletes the folders of logs and kubeconfigs, and of etcd's
 	// data.
-	if c.folders, err = spawn(
-		c.bin,
+	if c.folders, err = c.spawn(
 		"folders",
 		filepath.Join(c.dir, "folders.log"),
 		[]string{c.dir, c.data},
@@ -126,16 +138,43 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.StartAPIServer(ctx); err != nil {
 		return err
 	}
+	if c.options.Scheduler {
+		if err := c.startScheduler(ctx); err != nil {
+			return err
+		}
+	}
 	if c.options.NoControllerManager {
 		return nil
 	}
 	return c.startManager(ctx)
 }
 
+// spawn is the package's, where this control plane runs.
+func (c *ControlPlane) spawn(name, log string, remove, env []string, program string, args ...string) (*process, error) {
+	var p *process
+	err := c.options.In(func() (err error) {
+		p, err = spawn(c.bin, name, log, remove, env, program, args...)
+		return err
+	})
+	return p, err
+}
+
+// startScheduler runs kube-scheduler, which nothing has to wait for.
+func (c *ControlPlane) startScheduler(ctx context.Context) error {
+	bin, err := FindNode(ctx)
+	if err != nil {
+		return err
+	}
+	c.scheduler, err = c.spawn("kube-scheduler", c.path("kube-scheduler.log"), nil, nil, bin.Scheduler,
+		"--kubeconfig="+c.Kubeconfig(), "--leader-elect=false", "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.schedulerPort.Number), "--cert-dir="+c.path("scheduler"))
+	return err
+}
+
 // startEtcd runs it on c.data, which outlives it.
 func (c *ControlPlane) startEtcd() (err error) {
 	url, peer := "http://"+c.etcdPort.Addr(), "http://"+c.peerPort.Addr()
-	c.etcd, err = spawn(c.bin, "etcd", filepath.Join(c.dir, "etcd.log"), nil, nil, c.bin.Etcd,
+	c.etcd, err = c.spawn("etcd", filepath.Join(c.dir, "etcd.log"), nil, nil, c.bin.Etcd,
 		"--name=lab", "--data-dir="+c.data, "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+url, "--advertise-client-urls="+url, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer)
@@ -144,22 +183,18 @@ func (c *ControlPlane) startEtcd() (err error) {
 
 func (c *ControlPlane) startManager(ctx context.Context) error {
 	var err error
-	c.manager, err = spawn(
-		c.bin,
-		"kube-controller-manager",
-		filepath.Join(c.dir, "kube-controller-manager.log"),
-		nil,
-		nil,
-		c.bin.ControllerManager,
-		"--kubeconfig="+c.Kubeconfig(),
+	args := append([]string{
+		"--kubeconfig=" + c.Kubeconfig(),
 		"--leader-elect=false",
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.managerPort.Number),
-		"--service-account-private-key-file="+c.path("sa.key"),
-		"--root-ca-file="+c.path("pki/apiserver.crt"),
-		"--cert-dir="+c.path("manager"),
+		"--service-account-private-key-file=" + c.path("sa.key"),
+		"--root-ca-file=" + c.path("pki/apiserver.crt"),
+		"--cert-dir=" + c.path("manager"),
 		"--profiling=false",
-	)
+	}, c.options.ControllerManager...)
+	c.manager, err = c.spawn("kube-controller-manager", c.path("kube-controller-manager.log"), nil, nil,
+		c.bin.ControllerManager, args...)
 	if err != nil {
 		return err
 	}
@@ -173,11 +208,9 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	args := append([]string{
 		"--etcd-servers=http://" + c.etcdPort.Addr(),
 		"--cert-dir=" + c.path("pki"),
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--advertise-address=" + c.options.Address,
 		fmt.Sprintf("--secure-port=%d", c.apiPort.Number),
 		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
-		"--endpoint-reconciler-type=none", // loopback is no endpoint
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("sa.key"),
 		"--service-account-signing-key-file=" + c.path("sa.key"),
@@ -187,6 +220,9 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--profiling=false",
 		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
+	if c.options.Address == "127.0.0.1" {
+		args = append(args, "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none") // loopback is no endpoint
+	}
 	if c.options.Audit || c.options.AuditWrites {
 		policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
 		if !c.options.Audit {
@@ -206,8 +242,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	// kubelet.
 	for attempt := 1; ; attempt++ {
 		var err error
-		if c.api, err = spawn(
-			c.bin,
+		if c.api, err = c.spawn(
 			"kube-apiserver",
 			c.path("kube-apiserver.log"),
 			nil,
@@ -224,16 +259,31 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.writeKubeconfig(c.Kubeconfig(), c.apiPort.Addr(), c.token)
+	return c.writeKubeconfig(c.Kubeconfig(), c.apiAddr(), c.token)
+}
+
+// apiAddr is where the API server listens.
+func (c *ControlPlane) apiAddr() string {
+	return fmt.Sprintf("%s:%d", c.options.Address, c.apiPort.Number)
+}
+
+// dial connects to it from where it runs.
+func (c *ControlPlane) dial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	err = c.options.In(func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+		return err
+	})
+	return conn, err
 }
 
 // get asks the API server as admin: an HTTP status, 0 if there is none.
 func (c *ControlPlane) get(path string) int {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
+		DialContext:       c.dial,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // the certificate is made by the server that is asked
 	}}
-	r, err := http.NewRequest(http.MethodGet, "https://"+c.apiPort.Addr()+path, nil)
+	r, err := http.NewRequest(http.MethodGet, "https://"+c.apiAddr()+path, nil)
 	if err != nil {
 		return 0
 	}
@@ -270,10 +320,11 @@ func (c *ControlPlane) Stop() {
 		f.Close()
 	}
 	c.manager.kill()
+	c.scheduler.kill()
 	c.api.kill()
 	c.etcd.kill()
 	c.folders.kill()
-	for _, p := range []*Port{c.etcdPort, c.peerPort, c.apiPort, c.managerPort} {
+	for _, p := range []*Port{c.etcdPort, c.peerPort, c.apiPort, c.managerPort, c.schedulerPort} {
 		p.Release()
 	}
 	for _, dir := range []string{c.data, c.dir} {
@@ -299,7 +350,11 @@ func (c *ControlPlane) Kubeconfig() string { return c.path("admin.kubeconfig") }
 
 // RESTConfig is the admin's, for clients in Go.
 func (c *ControlPlane) RESTConfig() (*rest.Config, error) {
-	return clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err == nil && c.options.Address != "127.0.0.1" {
+		cfg.Dial = c.dial
+	}
+	return cfg, err
 }
 
 // Kubectl runs the real kubectl as admin, with input on standard input, and gives its output.
@@ -311,7 +366,11 @@ func (c *ControlPlane) Kubectl(ctx context.Context, input string, args ...string
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	err := c.options.In(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, stderr.String())
 	}
 	return stdout.String(), nil
@@ -357,7 +416,7 @@ func (c *ControlPlane) ServiceAccountKubeconfig(
 	if err != nil {
 		return "", err
 	}
-	addr, file := c.apiPort.Addr(), c.path(namespace+"-"+name+".kubeconfig")
+	addr, file := c.apiAddr(), c.path(namespace+"-"+name+".kubeconfig")
 	if via != nil {
 		addr = via.Addr()
 		file = c.path(fmt.Sprintf("%s-%s-via-%s.kubeconfig", namespace, name, strings.ReplaceAll(addr, ":", "-")))

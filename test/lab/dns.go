@@ -121,7 +121,7 @@ func ServeDNS(ctx context.Context, c *ControlPlane, corefile func(kubeconfig str
 	if err != nil {
 		return nil, err
 	}
-	d, err := StartDNS(ctx, c.bin, filepath.Join(root, "bin", "coredns"), text)
+	d, err := StartDNS(ctx, c.bin, Program(root, "coredns"), text)
 	if err != nil {
 		return nil, err
 	}

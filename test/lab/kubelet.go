@@ -203,7 +203,7 @@ func (k *Kubelet) begin(ctx context.Context, d *appsv1.Deployment) (*pod, error)
 		filepath.Join(k.dir, d.Name+".log"),
 		[]string{dir},
 		nil,
-		filepath.Join(root, "bin", "clusterset-controller"),
+		Program(root, "clusterset-controller"),
 		args...)
 	return p, err
 }

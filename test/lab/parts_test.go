@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,18 +175,32 @@ func TestPortsAreGivenOnceAndOnlyWhereFreeForUDPAndTCP(t *testing.T) {
 	}
 }
 
-func TestOwnProgramsAreTakenFromKubebuilderAssets(t *testing.T) {
-	dir := t.TempDir()
-	own := filepath.Join(dir, "kubectl")
-	must(t, os.WriteFile(own, nil, 0o755))
-	t.Setenv("KUBEBUILDER_ASSETS", dir)
-	bin, err := Find(t.Context())
-	must(t, err)
-	if bin.Kubectl != own {
-		t.Errorf("kubectl is %s, want %s", bin.Kubectl, own)
+func TestASetOfEnvtestIsUsedIfItIsOfThisVersion(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	set := func(version string) (dir string) {
+		dir = t.TempDir()
+		must(
+			t,
+			os.WriteFile(
+				filepath.Join(dir, "kube-apiserver"),
+				[]byte("#!/bin/sh\necho Kubernetes "+version+"\n"),
+				0o755,
+			),
+		)
+		must(t, os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o755))
+		return dir
 	}
-	if filepath.Dir(bin.Etcd) == dir {
-		t.Errorf("etcd is %s, which does not exist", bin.Etcd)
+	names := []string{"etcd", "kube-apiserver", "kube-controller-manager"}
+	own := set(KubernetesVersion)
+	t.Setenv("KUBEBUILDER_ASSETS", own)
+	paths, missing := installed(t.Context(), names)
+	if paths["etcd"] != filepath.Join(own, "etcd") || paths["kube-apiserver"] != filepath.Join(own, "kube-apiserver") ||
+		!slices.Equal(missing, names[2:]) {
+		t.Errorf("of a set of this version are used %v, and %v is built", paths, missing)
+	}
+	t.Setenv("KUBEBUILDER_ASSETS", set("v1.20.0"))
+	if paths, missing = installed(t.Context(), names); len(paths) > 0 || !slices.Equal(missing, names) {
+		t.Errorf("of a set of another version are used %v, and %v is built", paths, missing)
 	}
 }
 

@@ -46,11 +46,15 @@ type Proxy struct {
 // to the API server. It returns when kube-proxy is healthy, and whatever changes of its Node from then on is not lost
 // to it.
 func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func() error) error) (*Proxy, error) {
+	path, err := programs(ctx, "kube-proxy")
+	if err != nil {
+		return nil, err
+	}
 	if err := c.Apply(ctx, proxyAccount); err != nil {
 		return nil, err
 	}
 	var way *Forwarder
-	err := in(func() (err error) {
+	err = in(func() (err error) {
 		way, err = c.Forward()
 		return err
 	})
@@ -78,7 +82,7 @@ func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func(
 			log,
 			[]string{p.dir},
 			nil,
-			c.bin.KubeProxy,
+			path["kube-proxy"],
 			"--config="+config,
 		); err != nil {
 			return err

@@ -10,15 +10,25 @@ import (
 
 // packages are the Debian packages of the programs that tests run.
 var packages = map[string]string{
-	"dig":      "bind9-dnsutils",
-	"dnsperf":  "dnsperf",
-	"taskset":  "util-linux",
-	"unshare":  "util-linux",
-	"hostname": "hostname",
-	"setcap":   "libcap2-bin",
-	"ip":       "iproute2",
-	"nft":      "nftables",
-	"promtool": "prometheus",
+	"dig":        "bind9-dnsutils",
+	"dnsperf":    "dnsperf",
+	"taskset":    "util-linux",
+	"unshare":    "util-linux",
+	"hostname":   "hostname",
+	"conntrack":  "conntrack",
+	"containerd": "containerd",
+	"setcap":     "libcap2-bin",
+	"ip":         "iproute2",
+	"nft":        "nftables",
+	"runc":       "runc",
+	"ptp":        "containernetworking-plugins",
+	"nslookup":   "bind9-dnsutils",
+	"socat":      "socat",
+	"nc.openbsd": "netcat-openbsd",
+	"dash":       "dash",
+	"curl":       "curl",
+	"busybox":    "busybox-static",
+	"promtool":   "prometheus",
 }
 
 var (
@@ -33,7 +43,7 @@ func Require(programs ...string) error {
 	defer installing.Unlock()
 	var missing []string
 	for _, p := range programs {
-		if _, err := exec.LookPath(p); err == nil {
+		if _, err := exec.LookPath(p); err == nil || p == "ptp" && pluginFolder() != "" {
 			continue
 		}
 		pkg, ok := packages[p]

@@ -17,7 +17,7 @@ const answerLimit = 20 * time.Second
 
 // listen makes the pod's TCP listener on a port again, after hangUp.
 func (p *pod) listen(port int) error {
-	return p.do(func() error {
+	return p.Do(func() error {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (p *pod) serve(port int) error {
 	if err := p.listen(port); err != nil {
 		return err
 	}
-	return p.do(func() error {
+	return p.Do(func() error {
 		u, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ type flow struct {
 // open starts a flow from the pod to an address; from is one of the pod's, or none in particular if it is zero.
 func (p *pod) open(protocol string, from netip.Addr, to netip.AddrPort) (*flow, error) {
 	f := &flow{}
-	err := p.do(func() (err error) {
+	err := p.Do(func() (err error) {
 		d := net.Dialer{Timeout: answerLimit}
 		switch {
 		case !from.IsValid():

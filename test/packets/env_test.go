@@ -89,12 +89,12 @@ func possible() (obstacle, err error) {
 	if err := lab.Require("ip", "nft"); err != nil {
 		return nil, err
 	}
-	n, obstacle := newNamespace()
-	defer n.close()
+	n, obstacle := lab.NewNamespace()
+	defer n.Close()
 	if obstacle != nil {
 		return obstacle, nil
 	}
-	return n.do(func() error {
+	return n.Do(func() error {
 		if out, err := exec.Command("nft", "add", "table", "inet", "probe").CombinedOutput(); err != nil {
 			return fmt.Errorf("nft: %w %s", err, bytes.TrimSpace(out))
 		}
@@ -226,7 +226,7 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.do); err != nil {
+	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.Do); err != nil {
 		return err
 	}
 	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show

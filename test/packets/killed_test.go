@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // parentMark is in the environment of a process that makes a network only to be killed.
@@ -24,8 +26,10 @@ func beParent() {
 		os.Exit(1)
 	}
 	var names []string
-	for _, n := range []*namespace{w.router, w.nodes[0].namespace, w.nodes[1].namespace, w.nodes[0].pods[0].namespace} {
-		name, err := os.Readlink(n.path())
+	for _, n := range []*lab.Namespace{
+		w.router, w.nodes[0].Namespace, w.nodes[1].Namespace, w.nodes[0].pods[0].Namespace,
+	} {
+		name, err := os.Readlink(n.Path())
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)

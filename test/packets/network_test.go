@@ -6,6 +6,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
+	"strings"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // network is a router with a node per cluster behind it, and pods behind each node. Pods are routed flat between
@@ -15,19 +19,19 @@ import (
 //	node n   10.77.n.1 fd77:n::1     its side of the link to the router, which has .254
 //	pod p    10.(200+n).0.p fd02:n::p, and as a client also all of 10.(200+n).p.0/24 fd02:n:0:p::/64
 type network struct {
-	router *namespace
+	router *lab.Namespace
 	nodes  []*node
 }
 
 type node struct {
-	*namespace
+	*lab.Namespace
 	number int
 	pods   []*pod
 }
 
 // pod is a namespace with one address of each family, a client or a backend.
 type pod struct {
-	*namespace
+	*lab.Namespace
 	name      string
 	v4, v6    netip.Addr
 	number    [2]int // of its node, of itself
@@ -38,28 +42,28 @@ type pod struct {
 func newNetwork(nodes int) (*network, error) {
 	w := &network{}
 	var err error
-	if w.router, err = newNamespace(); err != nil {
+	if w.router, err = lab.NewNamespace(); err != nil {
 		return w, err
 	}
 	for n := 1; n <= nodes; n++ {
 		nd := &node{number: n}
 		w.nodes = append(w.nodes, nd)
-		if nd.namespace, err = newNamespace(); err != nil {
+		if nd.Namespace, err = lab.NewNamespace(); err != nil {
 			return w, err
 		}
 		err = errors.Join(
-			w.router.ip(
-				fmt.Sprintf("link add node%d type veth peer name router netns %s", n, nd.path()),
+			w.router.IP(
+				fmt.Sprintf("link add node%d type veth peer name router netns %s", n, nd.Path()),
 				fmt.Sprintf("addr add 10.77.%d.254/24 dev node%[1]d", n),
 				fmt.Sprintf("addr add fd77:%d::254/64 dev node%[1]d nodad", n),
 				fmt.Sprintf("link set node%d up", n)),
-			nd.ip(
+			nd.IP(
 				fmt.Sprintf("addr add 10.77.%d.1/24 dev router", n),
 				fmt.Sprintf("addr add fd77:%d::1/64 dev router nodad", n),
 				"link set router up",
 				fmt.Sprintf("route add default via 10.77.%d.254", n),
 				fmt.Sprintf("route add default via fd77:%d::254", n)),
-			w.router.ip(
+			w.router.IP(
 				fmt.Sprintf("route add 10.%d.0.0/16 via 10.77.%d.1", 200+n, n),
 				fmt.Sprintf("route add fd02:%d::/48 via fd77:%[1]d::1", n)))
 		if err != nil {
@@ -84,14 +88,14 @@ func (nd *node) pod(name string) (*pod, error) {
 		v6: netip.MustParseAddr(fmt.Sprintf("fd02:%d::%d", n, p)),
 	}
 	var err error
-	if out.namespace, err = newNamespace(); err != nil {
+	if out.Namespace, err = lab.NewNamespace(); err != nil {
 		return nil, err
 	}
 	nd.pods = append(nd.pods, out)
 	gateway4, gateway6 := fmt.Sprintf("10.%d.0.1", 200+n), fmt.Sprintf("fd02:%d::1", n)
 	return out, errors.Join(
-		nd.ip(
-			fmt.Sprintf("link add pod%d type veth peer name eth0 netns %s", p, out.path()),
+		nd.IP(
+			fmt.Sprintf("link add pod%d type veth peer name eth0 netns %s", p, out.Path()),
 			fmt.Sprintf("addr add %s/32 dev pod%d", gateway4, p),
 			fmt.Sprintf("addr add %s/128 dev pod%d nodad", gateway6, p),
 			fmt.Sprintf("link set pod%d up", p),
@@ -99,7 +103,7 @@ func (nd *node) pod(name string) (*pod, error) {
 			fmt.Sprintf("route add %s dev pod%d", out.v6, p),
 			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(out.v4), out.v4, p),
 			fmt.Sprintf("route add %s via %s dev pod%d", out.sources(out.v6), out.v6, p)),
-		out.ip(
+		out.IP(
 			fmt.Sprintf("addr add %s/32 dev eth0", out.v4),
 			fmt.Sprintf("addr add %s/128 dev eth0 nodad", out.v6),
 			"link set eth0 up",
@@ -129,9 +133,29 @@ func (w *network) close() {
 			for _, l := range p.listeners {
 				l.Close()
 			}
-			p.close()
+			p.Close()
 		}
-		nd.close()
+		nd.Close()
 	}
-	w.router.close()
+	w.router.Close()
+}
+
+// ruleset is what nft(8) shows of kube-proxy's tables at the node.
+func (nd *node) ruleset(family string) (out string, err error) {
+	err = nd.Do(func() error {
+		said, err := exec.Command("nft", "list", "table", family, "kube-proxy").CombinedOutput()
+		out = string(said)
+		return err
+	})
+	return out, err
+}
+
+// command runs a program with input.
+func command(input, program string, args ...string) error {
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s\n%s", program, strings.Join(args, " "), err, out, input)
+	}
+	return nil
 }

@@ -81,7 +81,7 @@ func (o *observers) move(t *testing.T, c *cluster) {
 		}
 	})
 	var here, there *lab.Forwarder // from the node's loopback to the API servers
-	err = c.node.do(func() (err error) {
+	err = c.node.Do(func() (err error) {
 		if here, err = c.Cluster.Forward(); err == nil {
 			there, err = o.set.Hub.Forward()
 		}
@@ -103,7 +103,7 @@ func (o *observers) move(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.node.do(func() (err error) {
+	err = c.node.Do(func() (err error) {
 		moved, err = lab.StartAgent(
 			t.Context(),
 			filepath.Join(root, "bin", "clusterset-controller"),
@@ -184,7 +184,7 @@ func blind(t *testing.T, c *cluster, is bool) {
 		rules += `table inet blind { chain out { type filter hook output priority 0; ` +
 			`ip daddr 10.200.0.0/13 tcp dport 8080 reject; ip6 daddr fd02::/16 tcp dport 8080 reject; }; }` + "\n"
 	}
-	if err := c.node.do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
+	if err := c.node.Do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -373,7 +373,7 @@ func TestF4AnEndpointThatNobodyReaches(t *testing.T) {
 		if is {
 			rules += "table inet deaf { chain in { type filter hook input priority 0; tcp dport 8080 drop; }; }\n"
 		}
-		if err := o.c.backends["c1"].do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
+		if err := o.c.backends["c1"].Do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
 			t.Fatal(err)
 		}
 	}

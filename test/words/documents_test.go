@@ -80,7 +80,7 @@ func blocks(text string, exempt map[int]bool) (all []block) {
 	for i, line := range strings.Split(text, "\n") {
 		number, trimmed := i+1, strings.TrimSpace(line)
 		switch {
-		case strings.HasPrefix(trimmed, "```"):
+		case strings.HasPrefix(trimmed, "```") || strings.HasPrefix(trimmed, "~~~"):
 			fenced, exempt[number] = !fenced, true
 			end()
 		case fenced || current == nil && (strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t")):

@@ -1,4 +1,4 @@
-package packets
+package lab
 
 import (
 	"fmt"
@@ -10,16 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name. It lives as long as this process holds it or a program runs in
-// it, and what is in
-// it, interfaces and nftables, goes with it: however this process ends, nothing is left.
-type namespace struct{ file *os.File }
+// Namespace is a network namespace without a name. It lives as long as this process holds it or a program runs in it.
+// Its interfaces and nftables go with it: however this process ends, nothing is left.
+type Namespace struct{ file *os.File }
 
-// newNamespace makes one with loopback up, which forwards, says of every packet that it refuses that it does, and
-// uses IPv6 addresses at
-// once: they are unique, as all are given here.
-func newNamespace() (*namespace, error) {
-	n := &namespace{}
+// NewNamespace makes one with loopback up. It forwards, reports every packet that it refuses, and uses IPv6 addresses
+// at once: they are unique, because the caller gives them all.
+func NewNamespace() (*Namespace, error) {
+	n := &Namespace{}
 	err := onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("a new network namespace: %w", err)
@@ -44,10 +42,9 @@ func newNamespace() (*namespace, error) {
 	return n, err
 }
 
-// do calls f on a thread that is in the namespace. Sockets that f itself opens, not a goroutine of its, belong to
-// the namespace for
-// good, and so do programs that it starts.
-func (n *namespace) do(f func() error) error {
+// Do calls f on a thread that is in the namespace. Sockets that f itself opens, not a goroutine of its, belong to the
+// namespace for good, and so do programs that it starts.
+func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("into a network namespace: %w", err)
@@ -82,40 +79,27 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// path names the namespace to other programs, while this process lives.
-func (n *namespace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
+// Path names the namespace to other programs, while this process lives.
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
-// ip runs ip(8) commands in the namespace.
-func (n *namespace) ip(commands ...string) error {
-	return n.do(func() error { return ip(commands...) })
+// IP runs ip(8) commands in the namespace.
+func (n *Namespace) IP(commands ...string) error {
+	return n.Do(func() error { return ip(commands...) })
 }
 
-// close gives it up. It goes when nothing runs in it any more.
-func (n *namespace) close() {
+// Close gives it up. It goes when nothing runs in it any more.
+func (n *Namespace) Close() {
 	if n != nil && n.file != nil {
 		n.file.Close()
 	}
 }
 
 func ip(commands ...string) error {
-	return command(strings.Join(commands, "\n"), "ip", "-batch", "-")
-}
-
-func command(input, program string, args ...string) error {
-	cmd := exec.Command(program, args...)
-	cmd.Stdin = strings.NewReader(input)
+	batch := strings.Join(commands, "\n")
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(batch)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s\n%s", program, strings.Join(args, " "), err, out, input)
+		return fmt.Errorf("ip -batch -: %w: %s\n%s", err, out, batch)
 	}
 	return nil
-}
-
-// ruleset is what nft(8) shows of kube-proxy's in the namespace.
-func (n *namespace) ruleset(family string) (out string, err error) {
-	err = n.do(func() error {
-		said, err := exec.Command("nft", "list", "table", family, "kube-proxy").CombinedOutput()
-		out = string(said)
-		return err
-	})
-	return out, err
 }

@@ -1,0 +1,13 @@
+//go:build etcd
+
+package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func init() {
+	programs["etcd"] = func() { etcdmain.Main(os.Args) }
+}

@@ -1,0 +1,87 @@
+package gobuild
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// module makes one with a program that uses a package, in a build cache of its own.
+func module(t *testing.T, library string) (dir string, env []string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":     "module example.com/m\n\ngo 1.26\n",
+		"main.go":    "package main\n\nimport \"example.com/m/lib\"\n\nfunc main() { lib.F() }\n",
+		"lib/lib.go": library,
+		"lib/text":   "text",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, []string{"GOFLAGS=-buildvcs=false", "GOWORK=off"}
+}
+
+func TestOnlyWhatIsStaleCounts(t *testing.T) {
+	dir, env := module(t, "package lib\n\nimport _ \"embed\"\n\n//go:embed text\nvar text string\n\n"+
+		"func F() { println(text) } // "+t.TempDir()+"\n")
+	program := filepath.Join(dir, "program")
+	var out strings.Builder
+	s := &screen{out: &out, terminal: true}
+	if err := run(t.Context(), dir, env, s, []string{"-o", program, "."}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "1 of 2 packages") && !strings.Contains(out.String(), "2 of 2 packages") {
+		t.Errorf("a build of two packages shows %q", out.String())
+	}
+	out.Reset()
+	s.shown = time.Time{}
+	if err := run(
+		t.Context(),
+		dir,
+		env,
+		s,
+		[]string{"-o", program, "."},
+	); err != nil ||
+		strings.Contains(out.String(), "2 of") {
+		t.Errorf("a build of what is built shows %q, %v", out.String(), err)
+	}
+}
+
+func TestTheErrorHasWhatTheCompilerPrinted(t *testing.T) {
+	dir, env := module(t, "package lib\n\nfunc F() { undefined() }\n")
+	err := run(t.Context(), dir, env, &screen{out: &strings.Builder{}}, []string{"-o", filepath.Join(dir, "p"), "."})
+	if err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestTheTimeLeftFollowsTheSizeOfSources(t *testing.T) {
+	p := progress{todo: map[string]int64{"a": 300, "b": 100}, all: 400, began: time.Now().Add(-30 * time.Second)}
+	if p.compiles("c") || !p.compiles("a") || p.compiles("a") {
+		t.Error("a package counts once, and only one of this build")
+	}
+	if got, want := p.String(), "1 of 2 packages, about 10s left, then linking"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestALogIsNotFlooded(t *testing.T) {
+	var out strings.Builder
+	s := &screen{out: &out, shown: time.Now().Add(-time.Minute)}
+	s.show("first")
+	s.show("second")
+	if got := out.String(); got != "  first\n" {
+		t.Errorf("it shows %q, want the first line only", got)
+	}
+}
