@@ -267,6 +267,8 @@ func (w *world) network(ctx context.Context) (err error) {
 func (w *world) connect(c *cluster) error {
 	return w.router.IP(
 		fmt.Sprintf("link set %s up", c.name),
+		// A link that goes down loses its IPv6 addresses.
+		fmt.Sprintf("addr replace fd77:%d::254/64 dev %s nodad", c.number, c.name),
 		fmt.Sprintf("route add 10.%d.0.0/16 via 10.77.%d.1", 200+c.number, c.number),
 		fmt.Sprintf("route add fd02:%d::/48 via fd77:%[1]d::1", c.number))
 }
