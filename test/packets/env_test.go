@@ -80,8 +80,7 @@ func report() error {
 }
 
 // possible reports whether this machine lets us make network namespaces and nftables rules. Where it does, whatever
-// fails is a failure, and
-// so is for root a program that is missing and cannot be installed.
+// fails is a failure, and so is for root a program that is missing and cannot be installed.
 func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("not root"), nil
@@ -90,10 +89,10 @@ func possible() (obstacle, err error) {
 		return nil, err
 	}
 	n, obstacle := lab.NewNamespace()
-	defer n.Close()
 	if obstacle != nil {
 		return obstacle, nil
 	}
+	defer n.Close()
 	return n.Do(func() error {
 		if out, err := exec.Command("nft", "add", "table", "inet", "probe").CombinedOutput(); err != nil {
 			return fmt.Errorf("nft: %w %s", err, bytes.TrimSpace(out))
