@@ -66,7 +66,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Cluster:      env.Cluster,
 			HubNamespace: env.HubNamespace,
 			Local:        env.Local,
-			LocalNow:     env.LocalNow,
 			Hub:          env.Hub,
 			Deleted:      env.Gone,
 			Families:     env.Families,

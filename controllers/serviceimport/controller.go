@@ -27,9 +27,8 @@ type Config struct {
 	Cluster      string // cluster ID of this member
 	HubNamespace string
 
-	Local    client.Client
-	LocalNow client.Reader        // reads past the cache
-	Hub      func() client.Client // the hub's caches; nil before they have synced
+	Local client.Client
+	Hub   func() client.Client // the hub's caches; nil before they have synced
 	// Deleted reports whether the owner of a record that the hub does not show has deleted it. created is the
 	// record's creation time by the hub's clock.
 	Deleted func(cluster, record string, created time.Time) bool

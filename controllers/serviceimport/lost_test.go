@@ -104,7 +104,6 @@ func pass(
 		Cluster:      "b",
 		HubNamespace: "set",
 		Local:        local,
-		LocalNow:     local,
 		Now:          func() time.Time { return time.Unix(1000, 0) },
 		Hub:          func() client.Client { return hub },
 		Deleted:      func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },

@@ -101,7 +101,6 @@ func newMember(t *testing.T) *member {
 		Now:          time.Now,
 		Events:       m,
 		Local:        m.local,
-		LocalNow:     m.local,
 		Hub: func() client.Client {
 			if m.seesHub {
 				return m.hub

@@ -69,7 +69,7 @@ func (r *reconciler) applySlices(
 		)
 		err := r.Local.Create(ctx, slice)
 		if apierrors.IsAlreadyExists(err) {
-			err = r.overwrite(ctx, slice)
+			err = r.overwrite(ctx, slice, err)
 		}
 		if err == nil {
 			written = append(written, slice)
@@ -94,7 +94,8 @@ func (r *reconciler) applySlices(
 // refused reports a slice that the API server does not accept. It returns no error for an invalid slice: a retry
 // cannot help.
 func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error {
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) ||
+		errors.Is(err, context.Canceled) {
 		return err
 	}
 	r.Events.Event(
@@ -109,16 +110,15 @@ func (r *reconciler) refused(slice *discoveryv1.EndpointSlice, err error) error 
 	return err
 }
 
-// overwrite replaces a slice that has our name but lost our labels, so that no list shows it, or that was given to the
-// agent.
-func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	existing, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.LocalNow, client.ObjectKeyFromObject(slice))
-	if err != nil || existing == nil {
+// overwrite replaces a slice of the agent that no longer says what it was made from. exists is the error of creating
+// it.
+func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointSlice, exists error) error {
+	existing, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, client.ObjectKeyFromObject(slice))
+	if err != nil {
 		return err
 	}
-	if !kube.Writable(existing) { // the next pass sees and reports it
-		return fmt.Errorf("creating EndpointSlice %s/%s failed: another program has created it since",
-			slice.Namespace, slice.Name)
+	if existing == nil || !kube.Writable(existing) { // the next pass sees whose it is
+		return exists
 	}
 	slice.ResourceVersion = existing.ResourceVersion
 	return r.Local.Update(ctx, slice)

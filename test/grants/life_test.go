@@ -129,8 +129,10 @@ func (s *set) edits(t *testing.T) {
 	imported := s.b.slices(t)
 	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.9.9.9" })
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
-	// No list shows it, not even as one that the agent made, and its name is taken.
-	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) { s.Labels, s.Annotations = nil, nil })
+	// No list shows it, not even as one that the agent made, and its name is taken. The agent may have it (I10).
+	change(t, s.b, &imported[0], func(s *discoveryv1.EndpointSlice) {
+		s.Labels, s.Annotations = nil, map[string]string{kube.AnnotationAdopt: "true"}
+	})
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")
 	s.b.remove(t, &imported[0])
 	s.b.endpoints(t, "a/10.1.0.1", "b/10.2.0.1")

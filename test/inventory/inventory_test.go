@@ -227,9 +227,9 @@ endpointrecords.hub.clusterset-dns.io [list delete]
 events.events.k8s.io [create patch]
 leases.coordination.k8s.io [get list watch delete]
 localsubjectaccessreviews.authorization.k8s.io [create]
-rolebindings.rbac.authorization.k8s.io [delete]
-roles.rbac.authorization.k8s.io [delete]
-serviceaccounts [delete]
+rolebindings.rbac.authorization.k8s.io [get delete]
+roles.rbac.authorization.k8s.io [get delete]
+serviceaccounts [get delete]
 serviceexportrecords.hub.clusterset-dns.io [list delete]`,
 		"clusterset-system": "leases.coordination.k8s.io [get create update]",
 		"default":           everywhere,

@@ -163,7 +163,7 @@ func TestI10BesideAnotherImplementation(t *testing.T) {
 	if err := errors.Join(stop(), o.write(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if o.rounds < 100 {
+	if o.rounds < 30 {
 		t.Errorf("it wrote %d times only", o.rounds)
 	}
 	r.wantNoImport(t, ns, "free")
