@@ -7,8 +7,8 @@
 #   hack/kind-quickstart.sh walk     docs/start.md to step 5, in the contexts east and west
 #   hack/kind-quickstart.sh down     deletes the clusters
 #
-# It needs kind, docker, kubectl and Go. `make e2e` runs walk on real nodes. up and down were never run: the machine that
-# this was written on has no container engine. Please report what you see.
+# It needs kind, docker, kubectl and Go. `make e2e` runs walk on real nodes. up and down have not been run yet: please
+# report what you see.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/bin:$PATH
@@ -41,7 +41,8 @@ walk() {
 	# Pods do not reach the address in kind's kubeconfig, which is this machine's loopback.
 	[ -n "$hub" ] || hub=https://$(address east):6443
 	# The name that make image gave.
-	image=$(tar -xOf "${IMAGES:-bin/image}/coredns-docker-$(go env GOARCH).tar" manifest.json | grep -o '"[^"]*/coredns:[^"]*"' | tr -d '"')
+	image=$(tar -xOf "${IMAGES:-bin/image}/coredns-docker-$(go env GOARCH).tar" manifest.json |
+		grep -o '"[^"]*/coredns:[^"]*"' | tr -d '"')
 	registry=${image%/coredns:*} version=${image##*:}
 	while IFS= read -r -d '' -u 3 block; do
 		block=${block//REGISTRY/$registry}

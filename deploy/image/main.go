@@ -53,7 +53,8 @@ type options struct {
 	time           time.Time
 }
 
-const usage = `usage: image -dir DIR -version VERSION [-revision COMMIT] [-prefix PREFIX] [-ca-certificates FILE] [-arch ARCH]
+const usage = `usage: image -dir DIR -version VERSION [-revision COMMIT] [-prefix PREFIX] [-ca-certificates FILE]
+             [-arch ARCH]
            packs DIR/linux_ARCH/NAME into DIR/NAME-oci.tar and DIR/NAME-docker-ARCH.tar
        image -dir DIR extract NAME ARCH FILE
            writes the program in DIR/NAME-oci.tar to FILE

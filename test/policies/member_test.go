@@ -261,7 +261,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"clusterproperties.about.k8s.io [get list watch create]",
 			"clusterproperties.about.k8s.io [service-ranges.clusterset-dns.io] [update delete]",
 			"clusterproperties.about.k8s.io [vip-blocks.clusterset-dns.io] [update delete]",
-			"endpointslices.discovery.k8s.io [get list watch create update delete]",
+			"endpointslices.discovery.k8s.io [list watch create update delete]",
 			"endpointslices.discovery.k8s.io/restricted [create]",
 			"events.events.k8s.io [create patch]",
 			"ipaddresses.networking.k8s.io [list watch]",

@@ -168,8 +168,10 @@ func Title(o client.Object) string {
 		name = ns + "/" + name
 	}
 	kind := o.GetObjectKind().GroupVersionKind().Kind
-	if gvk, err := apiutil.GVKForObject(o, Scheme()); err == nil {
-		kind = gvk.Kind
+	if kind == "" { // of an object that a typed client has read
+		if gvk, err := apiutil.GVKForObject(o, Scheme()); err == nil {
+			kind = gvk.Kind
+		}
 	}
 	return kind + " " + name
 }
