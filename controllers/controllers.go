@@ -5,8 +5,11 @@ package controllers
 import (
 	"context"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
@@ -20,16 +23,25 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Gone, env.Cloned, env.Contested, env.Votes, env.Probes and env.Held. The simulation plants
+// env.HubSeen, env.Cloned, env.Contested, env.Votes, env.Probes and env.Held. The simulation plants
 // faults in env with adjust, before the controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
+	records := record.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
+		Now: env.Now, Events: env.Events,
+	}
 	beat := heartbeat.New(heartbeat.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
 		Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub, HubNow: env.HubNow,
-		Votes:    func() (string, bool) { return env.Votes() },
+		Complete: func(ctx context.Context, lease *coordinationv1.Lease) error {
+			if vote, known := env.Votes(); known {
+				votes.Write(lease, vote)
+			}
+			return records.Acknowledge(ctx, lease)
+		},
 		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,
 	})
-	env.Fresh, env.HubSeen, env.Gone = beat.Fresh, beat.HubSeen, beat.Gone
+	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
 	observer := observe.New(observe.Config{
 		Cluster:      env.Cluster,
@@ -67,7 +79,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			HubNamespace: env.HubNamespace,
 			Local:        env.Local,
 			Hub:          env.Hub,
-			Deleted:      env.Gone,
 			Families:     env.Families,
 			Addresses:    addresses,
 			Reserved:     env.Reserved,
@@ -93,10 +104,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Lease:        beat,
 			Now:          env.Now,
 		}),
-		record.New(record.Config{
-			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Deleted: env.Gone,
-			Now: env.Now, Events: env.Events,
-		}),
+		record.New(records),
 		live.Controller(),
 		observer.Controller(),
 		membership.New(membership.Config{

@@ -1,9 +1,13 @@
 package clusterset
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,6 +19,13 @@ import (
 
 // EndpointRecordName returns the name of the record of one EndpointSlice.
 func EndpointRecordName(sliceUID, cluster string) string { return sliceUID + "." + cluster }
+
+// EndpointSet returns the value of spec.endpointRecords for these EndpointRecord names, in any order.
+func EndpointSet(names []string) string {
+	sorted := slices.Sorted(slices.Values(names))
+	sum := sha256.Sum256([]byte(strings.Join(sorted, "\n")))
+	return strconv.Itoa(len(sorted)) + " " + hex.EncodeToString(sum[:16])
+}
 
 // ParseEndpoints checks a record that is not withdrawn, and returns the part that may be imported. It leaves out
 // endpoints with an address that no other cluster may have (SPEC S4), and names them in refused. It fails if the

@@ -23,13 +23,9 @@ func NextRevision(last int64, now time.Time) int64 {
 // Spent returns whether no revision is higher. Other members then follow only a record that is created again.
 func Spent(revision int64) bool { return revision >= MaxRevision }
 
-// Retention is how long a withdrawn record stays on the hub, so that members that are offline see it later.
-const Retention = 24 * time.Hour
-
-// Withdrawn returns the origin of a record that its owner withdraws now. The rest of the spec is empty then.
-func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.Origin {
+// Withdrawn returns the spec of a record that its owner withdraws now.
+func Withdrawn(o hubv1alpha1.Origin, now time.Time) hubv1alpha1.ServiceExportRecordSpec {
 	at := metav1.NewTime(now)
-	o.Withdrawn, o.WithdrawnAt = true, &at
 	o.Revision = NextRevision(o.Revision, now)
-	return o
+	return hubv1alpha1.ServiceExportRecordSpec{Origin: o, Withdrawn: true, WithdrawnAt: &at}
 }

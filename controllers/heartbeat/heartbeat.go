@@ -1,10 +1,9 @@
-// Package heartbeat renews this member's Lease on the hub, and watches the Leases of all members
-// (SPEC T1, DESIGN §7). If a watch shows this agent's own renewal, the caches show the hub's
-// current state. A change of another Lease proves that its member is live, and lists the records of
-// that member.
+// Package heartbeat renews this member's Lease on the hub (SPEC T1, DESIGN §7). If a watch shows this agent's own
+// renewal, the caches show the hub's current state. The Lease also carries what other controllers
+// state in it: this member's vote, and which withdrawals it has applied.
 //
-// It measures time on this agent's clock only, from when it observed a change. It never compares
-// clocks of two clusters.
+// It measures time on this agent's clock only, from when it observed a renewal. It does not look at the Leases of other
+// members: sources does.
 package heartbeat
 
 import (
@@ -39,9 +38,8 @@ type Config struct {
 	Hub      func() client.Client
 	HubNow   func() client.Reader
 
-	// Votes returns the endpoints of other members that this member cannot reach. known is false
-	// before the first probe.
-	Votes func() (text string, known bool)
+	// Complete sets what other controllers state in a renewal. It reads caches only.
+	Complete func(context.Context, *coordinationv1.Lease) error
 	// Answered is called with the hub's answer to each renewal.
 	Answered func(error)
 	// Relist is called if the hub was restored or its watches show no events. The agent then lists the hub again.
@@ -50,7 +48,7 @@ type Config struct {
 	Now    func() time.Time
 }
 
-// Heartbeat is the state of the Leases that this agent has observed.
+// Heartbeat is the state of this member's Lease, as this agent has renewed and observed it.
 type Heartbeat struct {
 	Config
 
@@ -64,49 +62,44 @@ type Heartbeat struct {
 	interval       time.Duration     // time between two renewals
 	lastAttempt    time.Time         // of a renewal that did not fail
 	retryAfter     time.Duration     // from lastAttempt, in place of interval if it is set
-	written        []renewal         // this process's recent renewals
+	written        renewals          // this process's recent renewals
 	lastRenewTime  *metav1.MicroTime // of this cluster, by this process or an earlier one
 	firstRenewTime metav1.MicroTime  // of this process
-	shown          bool              // the hub has shown a renewal by this process
+	seen           liveness.Renewal  // the last renewal by this process that the hub has shown
+	seenAt         time.Time         // when, by this agent's clock; zero before the first
 	unseenSince    time.Time         // since then the hub has accepted renewals and shown none
 	silentRelists  int               // consecutive relists because of that
 	contested      bool              // another process holds the Lease
 	foreign        foreign
-	lapsed         bool // the hub lost this cluster's last renewal, or another agent has renewed since
-
-	seen        map[string]observation // by cluster
-	missing     map[string]absence     // by record
-	lastCleanup time.Time              // of missing
-	comparisons map[string]comparison  // by cluster
+	hubLost        bool // the hub lost this cluster's last renewal, or another agent has renewed since
 }
 
 // New returns a Heartbeat that has observed no Lease.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{
-		Config: c, duration: 40 * time.Second, interval: 10 * time.Second, lapsed: true, stored: true,
-		seen: map[string]observation{}, missing: map[string]absence{}, comparisons: map[string]comparison{},
-	}
+	return &Heartbeat{Config: c, duration: 40 * time.Second, interval: 10 * time.Second, hubLost: true, stored: true}
 }
 
-// Controller returns the controller that reconciles Leases by name. A change of the ClusterSet requests this member's
-// Lease.
+// Controller returns the controller that renews the Lease. Its only request is the name of this member's Lease; a
+// change of the ClusterSet requests it, too.
 func (h *Heartbeat) Controller() kube.Controller {
+	own := types.NamespacedName{Name: h.Cluster}
 	return kube.Controller{
 		Name:     "heartbeat",
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{
-				Side:   kube.Hub,
-				Object: &hubv1alpha1.ClusterSet{},
-				Requests: kube.Named(func(client.Object) types.NamespacedName {
-					return types.NamespacedName{Name: h.Cluster}
-				}),
+				Side:     kube.Hub,
+				Object:   &hubv1alpha1.ClusterSet{},
+				Requests: kube.Named(func(client.Object) types.NamespacedName { return own }),
 			},
 			{
 				Side:   kube.Hub,
 				Object: &coordinationv1.Lease{},
-				Requests: kube.Named(func(o client.Object) types.NamespacedName {
-					return types.NamespacedName{Name: o.GetName()}
+				Requests: kube.Named(func(o client.Object) (n types.NamespacedName) {
+					if o.GetName() == h.Cluster {
+						n = own
+					}
+					return n
 				}),
 			},
 		},
@@ -114,17 +107,14 @@ func (h *Heartbeat) Controller() kube.Controller {
 	}
 }
 
-// Reconcile observes a Lease, and renews this member's Lease when that is due.
-func (h *Heartbeat) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	name := types.NamespacedName{Namespace: h.HubNamespace, Name: req.Name}
+// Reconcile observes this member's Lease, and renews it when that is due.
+func (h *Heartbeat) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	name := types.NamespacedName{Namespace: h.HubNamespace, Name: h.Cluster}
 	lease, err := kube.Get[*coordinationv1.Lease](ctx, h.Hub(), name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	h.observe(req.Name, lease)
-	if req.Name != h.Cluster {
-		return reconcile.Result{}, nil
-	}
+	h.observe(lease)
 	spec, _, err := kube.LeaseSpec(ctx, h.Hub(), h.HubNamespace)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -187,11 +177,7 @@ func (h *Heartbeat) tryRenew(ctx context.Context, name types.NamespacedName, spe
 
 // renew writes this member's Lease. It asks for a relist if the hub was restored to before the last renewal.
 func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec hubv1alpha1.LeaseSpec) error {
-	names, err := h.ownRecords(ctx)
-	if err != nil {
-		return err
-	}
-	previous := h.last
+	previous, err := h.last, error(nil)
 	if previous == nil || h.stale {
 		if previous, err = h.leaseToRenew(ctx, name); err != nil {
 			return err
@@ -199,14 +185,13 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	}
 	lease := previous.DeepCopy()
 	vote := votes.Read(lease)
-	if text, known := h.Votes(); known {
-		vote = text
-	}
 	now, acquired := h.nextRenewTime(lease.Spec.RenewTime)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, liveness.AnnotationRecords, liveness.Statement(names))
-	votes.Write(lease, vote)
+	votes.Write(lease, vote) // of the last renewal
+	if err := h.Complete(ctx, lease); err != nil {
+		return err
+	}
 	if lease.ResourceVersion == "" {
 		err = h.Hub().Create(ctx, lease)
 	} else {
@@ -219,7 +204,7 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 	h.last, h.stale = lease, false
 	h.mu.Lock()
 	h.contested, h.foreign = false, foreign{}
-	h.lapsed = h.lapsed || restored
+	h.hubLost = h.hubLost || restored
 	h.mu.Unlock()
 	h.storeRenewal(ctx, lease)
 	if restored {
@@ -249,7 +234,7 @@ func (h *Heartbeat) nextRenewTime(onHub *metav1.MicroTime) (now, acquired metav1
 	defer h.mu.Unlock()
 	now = laterThan(h.Now(), onHub, h.lastRenewTime)
 	h.lastRenewTime = &now
-	h.recordWritten(now)
+	h.written = h.written.add(now, h.Now(), h.duration)
 	if h.firstRenewTime.IsZero() {
 		h.firstRenewTime = now
 	}

@@ -55,7 +55,7 @@ func (f *foreign) observe(lease *coordinationv1.Lease, now time.Time, interval, 
 func (h *Heartbeat) MayPublish() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.shown && !h.contested
+	return !h.seenAt.IsZero() && !h.contested
 }
 
 // Contested returns whether another agent holds this member's Lease.
@@ -73,16 +73,16 @@ func (h *Heartbeat) Cloned() bool {
 	return h.foreign.versions > 1
 }
 
-// Lapsed returns whether the hub was restored since this agent started, or did not have this
-// member's last stored renewal at that time. Whatever the hub has lost was written before then, on
-// this member's clock.
-func (h *Heartbeat) Lapsed() (then time.Time, lapsed bool) {
+// HubMayHaveLost returns whether the hub was restored since this agent started, or did not have this member's last
+// stored renewal at that time. Whatever the hub has lost was written before the time that it returns, on this member's
+// clock.
+func (h *Heartbeat) HubMayHaveLost() (before time.Time, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lastRenewTime != nil {
-		then = h.lastRenewTime.Add(4 * h.interval) // a later renewal would have been stored
+		before = h.lastRenewTime.Add(4 * h.interval) // a later renewal would have been stored
 	}
-	return then, h.lapsed
+	return before, h.hubLost
 }
 
 // leaseToRenew returns the Lease on the hub, or a new one. It returns errForeign while a foreign
@@ -108,7 +108,7 @@ func (h *Heartbeat) leaseToRenew(ctx context.Context, name types.NamespacedName)
 	if stored != nil {
 		isLast := onHub.ResourceVersion != "" && stored.Annotations[clusterset.AnnotationRenewed] == kube.Version(onHub)
 		if isLast && h.last == nil {
-			h.lapsed = false
+			h.hubLost = false
 		}
 		// renewTime only increases, so an earlier one is from a backup of the hub.
 		mine = mine || isLast || onHub.Spec.RenewTime.Before(stored.Spec.RenewTime)

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"context"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,10 +23,18 @@ func TestF4ARestartKeepsTheVote(t *testing.T) {
 		now := start
 		hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
 		last := process("last", local, hub, &now)
-		last.Votes = func() (string, bool) { return before, true }
+		last.Complete = func(_ context.Context, l *coordinationv1.Lease) error {
+			votes.Write(l, before)
+			return nil
+		}
 		beat(t, last, &now, interval)
 		next := process("next", local, hub, &now)
-		next.Votes = func() (string, bool) { return c.vote, c.known }
+		next.Complete = func(_ context.Context, l *coordinationv1.Lease) error {
+			if c.known {
+				votes.Write(l, c.vote)
+			}
+			return nil
+		}
 		beat(t, next, &now, interval)
 		var lease coordinationv1.Lease
 		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {

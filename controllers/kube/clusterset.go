@@ -3,10 +3,15 @@ package kube
 import (
 	"context"
 	"reflect"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
 // NamespaceRules returns the namespace rules of the ClusterSet in namespace. If the hub is nil or does not have
@@ -54,6 +59,51 @@ func LeaseSpec(
 		spec.OnExpiry = hubv1alpha1.ExpiryRemove
 	}
 	return spec, len(sets.Items) == 1, nil
+}
+
+// Departures returns when members have left or were evicted, by cluster ID, on the hub's clock. A record that such a
+// member created before is void. A missing ClusterProfile proves nothing, because a hub that lost its data has none
+// either (DESIGN §2).
+func Departures(ctx context.Context, hub client.Reader, namespace string) (map[string]time.Time, error) {
+	var sets hubv1alpha1.ClusterSetList
+	if err := hub.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	out := map[string]time.Time{}
+	for i := range sets.Items {
+		for _, d := range sets.Items[i].Status.Departed {
+			out[d.ClusterID] = d.At.Time
+		}
+	}
+	return out, nil
+}
+
+// Members returns the Leases of the members that have not departed, by cluster ID; nil for a member without one. A hub
+// that lost data may show only the Lease or only the ClusterProfile of a member. Neither exists after a departure.
+func Members(ctx context.Context, hub client.Reader, namespace string) (map[string]*coordinationv1.Lease, error) {
+	out := map[string]*coordinationv1.Lease{}
+	var profiles inventoryv1alpha1.ClusterProfileList
+	if err := hub.List(ctx, &profiles, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range profiles.Items {
+		if p := &profiles.Items[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
+			p.Annotations[clusterset.AnnotationClusterUID] != "" {
+			out[p.Name] = nil
+		}
+	}
+	var leases coordinationv1.LeaseList
+	if err := hub.List(ctx, &leases, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range leases.Items {
+		lease := &leases.Items[i]
+		_, agents := lease.Annotations[withdrawal.AnnotationAcknowledged] // every agent sets it
+		if _, claimed := out[lease.Name]; claimed || agents {
+			out[lease.Name] = lease
+		}
+	}
+	return out, nil
 }
 
 // ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults, or nil if it

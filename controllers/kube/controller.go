@@ -51,8 +51,6 @@ type Env struct {
 	Fresh func() bool
 	// HubSeen returns when the hub last showed a renewal by this agent, on this agent's clock; zero before the first.
 	HubSeen func() time.Time
-	// Gone returns whether a record that the hub does not show was removed by its owner (heartbeat.Heartbeat.Gone).
-	Gone func(cluster, record string, created time.Time) bool
 
 	// Votes returns the endpoints of other members that this member cannot reach, for its Lease on
 	// the hub (F4). known is false before the first probe; the Lease then keeps its vote.

@@ -19,8 +19,12 @@ const (
 	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
 	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
-	ByCluster   = "cluster"   // records: the member that published it; imported EndpointSlices: the source cluster
+	ByCluster   = "cluster"   // a member's copies of records: the member that published it
+	ByTombstone = "tombstone" // withdrawn records: their Version, and AllTombstones
 )
+
+// AllTombstones is a value of ByTombstone that every withdrawn record has.
+const AllTombstones = ""
 
 // Indexes returns the indexes that the caches of an agent must have.
 func Indexes() []Index {
@@ -39,15 +43,13 @@ func Indexes() []Index {
 		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string {
 			return indexKeys(ImportOf(o))
 		}},
-		{Local, &discoveryv1.EndpointSlice{}, ByCluster, func(o client.Object) []string {
-			if ImportOf(o).Name == "" {
+		{Hub, &hubv1alpha1.ServiceExportRecord{}, ByTombstone, func(o client.Object) []string {
+			if !o.(*hubv1alpha1.ServiceExportRecord).Spec.Withdrawn {
 				return nil
 			}
-			return []string{o.GetLabels()[mcsv1beta1.LabelSourceCluster]}
+			return []string{AllTombstones, Version(o)}
 		}},
-		{Hub, &hubv1alpha1.ServiceExportRecord{}, ByCluster, recordCluster},
 		{Hub, &hubv1alpha1.EndpointRecord{}, ByService, recordService},
-		{Hub, &hubv1alpha1.EndpointRecord{}, ByCluster, recordCluster},
 	}
 }
 

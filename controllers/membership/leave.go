@@ -104,28 +104,15 @@ func (g *Gate) withdrawRecords(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range []client.ObjectList{
-		&hubv1alpha1.ServiceExportRecordList{}, &hubv1alpha1.EndpointRecordList{},
-	} {
-		err := forEach(ctx, hub, list, func(o client.Object) error {
-			origin := kube.Origin(o)
-			if origin.ClusterID != g.Cluster || origin.Withdrawn {
-				return nil
-			}
-			withdrawn := clusterset.Withdrawn(*origin, g.Now())
-			switch rec := o.(type) {
-			case *hubv1alpha1.ServiceExportRecord:
-				rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: withdrawn}
-			case *hubv1alpha1.EndpointRecord:
-				rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: withdrawn}
-			}
-			return client.IgnoreNotFound(hub.Update(ctx, o))
-		}, client.InNamespace(g.HubNamespace))
-		if err != nil {
-			return err
+	// Without their export, EndpointRecords have no effect; the hub deletes them.
+	return forEach(ctx, hub, &hubv1alpha1.ServiceExportRecordList{}, func(o client.Object) error {
+		rec := o.(*hubv1alpha1.ServiceExportRecord)
+		if rec.Spec.ClusterID != g.Cluster || rec.Spec.Withdrawn {
+			return nil
 		}
-	}
-	return nil
+		rec.Spec = clusterset.Withdrawn(rec.Spec.Origin, g.Now())
+		return client.IgnoreNotFound(hub.Update(ctx, rec))
+	}, client.InNamespace(g.HubNamespace))
 }
 
 // markLeft marks this member's ClusterProfile as left; the hub controller then revokes the credentials and cleans

@@ -109,7 +109,7 @@ func (o *Observer) find(
 	for i := range records.Items {
 		rec := &records.Items[i]
 		cluster := rec.Spec.ClusterID
-		if cluster == o.Cluster || m.Names[cluster] == nil || rec.Spec.Withdrawn {
+		if cluster == o.Cluster || m.Names[cluster] == nil {
 			continue
 		}
 		spec, _, err := clusterset.ParseEndpoints(rec, o.Reserved)

@@ -18,34 +18,56 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// publishEndpoints makes the hub's EndpointRecords equal to the slices: first what exists, then withdrawals.
-func (r *reconciler) publishEndpoints(
-	ctx context.Context,
-	service string,
-	s *state,
-) (again time.Duration, err error) {
-	wanted := map[string]bool{}
+// publishEndpoints writes the EndpointRecords of the slices.
+func (r *reconciler) publishEndpoints(ctx context.Context, s *state) (again time.Duration, err error) {
 	var errs []error
-	for _, slice := range byName(s.slices) { // so that messages list errors in a stable order
-		spec, ok := clusterset.EndpointsOf(r.Cluster, service, slice)
-		if !ok {
-			continue
-		}
-		name := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
-		wanted[name] = true
-		next, err := r.publishSlice(ctx, s, name, spec)
-		again = sooner(again, next)
-		errs = append(errs, err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // a seed of the simulation must replay
-		if wanted[name] {
-			continue
-		}
-		next, err := r.withdrawEndpoints(ctx, s, s.endpoints[name])
+	for _, e := range s.exported {
+		next, err := r.publishSlice(ctx, s, e.name, e.spec)
 		again = sooner(again, next)
 		errs = append(errs, err)
 	}
 	return again, errors.Join(errs...)
+}
+
+// deleteEndpoints deletes the EndpointRecords of slices that have gone.
+func (r *reconciler) deleteEndpoints(ctx context.Context, s *state) error {
+	wanted := map[string]bool{}
+	for _, e := range s.exported {
+		wanted[e.name] = true
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) { // a seed of the simulation must replay
+		if !wanted[name] {
+			log.FromContext(ctx).Info("deleting endpoints", "record", name)
+			s.wrote = true
+			errs = append(errs, r.deleteRecord(ctx, s.endpoints[name]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// endpointSpec is the content of an EndpointRecord that must be on the hub.
+type endpointSpec struct {
+	name string
+	spec hubv1alpha1.EndpointRecordSpec
+}
+
+func (s *state) endpointNames() (names []string) {
+	for _, e := range s.exported {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// endpointSpecs returns the content of the records of the slices, sorted by the slices' names, so that messages list
+// errors in a stable order. It does not change the slices, which are the cache's.
+func endpointSpecs(cluster, service string, list []discoveryv1.EndpointSlice) (out []endpointSpec) {
+	for _, slice := range byName(list) {
+		if spec, ok := clusterset.EndpointsOf(cluster, service, slice); ok {
+			out = append(out, endpointSpec{clusterset.EndpointRecordName(string(slice.UID), cluster), spec})
+		}
+	}
+	return out
 }
 
 // byName returns pointers to the slices, sorted by name. It does not change the list, which is the cache's.
@@ -102,33 +124,13 @@ func (r *reconciler) highest(name string, shown int64) (highest int64, restored 
 	defer r.mu.Unlock()
 	h := r.of(name)
 	if h.revision == 0 && shown > 0 {
-		if before, lapsed := r.Lease.Lapsed(); lapsed {
+		if before, lost := r.Lease.HubMayHaveLost(); lost {
 			h.revision = max(shown+1, before.UnixMilli())
 		}
 	}
 	restored = shown < h.revision
 	h.revision = max(h.revision, shown)
 	return h.revision, restored
-}
-
-// withdrawEndpoints withdraws the record of a slice that is gone, and deletes it after the retention time.
-func (r *reconciler) withdrawEndpoints(
-	ctx context.Context, s *state, rec *hubv1alpha1.EndpointRecord,
-) (again time.Duration, err error) {
-	if !rec.Spec.Withdrawn {
-		gone := rec.DeepCopy()
-		gone.Spec = hubv1alpha1.EndpointRecordSpec{Origin: clusterset.Withdrawn(rec.Spec.Origin, r.Now())}
-		highest, _ := r.highest(rec.Name, rec.Spec.Revision)
-		gone.Spec.Revision = max(gone.Spec.Revision, clusterset.NextRevision(highest, r.Now()))
-		return clusterset.Retention, r.write(ctx, s, gone, gone.Spec)
-	}
-	if again = r.retention(&rec.Spec.Origin); again > 0 {
-		return again, nil
-	}
-	// The UID protects a record of the same name that another Service has taken over.
-	err = kube.Delete(ctx, r.Hub(), rec)
-	r.forget(rec.Name)
-	return 0, err
 }
 
 // deleteOtherService deletes the record of a slice that belonged to another Service: it has the same name, since that

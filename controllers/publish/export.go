@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -30,13 +31,14 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 			return 0, err
 		}
 	}
-	if s.own.Spec.Withdrawn {
-		if err := r.restartRetention(ctx, s); err != nil {
-			return 0, err
-		}
-		if again = r.retention(&s.own.Spec.Origin); again <= 0 {
-			return 0, r.deleteExport(ctx, s.own)
-		}
+	switch {
+	case s.own.Spec.Withdrawn:
+		err = r.restartRetention(ctx, s)
+	default:
+		err = r.stateEndpoints(ctx, s)
+	}
+	if err != nil {
+		return 0, err
 	}
 	if s.published == nil {
 		if wait := r.recreateIn(s.own.Name, r.Now()); wait > 0 {
@@ -44,7 +46,12 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 		}
 		rec := &hubv1alpha1.ServiceExportRecord{Spec: s.own.Spec}
 		rec.Namespace, rec.Name = r.HubNamespace, s.own.Name
-		return again, r.write(ctx, s, rec, s.own.Spec)
+		return 0, r.write(ctx, s, rec, s.own.Spec)
+	}
+	if s.published.Spec.Withdrawn && s.own.Spec.Withdrawn {
+		if again, err = r.retain(ctx, s); s.published == nil || err != nil {
+			return again, err
+		}
 	}
 	if equality.Semantic.DeepEqual(s.published.Spec, s.own.Spec) {
 		return again, nil
@@ -58,7 +65,7 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 }
 
 // nextRevision makes the own record's revision higher than the hub's, which other members have seen, and returns
-// whether it changed anything.
+// whether it changed anything. A record whose revision cannot grow is recreated.
 func (r *reconciler) nextRevision(ctx context.Context, s *state) (again time.Duration, changed bool, err error) {
 	last := s.own.Spec.Revision
 	spent := clusterset.Spent(last)
@@ -107,9 +114,36 @@ func isReplaced(s *state) bool {
 func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
 	log.FromContext(ctx).Info("an export begins again with a new record", "record", s.published.Name)
 	s.wrote = true
-	err := kube.Delete(ctx, r.Hub(), s.published)
+	err := r.deleteRecord(ctx, s.published)
 	s.published = nil
 	return err
+}
+
+// stateEndpoints makes the own record state which EndpointRecords it has, so that other members can tell an
+// EndpointRecord that has gone from one that the hub has lost. They believe it only about endpoints with a lower
+// revision.
+func (r *reconciler) stateEndpoints(ctx context.Context, s *state) error {
+	stated := clusterset.EndpointSet(s.endpointNames())
+	if s.own.Spec.EndpointRecords == stated {
+		return nil
+	}
+	rec := s.own.DeepCopy()
+	rec.Spec.EndpointRecords = stated
+	last := rec.Spec.Revision
+	for _, e := range s.endpoints {
+		if !clusterset.Spent(e.Spec.Revision) {
+			last = max(last, e.Spec.Revision)
+		}
+	}
+	if before, lost := r.Lease.HubMayHaveLost(); lost {
+		last = max(last, before.UnixMilli())
+	}
+	rec.Spec.Revision = clusterset.NextRevision(last, r.Now())
+	if err := r.Local.Update(ctx, rec); err != nil {
+		return err
+	}
+	s.own = rec
+	return nil
 }
 
 // withdrawUnknown withdraws a record that the hub has and this cluster has not.
@@ -118,24 +152,22 @@ func (r *reconciler) withdrawUnknown(ctx context.Context, s *state) (again time.
 		return 0, nil
 	}
 	if s.published.Spec.Withdrawn {
-		if again = r.retention(&s.published.Spec.Origin); again > 0 {
-			return again, nil
-		}
-		return 0, r.deleteExport(ctx, s.published)
+		return r.retain(ctx, s)
 	}
 	rec := s.published.DeepCopy()
-	rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(s.published.Spec.Origin, r.Now())}
-	return clusterset.Retention, r.write(ctx, s, rec, rec.Spec)
+	rec.Spec = clusterset.Withdrawn(s.published.Spec.Origin, r.Now())
+	return withdrawal.MinRetention, r.write(ctx, s, rec, rec.Spec)
 }
 
-// restartRetention gives other members a full retention time to see a withdrawal that the hub has not shown yet.
+// restartRetention gives other members the full retention to see a withdrawal that the hub has not shown yet.
 func (r *reconciler) restartRetention(ctx context.Context, s *state) error {
-	shown := s.published == nil || s.published.Spec.Withdrawn
-	if shown || r.retention(&s.own.Spec.Origin) >= clusterset.Retention/2 {
+	shown := s.published != nil && s.published.Spec.Withdrawn
+	if shown || age(s.own, r.Now()) < withdrawal.MaxRetention/2 {
 		return nil
 	}
 	rec := s.own.DeepCopy()
-	rec.Spec.Origin = clusterset.Withdrawn(rec.Spec.Origin, r.Now())
+	rec.Spec = clusterset.Withdrawn(rec.Spec.Origin, r.Now())
+	rec.Spec.ExportedAt = s.own.Spec.ExportedAt
 	if err := r.Local.Update(ctx, rec); err != nil {
 		return err
 	}
@@ -143,25 +175,59 @@ func (r *reconciler) restartRetention(ctx context.Context, s *state) error {
 	return nil
 }
 
-// retention returns how much longer a withdrawn record stays on the hub.
-func (r *reconciler) retention(o *hubv1alpha1.Origin) time.Duration {
-	if o.WithdrawnAt == nil {
-		return 0
+// age returns how long ago a record was withdrawn.
+func age(rec *hubv1alpha1.ServiceExportRecord, now time.Time) time.Duration {
+	if rec.Spec.WithdrawnAt == nil {
+		return withdrawal.MaxRetention
 	}
-	return o.WithdrawnAt.Add(clusterset.Retention).Sub(r.Now())
+	return now.Sub(rec.Spec.WithdrawnAt.Time)
 }
 
-// deleteExport deletes a withdrawn record from the hub, and then from this cluster if rec is the local one.
-func (r *reconciler) deleteExport(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) error {
-	remote := metav1.ObjectMeta{Namespace: r.HubNamespace, Name: rec.Name}
-	err := kube.DeleteNamed(ctx, r.Hub(), r.Hub(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: remote})
-	if err != nil {
-		return err
+// retain deletes a withdrawn record once every other member has acknowledged it, or returns when to look again. It
+// deletes the own record, too, because nothing needs it any more.
+func (r *reconciler) retain(ctx context.Context, s *state) (again time.Duration, err error) {
+	since, acknowledged := age(s.published, r.Now()), false
+	if since >= withdrawal.MinRetention {
+		members, err := kube.Members(ctx, r.Hub(), r.HubNamespace)
+		if err != nil {
+			return 0, err
+		}
+		find := func(version string) *hubv1alpha1.ServiceExportRecord {
+			return tombstone(ctx, r.Hub(), r.HubNamespace, version)
+		}
+		acknowledged = withdrawal.Acknowledged(s.published, members, find)
 	}
-	r.forget(rec.Name)
-	log.FromContext(ctx).Info("deleted a withdrawn record", "record", rec.Name)
-	if rec.Namespace != kube.SystemNamespace {
+	if again = withdrawal.Wait(since, acknowledged); again > 0 {
+		return again, nil
+	}
+	if s.own != nil {
+		if err := kube.DeleteUnchanged(ctx, r.Local, s.own); err != nil {
+			return 0, err
+		}
+		s.own = nil
+	}
+	log.FromContext(ctx).Info("deleting a withdrawn record", "record", s.published.Name, "acknowledged", acknowledged)
+	err = r.deleteRecord(ctx, s.published)
+	s.published = nil
+	return 0, err
+}
+
+// tombstone returns the withdrawn record on the hub with this version, or nil.
+func tombstone(ctx context.Context, hub client.Reader, namespace, version string) *hubv1alpha1.ServiceExportRecord {
+	var found hubv1alpha1.ServiceExportRecordList
+	err := hub.List(ctx, &found, client.InNamespace(namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByTombstone: version})
+	if err != nil || len(found.Items) == 0 {
 		return nil
 	}
-	return kube.Delete(ctx, r.Local, rec)
+	return &found.Items[0]
+}
+
+// deleteRecord deletes an own record from the hub, unless it has changed.
+func (r *reconciler) deleteRecord(ctx context.Context, rec client.Object) error {
+	if err := kube.DeleteUnchanged(ctx, r.Hub(), rec); err != nil {
+		return err
+	}
+	r.forget(rec.GetName())
+	return nil
 }

@@ -99,9 +99,9 @@ func TestC1SinceWhenAnExportCounts(t *testing.T) {
 	}
 	effect := own.Spec
 	edit(func() { // as serviceexport does
-		own.Spec = hubv1alpha1.ServiceExportRecordSpec{
-			Origin: clusterset.Withdrawn(own.Spec.Origin, now), ExportedAt: own.Spec.ExportedAt,
-		}
+		exportedAt := own.Spec.ExportedAt
+		own.Spec = clusterset.Withdrawn(own.Spec.Origin, now)
+		own.Spec.ExportedAt = exportedAt
 		delete(own.Annotations, clusterset.AnnotationPublished)
 	})
 	if published(); !shown.Spec.Withdrawn {

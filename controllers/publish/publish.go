@@ -6,7 +6,6 @@ package publish
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,9 +26,9 @@ type Lease interface {
 	// MayPublish returns whether this agent speaks for its member: the hub has shown a renewal of it, and no other
 	// agent holds the Lease.
 	MayPublish() bool
-	// Lapsed returns whether the hub may have lost what this member published before this agent started. No earlier
-	// revision is higher than the time it returns.
-	Lapsed() (before time.Time, lapsed bool)
+	// HubMayHaveLost returns whether the hub may have lost what this member published before this agent started. No
+	// earlier revision is higher than the time it returns.
+	HubMayHaveLost() (before time.Time, lost bool)
 }
 
 // Config is what New needs.
@@ -71,9 +70,9 @@ type reconciler struct {
 
 // state is what one pass works on.
 type state struct {
-	own       *hubv1alpha1.ServiceExportRecord // in this cluster; nil if there is none
-	published *hubv1alpha1.ServiceExportRecord // on the hub; nil if there is none
-	slices    []discoveryv1.EndpointSlice
+	own       *hubv1alpha1.ServiceExportRecord       // in this cluster; nil if there is none
+	published *hubv1alpha1.ServiceExportRecord       // on the hub; nil if there is none
+	exported  []endpointSpec                         // what this member's EndpointRecords must be
 	endpoints map[string]*hubv1alpha1.EndpointRecord // this member's on the hub, by name
 	wrote     bool                                   // whether this pass has written to the hub
 }
@@ -93,6 +92,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if s.own == nil {
 		if s.published == nil && len(s.endpoints) == 0 {
+			r.forget(clusterset.RecordName(req.Name, req.Namespace, r.Cluster))
 			return reconcile.Result{}, nil
 		}
 		// The hub has records of a Service that this cluster does not export: this cluster has lost its own record,
@@ -102,7 +102,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	again, err := r.publish(ctx, req.Name, &s)
+	again, err := r.publish(ctx, &s)
 	if s.own != nil {
 		err = errors.Join(err, r.report(ctx, s.own, err))
 	}
@@ -147,26 +147,17 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 	}
 	var list discoveryv1.EndpointSliceList
 	err = r.Local.List(ctx, &list, client.InNamespace(service.Namespace), byService)
-	s.slices = list.Items
+	s.exported = endpointSpecs(r.Cluster, service.Name, list.Items)
 	return s, err
 }
 
-// publish writes the endpoints before their export, and withdraws them after it: other members that see the export
-// find its endpoints, and no older ones that a restored hub has brought back. An error of one does not stop the
-// other.
-func (r *reconciler) publish(ctx context.Context, service string, s *state) (again time.Duration, err error) {
-	steps := []func() (time.Duration, error){
-		func() (time.Duration, error) { return r.publishEndpoints(ctx, service, s) },
-		func() (time.Duration, error) { return r.publishExport(ctx, s) },
-	}
-	if s.own == nil || s.own.Spec.Withdrawn {
-		slices.Reverse(steps)
-	}
-	for _, step := range steps {
-		next, failed := step()
-		again, err = sooner(again, next), errors.Join(err, failed)
-	}
-	return again, err
+// publish writes endpoints before the export that states them, and deletes others after it: other members that see the
+// export find its endpoints, and a deletion never comes before the statement that explains it. An error of one does not
+// stop the others.
+func (r *reconciler) publish(ctx context.Context, s *state) (again time.Duration, err error) {
+	again, err = r.publishEndpoints(ctx, s)
+	next, failed := r.publishExport(ctx, s)
+	return sooner(again, next), errors.Join(err, failed, r.deleteEndpoints(ctx, s))
 }
 
 // sooner returns the shorter of two requeue delays; 0 means never.

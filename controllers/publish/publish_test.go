@@ -28,7 +28,9 @@ import (
 func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	origin := hubv1alpha1.Origin{ClusterID: "me", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
-	exported := hubv1alpha1.ServiceExportRecordSpec{Origin: origin}
+	exported := hubv1alpha1.ServiceExportRecordSpec{
+		Origin: origin, EndpointRecords: clusterset.EndpointSet([]string{"u.me"}),
+	}
 	slice := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "u",
 		Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}}}
@@ -54,7 +56,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 		{"a backup has earlier ones", exported, []client.Object{export, endpoints}, "",
 			"EndpointRecord ServiceExportRecord"},
 		{"the hub refuses the endpoints", exported, nil, "EndpointRecord", "EndpointRecord ServiceExportRecord"},
-		{"withdrawn", hubv1alpha1.ServiceExportRecordSpec{Origin: clusterset.Withdrawn(origin, now)},
+		{"withdrawn", clusterset.Withdrawn(origin, now),
 			[]client.Object{export, endpoints}, "", "ServiceExportRecord EndpointRecord"},
 	} {
 		scheme := runtime.NewScheme()
@@ -76,6 +78,9 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			Update: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 				return errors.Join(write(o), w.Update(ctx, o, opts...))
 			},
+			Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				return errors.Join(write(o), w.Delete(ctx, o, opts...))
+			},
 		})
 		s := &state{
 			own: &hubv1alpha1.ServiceExportRecord{
@@ -85,7 +90,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			endpoints: map[string]*hubv1alpha1.EndpointRecord{},
 		}
 		if !c.own.Withdrawn {
-			s.slices = []discoveryv1.EndpointSlice{slice}
+			s.exported = endpointSpecs("me", "web", []discoveryv1.EndpointSlice{slice})
 		}
 		on := hub.WithObjects(c.hub...).Build()
 		r := reconcilerOf(nil, on, lease{}, &now)
@@ -94,7 +99,7 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 			s.published, s.endpoints[endpoints.Name] = get(t, on, export), get(t, on, endpoints)
 			clusterset.SetPublished(s.own, s.published)
 		}
-		if _, err := r.publish(t.Context(), "web", s); (err != nil) != (c.refuse != "") {
+		if _, err := r.publish(t.Context(), s); (err != nil) != (c.refuse != "") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if got := strings.Join(slices.Compact(wrote), " "); got != c.want {
@@ -107,11 +112,11 @@ func TestS2EndpointsComeBeforeTheirExport(t *testing.T) {
 type lease struct {
 	silent bool
 	before time.Time
-	lapsed bool
+	lost   bool
 }
 
-func (l lease) MayPublish() bool          { return !l.silent }
-func (l lease) Lapsed() (time.Time, bool) { return l.before, l.lapsed }
+func (l lease) MayPublish() bool                  { return !l.silent }
+func (l lease) HubMayHaveLost() (time.Time, bool) { return l.before, l.lost }
 
 // reconcilerOf returns the reconciler of the member east.
 func reconcilerOf(local, hub client.Client, l Lease, now *time.Time) *reconciler {
@@ -220,75 +225,6 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		); first < 0 ||
 			first > second {
 			t.Errorf("pass %d: %s", i, got[0].Message)
-		}
-	}
-}
-
-// TestI2AWithdrawalThatTheHubNeverShowedIsPublished, however long ago it was said: else the record goes without a
-// word, which peers do not believe of many at once. The day that others have to see it begins then; one that is
-// shown ends with its own.
-func TestI2AWithdrawalThatTheHubNeverShowedIsPublished(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	origin := hubv1alpha1.Origin{ClusterID: "east", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
-	withdrawn := clusterset.Withdrawn(origin, start)
-	record := func(namespace string, o hubv1alpha1.Origin) *hubv1alpha1.ServiceExportRecord {
-		return &hubv1alpha1.ServiceExportRecord{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web.shop.east"},
-			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: o},
-		}
-	}
-	for name, c := range map[string]struct {
-		hub   hubv1alpha1.Origin
-		after time.Duration
-		shown time.Time // the withdrawal on the hub; zero: no record any more
-	}{
-		"the hub was away for a while":       {origin, time.Hour, start},
-		"the hub was away for most of a day": {origin, 20 * time.Hour, start.Add(20 * time.Hour)},
-		"the hub was away for days":          {origin, 50 * time.Hour, start.Add(50 * time.Hour)},
-		"it was shown, and its day is over":  {withdrawn, 25 * time.Hour, time.Time{}},
-		"it was shown, and its day goes on":  {withdrawn, 23 * time.Hour, start},
-	} {
-		now := start.Add(c.after)
-		hub := plane(t, kube.Hub, interceptor.Funcs{}, record("prod", c.hub))
-		local := plane(t, kube.Local, interceptor.Funcs{}, record(kube.SystemNamespace, withdrawn))
-		r := reconcilerOf(local, hub, lease{}, &now)
-		pass := func() {
-			if _, err := r.Reconcile(
-				t.Context(),
-				reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
-			); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-		pass()
-		shows := func(on client.Client, namespace string) (at time.Time) {
-			var list hubv1alpha1.ServiceExportRecordList
-			if err := on.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
-				t.Fatal(err)
-			}
-			for _, rec := range list.Items {
-				if !rec.Spec.Withdrawn {
-					t.Errorf("%s: what is in %s is not withdrawn", name, namespace)
-				} else {
-					at = rec.Spec.WithdrawnAt.Time
-				}
-			}
-			return at
-		}
-		if got, own := shows(
-			hub,
-			"prod",
-		), shows(
-			local,
-			kube.SystemNamespace,
-		); !got.Equal(c.shown) ||
-			!own.Equal(c.shown) {
-			t.Errorf("%s: withdrawn at %v on the hub and at %v here, want %v", name, got, own, c.shown)
-		}
-		now = now.Add(25 * time.Hour)
-		pass()
-		if got, own := shows(hub, "prod"), shows(local, kube.SystemNamespace); !got.IsZero() || !own.IsZero() {
-			t.Errorf("%s: it is still there a day later", name)
 		}
 	}
 }

@@ -25,9 +25,6 @@ func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportR
 	if apierrors.IsConflict(failed) || apierrors.IsAlreadyExists(failed) || apierrors.IsNotFound(failed) {
 		return nil
 	}
-	if own.Spec.Withdrawn && r.retention(&own.Spec.Origin) <= 0 {
-		return nil // it is being deleted
-	}
 	out, changed := conditions.Set(
 		own.Status.Conditions, []metav1.Condition{published(own, failed)}, own.Generation, metav1.NewTime(r.Now()))
 	recently := r.failedRecently(own.Name, failed != nil, r.Now())

@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -48,10 +49,12 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 			Origin:     origin,
 			Type:       mcsv1beta1.ClusterSetIP,
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+
+			EndpointRecords: clusterset.EndpointSet([]string{"u1.east"}),
 		}
 		return r
 	}
-	for _, lapsed := range []bool{true, false} {
+	for _, lost := range []bool{true, false} {
 		var writes int
 		funcs := interceptor.Funcs{
 			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
@@ -68,11 +71,11 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 		r := reconcilerOf(
 			local,
 			hub,
-			lease{before: now.Add(time.Hour), lapsed: lapsed},
+			lease{before: now.Add(time.Hour), lost: lost},
 			&now,
 		) // the clock was set back
 		want := 0
-		if lapsed {
+		if lost {
 			want = 1
 		}
 		for range 2 { // passes
@@ -83,15 +86,15 @@ func TestAHubRestoredWhileNoAgentWasThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if writes != want {
-				t.Errorf("lapsed %v: %d writes to the hub, want %d", lapsed, writes, want)
+				t.Errorf("lost %v: %d writes to the hub, want %d", lost, writes, want)
 			}
 		}
 		var got hubv1alpha1.EndpointRecord
 		if err := hub.Get(t.Context(), client.ObjectKeyFromObject(record), &got); err != nil {
 			t.Fatal(err)
 		}
-		if overtook := got.Spec.Revision > now.Add(time.Hour).UnixMilli(); overtook != lapsed {
-			t.Errorf("lapsed %v: revision %d", lapsed, got.Spec.Revision)
+		if overtook := got.Spec.Revision > now.Add(time.Hour).UnixMilli(); overtook != lost {
+			t.Errorf("lost %v: revision %d", lost, got.Spec.Revision)
 		}
 	}
 }
@@ -101,7 +104,7 @@ func plane(t *testing.T, side kube.Side, funcs interceptor.Funcs, objects ...cli
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, hubv1alpha1.AddToScheme,
-		mcsv1beta1.Install} {
+		inventoryv1alpha1.AddToScheme, mcsv1beta1.Install} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

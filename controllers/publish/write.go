@@ -59,7 +59,7 @@ func (m *memory) forget(record string) {
 // write creates or updates rec on the hub. wanted is its content without what changes at each write.
 func (r *reconciler) write(ctx context.Context, s *state, rec client.Object, wanted any) error {
 	s.wrote = true
-	log.FromContext(ctx).Info("publishing", "record", rec.GetName(), "withdrawn", kube.Origin(rec).Withdrawn)
+	log.FromContext(ctx).Info("publishing", "record", rec.GetName(), "revision", kube.Origin(rec).Revision)
 	var err error
 	if rec.GetResourceVersion() == "" {
 		err = r.Hub().Create(ctx, rec)
@@ -103,11 +103,10 @@ func hash(spec any) [32]byte {
 // because it is younger, and a creationTimestamp has whole seconds.
 const recreateAfter = time.Second
 
-// recreate deletes an own record whose revision cannot grow any more; the next pass creates it. No agent writes such
-// a revision: somebody else has used this member's token.
+// recreate deletes an own record whose revision cannot grow; a later pass creates it. No agent writes such a revision:
+// somebody else has used this member's token.
 func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) (again time.Duration, err error) {
-	log.FromContext(ctx).Info("recreating a record that has the highest possible revision",
-		"record", rec.GetName(), "revision", kube.Origin(rec).Revision)
+	log.FromContext(ctx).Info("recreating a record", "record", rec.GetName(), "revision", kube.Origin(rec).Revision)
 	s.wrote = true
 	if err := kube.Delete(ctx, r.Hub(), rec); err != nil {
 		return 0, err

@@ -66,7 +66,7 @@ func (r *rig) settle(t *testing.T, name string) {
 		before := r.writes
 		agent := reconciler{
 			Config{Cluster: "b", HubNamespace: "set", Local: r.local, Hub: func() client.Client { return r.hub },
-				Events: r, Now: time.Now, Deleted: func(string, string, time.Time) bool { return false }},
+				Events: r, Now: time.Now},
 		}
 		_, err := agent.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 		if err == nil && r.writes == before {

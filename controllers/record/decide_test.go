@@ -37,7 +37,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		shown, copied *hubv1alpha1.ServiceExportRecord
-		gone          bool
+		departed      bool
 		want          action
 		reason        string
 	}{
@@ -55,14 +55,14 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 		{"withdrawn", rec(6, true), rec(5, false), false, follow, ""},
 		{"withdrawn before it was seen", rec(6, true), nil, false, keep, ""},
 		{"gone without a word", nil, rec(5, false), false, hold, "Absent"},
-		{"gone by its owner's word", nil, rec(5, false), true, drop, ""},
+		{"its owner departed", nil, rec(5, false), true, drop, ""},
 		{"gone after its withdrawal", nil, rec(5, true), false, drop, ""},
 		{"nonsense, new", nonsense, nil, false, hold, "Refused"},
 		{"nonsense in place of what was good", nonsense, rec(5, false), false, hold, "Refused"},
 		{"nothing", nil, nil, false, keep, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v, reason, message := decide(c.shown, c.copied, c.gone)
+			v, reason, message := decide(c.shown, c.copied, c.departed)
 			if v != c.want || reason != c.reason || (v == hold) != (message != "") {
 				t.Errorf("%v %q %q, want %v %q", v, reason, message, c.want, c.reason)
 			}

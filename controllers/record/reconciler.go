@@ -1,14 +1,17 @@
 // Package record copies the ServiceExportRecords of other members from the hub to clusterset-system, where
 // serviceimport reads them. Absence is not deletion (DESIGN §2): a copy changes only for a newer, valid revision, and
-// is deleted only if the owner withdrew or deleted the record. So imports survive whatever happens to the hub. Own
-// records are the work of serviceexport and publish.
+// is deleted only if its owner withdrew it or departed. So imports survive whatever happens to the hub. Own records are
+// the work of serviceexport and publish.
 package record
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,11 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -28,8 +34,8 @@ import (
 // (E9). The claim decides conflicts only among records that the hub created within conflict.Window of the first.
 const BackdateTolerance = 10 * time.Minute
 
-// recheck is how often a held record is checked again. The owner's statement comes with a Lease, not with an event of
-// the record.
+// recheck is how often a held record is checked again, because a departure is no event of the record, and a withdrawn
+// one whose endpoints are still imported.
 const recheck = 10 * time.Second
 
 // Config is what the controller needs.
@@ -39,9 +45,6 @@ type Config struct {
 
 	Local client.Client
 	Hub   func() client.Client // the hub's caches
-	// Deleted reports whether the owner of a record that the hub does not show has deleted it. created is the
-	// record's creation time by the hub's clock.
-	Deleted func(cluster, record string, created time.Time) bool
 
 	Now    func() time.Time
 	Events kube.Events
@@ -99,16 +102,17 @@ const (
 	drop                 // delete it
 )
 
-// decide returns what to do with a copy. shown is the record on the hub; either may be nil. deleted is
-// Config.Deleted. With hold, reason and message are those of the condition Held, or of the Event if there is no copy.
-func decide(shown, copied *hubv1alpha1.ServiceExportRecord, deleted bool) (a action, reason, message string) {
+// decide returns what to do with a copy. shown is the record on the hub; either may be nil. departed says that the
+// owner departed after it published the copied record. With hold, reason and message are those of the condition Held,
+// or of the Event if there is no copy.
+func decide(shown, copied *hubv1alpha1.ServiceExportRecord, departed bool) (a action, reason, message string) {
 	switch {
 	case shown == nil && copied == nil:
 		return keep, "", ""
-	case shown == nil && (copied.Spec.Withdrawn || deleted):
+	case shown == nil && (copied.Spec.Withdrawn || departed):
 		return drop, "", ""
 	case shown == nil:
-		return hold, "Absent", "The hub does not show this record, but its owner has not deleted it. It stays."
+		return hold, "Absent", "The hub does not show this record, but its owner has not withdrawn it. It stays."
 	case copied == nil && shown.Spec.Withdrawn:
 		return keep, "", ""
 	case copied != nil && shown.Spec.Revision < copied.Spec.Revision && !shown.CreationTimestamp.After(created(copied)):
@@ -142,11 +146,22 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if excluded, err := r.exclude(ctx, shown, copied); excluded || err != nil {
 		return reconcile.Result{}, err
 	}
-	deleted := shown == nil && copied != nil && r.Deleted(copied.Spec.ClusterID, copied.Name, created(copied))
-	switch a, reason, message := decide(shown, copied, deleted); {
+	departed := false
+	if shown == nil && copied != nil {
+		departures, err := kube.Departures(ctx, r.Hub(), r.HubNamespace)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		departed = created(copied).Before(departures[copied.Spec.ClusterID])
+	}
+	switch a, reason, message := decide(shown, copied, departed); {
 	case a == follow:
 		return reconcile.Result{}, r.follow(ctx, shown, copied)
 	case a == drop:
+		// Without the copy, serviceimport would hold what is still imported from this cluster.
+		if imported, err := r.isImported(ctx, copied); imported && !departed || err != nil {
+			return reconcile.Result{RequeueAfter: recheck}, err
+		}
 		log.FromContext(ctx).Info("an export ended", "record", copied.Name, "withdrawn", copied.Spec.Withdrawn)
 		return reconcile.Result{}, kube.Delete(ctx, r.Local, copied)
 	case a == hold && copied == nil:
@@ -190,6 +205,59 @@ func (r *reconciler) exclude(
 
 // annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
 const annotationBackdated = "clusterset-dns.io/backdated"
+
+// isImported returns whether an import has something from the record's cluster.
+func (r *reconciler) isImported(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) (bool, error) {
+	name := kube.Exported(rec)
+	imp, err := kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, name)
+	if err != nil {
+		return false, err
+	}
+	ofCluster := func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == rec.Spec.ClusterID }
+	if imp != nil && imp.Labels[derived.LabelManagedBy] == kube.Manager &&
+		slices.ContainsFunc(imp.Status.Clusters, ofCluster) {
+		return true, nil
+	}
+	var imported discoveryv1.EndpointSliceList
+	err = r.Local.List(ctx, &imported, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByImport: kube.Key(name)})
+	return slices.ContainsFunc(imported.Items, func(s discoveryv1.EndpointSlice) bool {
+		return s.Labels[mcsv1beta1.LabelSourceCluster] == rec.Spec.ClusterID
+	}), err
+}
+
+// Acknowledge sets withdrawal.AnnotationAcknowledged on this member's Lease: the newest withdrawn record on the hub for
+// which no copy here is still to follow it or an older one. It reads caches only.
+func (c Config) Acknowledge(ctx context.Context, lease *coordinationv1.Lease) error {
+	var list hubv1alpha1.ServiceExportRecordList
+	if err := c.Hub().List(ctx, &list, client.InNamespace(c.HubNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByTombstone: kube.AllTombstones}); err != nil {
+		return err
+	}
+	var tombstones []*hubv1alpha1.ServiceExportRecord
+	for i := range list.Items {
+		if list.Items[i].Spec.ClusterID != c.Cluster {
+			tombstones = append(tombstones, &list.Items[i])
+		}
+	}
+	var failed error
+	newest := withdrawal.Newest(tombstones, func(rec *hubv1alpha1.ServiceExportRecord) bool {
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: rec.Name}
+		copied, err := kube.Get[*hubv1alpha1.ServiceExportRecord](ctx, c.Local, name)
+		if err != nil {
+			failed = err
+			return false
+		}
+		a, _, _ := decide(rec, copied, false)
+		return copied == nil || copied.Spec.Withdrawn || a != follow
+	})
+	acknowledged := ""
+	if newest != nil {
+		acknowledged = kube.Version(newest)
+	}
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, withdrawal.AnnotationAcknowledged, acknowledged)
+	return failed
+}
 
 // created returns the creation time of a copied record, or the far future if that is unknown: a departure ends older
 // records only.

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -163,10 +162,10 @@ func (r *reconciler) record(
 	rec := own.DeepCopy()
 	if spec != nil {
 		rec.Spec = *spec
+		rec.Spec.EndpointRecords = own.Spec.EndpointRecords // publish sets it
 	} else if !own.Spec.Withdrawn {
-		now := metav1.NewTime(r.now())
-		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: own.Spec.Origin, ExportedAt: own.Spec.ExportedAt}
-		rec.Spec.Withdrawn, rec.Spec.WithdrawnAt = true, &now
+		rec.Spec = clusterset.Withdrawn(own.Spec.Origin, r.now())
+		rec.Spec.ExportedAt = own.Spec.ExportedAt
 	}
 	rec.Spec.Revision = own.Spec.Revision
 	if equality.Semantic.DeepEqual(rec.Spec, own.Spec) {

@@ -29,9 +29,6 @@ type Config struct {
 
 	Local client.Client
 	Hub   func() client.Client // the hub's caches; nil before they have synced
-	// Deleted reports whether the owner of a record that the hub does not show has deleted it. created is the
-	// record's creation time by the hub's clock.
-	Deleted func(cluster, record string, created time.Time) bool
 
 	Families func(context.Context) ([]corev1.IPFamily, error) // IP families that this cluster's Services can have
 	// Addresses picks the cluster IPs of derived Services (controllers/clustersetips).

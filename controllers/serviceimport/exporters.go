@@ -30,7 +30,7 @@ const (
 //   - exporting: its copy is valid;
 //   - frozen: its copy is unreadable, or missing although its owner did not end the export. Its share stays as it is;
 //   - pending: another controller is about to write its copy. The whole name waits;
-//   - ended: its owner withdrew or deleted the record.
+//   - ended: its owner withdrew the record or departed.
 type exporters struct {
 	exports   []clusterset.Export
 	frozen    map[string]bool
@@ -44,15 +44,15 @@ type exporters struct {
 	findings   []finding
 }
 
-// exporters decides. own is the ID of this cluster, deleted is Config.Deleted.
-func (s *snapshot) exporters(own string, deleted func(cluster, record string, created time.Time) bool) exporters {
+// exporters decides. own is the ID of this cluster.
+func (s *snapshot) exporters(own string) exporters {
 	e := exporters{frozen: map[string]bool{}, unreached: map[string]endpoints.Unreached{}}
 	for i := range s.copies {
 		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], own)
 	}
 	withoutCopy := s.importedWithoutCopy()
 	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
-		switch s.missingCopy(cluster, own, withoutCopy[cluster], deleted) {
+		switch s.missingCopy(cluster, own, withoutCopy[cluster]) {
 		case pending:
 			e.pending = true
 		case frozen:
@@ -67,7 +67,7 @@ func (s *snapshot) exporters(own string, deleted func(cluster, record string, cr
 		cluster := sourceCluster(slice)
 		switch {
 		case e.frozen[cluster]:
-		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice, deleted):
+		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice):
 			e.unreadable = true
 		default:
 			e.managed = append(e.managed, slice)
@@ -139,9 +139,7 @@ func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 // missingCopy returns the state of a cluster without a copy. Absence is not deletion (DESIGN §2): a user may have
 // deleted the copy, or this cluster was restored. serviceexport writes own copies again, record those of other
 // clusters.
-func (s *snapshot) missingCopy(
-	cluster, own string, created time.Time, deleted func(cluster, record string, created time.Time) bool,
-) copyState {
+func (s *snapshot) missingCopy(cluster, own string, created time.Time) copyState {
 	if cluster == own {
 		if s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
 			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse) {
@@ -155,14 +153,10 @@ func (s *snapshot) missingCopy(
 		return ended
 	case onHub != nil && isValid(onHub):
 		return pending
-	case onHub == nil && s.hub && deleted(cluster, s.recordName(cluster), created):
+	case onHub == nil && created.Before(s.departed[cluster]):
 		return ended
 	}
 	return frozen
-}
-
-func (s *snapshot) recordName(cluster string) string {
-	return clusterset.RecordName(s.name.Name, s.name.Namespace, cluster)
 }
 
 // addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it
@@ -188,22 +182,44 @@ func (e *exporters) isExporting(cluster string) bool {
 	return slices.ContainsFunc(e.exports, func(x clusterset.Export) bool { return x.Cluster == cluster })
 }
 
-// isUnreadable reports whether a slice was edited so that its source is unknown. It may be all that is known of these
-// endpoints, so it stays until the hub shows its record, or its owner deleted the record.
-func (s *snapshot) isUnreadable(
-	slice *discoveryv1.EndpointSlice, deleted func(cluster, record string, created time.Time) bool,
-) bool {
+// isUnreadable returns whether a slice was edited so that its source is unknown. It may be all that is known of these
+// endpoints, so it stays until the hub shows all endpoints of its cluster.
+func (s *snapshot) isUnreadable(slice *discoveryv1.EndpointSlice) bool {
 	_, err := endpoints.Restore(slice)
-	return err != nil &&
-		!(s.hub && deleted(sourceCluster(slice), slice.Annotations[endpoints.AnnotationRecord], createdAt(slice)))
+	return err != nil && s.statedBy(sourceCluster(slice)) == nil
 }
 
-// createdAt returns the creation time of the record of an imported slice by the hub's clock, or the far future if it
-// is unknown.
-func createdAt(slice *discoveryv1.EndpointSlice) time.Time {
-	src, err := endpoints.Restore(slice)
-	if err != nil {
-		return time.Unix(1<<40, 0)
+// copyOf returns the copy of a cluster's record, or nil.
+func (s *snapshot) copyOf(cluster string) *hubv1alpha1.ServiceExportRecord {
+	i := slices.IndexFunc(s.copies, func(c hubv1alpha1.ServiceExportRecord) bool { return c.Spec.ClusterID == cluster })
+	if i < 0 {
+		return nil
 	}
-	return time.Unix(src.Created, 0)
+	return &s.copies[i]
+}
+
+// statedBy returns the copy of a cluster's record if the hub shows exactly the EndpointRecords that it states, else
+// nil. If it does, the cluster's other endpoints have gone, and are not merely missing.
+func (s *snapshot) statedBy(cluster string) *hubv1alpha1.ServiceExportRecord {
+	rec := s.copyOf(cluster)
+	if rec == nil || !s.hub {
+		return nil
+	}
+	var shown []string
+	for _, e := range s.records {
+		if e.Spec.ClusterID == cluster {
+			shown = append(shown, e.Name)
+		}
+	}
+	if rec.Spec.EndpointRecords != clusterset.EndpointSet(shown) {
+		return nil
+	}
+	return rec
+}
+
+// isReverted returns whether a restored hub shows an older record of a cluster than the copy. The EndpointRecords there
+// may be of slices that have gone since.
+func (s *snapshot) isReverted(cluster string) bool {
+	onHub, copied := s.exported[cluster], s.copyOf(cluster)
+	return onHub != nil && copied != nil && onHub.Spec.Revision < copied.Spec.Revision
 }

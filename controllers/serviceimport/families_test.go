@@ -103,7 +103,7 @@ func TestC7ALostCopyIsLookedForAllTheSame(t *testing.T) {
 		return slice
 	})
 	if _, imp, again := pass(
-		t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub), false,
+		t, plane(t, kube.Local, append(objects, there)...), plane(t, kube.Hub),
 	); imp == nil ||
 		again != recheck {
 		t.Errorf("again after %s; import %+v", again, imp)

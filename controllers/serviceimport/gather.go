@@ -16,7 +16,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -41,10 +40,9 @@ type snapshot struct {
 	// On the hub:
 	hub      bool                                        // the hub's caches have synced once
 	excluded bool                                        // the ClusterSet excludes the namespace (S5)
-	exported map[string]*hubv1alpha1.ServiceExportRecord // by cluster ID, if the copy is missing or withdrawn
+	exported map[string]*hubv1alpha1.ServiceExportRecord // of other clusters, by ID
 	records  []*hubv1alpha1.EndpointRecord               // of other clusters
-	moved    map[string]bool                             // imported EndpointRecords that now belong to another Service
-	reverted map[string]bool                             // EndpointRecords that a restored hub shows as earlier
+	departed map[string]time.Time                        // when members departed, if a copy is missing
 }
 
 func (s *snapshot) derivedName() string { return derived.Name(s.name.Namespace, s.name.Name) }
@@ -156,7 +154,7 @@ func (r *reconciler) gatherExpired(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// gatherHub reads the endpoints on the hub, and what it shows of clusters whose copies are missing or withdrawn.
+// gatherHub reads what the hub shows of other clusters.
 func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	hub := r.Hub()
 	if s.hub = hub != nil; !s.hub {
@@ -178,11 +176,16 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 		}
 	}
 	clusters := s.importedWithoutCopy()
-	for i := range s.copies {
-		if s.copies[i].Spec.Withdrawn {
-			clusters[s.copies[i].Spec.ClusterID] = time.Time{}
+	if len(clusters) > 0 {
+		var err error
+		if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {
+			return err
 		}
 	}
+	for i := range s.copies {
+		clusters[s.copies[i].Spec.ClusterID] = time.Time{}
+	}
+	delete(clusters, r.Cluster)
 	s.exported = map[string]*hubv1alpha1.ServiceExportRecord{}
 	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
 		name := types.NamespacedName{
@@ -194,31 +197,6 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 			return err
 		}
 		s.exported[cluster] = record
-	}
-	s.reverted = r.reverted(s.name, s.records, r.Now())
-	return r.gatherMoved(ctx, s)
-}
-
-// gatherMoved finds records that their owner has given to another Service: a relabelled slice keeps its UID, so its
-// record keeps its name.
-func (r *reconciler) gatherMoved(ctx context.Context, s *snapshot) error {
-	shown := make(map[string]bool, len(s.records))
-	for _, rec := range s.records {
-		shown[rec.Name] = true
-	}
-	s.moved = map[string]bool{}
-	for _, slice := range s.imported {
-		src, err := endpoints.Restore(slice)
-		if err != nil || shown[src.Record] || src.ClusterID == r.Cluster {
-			continue
-		}
-		name := types.NamespacedName{Namespace: r.HubNamespace, Name: src.Record}
-		rec, err := kube.Get[*hubv1alpha1.EndpointRecord](ctx, r.Hub(), name)
-		if err != nil {
-			return err
-		}
-		s.moved[src.Record] = rec != nil && rec.Spec.ClusterID == src.ClusterID && kube.Exported(rec) != s.name &&
-			!src.NewerThan(rec.CreationTimestamp.Unix(), rec.Spec.Revision)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func imported(clusters ...string) (objects []client.Object) {
 
 // pass makes one in b, and tells what is imported then: the clusters of the slices, if the import is there.
 func pass(
-	t *testing.T, local, hub client.Client, gone bool,
+	t *testing.T, local, hub client.Client,
 ) (sources string, imp *mcsv1beta1.ServiceImport, again time.Duration) {
 	t.Helper()
 	env := Config{
@@ -106,7 +106,6 @@ func pass(
 		Local:        local,
 		Now:          func() time.Time { return time.Unix(1000, 0) },
 		Hub:          func() client.Client { return hub },
-		Deleted:      func(_, _ string, created time.Time) bool { return gone && created.Equal(time.Unix(100, 0)) },
 		Families:     func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{"IPv4"}, nil },
 	}
 	r := New(env).Reconciler
@@ -130,8 +129,15 @@ func pass(
 	return strings.Join(of, " "), imp, res.RequeueAfter
 }
 
-// TestALostCopyRetiresNothing: a copy of a peer's record that a user or a restore of this cluster has taken is no
-// word of that peer's (DESIGN §2). Only the peer's word, through a hub that is seen as it is, ends what was imported.
+// departure is a ClusterSet that lists a as departed then.
+func departure(at int64) *hubv1alpha1.ClusterSet {
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	set.Status.Departed = []hubv1alpha1.Departure{{ClusterID: "a", At: metav1.Unix(at, 0)}}
+	return set
+}
+
+// TestALostCopyRetiresNothing: a missing copy of another member's record proves nothing about that member (DESIGN §2).
+// Only a withdrawal, or a departure after the record was created, ends what was imported.
 func TestALostCopyRetiresNothing(t *testing.T) {
 	withdrawn, nonsense := record("a", "set"), record("a", "set")
 	withdrawn.Spec.Withdrawn, nonsense.Spec.Type = true, "ExternalName"
@@ -139,18 +145,18 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		hub  client.Client
-		gone bool
 		want string
 	}{
-		{"no hub since this agent began", nil, false, "a"},
-		{"the hub shows it", hub(record("a", "set")), false, "a"},
-		{"the hub shows nonsense", hub(nonsense), false, "a"},
-		{"the hub lost it too, or is not seen as it is", hub(), false, "a"},
-		{"it is gone by its owner's word", hub(), true, ""},
-		{"it is withdrawn", hub(withdrawn), false, ""},
+		{"no hub since this agent began", nil, "a"},
+		{"the hub shows it", hub(record("a", "set")), "a"},
+		{"the hub shows nonsense", hub(nonsense), "a"},
+		{"the hub lost it too", hub(), "a"},
+		{"its owner departed", hub(departure(101)), ""},
+		{"its owner departed before, and joined again", hub(departure(99)), "a"},
+		{"it is withdrawn", hub(withdrawn), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, imp, again := pass(t, plane(t, kube.Local, imported("a")...), c.hub, c.gone)
+			got, imp, again := pass(t, plane(t, kube.Local, imported("a")...), c.hub)
 			if got != c.want || (imp != nil) != (c.want != "") {
 				t.Errorf("endpoints of %q, want %q; import: %v", got, c.want, imp)
 			}
@@ -165,7 +171,7 @@ func TestALostCopyRetiresNothing(t *testing.T) {
 // here that the export is over, when its owner has exported it again since.
 func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 	over := record("a", kube.SystemNamespace)
-	over.Spec.Origin = clusterset.Withdrawn(over.Spec.Origin, time.Unix(900, 0))
+	over.Spec = clusterset.Withdrawn(over.Spec.Origin, time.Unix(900, 0))
 	at := func(revision int64, edit func(*hubv1alpha1.ServiceExportRecord)) client.Client {
 		rec := record("a", "set")
 		rec.Spec.Revision = revision
@@ -189,7 +195,7 @@ func TestI2ALateWithdrawalIsNotTheLastWord(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got, imp, _ := pass(
-				t, plane(t, kube.Local, append(imported("a"), over.DeepCopy())...), c.hub, false,
+				t, plane(t, kube.Local, append(imported("a"), over.DeepCopy())...), c.hub,
 			); got != c.want ||
 				(imp != nil) != (c.want != "") {
 				t.Errorf("endpoints of %q, want %q; import: %v", got, c.want, imp)
@@ -203,7 +209,7 @@ func TestALostCopyOfWhatHasNoEndpoints(t *testing.T) {
 	objects := slices.DeleteFunc(
 		imported("a"), func(o client.Object) bool { _, is := o.(*discoveryv1.EndpointSlice); return is },
 	)
-	if _, imp, _ := pass(t, plane(t, kube.Local, objects...), nil, false); imp == nil {
+	if _, imp, _ := pass(t, plane(t, kube.Local, objects...), nil); imp == nil {
 		t.Error("the import is gone")
 	}
 }
@@ -218,17 +224,15 @@ func TestALostCopyAmongOthers(t *testing.T) {
 		clusters int
 	}{
 		{"it is about to be written again", plane(t, kube.Hub, record("a", "set"), record("c", "set")), "a c", 2},
-		{"c has withdrawn its slice, and the hub lost the record of a",
-			plane(t, kube.Hub, record("c", "set"), func() client.Object {
-				gone := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.c",
-					CreationTimestamp: metav1.Unix(100, 0)}}
-				gone.Spec.Origin = clusterset.Withdrawn(record("c", "").Spec.Origin, time.Unix(900, 0))
-				return gone
-			}()), "a", 2},
+		{"c has deleted its slice, and the hub lost the record of a", plane(t, kube.Hub, record("c", "set")), "a", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			local := plane(t, kube.Local, append(imported("a", "c"), record("c", kube.SystemNamespace))...)
-			got, imp, again := pass(t, local, c.hub, false)
+			copied := record("c", kube.SystemNamespace)
+			if c.want == "a" {
+				copied.Spec.EndpointRecords, copied.Spec.Revision = clusterset.EndpointSet(nil), 2
+			}
+			local := plane(t, kube.Local, append(imported("a", "c"), copied)...)
+			got, imp, again := pass(t, local, c.hub)
 			if got != c.want || imp == nil || len(imp.Status.Clusters) != c.clusters || again != recheck {
 				t.Errorf("endpoints of %q, want %q; again after %v; import %+v", got, c.want, again, imp)
 			}
@@ -327,7 +331,7 @@ func TestALostCopyOfItsOwn(t *testing.T) {
 		{"not exported", nil, ""},
 	} {
 		if got, imp, _ := pass(
-			t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil, false,
+			t, plane(t, kube.Local, append(imported("b"), c.with...)...), nil,
 		); got != c.want ||
 			(imp != nil) != (c.want != "") {
 			t.Errorf("%s: endpoints of %q, want %q; import: %v", c.name, got, c.want, imp)
@@ -343,7 +347,7 @@ func TestALabelIsNoShare(t *testing.T) {
 	objects[0].SetName("mine")
 	objects[1].(*mcsv1beta1.ServiceImport).Labels = nil
 	objects[0].SetOwnerReferences(nil)
-	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil, false); got != "" {
+	if got, _, _ := pass(t, plane(t, kube.Local, objects...), nil); got != "" {
 		t.Errorf("endpoints of %s stay", got)
 	}
 }

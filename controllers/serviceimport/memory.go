@@ -5,49 +5,19 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
 // memory is what the process remembers between passes. A restart may lose it: it saves requests and bridges seconds.
 type memory struct {
-	mu       sync.Mutex
-	versions map[types.NamespacedName]map[string]endpoints.Version // of the records of a name, by record
-	waits    map[types.NamespacedName]time.Duration                // how long a name waited for its VIP last
-	unknown  map[string]time.Time                                  // trafficDistributions that the API server refused
-}
-
-// reverted returns the records that a restored hub shows in an earlier version than before. An imported slice
-// remembers its version itself. Without this, a name that is exported again during a restore would get the endpoints
-// of its earlier export.
-func (m *memory) reverted(
-	name types.NamespacedName, records []*hubv1alpha1.EndpointRecord, now time.Time,
-) map[string]bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	previous := m.versions[name]
-	if len(records) == 0 {
-		delete(m.versions, name)
-		return nil
-	}
-	if m.versions == nil {
-		m.versions = map[types.NamespacedName]map[string]endpoints.Version{}
-	}
-	current, reverted := make(map[string]endpoints.Version, len(records)), map[string]bool{}
-	for _, rec := range records {
-		v := previous[rec.Name].Next(rec.CreationTimestamp.Unix(), rec.Spec.Revision, now)
-		current[rec.Name], reverted[rec.Name] = v, !v.RevertedSince.IsZero()
-	}
-	m.versions[name] = current
-	return reverted
+	mu      sync.Mutex
+	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
+	unknown map[string]time.Time                   // trafficDistributions that the API server refused
 }
 
 // forget drops a name whose namespace is gone.
 func (m *memory) forget(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.versions, name)
 	delete(m.waits, name)
 }
 

@@ -9,47 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// TestS2WhatABackupShowsIsNotTheOwnersLastWord, for as long as the owner may be expected to say it again; what it
-// says then counts at once, and so does a record that was recreated.
-func TestS2WhatABackupShowsIsNotTheOwnersLastWord(t *testing.T) {
-	var m memory
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	name := types.NamespacedName{Namespace: "shop", Name: "web"}
-	show := func(what string, want bool, created, revision int64) {
-		t.Helper()
-		now = now.Add(time.Second)
-		rec := &hubv1alpha1.EndpointRecord{
-			ObjectMeta: metav1.ObjectMeta{Name: "u.c", CreationTimestamp: metav1.Unix(created, 0)},
-		}
-		rec.Spec.Revision = revision
-		if got := m.reverted(name, []*hubv1alpha1.EndpointRecord{rec}, now)["u.c"]; got != want {
-			t.Errorf("%s: reverted %v, want %v", what, got, want)
-		}
-	}
-	show("the first time", false, 100, 10)
-	show("the next", false, 100, 12)
-	show("a backup's", true, 100, 10)
-	now = now.Add(endpoints.Patience / 2)
-	show("still", true, 100, 10)
-	show("the owner's, who has seen that", false, 100, 13)
-	show("the same again", false, 100, 13)
-	show("a backup's once more", true, 100, 10)
-	now = now.Add(endpoints.Patience)
-	show("and for too long", false, 100, 10)
-	show("by which it is", false, 100, 10)
-	show("recreated, by a clock that went back", false, 200, 5)
-	m.reverted(name, nil, now)
-	if len(m.versions) > 0 {
-		t.Errorf("what is gone is remembered: %v", m.versions)
-	}
-}
-
-// TestS2WhatIsBehindIsNotImported but looked at again; an imported slice is held as it is.
+// TestS2WhatIsBehindIsNotImported but looked at again: the hub shows an older export than the copy.
 func TestS2WhatIsBehindIsNotImported(t *testing.T) {
 	r := &reconciler{Config: Config{Cluster: "b"}}
 	rec := &hubv1alpha1.EndpointRecord{
@@ -64,7 +29,11 @@ func TestS2WhatIsBehindIsNotImported(t *testing.T) {
 			name:     types.NamespacedName{Namespace: "shop", Name: "web"},
 			hub:      true,
 			records:  []*hubv1alpha1.EndpointRecord{rec},
-			reverted: map[string]bool{"u.c": reverted},
+			copies:   []hubv1alpha1.ServiceExportRecord{*record("c", kube.SystemNamespace)},
+			exported: map[string]*hubv1alpha1.ServiceExportRecord{"c": record("c", "set")},
+		}
+		if reverted {
+			s.copies[0].Spec.Revision++
 		}
 		if found := r.sources(s, &exporters{}, nil, merged); (len(found.sources) == 0) != reverted ||
 			found.held != reverted {
@@ -73,33 +42,25 @@ func TestS2WhatIsBehindIsNotImported(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedGoesWithItsNamespace: the memory of names that come and go is bounded.
-func TestWhatIsRememberedGoesWithItsNamespace(t *testing.T) {
-	var m memory
-	name := types.NamespacedName{Namespace: "shop", Name: "web"}
-	m.reverted(name, []*hubv1alpha1.EndpointRecord{{ObjectMeta: metav1.ObjectMeta{Name: "u.c"}}}, time.Unix(1, 0))
-	if len(m.versions) != 1 {
-		t.Fatalf("%v is remembered", m.versions)
-	}
-	if m.forget(name); len(m.versions) != 0 {
-		t.Errorf("%v is remembered still", m.versions)
-	}
-}
-
-// TestS2ARelabelledSliceLeavesItsService: its owner shows the record as another Service's, which is its word; what a
-// backup shows is not.
+// TestS2ARelabelledSliceLeavesItsService: its record has become another Service's, and its owner states no other for
+// this one. A statement that is older than the imported slice proves nothing, nor does a record without one.
 func TestS2ARelabelledSliceLeavesItsService(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		created int64
-		want    string
-	}{{"recreated", 200, ""}, {"a backup's", 50, "a"}} {
-		rec := &hubv1alpha1.EndpointRecord{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.a", CreationTimestamp: metav1.Unix(c.created, 0)},
-		}
-		rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "a", ServiceNamespace: "shop", ServiceName: "api", Revision: 1}
-		local := plane(t, kube.Local, append(imported("a"), record("a", kube.SystemNamespace))...)
-		if got, _, _ := pass(t, local, plane(t, kube.Hub, record("a", "set"), rec), false); got != c.want {
+		name, stated string
+		revision     int64
+		want         string
+	}{
+		{"stated", clusterset.EndpointSet(nil), 2, ""},
+		{"stated before the slice was imported", clusterset.EndpointSet(nil), 1, "a"},
+		{"another set is stated", clusterset.EndpointSet([]string{"v.a"}), 2, "a"},
+		{"nothing is stated", "", 2, "a"},
+	} {
+		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "u.a"}}
+		rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: "a", ServiceNamespace: "shop", ServiceName: "api", Revision: 2}
+		copied := record("a", kube.SystemNamespace)
+		copied.Spec.EndpointRecords, copied.Spec.Revision = c.stated, c.revision
+		local := plane(t, kube.Local, append(imported("a"), copied)...)
+		if got, _, _ := pass(t, local, plane(t, kube.Hub, record("a", "set"), rec)); got != c.want {
 			t.Errorf("%s: endpoints of %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -38,7 +38,6 @@ type member struct {
 	told       []string // reasons of Events
 	writes     int      // of any kind, to the member's API server
 	seesHub    bool
-	gone       bool // what the hub does not show is, by its owner's word
 }
 
 func newMember(t *testing.T) *member {
@@ -107,7 +106,6 @@ func newMember(t *testing.T) *member {
 			}
 			return nil
 		},
-		Deleted: func(string, string, time.Time) bool { return m.gone },
 		Families: func(context.Context) ([]corev1.IPFamily, error) {
 			return []corev1.IPFamily{corev1.IPv4Protocol},
 				nil
@@ -262,10 +260,12 @@ func TestC9EndpointsThatMoveStayUntilTheyAreWritten(t *testing.T) {
 			if cluster == "d" {
 				moved.Spec.Endpoints[0].Address = "10.4.0.2"
 			}
-			eps.Spec.Withdrawn, eps.Spec.Revision = true, 2
-			if err := errors.Join(m.hub.Create(t.Context(), moved), m.hub.Update(t.Context(), eps)); err != nil {
+			if err := errors.Join(m.hub.Create(t.Context(), moved), m.hub.Delete(t.Context(), eps)); err != nil {
 				t.Fatal(err)
 			}
+			m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+				rec.Spec.EndpointRecords, rec.Spec.Revision = clusterset.EndpointSet([]string{moved.Name}), 2
+			})
 		}
 		m.refuse = c.refuse
 		if err := m.pass(); !errors.Is(err, m.refuse) || (m.imported()["c"] != nil) != c.stays ||
@@ -374,9 +374,12 @@ func TestS2ASliceThatForgotItsRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget()
-	for _, m.gone = range []bool{false, true} {
-		if err := m.pass(); err != nil || (len(m.imported()) == 0) != m.gone {
-			t.Errorf("a hub that shows nothing, by their owners' word %v: %v, %v", m.gone, err, m.imported())
+	for _, stated := range []string{"", clusterset.EndpointSet(nil)} {
+		for _, cluster := range []string{"c", "d"} {
+			m.edit(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.EndpointRecords = stated })
+		}
+		if err := m.pass(); err != nil || (len(m.imported()) == 0) != (stated != "") {
+			t.Errorf("a hub that shows nothing, and owners that state %q: %v, %v", stated, err, m.imported())
 		}
 	}
 }

@@ -27,8 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// recheck is how often a name is checked again while something of it is held. The owner's statement comes with a
-// Lease, not with an event.
+// recheck is how often a name is checked again while something of it is held, because a departure is no event of it.
 const recheck = 10 * time.Second
 
 type reconciler struct {
@@ -75,7 +74,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		}
 		return r.retire(ctx, s)
 	}
-	e := s.exporters(r.Cluster, r.Deleted)
+	e := s.exporters(r.Cluster)
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if e.pending {

@@ -39,12 +39,13 @@ func (r *reconciler) sources(
 		slice := imported[rec.Name]
 		delete(imported, rec.Name)
 		if m.Names[rec.Spec.ClusterID] != nil {
-			r.addRecord(&out, rec, slice, s.reverted[rec.Name], imp)
+			r.addRecord(&out, rec, slice, s.isReverted(rec.Spec.ClusterID), imp)
 		}
 	}
 	for _, record := range slices.Sorted(maps.Keys(imported)) { // sorted, so that a seed of the simulation replays
 		slice := imported[record]
-		if !s.moved[record] && !(s.hub && r.Deleted(sourceCluster(slice), record, createdAt(slice))) {
+		src, err := endpoints.Restore(slice)
+		if by := s.statedBy(sourceCluster(slice)); by == nil || err == nil && src.Revision >= by.Spec.Revision {
 			r.hold(&out, slice)
 		}
 	}
@@ -72,8 +73,6 @@ func (r *reconciler) addRecord(
 		return
 	case slice == nil && reverted:
 		out.held = true // the owner is about to publish its latest version again
-		return
-	case rec.Spec.Withdrawn:
 		return
 	}
 	spec, refused, err := clusterset.ParseEndpoints(rec, r.Reserved)

@@ -21,6 +21,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -185,18 +186,20 @@ func (s *set) namespaces(t *testing.T) {
 
 // withdrawn are records that a has withdrawn long ago, as a hub brings them back that was restored from a backup.
 func (s *set) withdrawn(t *testing.T) {
-	long := metav1.NewTime(time.Now().Add(-2 * clusterset.Retention))
+	long := metav1.NewTime(time.Now().Add(-2 * withdrawal.MaxRetention))
 	origin := hubv1alpha1.Origin{
 		ClusterID:        "a",
 		ServiceNamespace: shop,
 		ServiceName:      "old",
 		Revision:         1,
-		Withdrawn:        true,
-		WithdrawnAt:      &long,
 	}
 	records := []client.Object{
-		&hubv1alpha1.ServiceExportRecord{Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin}},
-		&hubv1alpha1.EndpointRecord{Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin}},
+		&hubv1alpha1.ServiceExportRecord{
+			Spec: hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Withdrawn: true, WithdrawnAt: &long},
+		},
+		&hubv1alpha1.EndpointRecord{
+			Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4},
+		},
 	}
 	for i, name := range []string{"old.shop.a", "11111111-2222.a"} {
 		records[i].SetNamespace(lab.HubNamespace)

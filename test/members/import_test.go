@@ -397,8 +397,8 @@ func TestS1S2Slices(t *testing.T) {
 	s.members["b"].wantImport(t, ns, "web", ready("a"))
 }
 
-// TestE2S1WhatWentWhileAnAgentWasAwayGoes: a slice, and a name. No event tells the agent that starts of either.
-func TestE2S1WhatWentWhileAnAgentWasAwayGoes(t *testing.T) {
+// TestE2E10S1WhatWentWhileAnAgentWasAwayGoes: a slice, and a name. No event tells the agent that starts of either.
+func TestE2E10S1WhatWentWhileAnAgentWasAwayGoes(t *testing.T) {
 	s := three(t)
 	a, b := s.members["a"], s.members["b"]
 	ns := s.namespace(t, "a", "b")

@@ -40,8 +40,10 @@ func TestS5MembersPublishNothingOfExcludedNamespaces(t *testing.T) {
 		e.exclude(t, byDefault)
 		originOf(record).Revision = 2
 		refused(t, m.Update(ctx, record.DeepCopyObject().(client.Object)), denies+"kube-system")
-		originOf(record).Withdrawn = true
-		must(t, m.Update(ctx, record))
+		if export, ok := record.(*hubv1alpha1.ServiceExportRecord); ok {
+			export.Spec.Withdrawn = true
+			must(t, m.Update(ctx, export))
+		}
 		must(t, m.Delete(ctx, record))
 	}
 }

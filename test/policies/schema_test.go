@@ -233,10 +233,6 @@ func TestSchemasLetThrough(t *testing.T) {
 	}
 	withdrawn.Spec.Origin = origin("a", "web")
 	withdrawn.Spec.Withdrawn = true
-	gone := &hubv1alpha1.EndpointRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "uid.a"},
-		Spec:       hubv1alpha1.EndpointRecordSpec{Origin: withdrawn.Spec.Origin},
-	}
 	thousand := endpointRecord("a.b", "3f0ddb4e-7a4c-4c5e-9f0d-3a1c5a2b7c11")
 	thousand.Spec.Endpoints = nil
 	for range 1000 {
@@ -247,7 +243,7 @@ func TestSchemasLetThrough(t *testing.T) {
 			Zone:     label,
 		})
 	}
-	for _, o := range []client.Object{long, withdrawn, gone, thousand} {
+	for _, o := range []client.Object{long, withdrawn, thousand} {
 		if err := e.admin.Create(t.Context(), o, client.DryRunAll); err != nil {
 			t.Errorf("%T %s: %v", o, o.GetName(), err)
 		}

@@ -43,7 +43,7 @@ func (w *World) describe(n types.NamespacedName) string {
 					"  hub: %s revision %d withdrawn %v @%s\n",
 					o.GetName(),
 					originOf(o).Revision,
-					originOf(o).Withdrawn,
+					withdrawn(o),
 					o.GetResourceVersion(),
 				)
 			}

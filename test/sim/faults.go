@@ -118,6 +118,9 @@ func (w *World) secondLeader(a *agent) {
 }
 
 func (w *World) restoreHub(*agent) {
+	if !w.mayLose("the hub") {
+		return
+	}
 	w.note("fault: the HUB IS RESTORED from a backup")
 	w.hub.Restore(pick(w, w.backups))
 	w.resurrected()
@@ -126,6 +129,9 @@ func (w *World) restoreHub(*agent) {
 }
 
 func (w *World) emptyHub(*agent) {
+	if !w.mayLose("the hub") {
+		return
+	}
 	w.note("fault: the HUB IS EMPTIED")
 	w.hub.Empty(func(o client.Object) bool {
 		k := api.KeyOf(o).Kind
@@ -145,7 +151,7 @@ func (w *World) resurrected() {
 	}
 	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
 		for _, o := range w.hub.List(kind) {
-			if !originOf(o).Withdrawn && !stands[o.GetName()] {
+			if !withdrawn(o) && !stands[o.GetName()] {
 				delete(w.frozen, nameOf(o))
 			}
 		}

@@ -113,12 +113,18 @@ func (w *World) watchHub(c *api.Write) {
 		!w.frozen[nameOf(c.Old)] {
 		return
 	}
-	if c.New != nil && (!originOf(c.New).Withdrawn || originOf(c.Old).Withdrawn) || originOf(c.Old).Withdrawn {
+	if withdrawn(c.Old) || c.New != nil && !withdrawn(c.New) {
 		return
 	}
 	if t := w.truthOf(nameOf(c.Old)); t.records()[c.Key.Name] {
 		w.fail("%s takes %s from the hub, though what it is of is there and nobody touched it", c.User, c.Key)
 	}
+}
+
+// withdrawn returns whether a record is a tombstone.
+func withdrawn(o client.Object) bool {
+	rec, ok := o.(*hubv1alpha1.ServiceExportRecord)
+	return ok && rec.Spec.Withdrawn
 }
 
 // watchOwnership: an agent writes its own objects, and of a ServiceExport the status.
@@ -261,7 +267,7 @@ func (w *World) essence(o client.Object) any {
 		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
 	case *hubv1alpha1.ServiceExportRecord:
 		spec := *o.Spec.DeepCopy()
-		spec.Revision, spec.WithdrawnAt = 0, nil
+		spec.Revision, spec.WithdrawnAt, spec.EndpointRecords = 0, nil, ""
 		return spec
 	}
 	return nil

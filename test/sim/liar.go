@@ -16,7 +16,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -86,7 +88,7 @@ func (l *liar) acts(n types.NamespacedName) {
 		rec.Spec.Withdrawn = true
 		_ = l.publish(rec)
 	case 7:
-		l.states([]string{"a", "b"})
+		l.acknowledges("7 of nothing")
 	default:
 		l.forges()
 	}
@@ -196,17 +198,17 @@ func (l *liar) records() (out []client.Object) {
 	return out
 }
 
-// states renews the Lease, with a statement of what it has.
-func (l *liar) states(names []string) {
+// acknowledges renews the Lease, with an acknowledgement.
+func (l *liar) acknowledges(version string) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.member.id}}
 	now := metav1.NewMicroTime(l.now)
 	lease.Spec.RenewTime, l.renewed = &now, l.now
-	lease.Annotations = map[string]string{liveness.AnnotationRecords: liveness.Statement(names)}
+	lease.Annotations = map[string]string{withdrawal.AnnotationAcknowledged: version}
 	_ = l.publish(lease)
 }
 
 // repents makes what it has said one thing for everybody: per name a valid export with one slice, or nothing at all. It
-// says so as an honest member would, by higher revisions and by its Lease; names in keep stay as they are.
+// says so as an honest member would, by higher revisions, withdrawals and its Lease; names in keep stay as they are.
 func (l *liar) repents(keep map[types.NamespacedName]bool) {
 	maps.DeleteFunc(l.says, func(_ string, o client.Object) bool { return !keep[nameOf(o)] })
 	for _, n := range names {
@@ -214,14 +216,8 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 			continue
 		}
 		rec, slice := l.export(n, false), l.slice(n, false)
+		rec.Spec.EndpointRecords = clusterset.EndpointSet([]string{slice.Name})
 		l.says[rec.Name], l.says[slice.Name] = rec, slice
-	}
-	for _, o := range l.records() {
-		if l.says[o.GetName()] == nil && l.chance(0.5) { // else it vanishes, which the Lease confirms
-			l.must(l.publish(l.withdrawal(o)))
-		} else if l.says[o.GetName()] == nil {
-			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
-		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.says)) {
 		o := l.says[name]
@@ -232,30 +228,63 @@ func (l *liar) repents(keep map[types.NamespacedName]bool) {
 			l.must(l.publish(o))
 		}
 	}
+	for _, n := range names { // exports are stated later than their endpoints
+		if rec := l.says[l.recordName(n)]; rec != nil {
+			l.revision++
+			originOf(rec).Revision = l.revision
+			l.must(l.publish(rec))
+		} else if l.isKnown(n) {
+			l.must(l.publish(l.withdrawal(n)))
+		}
+	}
+	for _, o := range l.records() {
+		if l.says[o.GetName()] == nil && api.KeyOf(o).Kind == api.EndpointRecord {
+			l.must(l.World.hub.Delete(l.user(), api.KeyOf(o), nil))
+		}
+	}
 	l.confirms()
 }
 
-func (l *liar) withdrawal(o client.Object) client.Object {
-	o = o.DeepCopyObject().(client.Object)
-	at := metav1.NewTime(l.now)
-	l.revision++
-	switch rec := o.(type) {
-	case *hubv1alpha1.ServiceExportRecord:
-		rec.Spec = hubv1alpha1.ServiceExportRecordSpec{Origin: rec.Spec.Origin}
-	case *hubv1alpha1.EndpointRecord:
-		rec.Spec = hubv1alpha1.EndpointRecordSpec{Origin: rec.Spec.Origin}
+// isKnown returns whether the hub or a member has its record of a name: what it deleted without a withdrawal is held.
+func (l *liar) isKnown(n types.NamespacedName) bool {
+	key := func(namespace string) api.Key {
+		return api.Key{Kind: api.ServiceExportRecord,
+			NamespacedName: types.NamespacedName{Namespace: namespace, Name: l.recordName(n)}}
 	}
-	origin := originOf(o)
-	origin.Revision, origin.Withdrawn, origin.WithdrawnAt = l.revision, true, &at
-	return o
+	has := func(s *api.Server, namespace string) bool {
+		rec, _ := s.Get(key(namespace)).(*hubv1alpha1.ServiceExportRecord)
+		return rec != nil && !rec.Spec.Withdrawn
+	}
+	return has(l.World.hub, hubNamespace) || slices.ContainsFunc(l.honest(), func(m *member) bool {
+		return has(m.server, kube.SystemNamespace)
+	})
 }
 
-// confirms renews the Lease with the truth, where that is due.
+func (l *liar) withdrawal(n types.NamespacedName) client.Object {
+	l.revision++
+	origin := l.origin(n)
+	return &hubv1alpha1.ServiceExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: l.recordName(n)}, Spec: clusterset.Withdrawn(origin, time.Unix(0, 0)),
+	}
+}
+
+// confirms renews the Lease where that is due, and acknowledges what is withdrawn.
 func (l *liar) confirms() {
 	if l.now.Sub(l.renewed) < 10*time.Second && l.quiet {
 		return
 	}
-	l.states(slices.Sorted(maps.Keys(l.says)))
+	var tombstones []*hubv1alpha1.ServiceExportRecord
+	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](l.World.hub, api.ServiceExportRecord) {
+		if rec.Spec.Withdrawn {
+			tombstones = append(tombstones, rec)
+		}
+	}
+	version := ""
+	applied := func(*hubv1alpha1.ServiceExportRecord) bool { return true }
+	if newest := withdrawal.Newest(tombstones, applied); newest != nil {
+		version = kube.Version(newest)
+	}
+	l.acknowledges(version)
 }
 
 func originOf(o client.Object) *hubv1alpha1.Origin {

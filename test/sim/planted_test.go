@@ -5,16 +5,18 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -29,11 +31,38 @@ var planted = []struct {
 	shared     func(*kube.Env) // once controllers have set their part of it
 	hub        func(*api.Server)
 }{
-	{name: "absence is taken as deletion", says: "nobody touches", shared: func(env *kube.Env) {
-		env.Gone = func(string, string, time.Time) bool { return true }
+	{name: "absence is taken as deletion", says: "nobody touches", agent: func(env *kube.Env) {
+		hub := env.Hub
+		env.Hub = func() client.Client {
+			if hub() == nil {
+				return nil
+			}
+			return everybodyDeparted{hub()}
+		}
 	}},
-	{name: "the owner's word is never believed", says: "which no cluster exports", shared: func(env *kube.Env) {
-		env.Gone = func(string, string, time.Time) bool { return false }
+	{name: "a withdrawn record does not wait", says: "though nobody exports that", agent: func(env *kube.Env) {
+		hub := env.Hub
+		env.Hub = func() client.Client {
+			if hub() == nil {
+				return nil
+			}
+			return noMembers{hub()}
+		}
+	}},
+	{name: "what an owner states is not believed", says: "which no cluster exports", agent: func(env *kube.Env) {
+		b, own := &broken{Client: env.Local}, "."+env.Cluster
+		forget := func(o client.Object) client.Object {
+			rec, ok := o.(*hubv1alpha1.ServiceExportRecord)
+			if ok && !strings.HasSuffix(rec.Name, own) {
+				rec.Spec.EndpointRecords = ""
+			}
+			return o
+		}
+		b.create = func(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+			return b.Client.Create(ctx, forget(o), opts...)
+		}
+		b.update = func(ctx context.Context, o client.Object) error { return b.Client.Update(ctx, forget(o)) }
+		env.Local = b
 	}},
 	{
 		name: "the hub takes what a member says for another",
@@ -131,6 +160,37 @@ var planted = []struct {
 			return c.Client.Create(ctx, o, opts...)
 		}
 	})},
+}
+
+// everybodyDeparted is a hub on which every member departs in the far future.
+type everybodyDeparted struct{ client.Client }
+
+func (h everybodyDeparted) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	sets, ok := list.(*hubv1alpha1.ClusterSetList)
+	if !ok {
+		return h.Client.List(ctx, list, opts...)
+	}
+	var read hubv1alpha1.ClusterSetList
+	err := h.Client.List(ctx, &read)
+	read.DeepCopyInto(sets) // what a cache returns must not change
+	for i := range sets.Items {
+		for _, id := range ids {
+			sets.Items[i].Status.Departed = append(sets.Items[i].Status.Departed,
+				hubv1alpha1.Departure{ClusterID: id, At: metav1.NewTime(start.AddDate(100, 0, 0))})
+		}
+	}
+	return err
+}
+
+// noMembers is a hub that lists no members.
+type noMembers struct{ client.Client }
+
+func (h noMembers) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	switch list.(type) {
+	case *coordinationv1.LeaseList, *inventoryv1alpha1.ClusterProfileList:
+		return nil
+	}
+	return h.Client.List(ctx, list, opts...)
 }
 
 // broken is a client that does some of its work otherwise.

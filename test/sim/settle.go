@@ -25,7 +25,7 @@ const (
 
 // trouble is an episode: users act and things fail, except that nobody touches the frozen names.
 func (w *World) trouble() {
-	w.frozen = map[types.NamespacedName]bool{}
+	w.frozen, w.lost = map[types.NamespacedName]bool{}, ""
 	for _, n := range names {
 		if w.chance(0.4) {
 			w.frozen[n] = true
@@ -110,6 +110,28 @@ func (w *World) idle() {
 	}
 }
 
+// aWeekAway has one member without an agent for a week, while the others go on. When it is back it must learn of all
+// that went meanwhile, because withdrawn records wait for it.
+func (w *World) aWeekAway() {
+	m := pick(w, w.honest())
+	w.note("== %s is away for a week", m.id)
+	w.quiet = true
+	w.heal()
+	for len(m.agents) > 0 {
+		m.agents[0].die()
+	}
+	if w.liar != nil {
+		w.liar.repents(w.frozen)
+	}
+	for range 2 {
+		w.calmDown(calm)
+		w.now = w.now.Add(84 * time.Hour)
+	}
+	w.calmDown(calm)
+	w.history.Events["(away for a week)"]++
+	w.settle()
+}
+
 // aDayPasses: what was withdrawn is forgotten then, and VIPs that nobody needs are given back.
 func (w *World) aDayPasses() {
 	w.note("== a day passes")
@@ -163,7 +185,7 @@ func expiring(o client.Object) bool {
 	case *corev1.Service:
 		return o.Annotations["clusterset-dns.io/unused-since"] != ""
 	case *hubv1alpha1.ServiceExportRecord, *hubv1alpha1.EndpointRecord:
-		return originOf(o).Withdrawn
+		return withdrawn(o)
 	}
 	return false
 }

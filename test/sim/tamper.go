@@ -121,13 +121,24 @@ func (w *World) tamperSlice(m *member, n types.NamespacedName) {
 	}
 }
 
-// tamperRecord deletes one of this cluster's records. The hub has them all, so none is lost, unless the hub has just
-// lost its memory.
+// tamperRecord deletes one of this cluster's records. Its own ones and the hub's are not lost in one episode: an export
+// that ended meanwhile would be known to nobody.
 func (w *World) tamperRecord(m *member, n types.NamespacedName) {
 	for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
 		if rec.Spec.ServiceNamespace == n.Namespace && rec.Spec.ServiceName == n.Name {
+			if rec.Spec.ClusterID == m.id && !w.mayLose("an own record") {
+				return
+			}
 			w.remove(m, rec)
 			return
 		}
 	}
+}
+
+// mayLose returns whether records may be lost there in this episode.
+func (w *World) mayLose(where string) bool {
+	if w.lost == "" {
+		w.lost = where
+	}
+	return w.lost == where
 }

@@ -74,7 +74,7 @@ func (a *agent) known(n types.NamespacedName) map[backend]bool {
 	for _, o := range a.hub.All(api.EndpointRecord) {
 		rec := o.(*hubv1alpha1.EndpointRecord)
 		is := wordOfRecord(rec)
-		if !rec.Spec.Withdrawn && nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) &&
+		if nameOf(rec) == n && rec.Spec.ClusterID != a.id && !is.before(seen[rec.Name]) &&
 			!is.before(a.heard[rec.Name]) &&
 			!nonsense(rec) {
 			t.count(out, rec.Spec.ClusterID, sliceOf(rec))

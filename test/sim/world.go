@@ -87,6 +87,7 @@ type World struct {
 	started int
 	failing []*member                     // who may be blind in this episode
 	frozen  map[types.NamespacedName]bool // names that nobody touches in this episode
+	lost    string                        // where records were lost in this episode (mayLose)
 	history history
 	guard   guard
 	writing *agent // makes a write
@@ -124,6 +125,9 @@ func Run(o Options) (stats Stats, err error) {
 	w.settle()
 	for range w.Episodes {
 		w.trouble()
+		if len(w.honest()) > 1 && w.can("away", 0.15) {
+			w.aWeekAway()
+		}
 		w.settle()
 		if w.chance(0.25) {
 			w.aDayPasses()

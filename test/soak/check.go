@@ -407,17 +407,16 @@ func (s *state) checkRecords(t *truth) (wrong []string) {
 	}
 	published := map[string][]string{} // by record of an export: of each slice in effect, the addresses
 	for i := range s.hub.shares {
-		if spec := &s.hub.shares[i].Spec; !spec.Withdrawn {
-			var has []string
-			for _, e := range spec.Endpoints {
-				if e.Ready == nil || *e.Ready {
-					has = append(has, e.Address)
-				}
+		spec := &s.hub.shares[i].Spec
+		var has []string
+		for _, e := range spec.Endpoints {
+			if e.Ready == nil || *e.Ready {
+				has = append(has, e.Address)
 			}
-			slices.Sort(has)
-			of := spec.ServiceName + "." + spec.ServiceNamespace + "." + spec.ClusterID
-			published[of] = append(published[of], strings.Join(has, " "))
 		}
+		slices.Sort(has)
+		of := spec.ServiceName + "." + spec.ServiceNamespace + "." + spec.ClusterID
+		published[of] = append(published[of], strings.Join(has, " "))
 	}
 	for _, name := range names {
 		for cluster, has := range t.exporters[name] {

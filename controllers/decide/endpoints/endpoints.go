@@ -226,9 +226,11 @@ func hints(distribution string, zone *string) *discoveryv1.EndpointHints {
 	return &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *zone}}}
 }
 
-// NewerThan reports whether src is newer than a record that was created and revised so (Version.NewerThan).
+// NewerThan returns whether src is newer than a record with this creation time and revision, as a restored hub shows
+// again: neither is above that of src, and one is below. So a record that was created later than src is never older,
+// whatever its revision: the owner's clock, which revisions follow, may have been set back.
 func (src *Source) NewerThan(created, revision int64) bool {
-	return Version{Created: src.Created, Revision: src.Revision}.NewerThan(created, revision)
+	return created <= src.Created && revision <= src.Revision && (created < src.Created || revision < src.Revision)
 }
 
 // Revision returns the value of AnnotationRevision.

@@ -17,7 +17,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/test/bench/bar"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -130,9 +129,8 @@ func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 	)
 }
 
-// publish writes its Lease and, for the first time, its records, which the Lease states.
+// publish writes its Lease and, for the first time, its records.
 func (p *peer) publish(ctx context.Context, i, each int) error {
-	var names []string
 	var objects []client.Object
 	for j := range each {
 		origin := hubv1alpha1.Origin{
@@ -164,15 +162,13 @@ func (p *peer) publish(ctx context.Context, i, each int) error {
 				Endpoints: []hubv1alpha1.Endpoint{{Address: fmt.Sprintf("10.%d.%d.1", 100+i, j)}}},
 		}
 		objects = append(objects, export, record)
-		names = append(names, export.Name, record.Name)
 		p.records = append(p.records, record)
 	}
 	seconds, renewed := int32(40), metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:   lab.HubNamespace,
-			Name:        p.id,
-			Annotations: map[string]string{liveness.AnnotationRecords: liveness.Statement(names)},
+			Namespace: lab.HubNamespace,
+			Name:      p.id,
 		},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       &p.id,

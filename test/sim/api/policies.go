@@ -246,14 +246,14 @@ func endpointRecord(s *Server, oldObject, object client.Object) error {
 			),
 		)
 	}
-	if !rec.Spec.Withdrawn && rec.Spec.AddressType != discoveryv1.AddressTypeIPv4 &&
+	if rec.Spec.AddressType != discoveryv1.AddressTypeIPv4 &&
 		rec.Spec.AddressType != discoveryv1.AddressTypeIPv6 {
 		return s.invalid(
 			k,
 			field.Invalid(
 				field.NewPath("spec", "addressType"),
 				rec.Spec.AddressType,
-				"addressType is required unless the record is withdrawn",
+				"addressType is IPv4 or IPv6",
 			),
 		)
 	}

@@ -187,14 +187,13 @@ type forgery struct {
 func forgeries(namespace, forger string) []forgery {
 	forged := forger + "-other"
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
-	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1,
-		Withdrawn: true}
+	origin := hubv1alpha1.Origin{ClusterID: forged, ServiceNamespace: "default", ServiceName: "web", Revision: 1}
 	return []forgery{
 		{"a member's own Lease", "", &coordinationv1.Lease{ObjectMeta: meta(forger)}},
 		{"another member's Lease", "does not write Lease " + forged, &coordinationv1.Lease{ObjectMeta: meta(forged)}},
 		{"another member's export", "does not write the records of cluster " + forged, &hubv1alpha1.ServiceExportRecord{
 			ObjectMeta: meta(clusterset.RecordName("web", "default", forged)),
-			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin}}},
+			Spec:       hubv1alpha1.ServiceExportRecordSpec{Origin: origin, Withdrawn: true}}},
 		{"another member's endpoints", "does not write the records of cluster " + forged, &hubv1alpha1.EndpointRecord{
 			ObjectMeta: meta(clusterset.EndpointRecordName("slice", forged)),
 			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4}}},

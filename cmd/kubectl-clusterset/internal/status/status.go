@@ -250,7 +250,7 @@ func members(f *Facts) (out []MemberRow) {
 			}
 		}
 		for j := range f.Hub.Endpoints {
-			if rec := &f.Hub.Endpoints[j]; rec.Spec.ClusterID == p.Name && !rec.Spec.Withdrawn {
+			if rec := &f.Hub.Endpoints[j]; rec.Spec.ClusterID == p.Name {
 				row.Endpoints += len(rec.Spec.Endpoints)
 			}
 		}

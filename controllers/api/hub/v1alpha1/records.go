@@ -63,14 +63,6 @@ type Origin struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740992
 	Revision int64 `json:"revision"`
-
-	// withdrawn ends the export, or the endpoints. If a record is only missing, other members keep using their copy.
-	// +optional
-	Withdrawn bool `json:"withdrawn,omitempty"`
-
-	// withdrawnAt is when the record was withdrawn. The member deletes it a day later.
-	// +optional
-	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
 }
 
 // ServiceExportRecordSpec has the parts of a Service and its ServiceExport that other clusters need.
@@ -78,6 +70,21 @@ type Origin struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.withdrawn) && self.withdrawn) || (has(self.type) && has(self.exportedAt) && has(self.ipFamilies))",message="type, exportedAt and ipFamilies are required unless the record is withdrawn"
 type ServiceExportRecordSpec struct {
 	Origin `json:",inline"`
+
+	// withdrawn ends the export. If a record is only missing, other members keep using their copy.
+	// +optional
+	Withdrawn bool `json:"withdrawn,omitempty"`
+
+	// withdrawnAt is when the record was withdrawn. The member deletes it once all others have acknowledged that, or
+	// 30 days later.
+	// +optional
+	WithdrawnAt *metav1.Time `json:"withdrawnAt,omitempty"`
+
+	// endpointRecords is the number of this export's EndpointRecords and a hash of their names. Another member removes
+	// the endpoints of a missing EndpointRecord only if it sees exactly the others.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	EndpointRecords string `json:"endpointRecords,omitempty"`
 
 	// exportedAt is the creationTimestamp of the ServiceExport, or when the export began again after a withdrawal. In a
 	// conflict, the oldest export wins, among those whose records were created within 10 minutes of the first.
@@ -248,7 +255,6 @@ type ServiceExportRecordList struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.addressType`
-// +kubebuilder:printcolumn:name="Withdrawn",type=boolean,JSONPath=`.spec.withdrawn`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.contains('.') && self.metadata.name.substring(self.metadata.name.indexOf('.') + 1) == self.spec.clusterID",message="metadata.name must be <slice UID>.<clusterID>, and the UID holds no dot"
 type EndpointRecord struct {
@@ -260,16 +266,14 @@ type EndpointRecord struct {
 }
 
 // EndpointRecordSpec has the parts of an EndpointSlice that other clusters need.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.withdrawn) && self.withdrawn) || has(self.addressType)",message="addressType is required unless the record is withdrawn"
 type EndpointRecordSpec struct {
 	Origin `json:",inline"`
 
 	// addressType is the family of all addresses.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="addressType is immutable"
-	AddressType discoveryv1.AddressType `json:"addressType,omitempty"`
+	AddressType discoveryv1.AddressType `json:"addressType"`
 
 	// ports are the ports of the slice.
 	// +optional
