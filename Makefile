@@ -151,7 +151,7 @@ verify-fmt: ## gofmt; make fmt fixes it
 .PHONY: fmt
 fmt: ## format all Go files, and break code at 120 columns; lists the comments and strings that remain wider
 	@files=$$(git ls-files -co --exclude-standard '*.go' | xargs grep -L '^// Code generated'); gofmt -w $$files; \
-	$(GO) run $(GOLINES) -m 120 -t 4 --no-reformat-tags --shorten-comments=false -w $$files; \
+	$(GO) run $(GOLINES) -m 120 -t 4 --no-reformat-tags -w $$files; \
 	awk '{ l = $$0; gsub(/\t/, "    ", l) } length(l) > 120 { print FILENAME ":" FNR ": " length(l) " columns" }' $$files
 
 # The laboratory's module is Kubernetes' own go.mod; tidying it would fetch all that Kubernetes tests with.
