@@ -111,21 +111,22 @@ var attacks = []attack{
 		name := "forged" + record.GetName()[strings.Index(record.GetName(), "."):]
 		o := originOf(record)
 		service := o.ServiceName
-		kind := "EndpointRecord"
+		kind, rest := "EndpointRecord", "addressType: IPv4"
 		if _, ok := record.(*hubv1alpha1.ServiceExportRecord); ok {
-			kind, service = "ServiceExportRecord", "forged"
+			kind, service, rest = "ServiceExportRecord", "forged", "withdrawn: true"
 		}
 		fresh := record.DeepCopyObject().(client.Object)
 		fresh.SetName(name)
 		return as.Patch(ctx, fresh, client.RawPatch(types.ApplyYAMLPatchType, fmt.Appendf(
 			nil,
 			`{apiVersion: hub.clusterset-dns.io/v1alpha1, kind: %s, metadata: {name: %q, namespace: %q},
-				spec: {clusterID: %q, serviceNamespace: shop, serviceName: %q, revision: 9, withdrawn: true}}`,
+				spec: {clusterID: %q, serviceNamespace: shop, serviceName: %q, revision: 9, %s}}`,
 			kind,
 			name,
 			home,
 			o.ClusterID,
 			service,
+			rest,
 		)), client.FieldOwner("attacker"), client.ForceOwnership)
 	}},
 	{"update", func(ctx context.Context, as client.Client, record client.Object) error {

@@ -77,7 +77,6 @@ var originRules = []wrong{
 	{"spec.revision", nil, "spec.revision: Required value"},
 	{"spec.revision", int64(0), "spec.revision in body should be greater than or equal to 1"},
 	{"spec.revision", int64(clusterset.MaxRevision + 1), "spec.revision in body should be less than or equal to"},
-	{"spec.withdrawnAt", "yesterday", "spec.withdrawnAt in body must be of type date-time"},
 }
 
 var portRules = []wrong{
@@ -97,11 +96,11 @@ var exportRules = []wrong{
 	{"spec.ipFamilies", nil, "type, exportedAt and ipFamilies are required unless the record is withdrawn"},
 	{"spec.type", "ExternalName", `Unsupported value: "ExternalName"`},
 	{"spec.exportedAt", "yesterday", "spec.exportedAt in body must be of type date-time"},
+	{"spec.withdrawnAt", "yesterday", "spec.withdrawnAt in body must be of type date-time"},
 	{"spec.ports", port("port", nil), "port: Required value"},
 	{"spec.sessionAffinity", "Cookie", `Unsupported value: "Cookie"`},
 	{"spec.internalTrafficPolicy", "Zone", `Unsupported value: "Zone"`},
 	{"spec.trafficDistribution", long, "may not be more than 63 bytes"},
-	{"spec.probe", "ping", `Unsupported value: "ping"`},
 	{"spec.ipFamilies", []any{}, "spec.ipFamilies in body should have at least 1 items"},
 	{"spec.ipFamilies", list(3, "IPv4"), "must have at most 2 items"},
 	{"spec.ipFamilies", []any{"IPv5"}, `Unsupported value: "IPv5"`},
@@ -113,7 +112,7 @@ var endpointRules = []wrong{
 	{"metadata.name", "uid.b", "metadata.name must be <slice UID>.<clusterID>"},
 	{"metadata.name", "uid.x.a", "metadata.name must be <slice UID>.<clusterID>"},
 	{"metadata.name", "a", "metadata.name must be <slice UID>.<clusterID>"},
-	{"spec.addressType", nil, "addressType is required unless the record is withdrawn"},
+	{"spec.addressType", nil, "spec.addressType: Required value"},
 	{"spec.addressType", "FQDN", `Unsupported value: "FQDN"`},
 	{"spec.endpoints", list(1001, endpoint("ready", true)[0]), "must have at most 1000 items"},
 	{"spec.endpoints", endpoint("address", nil), "address: Required value"},
@@ -138,13 +137,6 @@ var clusterSetRules = []wrong{
 		"durationSeconds must be at least twice renewSeconds",
 	}, // beside the default of 40
 	{"spec.lease.renewSeconds", int64(0), "should be greater than or equal to 1"},
-	{
-		"spec.probe",
-		map[string]any{"intervalSeconds": int64(1), "timeoutSeconds": int64(2)},
-		"timeoutSeconds must be at most intervalSeconds",
-	},
-	{"spec.probe", map[string]any{"default": "ping"}, "Unsupported value"},
-	{"spec.probe.intervalSeconds", int64(0), "should be greater than or equal to 1"},
 	{"spec.namespaces.deny", []any{"kube-*", "kube-*"}, "Duplicate value"},
 	{"spec.namespaces.deny", []any{"a*b"}, "spec.namespaces.deny[0] in body should match"},
 	{"spec.namespaces.deny", []any{"*a*"}, "spec.namespaces.deny[0] in body should match"},

@@ -8,6 +8,7 @@
 package withdrawal
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -58,7 +59,8 @@ func Acknowledged(
 	rec *hubv1alpha1.ServiceExportRecord, members map[string]*coordinationv1.Lease,
 	find func(version string) *hubv1alpha1.ServiceExportRecord,
 ) bool {
-	for cluster, lease := range members {
+	for _, cluster := range slices.Sorted(maps.Keys(members)) { // the same each time, for simulations
+		lease := members[cluster]
 		if cluster == rec.Spec.ClusterID {
 			continue
 		}
