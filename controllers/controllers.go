@@ -9,11 +9,10 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
-	"github.com/clusterset-dns/clusterset-dns/controllers/observe"
 	"github.com/clusterset-dns/clusterset-dns/controllers/publish"
 	"github.com/clusterset-dns/clusterset-dns/controllers/record"
 	"github.com/clusterset-dns/clusterset-dns/controllers/servicecidrs"
@@ -23,7 +22,7 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Cloned, env.Contested, env.Votes, env.Probes and env.Held. The simulation plants
+// env.HubSeen, env.Cloned, env.Contested and env.Held. The simulation plants
 // faults in env with adjust, before the controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
 	records := record.Config{
@@ -34,34 +33,24 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Holder: holder,
 		Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub, HubNow: env.HubNow,
 		Complete: func(ctx context.Context, lease *coordinationv1.Lease) error {
-			if vote, known := env.Votes(); known {
-				votes.Write(lease, vote)
+			unreachable, err := sources.Unreachable(ctx, env.Local)
+			if err != nil {
+				return err
 			}
+			reach.WriteUnreachable(lease, unreachable)
+			reach.WriteAddresses(lease, env.AnswersAt)
 			return records.Acknowledge(ctx, lease)
 		},
 		Answered: env.Answered, Relist: env.Relist, Events: env.Events, Now: env.Now,
 	})
 	env.Fresh, env.HubSeen = beat.Fresh, beat.HubSeen
 	env.Cloned, env.Contested = beat.Cloned, beat.Contested
-	observer := observe.New(observe.Config{
-		Cluster:      env.Cluster,
-		HubNamespace: env.HubNamespace,
-		Local:        env.Local,
-		Hub:          env.Hub,
-		HubSeen:      env.HubSeen,
-		Fresh:        env.Fresh,
-		Families:     env.Families,
-		Reserved:     env.Reserved,
-		Dial:         env.Dial,
-		Now:          env.Now,
-		Events:       env.Events,
-	})
-	env.Votes, env.Probes = observer.Votes, observer.Probes
 	for _, change := range adjust {
 		change(env)
 	}
 	live := sources.New(sources.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, HubSeen: env.HubSeen,
+		Families: env.Families, Reserved: env.Reserved, Dial: env.Dial, Home: env.Home,
 		Now: env.Now, Events: env.Events,
 	})
 	env.Held = live.Held
@@ -106,7 +95,6 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		}),
 		record.New(records),
 		live.Controller(),
-		observer.Controller(),
 		membership.New(membership.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },

@@ -33,7 +33,7 @@ import (
 // agentFlags are described in DESIGN §11, and --reserved-cidrs in SPEC S4.
 type agentFlags struct {
 	kubeconfig, hubKubeconfig, hubNamespace string
-	cluster, reserved                       string
+	cluster, reserved, answer               string
 	addresses
 }
 
@@ -51,6 +51,8 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 		"this cluster's ID; empty: ClusterProperty cluster.clusterset.k8s.io, or else the UID of namespace kube-system")
 	flags.StringVar(&f.reserved, "reserved-cidrs", "",
 		"comma-separated ranges in which no other cluster may have endpoints, such as this cluster's nodes")
+	flags.StringVar(&f.answer, "answer-bind-address", ":8082",
+		"where agents of other clusters ask whether this one is alive, at the addresses in $POD_IPS; empty: nowhere")
 	f.bind(flags)
 	if err := flags.Parse(args); err != nil {
 		return f, nil, err
@@ -118,7 +120,8 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	}
 	a, err = agent.New(mgr, func() (*rest.Config, error) { return loadConfig(f.hubKubeconfig) }, agent.Options{
 		Cluster: f.cluster, Given: given, HubNamespace: f.hubNamespace, Reserved: reserved,
-		Holder: host + "_" + string(uuid.NewUUID()),
+		Holder: host + "_" + string(uuid.NewUUID()), AnswerOn: f.answer,
+		PodIPs: strings.FieldsFunc(os.Getenv("POD_IPS"), func(r rune) bool { return r == ',' }),
 	})
 	if err != nil {
 		return err

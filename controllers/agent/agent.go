@@ -61,6 +61,8 @@ type Options struct {
 	Given        bool   // the user has set Cluster; it was not read from the cluster
 	HubNamespace string
 	Holder       string // names this instance of the agent
+	AnswerOn     string // host:port at which other members ask whether this agent is alive; empty: none
+	PodIPs       []string
 	Reserved     []netip.Prefix
 	Now          func() time.Time // this cluster's clock; nil: time.Now
 }
@@ -114,7 +116,8 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		Families: kube.Families(mgr.GetClient(), o.Now),
 		Now:      o.Now,
 		Dial:     (&net.Dialer{KeepAlive: -1}).DialContext,
-		Events:   kube.Recorder(events),
+		Home:     hostPort(mgr.GetConfig().Host), AnswersAt: o.answersAt(),
+		Events: kube.Recorder(events),
 	}
 	a.env.HubNow = func() client.Reader { return a.linked.Load().reader }
 	a.env.Relist = func(reason, message string) {
@@ -165,6 +168,9 @@ func (a *Agent) Contested() bool { return a.env.Contested() }
 func (a *Agent) Start(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	if err := answer(ctx, &a.Options, a.log); err != nil {
+		return err
+	}
 	a.env.Restart = func(why string) { end(fmt.Errorf("%w: %s", errMembership, why)) }
 	if err := a.run(ctx); err != nil {
 		return err
@@ -350,4 +356,19 @@ func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 		}
 	}
 	return nil
+}
+
+// hostPort returns the host and port of an API server's address, "" if it has none.
+func hostPort(address string) string {
+	u, _, err := rest.DefaultServerUrlFor(
+		&rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+	)
+	if err != nil {
+		return ""
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }

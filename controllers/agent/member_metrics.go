@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -27,23 +28,12 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 		source := lease.Labels[liveness.LabelSource]
 		c.gauge(ch, c.sourceLive, boolean(!liveness.StateOf(lease).Expired), source)
 		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
+		r := reach.Read(lease)
+		c.gauge(ch, c.sourceReach, 1, source, r.State.String())
+		if r.RoundTrip > 0 {
+			c.gauge(ch, c.roundTrip, r.RoundTrip.Seconds(), source)
+		}
 	}
-}
-
-// observed shows what this member sees of the endpoints of others (F4), nothing where members do not probe.
-func (c *collector) observed(ch chan<- prometheus.Metric) {
-	seen := c.a.env.Probes()
-	if len(seen.Sources) == 0 && seen.Succeeded+seen.Failed == 0 {
-		return
-	}
-	for source, p := range seen.Sources {
-		c.gauge(ch, c.reached, float64(p.Reached), source)
-		c.gauge(ch, c.unreached, float64(p.Unreached), source)
-		c.gauge(ch, c.withheld, float64(p.Withheld), source)
-	}
-	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Succeeded), "succeeded")
-	ch <- prometheus.MustNewConstMetric(c.probes, prometheus.CounterValue, float64(seen.Failed), "failed")
-	c.gauge(ch, c.truncated, boolean(seen.TooLarge))
 }
 
 // token shows how long the agent may still write to the hub. Credentials of another kind, such as a

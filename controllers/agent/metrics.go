@@ -21,8 +21,7 @@ type collector struct {
 	member, fresh, cloned, relisted          *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
 	sourceLive, sourceSeen, sourcesHeld      *prometheus.Desc
-	reached, unreached, withheld             *prometheus.Desc
-	probes, truncated                        *prometheus.Desc
+	sourceReach, roundTrip                   *prometheus.Desc
 	tokenExpires, tokenLives                 *prometheus.Desc
 }
 
@@ -34,29 +33,46 @@ func newCollector(a *Agent) *collector {
 	return &collector{
 		a:      a,
 		member: desc("member", "1 while this cluster is a member and this replica leads."),
-		fresh: desc("hub_fresh",
-			"1 while the hub shows this agent its own Lease renewals; else nothing is removed because of what it shows."),
+		fresh: desc(
+			"hub_fresh",
+			"1 while the hub shows this agent its own Lease renewals; else nothing is removed because of what it shows.",
+		),
 		cloned: desc("cloned",
 			"1 while this agent publishes nothing because a clone of this cluster renews this member's Lease."),
 		relisted: desc("hub_relists_total",
 			"How often the hub was listed again because it was restored or its watches were dead."),
-		records: desc("records", "ServiceExportRecords in effect in this cluster: own; followed (another member's, as on the "+
-			"hub); held (another member's, not as on the hub).", "state"),
-		exports:    desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
-		conflicts:  desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
-		imports:    desc("imports", "ServiceImports that the agent created: ready, not_ready (without a VIP).", "state"),
-		ip:         desc("vips", "Addresses of these ServiceImports."),
-		sourceLive: desc("source_live", "1 while another member is live, 0 while it is expired in this cluster.", "source"),
+		records: desc(
+			"records",
+			"ServiceExportRecords in effect in this cluster: own; followed (another member's, as on the "+
+				"hub); held (another member's, not as on the hub).",
+			"state",
+		),
+		exports:   desc("exports", "ServiceExports of this cluster: ready (on the hub), not_ready.", "state"),
+		conflicts: desc("export_conflicts", "ServiceExports of this cluster whose condition Conflict is True."),
+		imports: desc(
+			"imports",
+			"ServiceImports that the agent created: ready, not_ready (without a VIP).",
+			"state",
+		),
+		ip: desc("vips", "Addresses of these ServiceImports."),
+		sourceLive: desc(
+			"source_live",
+			"1 while another member is live, 0 while it is expired in this cluster.",
+			"source",
+		),
 		sourceSeen: desc("source_seen_timestamp_seconds",
 			"When that member's last renewal was seen, plus the time in which the hub was not seen.", "source"),
 		sourcesHeld: desc("sources_held",
 			"1 while most other members do not renew their Leases, and none of them expires because of that."),
-		reached:   desc("endpoints_reached", "Endpoints of another member that this one probes and reaches.", "source"),
-		unreached: desc("endpoints_unreached", "Endpoints of another member that this one probes and does not reach.", "source"),
-		withheld: desc("endpoints_withheld",
-			"Endpoints of another member that this one probes and that are withheld by a majority of votes.", "source"),
-		probes:       desc("probes_total", "Probes of endpoints of other members.", "result"),
-		truncated:    desc("vote_truncated", "1 while the vote is too large to name all endpoints that are not reached."),
+		sourceReach: desc(
+			"source_reach",
+			"1 for what is known of another member: Answers, Silent (its agent), Serving (its "+
+				"agent is silent, an endpoint answers), Unreachable, or Unknown (its agent never answered).",
+			"source",
+			"state",
+		),
+		roundTrip: desc("source_round_trip_seconds",
+			"Time to connect to the agent of another member, when its Lease was last stored here.", "source"),
 		tokenExpires: desc("token_expiry_timestamp_seconds", "When the token for the hub expires."),
 		tokenLives:   desc("token_lifetime_seconds", "The lifetime of that token, which is renewed 24 times in it."),
 	}
@@ -67,7 +83,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip,
 		c.sourceLive, c.sourceSeen, c.sourcesHeld,
-		c.reached, c.unreached, c.withheld, c.probes, c.truncated, c.tokenExpires, c.tokenLives,
+		c.sourceReach, c.roundTrip, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
 	}
@@ -90,7 +106,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.exported(ctx, ch)
 	c.imported(ctx, ch)
 	c.sources(ctx, ch)
-	c.observed(ch)
 }
 
 func (c *collector) gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {

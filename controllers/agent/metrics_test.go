@@ -35,8 +35,7 @@ func observed(token string, local ...client.Object) *Agent {
 	a.env = &kube.Env{
 		Cluster: "east", HubNamespace: "prod", Now: time.Now, Local: cached(local...),
 		Fresh: func() bool { return true }, Cloned: func() bool { return false },
-		Probes: func() (p kube.Probes) { return p },
-		Held:   func() bool { return false },
+		Held: func() bool { return false },
 	}
 	a.ready.Store(true)
 	return a
@@ -189,27 +188,6 @@ func TestMetricsOfAReplicaThatWaits(t *testing.T) {
 	want(t, shown(t, a), map[string]float64{"member": 0, "hub_fresh": 0, "cloned": 1, "hub_relists_total": 0})
 }
 
-// Of looks at endpoints nothing is shown where members do not probe, as above.
-func TestMetricsOfEndpointsOfOthers(t *testing.T) {
-	a := observed("")
-	a.env.Probes = func() kube.Probes {
-		return kube.Probes{
-			Sources:   map[string]kube.Probed{"west": {Reached: 3, Unreached: 2, Withheld: 1}},
-			Succeeded: 7,
-			Failed:    4,
-			TooLarge:  true,
-		}
-	}
-	got := shown(t, a)
-	for name, value := range map[string]float64{
-		"endpoints_reached/west": 3, "endpoints_unreached/west": 2, "endpoints_withheld/west": 1, "probes_total/succeeded": 7, "probes_total/failed": 4, "vote_truncated": 1,
-	} {
-		if v, ok := got[name]; !ok || v != value {
-			t.Errorf("%s is %v (%v), want %v", name, v, ok, value)
-		}
-	}
-}
-
 type unheard struct{}
 
 func (unheard) Event(runtime.Object, string, string, string) {}
@@ -278,8 +256,8 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 		}
 	}
 	want(t, got, map[string]float64{
-		"source_live/west": 1, "source_seen_timestamp_seconds/west": 1_000_070,
-		"source_live/north": 0, "source_seen_timestamp_seconds/north": 1_000_000,
+		"source_live/west": 1, "source_seen_timestamp_seconds/west": 1_000_070, "source_reach/west/Unknown": 1,
+		"source_live/north": 0, "source_reach/north/Unknown": 1, "source_seen_timestamp_seconds/north": 1_000_000,
 	})
 }
 

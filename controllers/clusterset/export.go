@@ -27,7 +27,6 @@ type Export struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string                 // "" if none is set
 	Preference            hubv1alpha1.Preference // none if nothing is set
-	Probe                 hubv1alpha1.Probe      // "" if nothing is set
 
 	Families    []corev1.IPFamily // one or two, in the exporter's order
 	Labels      map[string]string

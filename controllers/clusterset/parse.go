@@ -32,7 +32,6 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 		InternalTrafficPolicy: ptr.Deref(s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
 		TrafficDistribution:   ptr.Deref(s.TrafficDistribution, ""),
 		Preference:            cmp.Or(s.Preference, hubv1alpha1.PreferNone),
-		Probe:                 s.Probe,
 		Families:              s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 		Published: Published(rec).UTC(),
 	}
@@ -76,9 +75,6 @@ func check(e *Export) error {
 	}
 	if !slices.Contains(preferences, e.Preference) {
 		refuse("preference %q is none of %v", e.Preference, preferences)
-	}
-	if e.Probe != "" && !slices.Contains(probes, e.Probe) {
-		refuse("probe %q is none of %v", e.Probe, probes)
 	}
 	return errors.Join(append(problems, checkFamilies(e.Families), checkMetadata(e.Labels, e.Annotations))...)
 }

@@ -48,33 +48,26 @@ func RecordOf(
 		leftOut = append(leftOut, fmt.Errorf("trafficDistribution %q is not known to this version of the agent", d))
 	}
 	var err error
-	if spec.Preference, err = oneOf(export, AnnotationPreference, preferences); err != nil {
-		leftOut = append(leftOut, err)
-	}
-	if spec.Probe, err = oneOf(export, AnnotationProbe, probes); err != nil {
+	if spec.Preference, err = preference(export); err != nil {
 		leftOut = append(leftOut, err)
 	}
 	return spec, leftOut
 }
 
-// The annotations of a ServiceExport that ask for more than Kubernetes knows; its ServiceImports get them too.
-const (
-	AnnotationPreference = "clusterset-dns.io/preference"
-	AnnotationProbe      = "clusterset-dns.io/probe"
-)
+// AnnotationPreference of a ServiceExport says whether a cluster prefers its own endpoints; its ServiceImports get it
+// too.
+const AnnotationPreference = "clusterset-dns.io/preference"
 
-var (
-	preferences = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
-	probes      = []hubv1alpha1.Probe{hubv1alpha1.ProbeNone, hubv1alpha1.ProbeTCP, hubv1alpha1.ProbeGRPC}
-)
+var preferences = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
 
-// oneOf returns the value of an annotation, "" if it is absent. An unknown value is an error and has no effect.
-func oneOf[T ~string](export *mcsv1beta1.ServiceExport, annotation string, known []T) (T, error) {
-	value := T(export.Annotations[annotation])
-	if value == "" || slices.Contains(known, value) {
+// preference returns the preference that a ServiceExport asks for, "" if it asks for none. An unknown value is an error
+// and has no effect.
+func preference(export *mcsv1beta1.ServiceExport) (hubv1alpha1.Preference, error) {
+	value := hubv1alpha1.Preference(export.Annotations[AnnotationPreference])
+	if value == "" || slices.Contains(preferences, value) {
 		return value, nil
 	}
-	return "", fmt.Errorf("annotation %s: %q is none of %v", annotation, value, known)
+	return "", fmt.Errorf("annotation %s: %q is none of %v", AnnotationPreference, value, preferences)
 }
 
 // EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are

@@ -1,6 +1,6 @@
 // Package heartbeat renews this member's Lease on the hub (SPEC T1, DESIGN §7). If a watch shows this agent's own
 // renewal, the caches show the hub's current state. The Lease also carries what other controllers
-// state in it: this member's vote, and which withdrawals it has applied.
+// state in it: which members this one does not reach, where its agent answers, and which withdrawals it has applied.
 //
 // It measures time on this agent's clock only, from when it observed a renewal. It does not look at the Leases of other
 // members: sources does.
@@ -23,7 +23,6 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -184,11 +183,9 @@ func (h *Heartbeat) renew(ctx context.Context, name types.NamespacedName, spec h
 		}
 	}
 	lease := previous.DeepCopy()
-	vote := votes.Read(lease)
 	now, acquired := h.nextRenewTime(lease.Spec.RenewTime)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &h.Holder, &spec.DurationSeconds
 	lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &acquired
-	votes.Write(lease, vote) // of the last renewal
 	if err := h.Complete(ctx, lease); err != nil {
 		return err
 	}

@@ -105,22 +105,3 @@ func Members(ctx context.Context, hub client.Reader, namespace string) (map[stri
 	}
 	return out, nil
 }
-
-// ProbeSpec returns the probe settings of the ClusterSet in namespace, with defaults, or nil if it
-// allows no probes. If there is not exactly one ClusterSet, found is false.
-func ProbeSpec(
-	ctx context.Context,
-	hub client.Reader,
-	namespace string,
-) (spec *hubv1alpha1.ProbeSpec, found bool, err error) {
-	var sets hubv1alpha1.ClusterSetList
-	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
-		return nil, false, err
-	}
-	if sets.Items[0].Spec.Probe == nil {
-		return nil, true, nil
-	}
-	spec = sets.Items[0].Spec.Probe.DeepCopy()
-	spec.IntervalSeconds, spec.TimeoutSeconds = max(spec.IntervalSeconds, 1), max(spec.TimeoutSeconds, 1)
-	return spec, true, nil
-}

@@ -52,14 +52,13 @@ type Env struct {
 	// HubSeen returns when the hub last showed a renewal by this agent, on this agent's clock; zero before the first.
 	HubSeen func() time.Time
 
-	// Votes returns the endpoints of other members that this member cannot reach, for its Lease on
-	// the hub (F4). known is false before the first probe; the Lease then keeps its vote.
-	Votes func() (text string, known bool)
-	// Probes returns the numbers of probes and of probed endpoints.
-	Probes func() Probes
 	// Held returns whether most other members stopped renewing at the same time, so that none of them expires.
 	Held func() bool
-	// Dial opens a connection to an endpoint, for a probe.
+	// Home is the address of this cluster's API server, which answers as long as this agent's own network works.
+	Home string
+	// AnswersAt are the addresses at which this agent answers other members.
+	AnswersAt []string
+	// Dial opens a connection to an agent or an endpoint of another member.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Answered is called with the hub's answer to each renewal.
@@ -86,17 +85,6 @@ type Env struct {
 	Now    func() time.Time
 	Events Events
 }
-
-// Probes counts this member's probes and the endpoints of other members that it probes.
-type Probes struct {
-	Sources           map[string]Probed // by source cluster
-	Succeeded, Failed int64             // probes since the start
-	TooLarge          bool              // the vote is too large to name all unreached endpoints
-}
-
-// Probed counts the probed endpoints of one cluster. Reached and Unreached are this member's results; Withheld is the
-// result of all votes.
-type Probed struct{ Reached, Unreached, Withheld int }
 
 // Controller describes a reconciler and its watches.
 type Controller struct {

@@ -19,7 +19,7 @@ const (
 	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
 	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
-	ByCluster   = "cluster"   // a member's copies of records: the member that published it
+	ByCluster   = "cluster"   // a member's copies of records, and EndpointRecords: the member that published it
 	ByTombstone = "tombstone" // withdrawn records: their Version, and AllTombstones
 )
 
@@ -50,6 +50,7 @@ func Indexes() []Index {
 			return []string{AllTombstones, Version(o)}
 		}},
 		{Hub, &hubv1alpha1.EndpointRecord{}, ByService, recordService},
+		{Hub, &hubv1alpha1.EndpointRecord{}, ByCluster, recordCluster},
 	}
 }
 

@@ -150,7 +150,6 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		CreationTimestamp: metav1.Unix(1_700_000_000, 0),
 		Annotations: map[string]string{
 			clusterset.AnnotationPreference: "localish",
-			clusterset.AnnotationProbe:      "icmp",
 		},
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
@@ -162,11 +161,10 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		t.Fatalf("not exported: %+v", valid)
 	}
 	got := fmt.Sprint(spec.ExportedLabels, spec.ExportedAnnotations, spec.TrafficDistribution)
-	if got != "map[team:web] map[note:any text!] <nil>" || spec.Preference != "" || spec.Probe != "" {
+	if got != "map[team:web] map[note:any text!] <nil>" || spec.Preference != "" {
 		t.Errorf("exported: %s", got)
 	}
-	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish",
-		"icmp"} {
+	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish"} {
 		if !strings.Contains(valid.Message, what) {
 			t.Errorf("the message does not name %q: %s", what, valid.Message)
 		}

@@ -32,12 +32,11 @@ const (
 //   - pending: another controller is about to write its copy. The whole name waits;
 //   - ended: its owner withdrew the record or departed.
 type exporters struct {
-	exports   []clusterset.Export
-	frozen    map[string]bool
-	standIns  []clusterset.Export // the import's content, for frozen clusters that contributed to it
-	pending   bool
-	lost      bool // a cluster is frozen because its copy is missing
-	unreached map[string]endpoints.Unreached
+	exports  []clusterset.Export
+	frozen   map[string]bool
+	standIns []clusterset.Export // the import's content, for frozen clusters that contributed to it
+	pending  bool
+	lost     bool // a cluster is frozen because its copy is missing
 
 	managed    []*discoveryv1.EndpointSlice // imported slices that this pass may change
 	unreadable bool                         // an imported slice was edited and is left alone
@@ -46,7 +45,7 @@ type exporters struct {
 
 // exporters decides. own is the ID of this cluster.
 func (s *snapshot) exporters(own string) exporters {
-	e := exporters{frozen: map[string]bool{}, unreached: map[string]endpoints.Unreached{}}
+	e := exporters{frozen: map[string]bool{}}
 	for i := range s.copies {
 		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], own)
 	}
@@ -100,10 +99,6 @@ func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own str
 		return
 	}
 	e.exports = append(e.exports, export)
-	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached)
-	if c != nil && c.Status == metav1.ConditionFalse {
-		e.unreached[cluster] = endpoints.Unreached{Addresses: rec.Status.Withheld, Reason: c.Reason}
-	}
 }
 
 func isValid(rec *hubv1alpha1.ServiceExportRecord) bool {

@@ -127,13 +127,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
-	// Expired clusters come first: endpoints of live ones are the last that Withhold keeps.
-	sources := endpoints.Withhold(
-		endpoints.Expire(found.sources, s.expired, &merged),
-		r.Cluster,
-		e.unreached,
-		&merged,
-	)
+	sources := endpoints.Expire(found.sources, s.expired, &merged)
 	p := &slicePlan{existing: e.managed}
 	if s.hub { // else the records that they may be of are not known
 		p.existing = append(p.existing, s.given...)

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	annotationStoppedSince  = "clusterset-dns.io/stopped-since"  // Observation.StoppedSince
 	annotationHubSeenUntil  = "clusterset-dns.io/hub-seen-until" // Observation.HubSeenUntil
 	annotationExpirations   = "clusterset-dns.io/expirations"    // comma-separated
+	annotationLeaseExpired  = "clusterset-dns.io/lease-expired"  // true or false: Observation.Expired
 )
 
 // load returns the observation that a Lease holds; the zero observation if the Lease is nil or was edited.
@@ -40,7 +42,7 @@ func load(lease *coordinationv1.Lease) liveness.Observation {
 		RenewedAt:     lease.Spec.RenewTime.Time,
 		ObservedUntil: required(annotationObservedUntil),
 		HubSeenUntil:  required(annotationHubSeenUntil),
-		Expired:       liveness.StateOf(lease).Expired,
+		Expired:       lease.Annotations[annotationLeaseExpired] == "true",
 		RenewingSince: liveness.RenewingSince(lease),
 	}
 	if !valid {
@@ -74,6 +76,7 @@ func store(lease *coordinationv1.Lease, cluster string, o liveness.Observation, 
 		annotationStoppedSince:           format(o.StoppedSince),
 		annotationHubSeenUntil:           format(o.HubSeenUntil),
 		annotationExpirations:            strings.Join(expirations, ","),
+		annotationLeaseExpired:           strconv.FormatBool(o.Expired),
 		liveness.AnnotationRenewingSince: format(o.RenewingSince),
 	}
 	s.Write(lease.Annotations)

@@ -1,15 +1,19 @@
-// Package sources decides for each other member whether it is live or expired (SPEC T1, T3, S3; DESIGN §7). It stores
-// the state in one Lease per source cluster in clusterset-system. serviceimport reads these Leases: one small write
-// is enough, however many Services the member exports. This package does not change endpoints itself.
+// Package sources decides for each other member whether it is live or expired (SPEC T1, T3, F4, S3; DESIGN §7): by
+// what answers, and where its agent never answered by the member's Lease on the hub. It stores the state in one Lease
+// per source cluster in clusterset-system. serviceimport reads these Leases: one small write is enough, however many
+// Services the member exports. This package does not change endpoints itself.
 package sources
 
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -18,6 +22,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -31,11 +36,16 @@ type Config struct {
 	// HubSeen returns when the hub last showed a renewal of this member; zero before the first.
 	HubSeen func() time.Time
 
+	Families func(context.Context) ([]corev1.IPFamily, error) // IP families of this cluster
+	Reserved []netip.Prefix                                   // addresses that no other cluster may claim (S4)
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	Home     string // address of this cluster's API server; "" if unknown
+
 	Now    func() time.Time
 	Events kube.Events
 }
 
-// Reconciler observes the Leases of other members. Requests are cluster IDs. A request for this member checks whether
+// Reconciler observes other members. Requests are cluster IDs, and round. A request for this member checks whether
 // most others are silent together.
 type Reconciler struct {
 	Config
@@ -44,11 +54,16 @@ type Reconciler struct {
 	observations map[string]liveness.Observation // by cluster ID
 	silence      liveness.CommonSilence
 	held         bool
+	deciding     map[string]bool    // by cluster ID, while a pass is under way
+	members      map[string]*member // by cluster ID
+	rounded      time.Time          // begin of the last round
+	rounds       int
 }
 
 // New returns a Reconciler that has observed nothing.
 func New(c Config) *Reconciler {
-	return &Reconciler{Config: c, observations: map[string]liveness.Observation{}}
+	return &Reconciler{Config: c, observations: map[string]liveness.Observation{}, members: map[string]*member{},
+		deciding: map[string]bool{}}
 }
 
 // Held reports whether most other members are silent together, so that none of them expires.
@@ -71,11 +86,16 @@ func (r *Reconciler) Controller() kube.Controller {
 		NeedsHub: true,
 		Watches: []kube.Watch{
 			{Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForLease},
-			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForSet},
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: exporter},
 		},
 		Reconciler: r,
 	}
+}
+
+// requestsForSet returns a round, which repeats itself from then on, and all members.
+func (r *Reconciler) requestsForSet(ctx context.Context, set client.Object) []reconcile.Request {
+	return append(r.requestsForAll(ctx, set), reconcile.Request{NamespacedName: round})
 }
 
 // requestsForLease returns the member that owns a Lease on the hub. A renewal of this member requests all: it is what
@@ -93,7 +113,7 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 // requestsForAll returns every member that was ever observed, and this one: when the last other member leaves, only
 // the request for this one ends a common silence.
 func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	stored, err := r.stored(ctx)
+	stored, err := stored(ctx, r.Local)
 	if err != nil {
 		return nil // a cache fails only when the agent stops
 	}
@@ -107,26 +127,40 @@ func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out [
 	return out
 }
 
-// stored returns this member's Leases for its sources. They belong to the cache.
-func (r *Reconciler) stored(ctx context.Context) ([]coordinationv1.Lease, error) {
+// stored returns a member's own Leases for its sources. They belong to the cache.
+func stored(ctx context.Context, local client.Reader) ([]coordinationv1.Lease, error) {
 	var leases coordinationv1.LeaseList
-	err := r.Local.List(
-		ctx,
-		&leases,
-		client.InNamespace(kube.SystemNamespace),
-		client.HasLabels{liveness.LabelSource},
-		client.UnsafeDisableDeepCopy,
-	)
+	err := local.List(ctx, &leases, client.InNamespace(kube.SystemNamespace),
+		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy)
 	return leases.Items, err
 }
 
-// Reconcile observes one member.
+// Reconcile observes one member, or runs a round.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if req.NamespacedName == round {
+		return r.askAll(ctx)
+	}
+	return r.decide(ctx, req.Name)
+}
+
+// decide decides whether a member is live and stores that. Both its own requests and rounds call it.
+func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Result, error) {
+	r.mu.Lock()
+	busy := r.deciding[cluster]
+	r.deciding[cluster] = true
+	r.mu.Unlock()
+	if busy {
+		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
+	}
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.deciding, cluster)
+	}()
 	ownRenewal := r.HubSeen()
 	if ownRenewal.IsZero() {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	cluster := req.Name
 	onHub, err := kube.Get[*coordinationv1.Lease](
 		ctx, r.Hub(), types.NamespacedName{Namespace: r.HubNamespace, Name: cluster},
 	)
@@ -158,13 +192,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	o := r.observe(cluster, stored, hub, until, liveness.RenewalOf(onHub), limits)
-	state := liveness.State{Expired: o.Expired}
-	if o.Expired {
+	m := r.known(cluster, stored)
+	state := liveness.State{Expired: m.IsExpired(o.Expired)}
+	if state.Expired {
 		state.OnExpiry, state.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
 	return reconcile.Result{
 		RequeueAfter: again(o, load(stored), hub, limits),
-	}, r.save(ctx, cluster, stored, o, state, limits)
+	}, r.save(ctx, cluster, stored, o, m, state, limits)
 }
 
 // again returns when to observe a member without an event: a moment after its Lease expires, or after a missed
@@ -200,7 +235,7 @@ func (r *Reconciler) exports(ctx context.Context, cluster string) (bool, error) 
 func (r *Reconciler) observedUntil(
 	ctx context.Context, spec hubv1alpha1.LeaseSpec, hub liveness.HubView, l liveness.Limits,
 ) (time.Time, error) {
-	stored, err := r.stored(ctx)
+	stored, err := stored(ctx, r.Local)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -269,10 +304,21 @@ func (r *Reconciler) observe(
 	return o
 }
 
+// known returns what is known of a member from what answers.
+func (r *Reconciler) known(cluster string, stored *coordinationv1.Lease) member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.members[cluster]; m != nil {
+		return *m
+	}
+	return member{Member: reach.Restored(reach.Read(stored))}
+}
+
 // forget deletes what is stored of a member that left.
 func (r *Reconciler) forget(ctx context.Context, cluster string, stored *coordinationv1.Lease) error {
 	r.mu.Lock()
 	delete(r.observations, cluster)
+	delete(r.members, cluster)
 	r.mu.Unlock()
 	if stored == nil {
 		return nil
@@ -286,11 +332,12 @@ func (r *Reconciler) save(
 	cluster string,
 	stored *coordinationv1.Lease,
 	o liveness.Observation,
+	m member,
 	state liveness.State,
 	l liveness.Limits,
 ) error {
 	previous := liveness.StateOf(stored)
-	if stored != nil && previous == state && !load(stored).NeedsWrite(o, l) {
+	if stored != nil && previous == state && !load(stored).NeedsWrite(o, l) && reach.Read(stored).State == m.State {
 		return nil
 	}
 	lease := &coordinationv1.Lease{}
@@ -298,6 +345,7 @@ func (r *Reconciler) save(
 		lease = stored.DeepCopy()
 	}
 	store(lease, cluster, o, state, l)
+	m.Write(lease, m.roundTrip)
 	var err error
 	if stored == nil {
 		err = r.Local.Create(ctx, lease)
@@ -307,14 +355,15 @@ func (r *Reconciler) save(
 	if err != nil {
 		return err
 	}
-	damped := previous.Expired && state.Expired && liveness.RenewingSince(stored).IsZero() &&
-		!o.RenewingSince.IsZero()
+	damped := previous.Expired && state.Expired && m.State != reach.Unreachable &&
+		liveness.RenewingSince(stored).IsZero() && !o.RenewingSince.IsZero()
 	if previous.Expired == state.Expired && !damped {
 		return nil
 	}
 	log.FromContext(ctx).
 		Info("the state of a source changed", "source", cluster, "expired", state.Expired, "damped", damped,
-			"lastRenewal", o.Renewal.Time, "seen", o.RenewedAt.UTC())
+			"reach", m.State, "lastRenewal", o.Renewal.Time, "seen", o.RenewedAt.UTC())
+	was := reach.Read(stored)
 	switch {
 	case damped:
 		r.Events.Event(
@@ -325,23 +374,27 @@ func (r *Reconciler) save(
 				"within %v. It stays expired until %s, if it goes on renewing.",
 				cluster, len(o.Expirations), liveness.FlapWindow, o.DampedUntil().UTC().Format(time.RFC3339)),
 		)
+	case m.State == reach.Unreachable:
+		r.Events.Event(lease, kube.Warning, "SourceUnreachable", fmt.Sprintf("Neither the agent of cluster %s nor any "+
+			"endpoint of it that was tried answers since %s, while others do. Its endpoints follow onExpiry=%s.",
+			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry))
 	case state.Expired:
 		r.Events.Event(
 			lease,
 			kube.Warning,
 			"SourceExpired",
-			fmt.Sprintf("Cluster %s has not renewed its Lease on the hub since %s. "+
+			fmt.Sprintf("Cluster %s has not renewed its Lease on the hub since %s, and nothing of it answers here. "+
 				"Its endpoints follow onExpiry=%s. Run `kubectl clusterset doctor` in that cluster.",
 				cluster, o.RenewedAt.UTC().Format(time.RFC3339), state.OnExpiry),
 		)
 	default:
-		r.Events.Event(
-			lease,
-			kube.Normal,
-			"SourceLive",
-			fmt.Sprintf("Cluster %s is live again, after %v. Its endpoints are as it publishes them.",
-				cluster, o.SinceExpiration().Round(time.Second)),
-		)
+		after := o.SinceExpiration()
+		if was.State == reach.Unreachable {
+			after = r.Now().Sub(was.Since)
+		}
+		r.Events.Event(lease, kube.Normal, "SourceLive", fmt.Sprintf(
+			"Cluster %s is live again, after %v. Its endpoints are as it publishes them.",
+			cluster, after.Round(time.Second)))
 	}
 	return nil
 }

@@ -55,8 +55,15 @@ func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
 		hub = hub.WithObjects(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}})
 	}
 	for _, x := range kube.Indexes() {
-		if record, ok := x.Object.(*hubv1alpha1.ServiceExportRecord); ok && x.Side == kube.Local {
-			local = local.WithIndex(record, x.Field, x.Values)
+		switch record := x.Object.(type) {
+		case *hubv1alpha1.ServiceExportRecord:
+			if x.Side == kube.Local {
+				local = local.WithIndex(record, x.Field, x.Values)
+			}
+		case *hubv1alpha1.EndpointRecord:
+			if x.Side == kube.Hub {
+				hub = hub.WithIndex(record, x.Field, x.Values)
+			}
 		}
 	}
 	s := &set{t: t, hub: hub.Build(), local: local.Build(), now: noon}

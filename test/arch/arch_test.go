@@ -120,7 +120,6 @@ var reconcilers = []string{
 	"record",
 	"heartbeat",
 	"sources",
-	"observe",
 	"membership",
 	"inventory",
 	"departed",

@@ -20,7 +20,6 @@ var unsplit = map[string]int{
 	"cmd/clusterset-lab.stage":                       25,
 	"cmd/kubectl-clusterset/internal/lifecycle.join": 26,
 	"controllers/agent.Agent":                        25,
-	"controllers/observe.Observer":                   22,
 	"controllers/serviceimport.reconciler":           40,
 	"plugin/multicluster/catalog.Service":            21,
 	"plugin/multicluster/kube.store":                 23,

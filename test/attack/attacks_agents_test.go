@@ -128,7 +128,7 @@ var publications = []publication{
 	ignored("export into a namespace that the victims do not have",
 		exportOf(thief, nowhere, "web"), endpointsOf(thief, nowhere, "web", "nowhere", "10.66.9.9")),
 	ignored("withdraw and export at once", exportOf(thief, shop, "both").spec("withdrawn", true),
-		endpointsOf(thief, shop, "both", "both", "10.66.9.9").spec("withdrawn", true)),
+		endpointsOf(thief, shop, "both", "both", "10.66.9.9")),
 	ignored("send fields that the schema does not know", exportOf(thief, shop, "unknown").spec("withdrawn", true).
 		spec("clusterIP", "10.96.0.10").
 		spec("selector", object{"app": "bank"}).spec("externalIPs", []string{"10.9.9.9"})),
@@ -200,19 +200,17 @@ var publications = []publication{
 		}
 		return w.done(ctx, w.update(ctx, "serviceexportrecords", o.spec("revision", 1)))
 	}},
-	{name: "vote against every endpoint of the victims", run: func(ctx context.Context, w *world) error {
-		now := time.Now()
-		o := ownLease(now)
+	{name: "say that it reaches no victim", run: func(ctx context.Context, w *world) error {
+		o := ownLease(time.Now())
 		o.meta("annotations", object{
-			"clusterset-dns.io/unreached":    "web.shop.a *\nweb.shop.b *\ndb.shop.a *",
-			"clusterset-dns.io/unreached-at": o.at("spec")["renewTime"],
+			"clusterset-dns.io/unreachable": `{"a":"2026-01-01T00:00:00Z","b":"2026-01-01T00:00:00Z"}`,
 		})
 		return w.done(ctx, w.update(ctx, "leases", o))
 	}},
-	{name: "send a vote of 200 KB", run: func(ctx context.Context, w *world) error {
-		o := ownLease(
-			time.Now(),
-		).meta("annotations", object{"clusterset-dns.io/unreached": strings.Repeat("x", 200<<10)})
+	{name: "answer at 200 KB of addresses", run: func(ctx context.Context, w *world) error {
+		o := ownLease(time.Now()).meta("annotations", object{
+			"clusterset-dns.io/answers-at": strings.Repeat("127.0.0.1:1,", 17<<10),
+		})
 		return errors.Join(
 			w.done(ctx, w.update(ctx, "leases", o)),
 			w.done(ctx, w.update(ctx, "leases", ownLease(time.Now()))),

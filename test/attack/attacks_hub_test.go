@@ -141,10 +141,11 @@ var liveness = []refusal{
 	{"delete another member's Lease", rbac, "cannot delete", plain(remove("leases", "a"))},
 	{"patch another member's Lease", rbac, "cannot patch",
 		plain(patch("leases", "a", object{}.spec("leaseDurationSeconds", 1)))},
-	{"vote in another member's name", leases, "does not write Lease b", func(ctx context.Context, w *world) request {
-		o := leaseOf("b", time.Now()).meta("annotations", object{"clusterset-dns.io/unreached": "web.shop.a *"})
-		return w.update(ctx, "leases", o)
-	}},
+	{"say whom another member does not reach", leases, "does not write Lease b",
+		func(ctx context.Context, w *world) request {
+			return w.update(ctx, "leases", leaseOf("b", time.Now()).meta("annotations",
+				object{"clusterset-dns.io/unreachable": `{"a":"2026-01-01T00:00:00Z"}`}))
+		}},
 	{"keep its Lease with a finalizer", leases, "may not change the finalizers", updated("leases",
 		ownLease(time.Now()).meta("finalizers", []string{"example.org/stay"}))},
 	{"take the hub controller's leadership", rbac, "cannot update", plain(request{
@@ -346,7 +347,7 @@ var shapes = []refusal{
 	{"publish an export without a date", schema, "required unless the record is withdrawn", own(func(o object) {
 		delete(o.at("spec"), "exportedAt")
 	})},
-	{"publish endpoints of no family", schema, "addressType is required", ownSlice(func(o object) {
+	{"publish endpoints of no family", schema, "spec.addressType: Required value", ownSlice(func(o object) {
 		delete(o.at("spec"), "addressType")
 	})},
 	{"state a date that is none", schema, "exportedAt", own(func(o object) { o.spec("exportedAt", "yesterday") })},

@@ -98,7 +98,8 @@ func (w *World) startAgent(m *member) {
 		Restart:  func(why string) { a.fail("%s begins anew, though its membership has not changed: %s", a.name, why) },
 		Answered: func(error) {},
 		Version:  func(context.Context) (string, error) { return version, nil },
-		Families: kube.Families(local, now), Now: now, Events: a, Dial: m.dial,
+		Families: kube.Families(local, now), Now: now, Events: a, Dial: w.dialFrom(m),
+		Home: home, AnswersAt: []string{w.answersAt(m)},
 		Served: func(client.Object) error {
 			if !w.ranges {
 				return errors.New("this world has no ranges")

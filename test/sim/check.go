@@ -26,6 +26,9 @@ import (
 // check compares the settled world with the truth, and ends the run with all that differs.
 func (w *World) check() {
 	var problems []error
+	if err := w.checkReach(); err != nil {
+		problems = append(problems, err)
+	}
 	state := ""
 	records := map[string]bool{}
 	for _, n := range names {

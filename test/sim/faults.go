@@ -44,15 +44,14 @@ func init() { // they reach each other
 		{"hub restored", 1, (*World).restoreHub},
 		{"hub emptied", 1, (*World).emptyHub},
 		{"skew", 1, (*World).skewClock},
+		{"dark", 2, (*World).goesDark},
+		{"cut", 2, (*World).isCut},
+		{"blocked", 1, (*World).isBlocked},
 	}
 }
 
 // somethingFails makes one fault happen.
 func (w *World) somethingFails() {
-	if w.Probe != nil && w.chance(0.4) {
-		w.blinds()
-		return
-	}
 	total := 0
 	for _, f := range faults {
 		total += f.weight
@@ -181,7 +180,7 @@ func (w *World) skewClock(a *agent) {
 // heal ends every fault.
 func (w *World) heal() {
 	for _, m := range w.honest() {
-		m.blind = false
+		w.set(m, network{})
 		for len(m.agents) > 1 {
 			pick(w, m.agents).die()
 		}

@@ -84,7 +84,6 @@ func (g *guard) settled() {
 func (w *World) watch(m *member, c *api.Write) {
 	if m == nil {
 		w.watchHub(c)
-		w.watchVotes(c)
 		return
 	}
 	if imp, ok := c.Old.(*mcsv1beta1.ServiceImport); ok {
@@ -101,7 +100,7 @@ func (w *World) watch(m *member, c *api.Write) {
 	w.watchAddresses(m, c)
 	w.watchImports(m, c)
 	w.watchFrozen(m, c)
-	w.watchWithheld(m, c)
+	w.watchReach(m, c)
 	w.watchVIP(m, c)
 }
 
@@ -261,9 +260,6 @@ func (w *World) essence(o client.Object) any {
 	case *corev1.Service:
 		return o.Spec
 	case *discoveryv1.EndpointSlice:
-		if w.Probe != nil && !w.alone() {
-			return []any{o.Labels, o.AddressType, o.Ports, withoutReadiness(o.Endpoints)}
-		}
 		return []any{o.Labels, o.AddressType, o.Ports, o.Endpoints}
 	case *hubv1alpha1.ServiceExportRecord:
 		spec := *o.Spec.DeepCopy()

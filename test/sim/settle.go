@@ -31,7 +31,6 @@ func (w *World) trouble() {
 			w.frozen[n] = true
 		}
 	}
-	w.choosesBlind()
 	w.note("== trouble; nobody touches %v", slices.Sorted(maps.Keys(text(w.frozen))))
 	for range w.Steps {
 		w.step()

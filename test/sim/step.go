@@ -94,8 +94,8 @@ func (a *agent) steps(out []step) []step {
 		}
 		l.tick(a.now)
 		for _, req := range l.runnable() {
-			if (l.Name == "heartbeat" || l.Name == "observe") && len(l.running) > 0 {
-				continue // one loop (controllers/agent); one judges at a time, and would wait for the other for ever
+			if l.Name == "heartbeat" && len(l.running) > 0 {
+				continue // one loop (controllers/agent); one would wait for the other for ever
 			}
 			out = append(out, step{5, func() { a.pass(l, req) }})
 		}

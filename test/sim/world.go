@@ -54,7 +54,6 @@ type Options struct {
 	Members  int             // 0: two to four, by the seed
 	Episodes int             // 0: four
 	Steps    int             // of trouble per episode; 0: 200
-	Probe    *Observers      // nil: nobody looks at another's endpoints
 	Without  map[string]bool // faults that do not happen, by the names in faults.go and users.go
 	Trace    func(line string)
 
@@ -85,7 +84,6 @@ type World struct {
 	still   bool // nothing may be written but Leases
 	changed time.Time
 	started int
-	failing []*member                     // who may be blind in this episode
 	frozen  map[types.NamespacedName]bool // names that nobody touches in this episode
 	lost    string                        // where records were lost in this episode (mayLose)
 	history history
@@ -99,8 +97,8 @@ type member struct {
 	server *api.Server
 	blocks map[corev1.IPFamily]int // that it was granted so far
 	skew   time.Duration           // of its clocks
-	blind  bool                    // reaches no endpoint of another
-	agents []*agent                // that run; two where a leader does not know yet that it is none
+	network
+	agents []*agent // that run; two where a leader does not know yet that it is none
 }
 
 // Run plays one seed. The error is a *Violation, with the trace.
@@ -156,9 +154,6 @@ func newWorld(o Options) *World {
 		GraceSeconds:    10,
 		OnExpiry:        hubv1alpha1.ExpiryKeep,
 		MostSilent:      []hubv1alpha1.MostSilent{hubv1alpha1.MostSilentHold, hubv1alpha1.MostSilentExpire}[o.Seed%2],
-	}
-	if o.Probe != nil {
-		set.Spec.Probe = &o.Probe.ProbeSpec
 	}
 	w.must(w.hub.Create("admin", set, false))
 	w.anotherMode()

@@ -11,7 +11,11 @@ import (
 	"testing"
 )
 
-var only = flag.String("dir", "", "report the findings of this directory alone, although it is in the list of unclean ones")
+var only = flag.String(
+	"dir",
+	"",
+	"report the findings of this directory alone, although it is in the list of unclean ones",
+)
 
 const root = "../.."
 

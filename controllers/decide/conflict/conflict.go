@@ -14,7 +14,6 @@ import (
 // Reasons that K1645 does not have, because it has neither preferences nor probes.
 const (
 	ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
-	ReasonProbe      mcsv1beta1.ServiceExportConditionReason = "ProbeConflict"
 )
 
 // Merged is the merged export of a clusterset.
@@ -28,7 +27,6 @@ type Merged struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string
 	Preference            hubv1alpha1.Preference
-	Probe                 hubv1alpha1.Probe // "" means the ClusterSet's default
 	Families              []corev1.IPFamily // never empty
 	Labels, Annotations   map[string]string
 

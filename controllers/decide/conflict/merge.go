@@ -27,7 +27,6 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 		InternalTrafficPolicy: oldest.InternalTrafficPolicy,
 		TrafficDistribution:   oldest.TrafficDistribution,
 		Preference:            oldest.Preference,
-		Probe:                 oldest.Probe,
 		Labels:                oldest.Labels,
 		Annotations:           oldest.Annotations,
 	}
@@ -96,9 +95,6 @@ var properties = []property{
 	{ReasonPreference, "preference",
 		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Preference) }},
-	{ReasonProbe, "probe",
-		func(a, b *clusterset.Export) bool { return a.Probe == b.Probe },
-		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Probe) }},
 }
 
 // metadata has the properties that are reported after ipFamilies.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
 // conditions are the conditions of an endpoint that its owner publishes: ready and serving.
@@ -71,6 +73,16 @@ func published(slice *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 		c := &out[i].Conditions
 		if k, ok := kept[out[i].Addresses[0]]; ok && (conditions{c.Ready, c.Serving}).bothFalse() {
 			c.Ready, c.Serving = k[0], k[1]
+		}
+	}
+	return out
+}
+
+// ReadyAddresses returns the addresses of the ready endpoints of a record.
+func ReadyAddresses(spec *hubv1alpha1.EndpointRecordSpec) (out []string) {
+	for i := range spec.Endpoints {
+		if e := &spec.Endpoints[i]; ready(e.Ready) {
+			out = append(out, e.Address)
 		}
 	}
 	return out

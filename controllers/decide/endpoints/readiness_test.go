@@ -11,10 +11,10 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
-// TestF4WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent restarts and sees no hub, the
-// floor under votes and under the dead is to find what it kept before, and what nothing is against any more is as its
-// owner says. Nothing is written twice.
-func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
+// TestT1WhatAnOwnerSaysIsRemembered though it is not what is written: where the agent restarts and sees no hub,
+// keepLast finds what it kept before, and what nothing is against any more is as its owner says. Nothing is written
+// twice.
+func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	yes, no := true, false
 	said := []hubv1alpha1.Endpoint{
 		{Address: "10.2.0.1", Ready: &yes, Serving: &yes},
@@ -31,31 +31,10 @@ func TestF4WhatAnOwnerSaysIsRemembered(t *testing.T) {
 	m := &conflict.Merged{Names: map[string]map[string]string{"a": names, "b": names}}
 	imp := &Import{Namespace: "shop", Name: "web", UID: "i", Derived: "derived-x", Manager: "us", Merged: m}
 	against := map[string]func([]*Source) []*Source{
-		"votes": func(s []*Source) []*Source {
-			return Withhold(s, "a", map[string]Unreached{"b": {[]string{"*"}, UnreachedReason(true)}}, m)
-		},
 		"the dead": func(s []*Source) []*Source {
-			return Expire(
-				s,
-				map[string]liveness.State{
-					"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
-				},
-				m,
-			)
-		},
-		"both": func(s []*Source) []*Source {
-			return Withhold(
-				Expire(
-					s,
-					map[string]liveness.State{
-						"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
-					},
-					m,
-				),
-				"a",
-				map[string]Unreached{"b": {[]string{"*"}, UnreachedReason(true)}},
-				m,
-			)
+			return Expire(s, map[string]liveness.State{
+				"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
+			}, m)
 		},
 	}
 	for what, decided := range against {

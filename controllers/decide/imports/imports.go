@@ -55,10 +55,6 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
 		annotations[clusterset.AnnotationPreference] = string(m.Preference)
 	}
-	delete(annotations, clusterset.AnnotationProbe)
-	if m.Probe != "" {
-		annotations[clusterset.AnnotationProbe] = string(m.Probe)
-	}
 	delete(annotations, AnnotationExported)
 	if len(exportedLabels)+len(exportedAnnotations) > 0 {
 		annotations[AnnotationExported] = keys(exportedLabels) + ";" + keys(exportedAnnotations)
@@ -140,7 +136,6 @@ func StandIn(
 		Preference: hubv1alpha1.Preference(
 			cmp.Or(imp.Annotations[clusterset.AnnotationPreference], string(hubv1alpha1.PreferNone)),
 		),
-		Probe: hubv1alpha1.Probe(imp.Annotations[clusterset.AnnotationProbe]),
 	}
 	for _, p := range spec.Ports {
 		e.Ports = append(e.Ports, clusterset.Port{

@@ -73,7 +73,6 @@ func TestAnImportStandsInForItself(t *testing.T) {
 		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
 		TrafficDistribution:   "PreferClose",
 		Preference:            hubv1alpha1.PreferLocal,
-		Probe:                 "off",
 		Families: []corev1.IPFamily{
 			"IPv6",
 			"IPv4",

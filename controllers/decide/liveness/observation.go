@@ -114,7 +114,7 @@ func (o Observation) Observe(hub HubView, observedUntil time.Time, renewal Renew
 	switch {
 	case silent && !o.Expired:
 		o.Expired, o.RenewingSince = true, time.Time{}
-		o.Expirations = append(recent(o.Expirations, hub.SeenUntil), hub.SeenUntil)
+		o.Expirations = append(Recent(o.Expirations, hub.SeenUntil), hub.SeenUntil)
 	case silent:
 		o.RenewingSince = time.Time{}
 	case o.Expired && renewed && !hub.SeenUntil.Before(o.DampedUntil()):
@@ -159,7 +159,7 @@ func (o Observation) DampedUntil() time.Time {
 	if o.RenewingSince.IsZero() {
 		return time.Time{}
 	}
-	return o.RenewingSince.Add(damping(len(recent(o.Expirations, o.HubSeenUntil))))
+	return o.RenewingSince.Add(Damping(len(Recent(o.Expirations, o.HubSeenUntil))))
 }
 
 // SinceExpiration returns the time since the last expiration within FlapWindow, or zero.
@@ -170,15 +170,16 @@ func (o Observation) SinceExpiration() time.Duration {
 	return o.HubSeenUntil.Sub(o.Expirations[len(o.Expirations)-1])
 }
 
-// damping returns how long a member must renew before it counts as live after this many recent expirations.
-func damping(expirations int) time.Duration {
+// Damping returns how long a member must renew before it counts as live after this many recent expirations.
+func Damping(expirations int) time.Duration {
 	if expirations <= 2 {
 		return 0
 	}
 	return min(firstDamping<<min(expirations-3, 8), MaxDamping)
 }
 
-func recent(expirations []time.Time, now time.Time) []time.Time {
+// Recent returns the expirations within FlapWindow before now, oldest first.
+func Recent(expirations []time.Time, now time.Time) []time.Time {
 	for len(expirations) > 0 && now.Sub(expirations[0]) > FlapWindow {
 		expirations = expirations[1:]
 	}

@@ -51,7 +51,7 @@ func disputed() []clusterset.Export {
 		export("ap", 2, headless, func(e *clusterset.Export) {
 			e.Ports, e.Families = list{tcp("", 70)}, []corev1.IPFamily{v4}
 			e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
-			e.Preference, e.Probe = hubv1alpha1.PreferLocal, hubv1alpha1.ProbeTCP
+			e.Preference = hubv1alpha1.PreferLocal
 		}),
 		export("af", 3, func(e *clusterset.Export) { e.Families = []corev1.IPFamily{v6} }),
 	}
@@ -109,7 +109,6 @@ var faults = []struct {
 		"C6: internalTrafficPolicy: want",
 		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.InternalTrafficPolicy = "" },
 	},
-	{"F4: probe: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Probe = "grpc" }},
 	{"T2: preference: want", func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Preference = "local-only" }},
 	{
 		"C6: trafficDistribution: want",
@@ -132,7 +131,7 @@ var faults = []struct {
 		func(m *conflict.Merged, _ *[]conflict.Conflict) { m.Ports = m.Ports[:1] },
 	},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = (*c)[1:] }},
-	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = append(*c, (*c)[9]) }},
+	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { *c = append(*c, (*c)[8]) }},
 	{"C1: reasons: want", func(_ *conflict.Merged, c *[]conflict.Conflict) { (*c)[0], (*c)[1] = (*c)[1], (*c)[0] }},
 	{`TypeConflict: message does not name the winner "eu"`, func(_ *conflict.Merged, c *[]conflict.Conflict) {
 		(*c)[0].Message = `Using "ClusterSetIP" from "eu-2". 1/4 clusters disagree.`
@@ -146,7 +145,7 @@ var faults = []struct {
 	{
 		"IPFamilyConflict: message does not say that 1/4 clusters disagree",
 		func(_ *conflict.Merged, c *[]conflict.Conflict) {
-			(*c)[8].Message = `Using "IPv4" from oldest service export in "eu".`
+			(*c)[7].Message = `Using "IPv4" from oldest service export in "eu".`
 		},
 	},
 }

@@ -31,7 +31,6 @@ var (
 		corev1.ServiceInternalTrafficPolicyCluster,
 		corev1.ServiceInternalTrafficPolicyLocal,
 	}
-	probes        = []hubv1alpha1.Probe{"", hubv1alpha1.ProbeNone, hubv1alpha1.ProbeTCP, hubv1alpha1.ProbeGRPC}
 	preferences   = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
 	distributions = []string{"", corev1.ServiceTrafficDistributionPreferClose, "PreferSameNode"}
 	familyLists   = [][]corev1.IPFamily{
@@ -108,7 +107,6 @@ var properties = []func(*rand.Rand, *clusterset.Export){
 	func(r *rand.Rand, e *clusterset.Export) { e.InternalTrafficPolicy = pick(r, policies) },
 	func(r *rand.Rand, e *clusterset.Export) { e.TrafficDistribution = pick(r, distributions) },
 	func(r *rand.Rand, e *clusterset.Export) { e.Preference = pick(r, preferences) },
-	func(r *rand.Rand, e *clusterset.Export) { e.Probe = pick(r, probes) },
 	changeFamilies, changeFamilies, changeFamilies,
 	func(r *rand.Rand, e *clusterset.Export) { e.Labels = pick(r, sets) },
 	func(r *rand.Rand, e *clusterset.Export) { e.Annotations = pick(r, sets) },

@@ -32,7 +32,6 @@ var table = []row{
 	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, internalTrafficPolicy},
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, trafficDistribution},
 	{"PreferenceConflict", preference},
-	{"ProbeConflict", probe},
 	{mcsv1beta1.ServiceExportReasonIPFamilyConflict, families},
 	{mcsv1beta1.ServiceExportReasonLabelsConflict, labels},
 	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, annotations},
@@ -146,12 +145,6 @@ func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 		byAge,
 		func(e clusterset.Export) bool { return e.InternalTrafficPolicy != m.InternalTrafficPolicy },
 	)
-}
-
-// probe is F4: resolved like any other property.
-func probe(byAge []clusterset.Export, m *conflict.Merged) int {
-	m.Probe = byAge[0].Probe
-	return count(byAge, func(e clusterset.Export) bool { return e.Probe != m.Probe })
 }
 
 // preference is T2: resolved like any other property.

@@ -156,7 +156,7 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 		e.Ports = []clusterset.Port{grpc90}
 		e.SessionAffinity, e.SessionAffinityConfig = corev1.ServiceAffinityClientIP, timeout(60)
 		e.InternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyLocal
-		e.Preference, e.Probe = hubv1alpha1.PreferLocal, hubv1alpha1.ProbeTCP
+		e.Preference = hubv1alpha1.PreferLocal
 		e.TrafficDistribution = corev1.ServiceTrafficDistributionPreferClose
 		e.Families = []corev1.IPFamily{v6}
 		e.Labels, e.Annotations = map[string]string{"tier": "gold"}, map[string]string{"note": "x"}
@@ -170,7 +170,6 @@ func TestC1AllReasonsThatHoldInTheTablesOrder(t *testing.T) {
 		"InternalTrafficPolicyConflict",
 		"TrafficDistributionConflict",
 		"PreferenceConflict",
-		"ProbeConflict",
 		"IPFamilyConflict",
 		"LabelsConflict",
 		"AnnotationsConflict",

@@ -26,6 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 // Zone is the one that every cluster of a clusterset answers.
@@ -120,7 +121,6 @@ type Exporter struct {
 	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
 	// why the VIP sends it all traffic, or its endpoints are answered first
 	Preferred string `json:"preferred,omitempty"`
-	Unreached string `json:"unreached,omitempty"` // members that do not reach its endpoints
 }
 
 // Property is something that clusters may disagree on, with the value in effect.
@@ -287,7 +287,6 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
-			Unreached: f.message(e.Cluster, hubv1alpha1.ConditionReached, "False"),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
@@ -349,16 +348,6 @@ func (f *Facts) message(cluster, condition, status string) string {
 	return ""
 }
 
-// unreached returns the addresses (or votes.All) of a cluster's endpoints that too few members reach.
-func (f *Facts) unreached(cluster string) (addresses []string) {
-	for i := range f.Records {
-		if f.Records[i].Spec.ClusterID == cluster {
-			addresses = f.Records[i].Status.Withheld
-		}
-	}
-	return addresses
-}
-
 // expired returns since when a cluster has expired here, and the state of its endpoints; "" while it is live.
 func (f *Facts) expired(cluster string) string {
 	for i := range f.Leases {
@@ -370,6 +359,10 @@ func (f *Facts) expired(cluster string) string {
 		said := "its endpoints follow onExpiry=" + string(v.OnExpiry)
 		if v.KeepLast {
 			said += ", except those of ports that no other cluster serves (keepLast)"
+		}
+		if v := reach.Read(lease); v.State == reach.Unreachable {
+			return fmt.Sprintf("neither its agent nor its endpoints answer here since %s, while others do; %s",
+				v.Since.UTC().Format(time.RFC3339), said)
 		}
 		if back := liveness.RenewingSince(lease); !back.IsZero() {
 			return fmt.Sprintf("it expired repeatedly, renews its Lease on the hub again since %s, and counts as "+

@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -316,26 +317,13 @@ var causes = []struct {
 		f.Leases = []coordinationv1.Lease{damped}
 	}, "expired: it expired repeatedly, renews its Lease on the hub again since 2026-01-01T12:00:30Z, and counts as " +
 		"live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
-	{"endpoints that are not reached", func(f *explain.Facts) {
-		no := false
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "Unreached",
-			"these do not reach it: b, c")}
-		f.Records[0].Status.Withheld = []string{"*"}
-		for i := range f.Slices {
-			for j := range f.Slices[i].Endpoints {
-				f.Slices[i].Endpoints[j].Conditions.Ready = &no
-			}
-		}
-	}, "1 endpoint "},
-	{"who does not reach an exporter", func(f *explain.Facts) {
-		f.Records[0].Status.Conditions = []metav1.Condition{condition("Reached", "False", "UnreachedUnlessLast",
-			"these do not reach it: b, c")}
-	}, "unreachable: these do not reach it: b, c"},
-	{
-		"a probe",
-		func(f *explain.Facts) { f.Records[0].Spec.Probe, f.Records[1].Spec.Probe = "tcp", "tcp" },
-		"probe",
-	},
+	{"F4 a cluster that is not reached", func(f *explain.Facts) {
+		gone := dead("west")
+		reach.Restored(reach.Stored{State: reach.Unreachable, Since: time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)}).
+			Write(&gone, 0)
+		f.Leases = []coordinationv1.Lease{gone}
+	}, "expired: neither its agent nor its endpoints answer here since 2026-01-01T12:00:09Z, while others do; its " +
+		"endpoints follow onExpiry=Remove"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"

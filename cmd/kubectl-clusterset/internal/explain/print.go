@@ -113,9 +113,6 @@ func note(e *Exporter, merged string) string {
 	if e.Expired != "" {
 		out = append(out, "expired: "+e.Expired)
 	}
-	if e.Unreached != "" {
-		out = append(out, "unreachable: "+e.Unreached)
-	}
 	switch {
 	case e.NoTraffic:
 		out = append(out, "no traffic from the VIP: this cluster's endpoints are preferred")

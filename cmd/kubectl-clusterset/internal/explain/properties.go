@@ -14,7 +14,6 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
 )
 
 // row is a property whose value in the oldest export wins.
@@ -40,7 +39,6 @@ var rows = []row{
 		}
 		return string(e.Preference)
 	}},
-	{"probe", func(e *clusterset.Export) string { return string(e.Probe) }},
 	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
 	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }
@@ -148,9 +146,7 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 // endpointsOf returns endpoints of a cluster that are not served. A dual-stack pod is in a slice of each family, and
 // counts once.
 func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
-	withheld, expired := f.unreached(cluster), f.expired(cluster)
-	notReady, unreached := map[discoveryv1.AddressType]int{}, map[discoveryv1.AddressType]int{}
-	seen, all := false, slices.Contains(withheld, votes.All)
+	expired, seen, notReady := f.expired(cluster), false, map[discoveryv1.AddressType]int{}
 	for i := range f.Slices {
 		s := &f.Slices[i]
 		if s.Labels[mcsv1beta1.LabelSourceCluster] != cluster {
@@ -158,18 +154,10 @@ func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 		}
 		seen = true
 		for k := range s.Endpoints {
-			switch x := &s.Endpoints[k]; {
-			case isReady(x):
-			case expired == "" && (all || len(x.Addresses) > 0 && slices.Contains(withheld, x.Addresses[0])):
-				unreached[s.AddressType]++
-			default:
+			if !isReady(&s.Endpoints[k]) {
 				notReady[s.AddressType]++
 			}
 		}
-	}
-	if n := most(unreached); n > 0 {
-		out = append(out, Withheld{cluster, report.Number(n, "endpoint"),
-			f.message(cluster, hubv1alpha1.ConditionReached, "False")})
 	}
 	n := most(notReady)
 	switch {

@@ -36,7 +36,6 @@ func TestADeadClusterIsTheReason(t *testing.T) {
 		"not ready": {slice("west", 0, 2)}} {
 		f := member()
 		f.Leases = []coordinationv1.Lease{dead("west")}
-		f.Records[0].Status.Withheld = []string{"*"}
 		f.Slices = append(endpoints, f.Slices[1])
 		if r := explain.Explain(f); len(r.Withheld) != 1 || !strings.HasPrefix(r.Withheld[0].Why,
 			"the cluster has expired: ") {

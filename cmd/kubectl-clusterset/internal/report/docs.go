@@ -12,5 +12,5 @@ const (
 	DocsMigrate   = docs + "migrate.md"
 	DocsRanges    = docs + "operate.md#ranges-of-vips"
 	DocsUpgrade   = docs + "operate.md#upgrading"
-	DocsWithheld  = docs + "troubleshoot.md#endpoints-are-withheld"
+	DocsReach     = docs + "failover.md"
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 // unfinished is how long a join may take.
@@ -135,32 +135,20 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true
-	case votes.Read(lease) == "":
+	}
+	unreachable, err := reach.ReadUnreachable(lease)
+	if err != nil {
+		return report.Warningf("upgrade or check that cluster", "what it does not reach is invalid: %v", err), true
+	}
+	if len(unreachable) == 0 {
 		return report.Finding{}, false
 	}
-	v, err := votes.Parse(votes.Read(lease))
-	if err != nil {
-		return report.Warningf("upgrade or check that cluster",
-			"its list of unreachable endpoints is invalid, and does not count: %v", err), true
-	}
-	return report.Warningf("kubectl clusterset explain NAME, in a cluster that withholds endpoints; "+
-		report.DocsWithheld, "it does not reach %s", unreached(v)), true
-}
-
-// unreached is a vote in words: everything of c, 2 endpoints of web.shop.d.
-func unreached(v votes.Vote) string {
 	var out []string
-	for _, key := range slices.Sorted(maps.Keys(v)) {
-		what := report.Number(len(v[key]), "endpoint")
-		if slices.Contains(v[key], votes.All) {
-			what = "everything"
-		}
-		out = append(out, what+" of "+key)
+	for _, id := range slices.Sorted(maps.Keys(unreachable)) {
+		out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(h.Now.Sub(unreachable[id]))))
 	}
-	if len(out) > 5 {
-		out = append(out[:5], fmt.Sprintf("and of %d more", len(out)-5))
-	}
-	return strings.Join(out, ", ")
+	return report.Warningf("check these clusters, and the network between; "+report.DocsReach,
+		"it does not reach %s, and sends no traffic there", strings.Join(out, ", ")), true
 }
 
 func (r *Report) memberFindings(m *Member, hub *Hub) {
@@ -197,15 +185,6 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
 			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))
 	}
-	for i := range m.Records {
-		rec := &m.Records[i]
-		if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionReached); c != nil &&
-			c.Status == metav1.ConditionFalse {
-			name := rec.Spec.ServiceName + "." + rec.Spec.ServiceNamespace
-			r.add(name, report.Warningf("kubectl clusterset explain "+name,
-				"endpoints of cluster %s are withheld here: %s", rec.Spec.ClusterID, c.Message))
-		}
-	}
 	r.Findings = append(r.Findings, facts.NotImported(m.Records)...)
 	for i := range m.Leases {
 		r.expiredFinding(m, &m.Leases[i])
@@ -229,6 +208,15 @@ func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 	remedy := "kubectl -n clusterset-system get events --field-selector reason=SourceExpired; check the agent of " + id
 	switch {
 	case !liveness.StateOf(lease).Expired:
+		if v := reach.Read(lease); v.State == reach.Serving {
+			r.add(onHere, report.Warningf("kubectl clusterset doctor in cluster "+id,
+				"the agent of cluster %s does not answer since %s, but its endpoints do: they stay", id,
+				v.Since.UTC().Format(time.RFC3339)))
+		}
+	case reach.Read(lease).State == reach.Unreachable:
+		r.add(onHere, report.Warningf("check cluster "+id+", and the network to it; "+report.DocsReach,
+			"neither the agent nor the endpoints of cluster %s answer here since %s", id,
+			reach.Read(lease).Since.UTC().Format(time.RFC3339)))
 	case back.IsZero():
 		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub",
 			id))

@@ -26,7 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 // Facts are what was read.
@@ -85,8 +85,9 @@ type MemberRow struct {
 	LastSeen  *time.Time `json:"lastSeen,omitempty"` // last renewal of its Lease, by the hub's clock
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
-	Blocks    []string   `json:"blocks,omitempty"`    // its VIPs are in these
-	Unreached votes.Vote `json:"unreached,omitempty"` // other members' endpoints that it does not reach
+	Blocks    []string   `json:"blocks,omitempty"` // its VIPs are in these
+	// Unreachable are the members that it does not reach, and since when.
+	Unreachable map[string]time.Time `json:"unreachable,omitempty"`
 }
 
 // PoolRow is one pool that members' blocks are cut from.
@@ -258,7 +259,7 @@ func members(f *Facts) (out []MemberRow) {
 			if at, _, ok := facts.Renewed(lease); ok {
 				row.LastSeen = &at
 			}
-			row.Unreached, _ = votes.Parse(votes.Read(lease)) // an invalid vote does not count
+			row.Unreachable, _ = reach.ReadUnreachable(lease) // a finding says that it is invalid
 		}
 		out = append(out, row)
 	}

@@ -20,7 +20,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/votes"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -255,17 +255,19 @@ func TestFindingsComeFirst(t *testing.T) {
 			func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
 			"expired 120m ago"},
-		{"a member does not reach another", "west", func(f *status.Facts) {
-			votes.Write(&f.Hub.Leases[1], `{"east":["*"],"web.shop.north":["10.0.0.1","10.0.0.2"]}`)
-		}, "it does not reach everything of east, 2 endpoints of web.shop.north"},
-		{"a vote is nonsense", "west", func(f *status.Facts) {
-			votes.Write(&f.Hub.Leases[1], `{"EAST":["*"]}`)
-		}, "is invalid, and does not count"},
-		{"endpoints are withheld", "web.shop", func(f *status.Facts) {
-			f.Member.Records[1].Spec.ServiceName, f.Member.Records[1].Spec.ServiceNamespace = "web", "shop"
-			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Reached", Status: "False",
-				Message: "these do not reach it: b"}}
-		}, "of cluster west are withheld here: these do not reach it: b"},
+		{"F4 a member does not reach others", "west", func(f *status.Facts) {
+			reach.WriteUnreachable(&f.Hub.Leases[1], map[string]time.Time{"east": now.Add(-90 * time.Second),
+				"north": now.Add(-5 * time.Minute)})
+		}, "it does not reach east (for 90s), north (for 5m), and sends no traffic there"},
+		{"what it does not reach is nonsense", "west", func(f *status.Facts) {
+			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreachable": `{"EAST":""}`}
+		}, "is invalid"},
+		{"F4 a cluster is not reached here", "this cluster", func(f *status.Facts) {
+			f.Member.Leases = []coordinationv1.Lease{source("north", true, reach.Unreachable)}
+		}, "neither the agent nor the endpoints of cluster north answer here since 2026-01-02T"},
+		{"F4 the agent of a cluster is silent", "this cluster", func(f *status.Facts) {
+			f.Member.Leases = []coordinationv1.Lease{source("north", false, reach.Serving)}
+		}, "the agent of cluster north does not answer since"},
 		{"most members are silent", "hub", func(f *status.Facts) {
 			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
 			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0),
@@ -429,4 +431,14 @@ func TestFullRangesAreAFinding(t *testing.T) {
 			t.Errorf("%s, %v: %+v, want %q", c.mode, c.ranges, got, c.want)
 		}
 	}
+}
+
+// source is what this cluster knows of another one.
+func source(id string, expired bool, v reach.State) coordinationv1.Lease {
+	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{liveness.LabelSource: id}, Annotations: map[string]string{},
+	}}
+	liveness.State{Expired: expired}.Write(l.Annotations)
+	reach.Member{State: v, Since: now}.Write(&l, 0)
+	return l
 }

@@ -34,11 +34,6 @@ type ClusterSetSpec struct {
 	// +kubebuilder:default={renewSeconds: 10, durationSeconds: 40, graceSeconds: 10, onExpiry: Remove}
 	Lease LeaseSpec `json:"lease,omitzero"`
 
-	// probe makes members probe each other's endpoints, and withhold those that a majority of the live members does not
-	// reach. Without it, nobody probes anything.
-	// +optional
-	Probe *ProbeSpec `json:"probe,omitempty"`
-
 	// namespaces says which namespaces members may export and import.
 	// +optional
 	// +kubebuilder:default={deny: {"kube-*", "clusterset-*"}}
@@ -63,37 +58,6 @@ type NamespaceRules struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^(\*[-a-z0-9]*|[-a-z0-9]+\*?)$`
 	Deny []string `json:"deny,omitzero"`
-}
-
-// ProbeSpec says how members probe each other's endpoints.
-//
-// +kubebuilder:validation:XValidation:rule="self.timeoutSeconds <= self.intervalSeconds",message="timeoutSeconds must be at most intervalSeconds"
-type ProbeSpec struct {
-	// default is the probe of Services whose ServiceExport does not have the annotation clusterset-dns.io/probe.
-	// +optional
-	// +kubebuilder:validation:Enum=none;tcp;grpc
-	// +kubebuilder:default=none
-	Default Probe `json:"default,omitempty"`
-	// intervalSeconds is the time from one probe of an endpoint to the next by the same member. Members extend it, so
-	// that all of them together probe an endpoint at most once a second.
-	// +optional
-	// +kubebuilder:default=10
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
-	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
-	// timeoutSeconds is how long a probe may take.
-	// +optional
-	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=10
-	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-	// ownView makes each member withhold, in addition, the endpoints that it does not reach itself.
-	// +optional
-	OwnView bool `json:"ownView,omitempty"`
-	// keepLast keeps unreached endpoints if a port of a Service has no others.
-	// +optional
-	// +kubebuilder:default=true
-	KeepLast *bool `json:"keepLast,omitempty"`
 }
 
 // VIPMode says where the addresses of ClusterSetIP imports come from.

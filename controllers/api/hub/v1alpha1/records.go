@@ -126,11 +126,6 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:Enum="";none;prefer-local;local-only
 	Preference Preference `json:"preference,omitempty"`
 
-	// probe says how other members probe the endpoints, if the ClusterSet has probes. An empty value means its default.
-	// +optional
-	// +kubebuilder:validation:Enum="";none;tcp;grpc
-	Probe Probe `json:"probe,omitempty"`
-
 	// ipFamilies of the Service.
 	// +optional
 	// +listType=atomic
@@ -160,19 +155,6 @@ const (
 	LocalOnly   Preference = "local-only"   // use the local endpoints
 )
 
-// Probe is a value of the annotation clusterset-dns.io/probe of a ServiceExport.
-type Probe string
-
-// The probes.
-const (
-	ProbeNone Probe = "none"
-	// ProbeTCP connects to the first TCP port.
-	ProbeTCP Probe = "tcp"
-	// ProbeGRPC calls grpc.health.v1.Health/Check, without TLS, at the first port whose appProtocol is gRPC, or else at
-	// the first TCP port.
-	ProbeGRPC Probe = "grpc"
-)
-
 // ServicePort is one port of the exported Service.
 type ServicePort struct {
 	// name of the port; empty only if the Service has no other port.
@@ -199,18 +181,11 @@ type ServicePort struct {
 
 // ServiceExportRecordStatus is what a member reports about its copy of a record. On the hub, it is empty.
 type ServiceExportRecordStatus struct {
-	// conditions are Published (of the member's own record), Held and Reached (of another member's record), and
-	// Imported.
+	// conditions are Published (of the member's own record), Held (of another member's record), and Imported.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-
-	// withheld lists the addresses of endpoints that are not ready here because too few members reach them; * means
-	// all.
-	// +optional
-	// +listType=atomic
-	Withheld []string `json:"withheld,omitempty"`
 }
 
 // The conditions of a member's copies of records.
@@ -220,8 +195,6 @@ const (
 	// ConditionHeld of another member's record says that the hub no longer has it as it is here, though its owner has
 	// not withdrawn it.
 	ConditionHeld = "Held"
-	// ConditionReached of another member's record is False while some of its endpoints are withheld.
-	ConditionReached = "Reached"
 	// ConditionImported of any record is False while this cluster does not import the name. It is also set on the
 	// ServiceExport.
 	ConditionImported = "Imported"

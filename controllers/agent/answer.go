@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/sources"
+)
+
+// answer writes this cluster's ID to whoever connects, until ctx ends. So other members see that the cluster is alive
+// while its Lease on the hub is not renewed (SPEC F4).
+func answer(ctx context.Context, o *Options, log logr.Logger) error {
+	if len(o.answersAt()) == 0 {
+		return nil // nobody knows where to ask
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.AnswerOn)
+	if err != nil {
+		return fmt.Errorf("--answer-bind-address: %w", err)
+	}
+	context.AfterFunc(ctx, func() { l.Close() })
+	go func() {
+		greeting := []byte(sources.Greeting(o.Cluster))
+		for {
+			conn, err := l.Accept()
+			if err == nil { // the greeting fits into the socket's buffer, so that nobody delays the next one
+				_ = conn.SetDeadline(time.Now().Add(time.Second))
+				_, _ = conn.Write(greeting)
+				conn.Close()
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond): // too many open files
+				log.Error(err, "accepting a connection from another member failed")
+			}
+		}
+	}()
+	return nil
+}
+
+// answersAt returns the addresses of this Pod at which answer listens.
+func (o *Options) answersAt() (out []string) {
+	_, port, err := net.SplitHostPort(o.AnswerOn)
+	if err != nil {
+		return nil
+	}
+	for _, ip := range o.PodIPs {
+		out = append(out, net.JoinHostPort(ip, port))
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+// Package reach decides from what answers whether this cluster reaches another member (SPEC F4, T1; DESIGN §7). It is
+// pure: it reads no clock and opens no connection.
+//
+// The agents of a member answer. If they fall silent, the member is suspect, and some of its endpoints are tried. If
+// none of these answers while something else does, the member is unreachable. If one answers, the member serves. Of a
+// member whose agent never answered, its Lease decides: its port may be blocked.
+package reach
+
+import (
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+)
+
+// State is what this cluster knows of another member.
+type State string
+
+// The states.
+const (
+	Unknown     State = ""            // its agent has not answered yet: its Lease decides
+	Answers     State = "Answers"     // its agent answers
+	Silent      State = "Silent"      // its agent is silent, and its endpoints prove nothing: its Lease decides
+	Serving     State = "Serving"     // its agent is silent, and an endpoint answers
+	Unreachable State = "Unreachable" // neither answers, while something else does
+)
+
+// String returns the state, for Unknown a word.
+func (v State) String() string {
+	if v == Unknown {
+		return "Unknown"
+	}
+	return string(v)
+}
+
+const (
+	// Interval is the time from one round to the next.
+	Interval = time.Second
+	// suspectAfter is how long the agent of a member is silent before its endpoints are tried.
+	suspectAfter = 3 * time.Second
+	// rounds in a row are needed for a change to Unreachable and back.
+	rounds = 2
+	// forgetAfter is how long a member whose endpoints answer and whose Lease is renewed is suspect. Then its port is
+	// taken for blocked.
+	forgetAfter = time.Minute
+)
+
+// Answer is what a round has shown of an agent or of endpoints.
+type Answer int
+
+// The zero value means that nothing was asked, or that there is nothing to ask.
+const (
+	NotAsked Answer = iota
+	No
+	Refused // a connection: a dead node does not, but a firewall may
+	Yes
+)
+
+// Round is what one round has shown of a member.
+type Round struct {
+	Now       time.Time
+	Overdue   bool   // the member has missed a renewal of its Lease
+	Agent     Answer // of its agents
+	Endpoints Answer // of a sample of its endpoints
+	Others    bool   // something else answered, so that this cluster's own network works
+}
+
+// Member is what this cluster knows of one other member. The zero value knows nothing.
+type Member struct {
+	State State
+	Since time.Time // of the state
+
+	answered  time.Time // when its agent last answered; zero if it never did, or its port is blocked
+	missed    int       // rounds in a row that speak for Unreachable
+	good      int       // rounds in a row that speak for the end of Unreachable
+	goodSince time.Time
+	losses    []time.Time // recent changes to Unreachable
+}
+
+// Restored returns the member for which an earlier process stored a state.
+func Restored(s Stored) Member {
+	m := Member{State: s.State, Since: s.Since, answered: s.Since}
+	if s.State == Unreachable {
+		m.losses = []time.Time{s.Since}
+	}
+	return m
+}
+
+// IsSuspect reports whether the next round must try endpoints.
+func (m Member) IsSuspect(now time.Time, overdue bool) bool {
+	return !m.answered.IsZero() && (m.State == Unreachable || overdue || now.Sub(m.answered) >= suspectAfter)
+}
+
+// Next returns the member after a round.
+func (m Member) Next(r Round) Member {
+	switch {
+	case r.Agent == Yes:
+		m.answered = r.Now
+		return m.reached(Answers, r)
+	case !m.IsSuspect(r.Now, r.Overdue):
+		return m
+	case r.Endpoints == Yes:
+		if m.State == Serving && !r.Overdue && r.Now.Sub(m.answered) >= forgetAfter {
+			m.answered = time.Time{}
+			return m.become(Unknown, r.Now)
+		}
+		return m.reached(Serving, r)
+	case r.Endpoints == Refused:
+		return m.reached(Silent, r)
+	case m.State == Unreachable && r.Endpoints == NotAsked:
+		return m // what it exports may be hidden with the hub
+	case r.Endpoints == No && !r.Others: // it may be this cluster's own network
+		m.missed = 0
+	case r.Endpoints == No:
+		m.good = 0
+		if m.missed++; m.missed >= rounds && m.State != Unreachable {
+			m.losses = append(liveness.Recent(m.losses, r.Now), r.Now)
+			return m.become(Unreachable, r.Now)
+		}
+	}
+	if m.State == Unreachable {
+		return m
+	}
+	return m.become(Silent, r.Now)
+}
+
+// IsExpired reports whether the endpoints of the member follow onExpiry. leaseExpired says that its Lease has expired,
+// which counts only if nothing of the member answers.
+func (m Member) IsExpired(leaseExpired bool) bool {
+	switch m.State {
+	case Unreachable:
+		return true
+	case Answers, Serving:
+		return false
+	}
+	return leaseExpired
+}
+
+// reached returns the member after a round in which it answered. One that was unreachable must answer in several
+// rounds, and for longer if it flaps (T3).
+func (m Member) reached(v State, r Round) Member {
+	m.missed = 0
+	if m.State != Unreachable {
+		return m.become(v, r.Now)
+	}
+	if m.good++; m.good == 1 {
+		m.goodSince = r.Now
+	}
+	damping := liveness.Damping(len(liveness.Recent(m.losses, r.Now)))
+	if m.good < rounds || r.Now.Sub(m.goodSince) < damping {
+		return m
+	}
+	m.good = 0
+	return m.become(v, r.Now)
+}
+
+func (m Member) become(v State, now time.Time) Member {
+	if m.State != v {
+		m.State, m.Since = v, now
+	}
+	return m
+}

@@ -1,0 +1,193 @@
+package reach
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// play is a member that is asked once a second.
+type play struct {
+	t   *testing.T
+	m   Member
+	now time.Time
+}
+
+func newPlay(t *testing.T) *play { return &play{t: t, now: start} }
+
+// rounds plays so many rounds.
+func (p *play) rounds(n int, r Round) {
+	for range n {
+		p.now = p.now.Add(Interval)
+		r := r
+		r.Now = p.now
+		if !p.m.IsSuspect(p.now, r.Overdue) {
+			r.Endpoints = NotAsked
+		}
+		p.m = p.m.Next(r)
+	}
+}
+
+func (p *play) want(v State) {
+	p.t.Helper()
+	if p.m.State != v {
+		p.t.Fatalf("after %v it is %q, want %q", p.now.Sub(start), p.m.State, v)
+	}
+}
+
+var (
+	alive = Round{Agent: Yes, Endpoints: Yes, Others: true}
+	dead  = Round{Agent: No, Endpoints: No, Others: true}
+)
+
+func TestF4DeadMemberIsUnreachableInFiveSeconds(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	p.want(Answers)
+	p.rounds(4, dead)
+	p.want(Unreachable)
+	since := p.m.Since
+	p.rounds(100, dead)
+	if p.m.Since != since {
+		t.Errorf("unreachable since %v, and later since %v", since, p.m.Since)
+	}
+	p.rounds(1, alive)
+	p.want(Unreachable) // one answer is not enough
+	p.rounds(1, alive)
+	p.want(Answers)
+}
+
+func TestF4AMemberWhoseEndpointsAnswerStays(t *testing.T) {
+	for _, overdue := range []bool{false, true} {
+		p := newPlay(t)
+		p.rounds(10, alive)
+		p.rounds(2, Round{Agent: No, Endpoints: Yes, Others: true, Overdue: overdue})
+		p.rounds(50, Round{Agent: No, Endpoints: Yes, Others: true, Overdue: overdue})
+		p.want(Serving)
+		p.rounds(3, alive)
+		p.want(Answers)
+	}
+}
+
+// TestF4WhereNoAgentAnsweredTheLeaseDecides: a NetworkPolicy may block its port, or the endpoints too.
+func TestF4WhereNoAgentAnsweredTheLeaseDecides(t *testing.T) {
+	for _, endpoints := range []Answer{NotAsked, No, Refused, Yes} {
+		p := newPlay(t)
+		p.rounds(300, Round{Agent: No, Endpoints: endpoints, Others: true})
+		p.want(Unknown)
+		p.rounds(300, Round{Agent: No, Endpoints: endpoints, Others: true, Overdue: true})
+		p.want(Unknown)
+		if p.m.IsExpired(false) || !p.m.IsExpired(true) {
+			t.Error("its Lease does not decide")
+		}
+	}
+}
+
+// TestF4WhereConnectionsAreRefusedTheLeaseDecides: by a node that lives, or by a firewall before a dead one.
+func TestF4WhereConnectionsAreRefusedTheLeaseDecides(t *testing.T) {
+	refused := Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true}
+	p := newPlay(t)
+	p.rounds(10, alive)
+	p.rounds(100, refused)
+	p.want(Silent)
+	p.rounds(3, dead)
+	p.want(Unreachable)
+	p.rounds(2, refused)
+	p.want(Silent)
+}
+
+func TestF4APortThatIsBlockedLaterIsForgotten(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	blocked := Round{Agent: No, Endpoints: Yes, Others: true}
+	p.rounds(50, blocked)
+	p.want(Serving)
+	p.rounds(20, blocked)
+	p.want(Unknown)
+	if p.m.IsSuspect(p.now.Add(time.Hour), false) {
+		t.Error("it is suspect for ever")
+	}
+}
+
+// TestF4WhoReachesNobodyDecidesNothing: the Lease does.
+func TestF4WhoReachesNobodyDecidesNothing(t *testing.T) {
+	alone := dead
+	alone.Others = false
+	p := newPlay(t)
+	p.rounds(10, alive)
+	p.rounds(300, alone)
+	p.want(Silent)
+	if p.m.IsExpired(false) || !p.m.IsExpired(true) {
+		t.Error("its Lease does not decide")
+	}
+	p.rounds(2, dead)
+	p.want(Unreachable)
+	p.rounds(300, alone)
+	p.want(Unreachable)
+	p.rounds(2, alive)
+	p.want(Answers)
+}
+
+// UDP only, or nothing at all: its Lease decides.
+func TestF4NothingToTry(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	p.rounds(60, Round{Agent: No, Others: true, Overdue: true})
+	p.want(Silent)
+	p.rounds(1, alive)
+	p.want(Answers)
+}
+
+func TestF4LossOfSomeAnswersChangesNothing(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	for range 100 {
+		p.rounds(2, dead)
+		p.rounds(1, alive)
+		p.want(Answers)
+	}
+	for range 100 { // the agent is away for long, and one round in two finds no endpoint
+		p.rounds(4, Round{Agent: No, Endpoints: Yes, Others: true})
+		p.rounds(1, dead)
+		if p.m.State == Unreachable {
+			t.Fatal("unreachable")
+		}
+	}
+}
+
+func TestT3FlappingIsDamped(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	var back []int
+	for range 6 {
+		p.rounds(10, dead)
+		p.want(Unreachable)
+		n := 0
+		for ; p.m.State == Unreachable; n++ {
+			p.rounds(1, alive)
+		}
+		back = append(back, n)
+	}
+	if want := []int{2, 2, 31, 61, 121, 241}; !slices.Equal(back, want) {
+		t.Errorf("back after %v rounds, want %v", back, want)
+	}
+}
+
+func TestStatesOutliveAProcess(t *testing.T) {
+	p := newPlay(t)
+	p.m = Restored(Stored{State: Unreachable, Since: start})
+	p.rounds(100, dead)
+	p.want(Unreachable)
+	p.rounds(100, Round{Agent: No, Others: true}) // the hub does not show what it exports
+	p.want(Unreachable)
+	p.rounds(2, Round{Agent: No, Endpoints: Yes})
+	p.want(Serving)
+	for _, state := range []State{Answers, Silent, Serving} { // the agent has answered once: what does now counts
+		p := newPlay(t)
+		p.m = Restored(Stored{State: state, Since: start.Add(-time.Hour)})
+		p.rounds(1, Round{Agent: No, Endpoints: Yes, Overdue: true})
+		p.want(Serving)
+	}
+}

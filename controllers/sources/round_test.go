@@ -1,0 +1,291 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// network says what answers at which address: a cluster's agent (its ID), an endpoint (""), or, where the value is
+// "refuses", nobody at a live node. All else is silent.
+type network struct {
+	mu     sync.Mutex
+	at     map[string]string
+	dialed []string
+}
+
+func (n *network) dial(_ context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dialed = append(n.dialed, address)
+	who, live := n.at[address]
+	switch {
+	case !live:
+		return nil, errors.New("i/o timeout")
+	case who == "refuses":
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	}
+	here, there := net.Pipe()
+	if who != "" {
+		go func() { _, _ = there.Write([]byte(Greeting(who))) }()
+	}
+	return here, nil
+}
+
+// reached is a member with a network to others. Each has an agent and exports endpoints.
+type reached struct {
+	*set
+	net    *network
+	others []string
+}
+
+func newReached(t *testing.T, others ...string) *reached {
+	t.Helper()
+	r := &reached{
+		set: newSet(t, hubv1alpha1.MostSilentHold, others...), net: &network{at: map[string]string{}}, others: others,
+	}
+	r.restart()
+	for i, id := range others {
+		lease := &coordinationv1.Lease{}
+		if err := r.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: id}, lease); err != nil {
+			t.Fatal(err)
+		}
+		reach.WriteAddresses(lease, []string{agentOf(i)})
+		if err := r.hub.Update(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		r.publish(id, "web", endpointOf(i))
+		r.net.at[agentOf(i)], r.net.at[endpointOf(i)+":80"] = id, ""
+	}
+	r.set.pass(10*time.Second, others, others...) // makes a Lease here for each, which a round begins with
+	return r
+}
+
+func agentOf(i int) string    { return fmt.Sprintf("10.%d.0.1:8082", i) }
+func endpointOf(i int) string { return fmt.Sprintf("10.%d.0.2", i) }
+
+func (r *reached) restart() {
+	r.set.restart()
+	r.Dial = r.net.dial
+	r.Reserved = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	r.Families = func(context.Context) ([]corev1.IPFamily, error) { return []corev1.IPFamily{corev1.IPv4Protocol}, nil }
+}
+
+// publish adds an EndpointRecord with one TCP port.
+func (r *reached) publish(cluster, service string, addresses ...string) {
+	r.t.Helper()
+	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: service + "." + cluster}}
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: service}
+	rec.Spec.AddressType = discoveryv1.AddressTypeIPv4
+	rec.Spec.Ports = []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: ptr.To[int32](80)}}
+	for _, a := range addresses {
+		rec.Spec.Endpoints = append(rec.Spec.Endpoints, hubv1alpha1.Endpoint{Address: a, Ready: ptr.To(true)})
+	}
+	if err := r.hub.Create(r.t.Context(), rec); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// rounds runs so many rounds, a second apart, while others renew their Leases.
+func (r *reached) rounds(n int) {
+	r.t.Helper()
+	for range n {
+		r.now = r.now.Add(reach.Interval)
+		if _, err := r.Reconcile(r.t.Context(), reconcile.Request{NamespacedName: round}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// silence lets addresses fall silent.
+func (r *reached) silence(addresses ...string) {
+	for _, a := range addresses {
+		delete(r.net.at, a)
+	}
+}
+
+func (r *reached) want(id string, state reach.State, expired bool) {
+	r.t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := r.local.Get(r.t.Context(), types.NamespacedName{
+		Namespace: kube.SystemNamespace, Name: liveness.LeaseName(id),
+	}, lease); err != nil {
+		r.t.Fatal(err)
+	}
+	if got := reach.Read(lease).State; got != state || liveness.StateOf(lease).Expired != expired {
+		r.t.Fatalf("%s is %v, expired %v; want %v, %v", id, got, liveness.StateOf(lease).Expired, state, expired)
+	}
+}
+
+// TestF4WhatAnswersNowhereIsLost within five seconds, though its Lease is not overdue; and it is back with its answers.
+func TestF4WhatAnswersNowhereIsLost(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(2)
+	r.want("a", reach.Answers, false)
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	r.rounds(5)
+	r.want("a", reach.Unreachable, true)
+	r.want("b", reach.Answers, false)
+	r.restart() // of the agent
+	r.rounds(3)
+	r.want("a", reach.Unreachable, true)
+	if got, err := Unreachable(t.Context(), r.local); err != nil || len(got) != 1 || got["a"].IsZero() {
+		t.Errorf("unreachable are %v, %v", got, err)
+	}
+	r.net.at[agentOf(0)] = "a"
+	r.rounds(2)
+	r.want("a", reach.Answers, false)
+	if want := []string{"SourceUnreachable", "SourceLive"}; !slices.Equal(r.events, want) {
+		t.Errorf("Events %v, want %v", r.events, want)
+	}
+}
+
+// TestF4WhatServesStays though its agent is silent and its Lease expires, and this agent restarts. One Event says so.
+func TestF4WhatServesStays(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.rounds(2)
+	r.silence(agentOf(0))
+	r.rounds(5)
+	r.want("a", reach.Serving, false)
+	r.pass(2*time.Minute, r.others, "b", "c")
+	r.rounds(5)
+	r.want("a", reach.Serving, false)
+	r.restart()
+	r.pass(2*time.Minute, r.others, "b", "c")
+	r.rounds(1)
+	r.want("a", reach.Serving, false)
+	if want := []string{"SourceSilent"}; !slices.Equal(slices.Compact(r.events), want) {
+		t.Errorf("Events %v, want %v", r.events, want)
+	}
+}
+
+// TestF4WhatRefusesEndsWithItsLease.
+func TestF4WhatRefusesEndsWithItsLease(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.rounds(2)
+	r.silence(agentOf(0))
+	r.net.at[endpointOf(0)+":80"] = "refuses"
+	r.rounds(10)
+	r.want("a", reach.Silent, false)
+	r.pass(2*time.Minute, r.others, "b", "c")
+	r.want("a", reach.Silent, true)
+}
+
+// TestF4AProxyProvesNothing: it accepts each connection, whether there is a cluster behind it or not. So does another
+// cluster that has the address of the agent.
+func TestF4AProxyProvesNothing(t *testing.T) {
+	for _, who := range []string{"nobody", "b"} {
+		r := newReached(t, "a", "b", "c")
+		r.rounds(2)
+		r.net.at[agentOf(0)] = who
+		r.rounds(10)
+		r.want("a", reach.Silent, false)
+		r.pass(2*time.Minute, r.others, "b", "c")
+		r.want("a", reach.Silent, true)
+	}
+}
+
+// TestF4WhoIsCutOffLosesNobody: where nothing answers, the fault is this cluster's own.
+func TestF4WhoIsCutOffLosesNobody(t *testing.T) {
+	r := newReached(t, "a", "b", "c")
+	r.rounds(2)
+	clear(r.net.at)
+	r.rounds(30)
+	for _, id := range r.others {
+		r.want(id, reach.Silent, false)
+	}
+}
+
+// TestF4OfTwoMembersOneAsksItsAPIServer, which stands for the others that there are not.
+func TestF4OfTwoMembersOneAsksItsAPIServer(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		r := newReached(t, "a")
+		r.Home = "10.250.0.1:6443"
+		r.rounds(2)
+		clear(r.net.at)
+		if answers {
+			r.net.at[r.Home] = ""
+		}
+		r.rounds(5)
+		if answers {
+			r.want("a", reach.Unreachable, true)
+		} else {
+			r.want("a", reach.Silent, false)
+		}
+	}
+}
+
+// TestS4NobodyMakesAnAgentConnectAnywhere: neither to this cluster's Services nor to metadata services and nodes.
+func TestS4NobodyMakesAnAgentConnectAnywhere(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(1)
+	lease := &coordinationv1.Lease{}
+	if err := r.hub.Get(t.Context(), types.NamespacedName{Namespace: "set", Name: "a"}, lease); err != nil {
+		t.Fatal(err)
+	}
+	reach.WriteAddresses(
+		lease,
+		[]string{"127.0.0.1:6443", "169.254.169.254:80", "10.96.0.1:443", "example.com:80", "10.0.0.9:0"},
+	)
+	if err := r.hub.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	r.publish("a", "evil", "127.0.0.1", "169.254.169.254", "10.96.0.1")
+	r.silence(endpointOf(0) + ":80")
+	r.pass(30*time.Second, r.others, "b") // so that the Lease of a is overdue
+	r.rounds(1)
+	r.net.dialed = nil
+	r.rounds(10)
+	asked := slices.Compact(slices.Sorted(slices.Values(r.net.dialed)))
+	if want := []string{endpointOf(0) + ":80", agentOf(1)}; !slices.Equal(asked, want) {
+		t.Errorf("connected to %v, want %v", asked, want)
+	}
+}
+
+// TestF4ASampleIsBounded: of however many endpoints, a round tries eight, and each round tries others. Those without a
+// TCP port cannot be tried.
+func TestF4ASampleIsBounded(t *testing.T) {
+	r := newReached(t, "a", "b")
+	for i := range 100 {
+		r.publish("a", fmt.Sprintf("s%d", i), fmt.Sprintf("10.100.%d.1", i), fmt.Sprintf("10.100.%d.2", i))
+	}
+	r.rounds(2)
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	seen := map[string]bool{}
+	for range 30 {
+		r.net.dialed = nil
+		r.rounds(1)
+		tries := slices.DeleteFunc(r.net.dialed, func(a string) bool { return strings.HasSuffix(a, ":8082") })
+		if len(tries) > tried {
+			t.Fatalf("a round tries %d endpoints", len(tries))
+		}
+		for _, a := range tries {
+			seen[a] = true
+		}
+	}
+	r.want("a", reach.Unreachable, true)
+	if len(seen) < 150 {
+		t.Errorf("30 rounds try %d endpoints of 201", len(seen))
+	}
+}

@@ -1,0 +1,228 @@
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
+)
+
+// failover is the clusterset with its agents where they are in a real one: on the network of their own cluster's node.
+// The API servers and the hub stay in reach of all, so that only what answers tells who is alive.
+type failover struct {
+	*world
+	ns    string
+	ctx   context.Context // outlives the test, for what is put back
+	moved map[*cluster]*lab.Controller
+}
+
+func newFailover(t *testing.T) *failover {
+	t.Helper()
+	w, ns := clusters(t)
+	f := &failover{world: w, ns: ns, ctx: context.WithoutCancel(t.Context()), moved: map[*cluster]*lab.Controller{}}
+	for _, c := range w.clusters {
+		f.move(t, c)
+	}
+	for _, c := range w.clusters {
+		for _, other := range w.clusters {
+			if other != c {
+				f.wantState(t, c, other, "Answers")
+			}
+		}
+	}
+	return f
+}
+
+// move ends the cluster's agent and starts one in the node's network namespace, with the same ServiceAccounts; at
+// the end back again.
+func (f *failover) move(t *testing.T, c *cluster) {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Agent.Terminate()
+	var moved *lab.Controller
+	t.Cleanup(func() {
+		if t.Failed() && moved != nil {
+			log := strings.Split(moved.Log(), "\n")
+			t.Logf("agent %s on its node:\n%s", c.ID, strings.Join(log[max(0, len(log)-40):], "\n"))
+		}
+		if moved != nil {
+			moved.Terminate()
+			moved.Stop()
+		}
+		if err := errors.Join(c.Agent.Start(f.ctx), c.Agent.UntilReady(f.ctx)); err != nil {
+			t.Errorf("%s: %v", c.ID, err)
+		}
+	})
+	var here, there *lab.Forwarder // from the node's loopback to the API servers
+	err = c.node.Do(func() (err error) {
+		if here, err = c.Cluster.Forward(); err == nil {
+			there, err = f.set.Hub.Forward()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := c.Cluster.ServiceAccountKubeconfig(
+		t.Context(),
+		"clusterset-system",
+		"clusterset-controller",
+		here,
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub, err := f.set.Hub.ServiceAccountKubeconfig(t.Context(), lab.HubNamespace, "mcs-"+c.ID, there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.node.Do(func() (err error) {
+		moved, err = lab.StartAgent(
+			t.Context(),
+			filepath.Join(root, "bin", "clusterset-controller"),
+			lab.AgentOptions{
+				Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: c.ID,
+				Env: []string{fmt.Sprintf("POD_IPS=10.77.%d.1,fd77:%[1]d::1", c.node.number)},
+			},
+		)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.moved[c] = moved
+}
+
+// wantState waits until one cluster knows this of another.
+func (f *failover) wantState(t *testing.T, c, of *cluster, state string) {
+	t.Helper()
+	eventually(t, c.ID+" of "+of.ID+": "+state, func() error {
+		lease := &coordinationv1.Lease{}
+		err := c.Get(t.Context(), client.ObjectKey{Namespace: "clusterset-system", Name: "source-" + of.ID}, lease)
+		if got := lease.Annotations["clusterset-dns.io/reach"]; err == nil && got != state {
+			err = fmt.Errorf("it is %q", got)
+		}
+		return err
+	})
+}
+
+// power cuts a cluster's link without a farewell, or restores it.
+func (f *failover) power(t *testing.T, c *cluster, on bool) {
+	t.Helper()
+	rules := "add table inet power\ndelete table inet power\n"
+	if !on {
+		rules += "table inet power { chain off { type filter hook forward priority 0; " +
+			fmt.Sprintf("iifname node%d drop; oifname node%[1]d drop; }; }\n", c.node.number)
+	}
+	if err := f.net.router.Do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endpointsOf returns how many endpoints of another cluster a cluster has.
+func (f *failover) endpointsOf(t *testing.T, c, from *cluster) (n int, err error) {
+	var list discoveryv1.EndpointSliceList
+	err = c.List(t.Context(), &list, client.InNamespace(f.ns),
+		client.MatchingLabels{mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: from.ID})
+	for _, s := range list.Items {
+		n += len(s.Endpoints)
+	}
+	return n, err
+}
+
+func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, some bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s: endpoints of %s", c.ID, from.ID), func() error {
+		n, err := f.endpointsOf(t, c, from)
+		if err == nil && (n > 0) != some {
+			err = fmt.Errorf("there are %d", n)
+		}
+		return err
+	})
+}
+
+// TestF4PowerCut: a cluster that is cut off loses its endpoints elsewhere within seconds, while its Lease is still
+// renewed; the others keep theirs, and it gets all back.
+func TestF4PowerCut(t *testing.T) {
+	f := newFailover(t)
+	svc := service(f.ns, tcp("http", 80))
+	f.c.exports(t, svc.DeepCopy(), "c1", "c2")
+	f.a.exports(t, svc.DeepCopy(), "a1")
+	vip := map[*cluster]netip.AddrPort{}
+	for _, c := range f.clusters {
+		v4, _ := c.vips(t, f.ns, "a", "c")
+		vip[c] = netip.AddrPortFrom(v4, 80)
+		c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
+	}
+	var took []string
+	for range 3 {
+		began := time.Now()
+		f.power(t, f.c, false)
+		t.Cleanup(func() { f.power(t, f.c, true) })
+		for _, c := range []*cluster{f.a, f.b} {
+			f.wantEndpoints(t, c, f.c, false)
+			took = append(took, fmt.Sprintf("%s %.1f s", c.ID, time.Since(began).Seconds()))
+			f.wantEndpoints(t, c, f.a, true)
+		}
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("the endpoints were gone after %v", d)
+		}
+		// Who reaches nobody decides about nobody.
+		for _, from := range []*cluster{f.a, f.c} {
+			if n, err := f.endpointsOf(t, f.c, from); err != nil || n == 0 {
+				t.Errorf("c, which is cut off, has %d endpoints of %s, %v", n, from.ID, err)
+			}
+		}
+		back := time.Now()
+		f.power(t, f.c, true)
+		for _, c := range []*cluster{f.a, f.b} {
+			f.wantEndpoints(t, c, f.c, true)
+			took = append(took, fmt.Sprintf("%s back %.1f s", c.ID, time.Since(back).Seconds()))
+			c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
+		}
+	}
+	t.Log(strings.Join(took, ", "))
+}
+
+// TestF4SilentAgent: a cluster whose agent is dead, while its endpoints answer, loses nothing, even once its Lease has
+// expired.
+func TestF4SilentAgent(t *testing.T) {
+	f := newFailover(t)
+	f.c.exports(t, service(f.ns, tcp("http", 80)), "c1")
+	for _, c := range f.clusters {
+		f.wantEndpoints(t, c, f.c, true)
+	}
+	f.moved[f.c].Kill()
+	for _, c := range []*cluster{f.a, f.b} {
+		f.wantState(t, c, f.c, "Serving")
+		for began, expired := time.Now(), false; !expired; {
+			lease := &coordinationv1.Lease{}
+			name := client.ObjectKey{Namespace: "clusterset-system", Name: "source-c"}
+			if err := c.Get(t.Context(), name, lease); err != nil {
+				t.Fatal(err)
+			}
+			expired = lease.Annotations["clusterset-dns.io/lease-expired"] == "true"
+			if time.Since(began) > 2*time.Minute {
+				t.Fatalf("%s: the Lease of c has not expired", c.ID)
+			}
+			time.Sleep(100 * time.Millisecond) // the rate of looks
+		}
+		if n, err := f.endpointsOf(t, c, f.c); err != nil || n == 0 {
+			t.Errorf("%s has %d endpoints of c, %v", c.ID, n, err)
+		}
+	}
+}
