@@ -20,6 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -125,6 +127,43 @@ func TestASoundMemberHasNoFindings(t *testing.T) {
 	}
 	if len(r.Outcomes) != len(doctor.Checks()) || len(r.Findings()) != 0 {
 		t.Errorf("%d outcomes", len(r.Outcomes))
+	}
+}
+
+// block makes the port of west's agent one that was never reached.
+func block(f *doctor.Facts) {
+	reach.WriteAddresses(&f.HubFacts.Leases[1], []string{"10.2.0.9:8082"})
+	of := coordinationv1.Lease{}
+	of.Labels = map[string]string{liveness.LabelSource: "west"}
+	of.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
+	f.Leases = append(f.Leases, of)
+}
+
+// TestF4WhoAnswersOrIsDeadHasNoBlockedPort, nor has a member that has just joined, or names no address.
+func TestF4WhoAnswersOrIsDeadHasNoBlockedPort(t *testing.T) {
+	for what, change := range map[string]func(f *doctor.Facts){
+		"answers": func(f *doctor.Facts) {
+			reach.Member{State: reach.Answers, Since: now}.Write(&f.Leases[0], time.Millisecond)
+		},
+		"is dead": func(f *doctor.Facts) {
+			dead := lease("west", 3*time.Minute, 0)
+			dead.Annotations = f.HubFacts.Leases[1].Annotations
+			f.HubFacts.Leases[1] = dead
+		},
+		"is new": func(f *doctor.Facts) { f.Leases[0].CreationTimestamp = metav1.NewTime(now.Add(-time.Second)) },
+		"names no address": func(f *doctor.Facts) {
+			reach.WriteAddresses(&f.HubFacts.Leases[1], nil)
+		},
+	} {
+		f := sound(t)
+		block(f)
+		change(f)
+		r := doctor.Examine(f)
+		for _, o := range r.Outcomes {
+			if o.Check == "agent-port" && len(o.Findings) > 0 {
+				t.Errorf("%s: %+v", what, o.Findings)
+			}
+		}
 	}
 }
 
@@ -313,6 +352,8 @@ var inHub = []planted{
 	}, "3m ago"},
 	{"agent never came", "heartbeat", bad, func(f *doctor.Facts) { f.HubFacts.Leases = f.HubFacts.Leases[1:] },
 		"never"},
+	{"F4 the port of agents is blocked", "agent-port", notice, block,
+		"the agents of these clusters never answered here: west (10.2.0.9:8082)"},
 	{"another hub of the same name", "hub-another", bad, func(f *doctor.Facts) {
 		f.HubFacts.Profiles, f.HubFacts.Leases = f.HubFacts.Profiles[1:], f.HubFacts.Leases[1:]
 		f.Leases = []coordinationv1.Lease{lease("hub-renewed", 5*time.Second, 0)}

@@ -12,6 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 )
 
 const (
@@ -150,6 +152,7 @@ var hubChecks = []Check{
 	{"hub-another", []Topic{Hub, Membership}, anotherHub},
 	{"claim", []Topic{Hub, Membership}, claim},
 	{"heartbeat", []Topic{Hub, Membership}, heartbeat},
+	{"agent-port", []Topic{Hub, Membership}, agentPort},
 	{"excluded-namespaces", []Topic{Hub, Exports}, excluded},
 	{"clock", []Topic{Hub}, func(f *Facts) []report.Finding {
 		out := f.HubFacts.ClockFindings()
@@ -159,6 +162,30 @@ var hubChecks = []Check{
 		}
 		return out
 	}},
+}
+
+// agentPort finds live members whose agents never answered here. Without their answers, a Lease shows that a cluster is
+// dead.
+func agentPort(f *Facts) []report.Finding {
+	var blocked []string
+	for i := range f.Leases {
+		lease := &f.Leases[i]
+		id := lease.Labels[liveness.LabelSource]
+		fresh := f.Now.Sub(lease.CreationTimestamp.Time) < 10*time.Second
+		if id == "" || fresh || !f.HubFacts.Live(id) || reach.Read(lease).State != reach.Unknown {
+			continue
+		}
+		if addresses := reach.ReadAddresses(f.HubFacts.Lease(id), nil); len(addresses) > 0 {
+			blocked = append(blocked, id+" ("+strings.Join(addresses, ", ")+")")
+		}
+	}
+	if len(blocked) == 0 {
+		return nil
+	}
+	slices.Sort(blocked)
+	return warn("allow that port between the Pods of Deployment clusterset-controller, "+report.DocsReach,
+		"the agents of these clusters never answered here: %s. If one of them dies, that is noticed after a minute "+
+			"instead of five seconds", strings.Join(blocked, ", "))
 }
 
 // excluded finds exports in namespaces that the ClusterSet excludes.

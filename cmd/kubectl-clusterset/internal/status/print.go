@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,9 +21,9 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	if r.Here != nil {
 		printEvents(out, r.Here, wide)
 	}
-	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", ""}
+	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS IN", "VERSION", ""}
 	if wide {
-		columns = []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "VERSION", "ENDPOINTS", "MEMBER FOR", ""}
+		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}
 	var members, pools, blocks [][]string
 	for i := range r.Members {
@@ -110,14 +111,20 @@ func headline(r *Report) string {
 }
 
 func (m *MemberRow) row(wide bool, now time.Time) []string {
-	seen, here := "never", ""
+	seen, here, answers := "never", "", "-"
 	if m.LastSeen != nil {
 		seen = report.Age(now.Sub(*m.LastSeen)) + " ago"
 	}
 	if m.Here {
 		here = "this cluster"
 	}
-	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen, m.Version}
+	switch {
+	case m.RoundTrip != "":
+		answers = m.RoundTrip
+	case m.Reach != "":
+		answers = strings.ToLower(m.Reach)
+	}
+	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen, answers, m.Version}
 	if wide {
 		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))
 	}

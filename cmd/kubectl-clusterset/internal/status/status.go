@@ -86,6 +86,11 @@ type MemberRow struct {
 	Since     time.Time  `json:"since"`
 	Here      bool       `json:"here,omitempty"`
 	Blocks    []string   `json:"blocks,omitempty"` // its VIPs are in these
+	// Reach is what the cluster that --context names knows of it: Answers, Silent, Serving or Unreachable; absent if
+	// its agent never answered. ReachSince is since when, and RoundTrip the time to connect to its agent.
+	Reach      string     `json:"reach,omitempty"`
+	ReachSince *time.Time `json:"reachSince,omitempty"`
+	RoundTrip  string     `json:"roundTrip,omitempty"`
 	// Unreachable are the members that it does not reach, and since when.
 	Unreachable map[string]time.Time `json:"unreachable,omitempty"`
 }
@@ -261,10 +266,28 @@ func members(f *Facts) (out []MemberRow) {
 			}
 			row.Unreachable, _ = reach.ReadUnreachable(lease) // a finding says that it is invalid
 		}
+		if f.Member != nil {
+			row.setReach(f.Member.Leases)
+		}
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b MemberRow) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return out
+}
+
+// setReach sets what a member's own Leases say of the cluster.
+func (m *MemberRow) setReach(leases []coordinationv1.Lease) {
+	for i := range leases {
+		if leases[i].Labels[liveness.LabelSource] != m.Cluster {
+			continue
+		}
+		if s := reach.Read(&leases[i]); s.State != reach.Unknown {
+			m.Reach, m.ReachSince = string(s.State), &s.Since
+			if s.RoundTrip > 0 {
+				m.RoundTrip = s.RoundTrip.String()
+			}
+		}
+	}
 }
 
 func condition(p *inventoryv1alpha1.ClusterProfile, kind string) string {

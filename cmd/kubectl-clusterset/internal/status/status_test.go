@@ -3,6 +3,7 @@ package status_test
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -441,4 +442,24 @@ func source(id string, expired bool, v reach.State) coordinationv1.Lease {
 	liveness.State{Expired: expired}.Write(l.Annotations)
 	reach.Member{State: v, Since: now}.Write(&l, 0)
 	return l
+}
+
+// TestF4MembersAnswerInATime, or what else is known of them here.
+func TestF4MembersAnswerInATime(t *testing.T) {
+	for state, want := range map[reach.State]string{
+		reach.Answers: "1.2ms", reach.Serving: "serving", reach.Silent: "silent", reach.Unreachable: "unreachable",
+		reach.Unknown: "-",
+	} {
+		f := sound()
+		l := source("west", false, state)
+		reach.Member{State: state, Since: now}.Write(&l, 1200*time.Microsecond)
+		f.Member.Leases = append(f.Member.Leases, l)
+		r := status.Examine(f)
+		var out strings.Builder
+		status.Print(&out, &r, false, now)
+		row := regexp.MustCompile(`(?m)^  west .*$`).FindString(out.String())
+		if !slices.Contains(strings.Fields(row), want) {
+			t.Errorf("%v: %q, want %q", state, row, want)
+		}
+	}
 }
