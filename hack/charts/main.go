@@ -324,11 +324,12 @@ func workload(t *text, o object) object {
 	container["image"] = t.inline(`{{ include "image" $ | quote }}`)
 	container["imagePullPolicy"] = t.value("image.pullPolicy")
 	container["resources"] = t.value("resources")
-	container["env"] = t.value("env")
-	container["args"] = append(container["args"].([]any), t.line(func(indent, _ string) string {
-		return "{{- with $.Values.extraArgs }}\n" +
-			indent + "{{- toYaml . | nindent " + width(indent, 0) + " }}\n{{- end }}\n"
-	}))
+	if own, ok := container["env"].([]any); ok {
+		container["env"] = append(own, t.more("env"))
+	} else {
+		container["env"] = t.value("env")
+	}
+	container["args"] = append(container["args"].([]any), t.more("extraArgs"))
 	return container
 }
 
@@ -369,6 +370,14 @@ func (t *text) value(path string) string {
 	return t.line(func(indent, key string) string {
 		return "{{- with $.Values." + path + " }}\n" + indent + key + ":\n" +
 			indent + "  {{- toYaml . | nindent " + width(indent, 2) + " }}\n{{- end }}\n"
+	})
+}
+
+// more returns a line that adds the items of a value to a list.
+func (t *text) more(path string) string {
+	return t.line(func(indent, _ string) string {
+		return "{{- with $.Values." + path + " }}\n" +
+			indent + "{{- toYaml . | nindent " + width(indent, 0) + " }}\n{{- end }}\n"
 	})
 }
 
