@@ -39,9 +39,11 @@ func RecordKinds() []string { return []string{"EndpointRecord", "ServiceExportRe
 
 // RecordOwner returns the cluster ID in the name of a record, which its CRD enforces; "" if there is none.
 func RecordOwner(kind, name string) string {
-	parts := strings.SplitN(name, ".", dots[kind]+1)
-	if len(parts) <= dots[kind] {
-		return ""
+	for range dots[kind] {
+		var found bool
+		if _, name, found = strings.Cut(name, "."); !found {
+			return ""
+		}
 	}
-	return parts[dots[kind]]
+	return name
 }

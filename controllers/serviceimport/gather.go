@@ -16,6 +16,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -69,7 +70,7 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 func (r *reconciler) gatherObjects(ctx context.Context, s *snapshot) (err error) {
 	var copies hubv1alpha1.ServiceExportRecordList
 	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace),
-		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
+		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	s.copies = copies.Items
@@ -98,7 +99,8 @@ func (r *reconciler) gatherSlices(ctx context.Context, s *snapshot) error {
 		return err
 	}
 	for _, slice := range imported {
-		if owner := s.ownerByName(slice); owner != "" && owner != sourceCluster(slice) {
+		owner := clusterset.RecordOwner("EndpointRecord", slice.Annotations[endpoints.AnnotationRecord])
+		if owner != sourceCluster(slice) && s.ownerByName(slice) != "" {
 			s.strays = append(s.strays, slice)
 		} else {
 			s.imported = append(s.imported, slice)
@@ -175,7 +177,15 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 			s.records = append(s.records, &records.Items[i])
 		}
 	}
-	clusters := s.importedWithoutCopy()
+	return nil
+}
+
+// gatherExported reads what the hub shows of the exports, and which members have departed.
+func (r *reconciler) gatherExported(ctx context.Context, s *snapshot) error {
+	if !s.hub {
+		return nil
+	}
+	hub, clusters := r.Hub(), s.importedWithoutCopy()
 	if len(clusters) > 0 {
 		var err error
 		if s.departed, err = kube.Departures(ctx, hub, r.HubNamespace); err != nil {

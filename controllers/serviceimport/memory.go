@@ -12,6 +12,7 @@ type memory struct {
 	mu      sync.Mutex
 	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
 	unknown map[string]time.Time                   // trafficDistributions that the API server refused
+	settled map[types.NamespacedName]*settled
 }
 
 // forget drops a name whose namespace is gone.
@@ -19,6 +20,7 @@ func (m *memory) forget(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
+	delete(m.settled, name)
 }
 
 // A name that waits for its VIP is tried again after firstWait, then after twice as long each time, because thousands

@@ -3,6 +3,7 @@ package serviceimport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -64,7 +65,7 @@ func newMember(t *testing.T) *member {
 					return m.refuse
 				}
 				m.writes++
-				o.SetUID(types.UID(o.GetName()))
+				o.SetUID(types.UID(fmt.Sprint(o.GetName(), m.writes)))
 				return c.Create(ctx, o, opts...)
 			}, Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
 				opts ...client.DeleteOption) error {
@@ -129,6 +130,7 @@ func (m *member) export(cluster, address string) {
 	rec.Spec.Ports = []hubv1alpha1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 	eps := &hubv1alpha1.EndpointRecord{}
 	eps.Namespace, eps.Name = "set", clusterset.EndpointRecordName("u", cluster)
+	eps.UID = types.UID(fmt.Sprint(eps.Name, m.writes))
 	eps.Spec.Origin, eps.Spec.AddressType = rec.Spec.Origin, discoveryv1.AddressTypeIPv4
 	eps.Spec.Ports = []hubv1alpha1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: &number}}
 	eps.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: address}}

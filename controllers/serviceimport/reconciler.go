@@ -57,6 +57,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.forget(s.name)
 		return reconcile.Result{}, reporter{r.Config}.accept(ctx, &s)
 	}
+	if done, err := r.followEndpoints(ctx, &s); done || err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.gatherExported(ctx, &s); err != nil {
+		return reconcile.Result{}, err
+	}
 	err = r.repairSlices(ctx, &s) // a failure stops nothing else
 	again, failed := r.resolve(ctx, &s)
 	if err = errors.Join(err, failed); err != nil {
@@ -165,6 +171,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		return recheck, nil
 	case !complete: // no event says when the API server gets another family
 		return kube.FamiliesKept, nil
+	case len(e.frozen) == 0:
+		r.settle(s, r.Cluster, want, r.Now())
 	}
 	return 0, nil
 }

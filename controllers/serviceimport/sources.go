@@ -27,7 +27,7 @@ func (r *reconciler) sources(
 	s *snapshot, e *exporters, imp *mcsv1beta1.ServiceImport, m *conflict.Merged,
 ) (out foundSources) {
 	if m.Names[r.Cluster] != nil {
-		out.sources = r.nativeSources(s)
+		out.sources = s.nativeSources(r.Cluster)
 	}
 	imported := map[string]*discoveryv1.EndpointSlice{} // by record
 	for _, slice := range e.managed {
@@ -68,7 +68,7 @@ func (r *reconciler) addRecord(
 	}
 	created := rec.CreationTimestamp.Unix()
 	switch {
-	case previous.NewerThan(created, rec.Spec.Revision):
+	case slice != nil && previous.NewerThan(created, rec.Spec.Revision):
 		r.hold(out, slice)
 		return
 	case slice == nil && reverted:
@@ -110,19 +110,26 @@ func (r *reconciler) hold(out *foundSources, slice *discoveryv1.EndpointSlice) {
 }
 
 // nativeSources returns the slices of this cluster's own Service.
-func (r *reconciler) nativeSources(s *snapshot) (out []*endpoints.Source) {
+func (s *snapshot) nativeSources(own string) (out []*endpoints.Source) {
 	for _, slice := range s.native {
-		spec, ok := clusterset.EndpointsOf(r.Cluster, s.name.Name, slice)
-		if !ok {
-			continue
+		if src := s.nativeSource(own, slice); src != nil {
+			out = append(out, src)
 		}
-		spec.Revision = slice.Generation
-		native := slice.Endpoints
-		if native == nil {
-			native = []discoveryv1.Endpoint{}
-		}
-		record := clusterset.EndpointRecordName(string(slice.UID), r.Cluster)
-		out = append(out, &endpoints.Source{Record: record, EndpointRecordSpec: spec, Native: native})
 	}
 	return out
+}
+
+// nativeSource returns a slice of this cluster's own Service, or nil if it is of no use to other clusters.
+func (s *snapshot) nativeSource(own string, slice *discoveryv1.EndpointSlice) *endpoints.Source {
+	spec, ok := clusterset.EndpointsOf(own, s.name.Name, slice)
+	if !ok {
+		return nil
+	}
+	spec.Revision = slice.Generation
+	native := slice.Endpoints
+	if native == nil {
+		native = []discoveryv1.Endpoint{}
+	}
+	record := clusterset.EndpointRecordName(string(slice.UID), own)
+	return &endpoints.Source{Record: record, EndpointRecordSpec: spec, Native: native}
 }

@@ -7,6 +7,17 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
+// Independent reports whether no source's slice depends on what another one publishes, while no cluster has expired.
+func Independent(m *conflict.Merged, own string) bool {
+	switch m.Preference {
+	case hubv1alpha1.PreferLocal:
+		return m.Names[own] == nil
+	case hubv1alpha1.LocalOnly:
+		return false
+	}
+	return true
+}
+
 // Prefer keeps traffic in the own cluster if the import asks for it (T2). With local-only the sources of other
 // clusters get no traffic. With prefer-local they get none if the own cluster has a ready endpoint of the same
 // address family for each of their ports, so that no port is left without a backend. Prefer does not change the given

@@ -1,0 +1,216 @@
+package serviceimport
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// settled is what a pass decided about a name that needs nothing more. While all else of the name stays the same, the
+// next passes only look at endpoints that have changed since. So the change of an endpoint costs little, however many
+// clusters export the name.
+type settled struct {
+	basis  map[string]version // of all objects but endpoints
+	want   *endpoints.Import
+	slices map[string][2]version // by record: of what was published and of what was imported
+}
+
+// published is one slice of one source cluster: an EndpointRecord, or an EndpointSlice of this cluster.
+type published struct {
+	client.Object
+	record   string
+	imported *discoveryv1.EndpointSlice // nil if there is none yet
+}
+
+func (p *published) versions() [2]version {
+	return [2]version{versionOf(p.Object), versionOf(p.imported)}
+}
+
+// version tells two states of an object apart. The revision of a record follows its owner's clock, so that a restored
+// hub does not show the same one twice.
+type version struct {
+	uid             types.UID
+	resourceVersion string
+	revision        int64
+}
+
+func versionOf(o client.Object) version {
+	v := version{uid: o.GetUID(), resourceVersion: o.GetResourceVersion()}
+	if rec, ok := o.(*hubv1alpha1.EndpointRecord); ok {
+		v.revision = rec.Spec.Revision
+	}
+	return v
+}
+
+// basis returns the versions of all objects that a decision about the name comes from, without endpoints. ok is false
+// if the name needs more than a look at endpoints.
+func (s *snapshot) basis() (out map[string]version, ok bool) {
+	if !s.hub || s.excluded || s.refuses || s.imp == nil || len(s.strays)+len(s.given) > 0 {
+		return nil, false
+	}
+	out = make(map[string]version, len(s.copies)+4)
+	for i := range s.copies {
+		if s.copies[i].Spec.Withdrawn {
+			return nil, false
+		}
+		out[s.copies[i].Name] = versionOf(&s.copies[i])
+	}
+	out["/import"] = versionOf(s.imp)
+	if s.export != nil {
+		out["/export"] = versionOf(s.export)
+	}
+	if s.svc != nil {
+		out["/service"] = versionOf(s.svc)
+	}
+	return out, true
+}
+
+// published returns the slices of the clusters that export, with what is imported of them. ok is false if more is
+// imported than that.
+func (s *snapshot) published(own string, want *endpoints.Import) (out []published, ok bool) {
+	imported := make(map[string]*discoveryv1.EndpointSlice, len(s.imported))
+	for _, slice := range s.imported {
+		imported[slice.Annotations[endpoints.AnnotationRecord]] = slice
+	}
+	out = make([]published, 0, len(s.records)+len(s.native))
+	for _, rec := range s.records {
+		if want.Merged.Names[rec.Spec.ClusterID] != nil {
+			out = append(out, published{rec, rec.Name, imported[rec.Name]})
+		}
+	}
+	if want.Merged.Names[own] != nil {
+		for _, slice := range s.native {
+			if _, ok := clusterset.EndpointsOf(own, s.name.Name, slice); ok {
+				name := clusterset.EndpointRecordName(string(slice.UID), own)
+				out = append(out, published{slice, name, imported[name]})
+			}
+		}
+	}
+	return out, len(out) == len(s.imported) && len(out) == len(imported)
+}
+
+// settle remembers the decision of a pass that met no error. The versions are those that it read: what it wrote has
+// others, and is looked at again.
+func (m *memory) settle(s *snapshot, own string, want *endpoints.Import, now time.Time) {
+	basis, ok := s.basis()
+	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, own) ||
+		m.isUnknown(want.Merged.TrafficDistribution, now) {
+		return
+	}
+	all, ok := s.published(own, want)
+	if !ok {
+		return
+	}
+	done := make(map[string][2]version, len(all))
+	for i := range all {
+		if all[i].imported == nil {
+			return
+		}
+		done[all[i].record] = all[i].versions()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.settled == nil {
+		m.settled = map[types.NamespacedName]*settled{}
+	}
+	m.settled[s.name] = &settled{basis, want, done}
+}
+
+// anyExpired reports whether a cluster has expired that exports the name.
+func (s *snapshot) anyExpired(want *endpoints.Import) bool {
+	for cluster := range s.expired {
+		if want.Merged.Names[cluster] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// followEndpoints imports the endpoints that have changed since the name was settled. done is false if the name needs
+// a whole pass.
+func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done bool, err error) {
+	r.mu.Lock()
+	was := r.settled[s.name]
+	delete(r.settled, s.name)
+	r.mu.Unlock()
+	if was == nil {
+		return false, nil
+	}
+	supported, err := r.Families(ctx)
+	families := was.want.Merged.Families
+	if err != nil || len(derived.Families(families, supported)) < len(families) || s.anyExpired(was.want) {
+		return false, nil // a whole pass reports the error
+	}
+	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) {
+		return false, nil
+	}
+	all, ok := s.published(r.Cluster, was.want)
+	if !ok {
+		return false, nil
+	}
+	var changed []published
+	for i := range all {
+		p := &all[i]
+		last, known := was.slices[p.record]
+		if !known || p.imported == nil {
+			return false, nil
+		}
+		if p.versions() != last {
+			changed = append(changed, *p)
+		}
+	}
+	if len(changed) > 0 {
+		if done, err = r.follow(ctx, s, was.want, changed); !done || err != nil {
+			return done, err
+		}
+		for i := range changed {
+			was.slices[changed[i].record] = changed[i].versions()
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled[s.name] = was
+	return true, nil
+}
+
+// follow writes the imported slices of what has changed, in the order of a whole pass: removals last.
+func (r *reconciler) follow(
+	ctx context.Context, s *snapshot, want *endpoints.Import, changed []published,
+) (done bool, err error) {
+	plan, found := &slicePlan{}, foundSources{}
+	for i := range changed {
+		p := &changed[i]
+		if _, err := endpoints.Restore(p.imported); err != nil || !kube.Writable(p.imported) {
+			return false, nil
+		}
+		switch o := p.Object.(type) {
+		case *hubv1alpha1.EndpointRecord:
+			r.addRecord(&found, o, p.imported, false, s.imp)
+		case *discoveryv1.EndpointSlice:
+			found.sources = append(found.sources, s.nativeSource(r.Cluster, o))
+		}
+		plan.existing = append(plan.existing, p.imported)
+	}
+	if found.held || len(found.sources) != len(changed) {
+		return false, nil
+	}
+	r.report(found.findings)
+	for _, src := range found.sources {
+		plan.desired = append(plan.desired, endpoints.Desired(src, want))
+	}
+	err = r.addSlices(ctx, plan)
+	if err == nil {
+		err = r.removeSlices(ctx, plan)
+	}
+	return true, err
+}

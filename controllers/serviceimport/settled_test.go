@@ -1,0 +1,281 @@
+package serviceimport
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// change is what somebody does to the objects of one name, the same to both members.
+type change func(m *member, cluster string, chance *rand.Rand)
+
+func edited[T client.Object](m *member, side client.Client, o T, name types.NamespacedName, edit func(T)) {
+	m.t.Helper()
+	if side.Get(m.t.Context(), name, o) != nil {
+		return // there is none now
+	}
+	edit(o)
+	if err := side.Update(m.t.Context(), o); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *member) editRecord(cluster string, edit func(*hubv1alpha1.EndpointRecord)) {
+	name := types.NamespacedName{Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster)}
+	edited(m, m.hub, &hubv1alpha1.EndpointRecord{}, name, func(rec *hubv1alpha1.EndpointRecord) {
+		rec.Spec.Revision++
+		edit(rec)
+	})
+}
+
+func (m *member) editSlice(cluster string, edit func(*discoveryv1.EndpointSlice)) {
+	for _, slice := range m.slices() {
+		if slice.Labels[mcsv1beta1.LabelSourceCluster] == cluster &&
+			slice.Labels[mcsv1beta1.LabelServiceName] == "web" {
+			edited(m, m.local, &discoveryv1.EndpointSlice{}, client.ObjectKeyFromObject(&slice), edit)
+		}
+	}
+}
+
+var changes = map[string]change{
+	"an endpoint is ready or not": func(m *member, cluster string, chance *rand.Rand) {
+		ready := chance.IntN(2) == 0
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Ready = &ready })
+	},
+	"an endpoint moves": func(m *member, cluster string, chance *rand.Rand) {
+		address := fmt.Sprintf("10.0.0.%d", chance.IntN(9)+1)
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = address })
+	},
+	"an address is refused": func(m *member, cluster string, _ *rand.Rand) {
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Endpoints[0].Address = "127.0.0.1" })
+	},
+	"a port changes": func(m *member, cluster string, chance *rand.Rand) {
+		number := int32(8080 + chance.IntN(3))
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Ports[0].Port = &number })
+	},
+	"a record is invalid": func(m *member, cluster string, _ *rand.Rand) {
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) {
+			rec.Spec.Ports = append(rec.Spec.Ports, rec.Spec.Ports[0])
+		})
+	},
+	"a record is older": func(m *member, cluster string, _ *rand.Rand) {
+		m.editRecord(cluster, func(rec *hubv1alpha1.EndpointRecord) { rec.Spec.Revision -= 2 })
+	},
+	"a record goes": func(m *member, cluster string, _ *rand.Rand) {
+		name := clusterset.EndpointRecordName("u", cluster)
+		rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: name}}
+		_ = m.hub.Delete(m.t.Context(), rec)
+	},
+	"a cluster states that it has no endpoints": func(m *member, cluster string, _ *rand.Rand) {
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+			rec.Spec.Revision += 100
+			rec.Spec.EndpointRecords = clusterset.EndpointSet(nil)
+		})
+	},
+	"a cluster exports": func(m *member, cluster string, chance *rand.Rand) {
+		address := fmt.Sprintf("10.0.1.%d", chance.IntN(9)+1)
+		m.publish(cluster, address)
+	},
+	"an export ends": func(m *member, cluster string, _ *rand.Rand) {
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+			at := rec.Spec.ExportedAt
+			rec.Spec = clusterset.Withdrawn(rec.Spec.Origin, noon)
+			rec.Spec.ExportedAt = at
+		})
+	},
+	"an export prefers its own cluster": func(m *member, cluster string, chance *rand.Rand) {
+		all := []hubv1alpha1.Preference{"", hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
+		preference := all[chance.IntN(len(all))]
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Preference = preference })
+	},
+	"an export has another port": func(m *member, cluster string, chance *rand.Rand) {
+		number := int32(80 + chance.IntN(2))
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = number })
+	},
+	"a cluster expires or is live": func(m *member, cluster string, chance *rand.Rand) {
+		state := liveness.State{Expired: chance.IntN(2) == 0, OnExpiry: hubv1alpha1.ExpiryRemove}
+		lease := &coordinationv1.Lease{}
+		lease.Namespace, lease.Name = kube.SystemNamespace, liveness.LeaseName(cluster)
+		lease.Labels, lease.Annotations = map[string]string{liveness.LabelSource: cluster}, map[string]string{}
+		state.Write(lease.Annotations)
+		_ = m.local.Delete(m.t.Context(), lease.DeepCopy())
+		if err := m.local.Create(m.t.Context(), lease); err != nil {
+			m.t.Fatal(err)
+		}
+	},
+	"a user edits endpoints": func(m *member, cluster string, _ *rand.Rand) {
+		m.editSlice(cluster, func(slice *discoveryv1.EndpointSlice) { slice.Endpoints = nil })
+	},
+	"a user edits where a slice comes from": func(m *member, cluster string, _ *rand.Rand) {
+		m.editSlice(cluster, func(slice *discoveryv1.EndpointSlice) {
+			delete(slice.Annotations, endpoints.AnnotationRevision)
+		})
+	},
+	"a user edits labels": func(m *member, cluster string, _ *rand.Rand) {
+		m.editSlice(cluster, func(slice *discoveryv1.EndpointSlice) {
+			slice.Labels[mcsv1beta1.LabelSourceCluster] = "c"
+		})
+	},
+	"a user takes a slice": func(m *member, cluster string, _ *rand.Rand) {
+		m.editSlice(cluster, func(slice *discoveryv1.EndpointSlice) {
+			slice.Labels[discoveryv1.LabelManagedBy] = "somebody"
+		})
+	},
+	"a user deletes a slice": func(m *member, cluster string, _ *rand.Rand) {
+		for _, slice := range m.slices() {
+			if slice.Labels[mcsv1beta1.LabelSourceCluster] == cluster {
+				if err := m.local.Delete(m.t.Context(), &slice); err != nil {
+					m.t.Fatal(err)
+				}
+			}
+		}
+	},
+	"a user edits the import": func(m *member, _ string, _ *rand.Rand) {
+		name := types.NamespacedName{Namespace: "shop", Name: "web"}
+		edited(m, m.local, &mcsv1beta1.ServiceImport{}, name, func(imp *mcsv1beta1.ServiceImport) {
+			imp.Spec.Ports = nil
+		})
+	},
+	"the namespace refuses imports or not": func(m *member, _ string, chance *rand.Rand) {
+		value := []string{"false", "true"}[chance.IntN(2)]
+		edited(m, m.local, &corev1.Namespace{}, types.NamespacedName{Name: "shop"}, func(ns *corev1.Namespace) {
+			ns.Annotations = map[string]string{clusterset.AnnotationNamespaceImport: value}
+		})
+	},
+	"the hub is away or back": func(m *member, _ string, chance *rand.Rand) { m.seesHub = chance.IntN(3) > 0 },
+}
+
+func (m *member) editCopy(cluster string, edit func(*hubv1alpha1.ServiceExportRecord)) {
+	name := types.NamespacedName{
+		Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster),
+	}
+	edited(m, m.local, &hubv1alpha1.ServiceExportRecord{}, name, func(rec *hubv1alpha1.ServiceExportRecord) {
+		if !rec.Spec.Withdrawn {
+			rec.Spec.Revision++
+			edit(rec)
+		}
+	})
+}
+
+// publish has a cluster export, again if it did before.
+func (m *member) publish(cluster, address string) {
+	_ = m.local.Delete(m.t.Context(), &hubv1alpha1.ServiceExportRecord{ObjectMeta: metav1.ObjectMeta{
+		Namespace: kube.SystemNamespace, Name: clusterset.RecordName("web", "shop", cluster),
+	}})
+	_ = m.hub.Delete(m.t.Context(), &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "set", Name: clusterset.EndpointRecordName("u", cluster),
+	}})
+	m.export(cluster, address)
+	m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) {
+		rec.Spec.Type, rec.Spec.ExportedAt = mcsv1beta1.ClusterSetIP, ptr.To(metav1.NewTime(noon))
+	})
+}
+
+// state is what the agent has made of a name.
+func (m *member) state() (out []string) {
+	for _, slice := range m.slices() {
+		labels, annotations := slices.Sorted(maps.Keys(slice.Labels)), []string{}
+		for k, v := range slice.Annotations {
+			annotations = append(annotations, k+"="+v)
+		}
+		slices.Sort(annotations)
+		for i, k := range labels {
+			labels[i] += "=" + slice.Labels[k]
+		}
+		out = append(out, fmt.Sprint(slice.Name, labels, annotations))
+		for _, p := range slice.Ports {
+			out = append(out, fmt.Sprint(" port ", *p.Name, " ", *p.Port))
+		}
+		for _, e := range slice.Endpoints {
+			out = append(out, fmt.Sprint(" endpoint ", e.Addresses, ptr.Deref(e.Conditions.Ready, true)))
+		}
+	}
+	imp := &mcsv1beta1.ServiceImport{}
+	if m.local.Get(m.t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, imp) == nil {
+		out = append(out, fmt.Sprint("import ", imp.Spec.Ports, imp.Spec.IPs, imp.Spec.Type, imp.Status.Clusters))
+	}
+	return out
+}
+
+// TestASettledNameIsAsAWholePassMakesIt, after each of many changes in any order.
+func TestASettledNameIsAsAWholePassMakesIt(t *testing.T) {
+	names := slices.Sorted(maps.Keys(changes))
+	followed, clusters := 0, []string{"b", "c", "d"}
+	for seed := range uint64(20) {
+		quick, whole := newMember(t), newMember(t)
+		quick.Addresses, whole.Addresses = &ranges{}, &ranges{}
+		var story []string
+		for step := range 60 {
+			choice := rand.New(rand.NewPCG(seed, uint64(step)))
+			name, cluster := names[choice.IntN(len(names))], clusters[choice.IntN(len(clusters))]
+			if step < len(clusters) {
+				name, cluster = "a cluster exports", clusters[step]
+			} else if choice.IntN(2) == 0 {
+				name = "an endpoint is ready or not"
+			}
+			story = append(story, cluster+": "+name)
+			for _, m := range []*member{quick, whole} {
+				changes[name](m, cluster, rand.New(rand.NewPCG(seed, uint64(step))))
+				for range 3 {
+					if m == whole {
+						m.settled = nil
+					}
+					was := m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}]
+					_ = m.pass()
+					if m == quick && was != nil &&
+						was == m.settled[types.NamespacedName{Namespace: "shop", Name: "web"}] {
+						followed++
+					}
+				}
+			}
+			if got, want := quick.state(), whole.state(); !equality.Semantic.DeepEqual(got, want) {
+				t.Fatalf("seed %d: after %q\nit is  %q\nwant   %q", seed, story, got, want)
+			}
+		}
+	}
+	if followed < 300 {
+		t.Errorf("endpoints alone were followed %d times: too few to show anything", followed)
+	}
+}
+
+// TestASettledNameLosesWhatIsGone: the record goes after its cluster has stated that it has none.
+func TestASettledNameLosesWhatIsGone(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	for _, cluster := range []string{"b", "c"} {
+		m.publish(cluster, "10.0.0.1")
+	}
+	chance := rand.New(rand.NewPCG(1, 1))
+	for _, what := range []string{"a cluster states that it has no endpoints", "a record goes"} {
+		changes[what](m, "b", chance)
+		for range 3 {
+			if err := m.pass(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := m.imported(); got["b"] != nil || got["c"] == nil {
+		t.Errorf("%v", m.state())
+	}
+}
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
