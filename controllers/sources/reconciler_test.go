@@ -22,7 +22,7 @@ import (
 // set is a member's view of others, by their Leases.
 type set struct {
 	*Reconciler
-	t          *testing.T
+	t          testing.TB
 	hub, local client.Client
 	now        time.Time
 	shown      time.Time // the latest own renewal, where that is not now
@@ -30,7 +30,7 @@ type set struct {
 	notes      []string
 }
 
-func newSet(t *testing.T, most hubv1alpha1.MostSilent, others ...string) *set {
+func newSet(t testing.TB, most hubv1alpha1.MostSilent, others ...string) *set {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, hubv1alpha1.AddToScheme} {

@@ -60,7 +60,7 @@ type reached struct {
 	others []string
 }
 
-func newReached(t *testing.T, others ...string) *reached {
+func newReached(t testing.TB, others ...string) *reached {
 	t.Helper()
 	r := &reached{
 		set: newSet(t, hubv1alpha1.MostSilentHold, others...), net: &network{at: map[string]string{}}, others: others,
