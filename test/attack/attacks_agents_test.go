@@ -205,20 +205,20 @@ var publications = []publication{
 		o.meta("annotations", object{
 			"clusterset-dns.io/unreachable": `{"a":"2026-01-01T00:00:00Z","b":"2026-01-01T00:00:00Z"}`,
 		})
-		return w.done(ctx, w.update(ctx, "leases", o))
+		return w.put(ctx, "leases", o)
 	}},
 	{name: "answer at 200 KB of addresses", run: func(ctx context.Context, w *world) error {
 		o := ownLease(time.Now()).meta("annotations", object{
 			"clusterset-dns.io/answers-at": strings.Repeat("127.0.0.1:1,", 17<<10),
 		})
 		return errors.Join(
-			w.done(ctx, w.update(ctx, "leases", o)),
-			w.done(ctx, w.update(ctx, "leases", ownLease(time.Now()))),
+			w.put(ctx, "leases", o),
+			w.put(ctx, "leases", ownLease(time.Now())),
 		)
 	}},
 	{name: "renew its Lease for a hundred years ahead", run: func(ctx context.Context, w *world) error {
-		ahead := w.done(ctx, w.update(ctx, "leases", ownLease(time.Now().AddDate(100, 0, 0))))
-		return errors.Join(ahead, w.done(ctx, w.update(ctx, "leases", ownLease(time.Now()))))
+		ahead := w.put(ctx, "leases", ownLease(time.Now().AddDate(100, 0, 0)))
+		return errors.Join(ahead, w.put(ctx, "leases", ownLease(time.Now())))
 	}},
 	{name: "claim ranges that overlap everybody's", run: func(ctx context.Context, w *world) error {
 		return w.done(ctx, request{

@@ -200,6 +200,19 @@ func (w *world) update(ctx context.Context, resource string, o object) request {
 	return replace(resource, o)
 }
 
+// put replaces an object. Its other writer, which renews the Lease, may come between the reading and the writing.
+func (w *world) put(ctx context.Context, resource string, o object) error {
+	for {
+		r := w.update(ctx, resource, o)
+		switch code, says := w.ask(ctx, r); {
+		case code/100 == 2:
+			return nil
+		case code != http.StatusConflict || ctx.Err() != nil:
+			return fmt.Errorf("%s %s: %d %s", r.method, r.path, code, says)
+		}
+	}
+}
+
 // done is an error unless the hub took the request.
 func (w *world) done(ctx context.Context, r request) error {
 	if code, says := w.ask(ctx, r); code/100 != 2 {
