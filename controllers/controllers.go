@@ -22,8 +22,8 @@ import (
 )
 
 // Agent returns the controllers of one agent, which share env; holder names this process. It sets env.Fresh,
-// env.HubSeen, env.Cloned, env.Contested and env.Held. The simulation plants
-// faults in env with adjust, before the controllers that use these are made.
+// env.HubSeen, env.Cloned, env.Contested and env.Held. The simulation plants faults in env with adjust, before the
+// controllers that use these are made.
 func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Controller {
 	records := record.Config{
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,

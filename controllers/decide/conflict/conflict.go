@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
 
-// Reasons that K1645 does not have, because it has neither preferences nor probes.
+// Reasons that K1645 does not have, because it has no preferences.
 const (
 	ReasonPreference mcsv1beta1.ServiceExportConditionReason = "PreferenceConflict"
 )

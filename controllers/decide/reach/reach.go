@@ -76,13 +76,19 @@ type Member struct {
 	losses    []time.Time // recent changes to Unreachable
 }
 
-// Restored returns the member for which an earlier process stored a state.
+// Restored returns the member for which an earlier process stored a state. What a user has edited counts as nothing.
 func Restored(s Stored) Member {
 	m := Member{State: s.State, Since: s.Since, answered: s.Since}
-	if s.State == Unreachable {
+	switch {
+	case s.Since.IsZero():
+		return Member{}
+	case s.State == Answers, s.State == Silent, s.State == Serving:
+		return m
+	case s.State == Unreachable:
 		m.losses = []time.Time{s.Since}
+		return m
 	}
-	return m
+	return Member{}
 }
 
 // IsSuspect reports whether the next round must try endpoints.

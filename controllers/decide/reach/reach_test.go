@@ -184,6 +184,11 @@ func TestStatesOutliveAProcess(t *testing.T) {
 	p.want(Unreachable)
 	p.rounds(2, Round{Agent: No, Endpoints: Yes})
 	p.want(Serving)
+	for _, edited := range []Stored{{State: Unreachable}, {State: "Gone", Since: start}} { // by a user
+		if m := Restored(edited); m.State != Unknown {
+			t.Errorf("%+v is restored as %+v", edited, m)
+		}
+	}
 	for _, state := range []State{Answers, Silent, Serving} { // the agent has answered once: what does now counts
 		p := newPlay(t)
 		p.m = Restored(Stored{State: state, Since: start.Add(-time.Hour)})
