@@ -117,7 +117,10 @@ func (r *reconciler) overwrite(ctx context.Context, slice *discoveryv1.EndpointS
 	if err != nil {
 		return err
 	}
-	if existing == nil || !kube.Writable(existing) { // the next pass sees whose it is
+	if existing == nil { // the cache does not show it yet: the next pass sees whose it is
+		return apierrors.NewConflict(discoveryv1.Resource("endpointslices"), slice.Name, exists)
+	}
+	if !kube.Writable(existing) {
 		return exists
 	}
 	slice.ResourceVersion = existing.ResourceVersion

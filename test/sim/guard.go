@@ -317,7 +317,9 @@ func (w *World) watchVIP(m *member, c *api.Write) {
 		return
 	}
 	last := w.guard.last[place{m.id, n}]
-	if get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n) != nil || w.now.Sub(last) < time.Hour-15*time.Minute {
+	imported := get[*mcsv1beta1.ServiceImport](m, api.ServiceImport, n)
+	ours := imported != nil && imported.Labels[derived.LabelManagedBy] == kube.Manager // else somebody took it
+	if ours || w.now.Sub(last) < time.Hour-15*time.Minute {
 		w.fail(
 			"I6: the agent of %s gives up the VIP %v of %s, whose import was there %s ago",
 			m.id,
