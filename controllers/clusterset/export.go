@@ -26,7 +26,10 @@ type Export struct {
 	SessionAffinityConfig *corev1.SessionAffinityConfig // nil if none is set
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string                 // "" if none is set
-	Preference            hubv1alpha1.Preference // none if nothing is set
+	Preference            hubv1alpha1.Preference // as ParsePreference returns it
+	MinReady              MinReady               // of the tiers of Preference
+	Properties            map[string]string      // ClusterProperties of the cluster that others may select it by
+	ExportTo              string                 // as ParseExportTo returns it (GoesTo)
 
 	Families    []corev1.IPFamily // one or two, in the exporter's order
 	Labels      map[string]string

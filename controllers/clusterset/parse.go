@@ -31,7 +31,7 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 		SessionAffinity:       cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone),
 		InternalTrafficPolicy: ptr.Deref(s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
 		TrafficDistribution:   ptr.Deref(s.TrafficDistribution, ""),
-		Preference:            cmp.Or(s.Preference, hubv1alpha1.PreferNone),
+		Properties:            s.Properties,
 		Families:              s.IPFamilies, Labels: s.ExportedLabels, Annotations: s.ExportedAnnotations,
 		Published: Published(rec).UTC(),
 	}
@@ -41,10 +41,25 @@ func ParseExport(rec *hubv1alpha1.ServiceExportRecord) (Export, error) {
 	if s.ExportedAt != nil {
 		e.Created = s.ExportedAt.UTC()
 	}
-	if err := errors.Join(err, check(&e)); err != nil {
+	if err := errors.Join(err, check(&e), parseSelection(&e, s)); err != nil {
 		return Export{}, err
 	}
 	return e, nil
+}
+
+// parseSelection sets which clusters carry the traffic of an export, and which may import it.
+func parseSelection(e *Export, s *hubv1alpha1.ServiceExportRecordSpec) error {
+	var err error
+	if e.Preference, err = ParsePreference(string(s.Preference)); err != nil {
+		return fmt.Errorf("preference: %w", err)
+	}
+	if e.MinReady, err = ParseMinReady(s.MinReady); err != nil {
+		return fmt.Errorf("minReady: %w", err)
+	}
+	if e.ExportTo, err = ParseExportTo(s.ExportTo); err != nil {
+		return fmt.Errorf("exportTo: %w", err)
+	}
+	return checkProperties(s.Properties)
 }
 
 // check returns everything that is wrong with an export, except for its origin and its ports.
@@ -72,9 +87,6 @@ func check(e *Export) error {
 	}
 	if !knownDistributions[e.TrafficDistribution] {
 		refuse("trafficDistribution %q is unknown", e.TrafficDistribution)
-	}
-	if !slices.Contains(preferences, e.Preference) {
-		refuse("preference %q is none of %v", e.Preference, preferences)
 	}
 	return errors.Join(append(problems, checkFamilies(e.Families), checkMetadata(e.Labels, e.Annotations))...)
 }

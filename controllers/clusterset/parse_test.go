@@ -97,6 +97,21 @@ func TestAPeerIsNotTrusted(t *testing.T) {
 				s.ExportedLabels[fmt.Sprint("l", i)] = ""
 			}
 		}, "exportedLabels: 257 are too many"},
+		"an unknown tier":               {func(s *exportSpec) { s.Preference = "near" }, "preference: \"near\""},
+		"too many ready":                {func(s *exportSpec) { s.MinReady = "101%" }, "minReady"},
+		"an export to whoever is alike": {func(s *exportSpec) { s.ExportTo = "same:region" }, "exportTo"},
+		"a property's name that is none": {func(s *exportSpec) {
+			s.Properties = map[string]string{"Region": "eu"}
+		}, "ClusterProperty"},
+		"a long property": {func(s *exportSpec) {
+			s.Properties = map[string]string{"region": strings.Repeat("x", 129)}
+		}, "129 characters"},
+		"many properties": {func(s *exportSpec) {
+			s.Properties = map[string]string{}
+			for i := range 17 {
+				s.Properties[fmt.Sprint("p", i)] = ""
+			}
+		}, "properties: 17 are too many"},
 		"an unknown distribution": {func(s *exportSpec) {
 			s.TrafficDistribution = &long
 		}, "trafficDistribution"},

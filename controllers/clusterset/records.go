@@ -3,7 +3,6 @@ package clusterset
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,15 +12,17 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 )
 
-// RecordOf returns the record of an exported Service, without a revision. Optional parts that ParseExport would
-// refuse are left out; leftOut has an error for each. The record shares memory with export and svc.
+// RecordOf returns the record of a Service that own exports, without a revision. Optional parts that ParseExport would
+// refuse are left out; leftOut has an error for each. An export-to that is invalid changes nothing: exportTo, which was
+// published last, stays. The record shares memory with export and svc.
 func RecordOf(
-	cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
+	own Place, exportTo string, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
 ) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {
 	spec = hubv1alpha1.ServiceExportRecordSpec{
 		Origin: hubv1alpha1.Origin{
-			ClusterID: cluster, ServiceNamespace: svc.Namespace, ServiceName: svc.Name,
+			ClusterID: own.Cluster, ServiceNamespace: svc.Namespace, ServiceName: svc.Name,
 		},
+		Properties:            Stated(own.Properties),
 		ExportedAt:            &export.CreationTimestamp,
 		Type:                  mcsv1beta1.ClusterSetIP,
 		SessionAffinity:       svc.Spec.SessionAffinity,
@@ -47,27 +48,24 @@ func RecordOf(
 	} else {
 		leftOut = append(leftOut, fmt.Errorf("trafficDistribution %q is not known to this version of the agent", d))
 	}
+	invalid := func(annotation string, err error) {
+		if err != nil {
+			leftOut = append(leftOut, fmt.Errorf("annotation %s: %w", annotation, err))
+		}
+	}
 	var err error
-	if spec.Preference, err = preference(export); err != nil {
-		leftOut = append(leftOut, err)
+	if text := export.Annotations[AnnotationPreference]; text != "" {
+		spec.Preference, err = ParsePreference(text)
+		invalid(AnnotationPreference, err)
+	}
+	minReady, err := ParseMinReady(export.Annotations[AnnotationMinReady])
+	spec.MinReady = string(minReady)
+	invalid(AnnotationMinReady, err)
+	if spec.ExportTo, err = ParseExportTo(export.Annotations[AnnotationExportTo]); err != nil {
+		spec.ExportTo = exportTo
+		invalid(AnnotationExportTo, err)
 	}
 	return spec, leftOut
-}
-
-// AnnotationPreference of a ServiceExport says whether a cluster prefers its own endpoints; its ServiceImports get it
-// too.
-const AnnotationPreference = "clusterset-dns.io/preference"
-
-var preferences = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
-
-// preference returns the preference that a ServiceExport asks for, "" if it asks for none. An unknown value is an error
-// and has no effect.
-func preference(export *mcsv1beta1.ServiceExport) (hubv1alpha1.Preference, error) {
-	value := hubv1alpha1.Preference(export.Annotations[AnnotationPreference])
-	if value == "" || slices.Contains(preferences, value) {
-		return value, nil
-	}
-	return "", fmt.Errorf("annotation %s: %q is none of %v", AnnotationPreference, value, preferences)
 }
 
 // EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are

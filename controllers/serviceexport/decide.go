@@ -26,7 +26,7 @@ const (
 
 // decide returns what this cluster exports, nil for nothing, and the condition Valid. An optional part that other
 // members would refuse is left out, so that a typing error in a label does not end an export that carries traffic.
-func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
+func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 	switch {
 	case s.export == nil:
 		return nil, metav1.Condition{}
@@ -44,7 +44,7 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
-	spec, leftOut := clusterset.RecordOf(cluster, s.export, s.service)
+	spec, leftOut := clusterset.RecordOf(s.cluster, s.exportTo(), s.export, s.service)
 	spec.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
 	if _, err := parse(spec, nil); err != nil {
 		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
@@ -55,6 +55,14 @@ func decide(cluster string, s state) (*hubv1alpha1.ServiceExportRecordSpec, meta
 		valid.Message = fmt.Sprintf("The Service is exported without what is invalid: %v", err)
 	}
 	return &spec, valid
+}
+
+// exportTo returns which clusters the Service was exported to last: none but its own if it was not exported.
+func (s *state) exportTo() string {
+	if s.own == nil || s.own.Spec.Withdrawn {
+		return "cluster=" + s.cluster.Cluster
+	}
+	return s.own.Spec.ExportTo
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -82,7 +83,7 @@ func TestE3E6WhatIsExported(t *testing.T) {
 		{"no export", nil, svc(nil), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec, valid := decide("a", state{export: c.export, service: c.svc})
+			spec, valid := decide(state{cluster: clusterset.Place{Cluster: "a"}, export: c.export, service: c.svc})
 			if (spec == nil) != (c.kind == "") ||
 				spec != nil && (spec.Type != c.kind || spec.Ports[0].Protocol != corev1.ProtocolTCP) ||
 				valid.Reason != c.reason {
@@ -154,9 +155,11 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
 	export.Spec.ExportedAnnotations = map[string]string{"note": "any text!", "not a key either!": "x"}
-	spec, valid := decide("a", state{export: export, service: svc(func(s *corev1.Service) {
-		s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
-	})})
+	spec, valid := decide(
+		state{cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(func(s *corev1.Service) {
+			s.Spec.TrafficDistribution = ptr.To("PreferNextPlanet")
+		})},
+	)
 	if spec == nil || valid.Status != metav1.ConditionTrue {
 		t.Fatalf("not exported: %+v", valid)
 	}
@@ -174,12 +177,45 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		many.Spec.ExportedLabels[fmt.Sprint("l", n)] = ""
 	}
 	if spec, valid = decide(
-		"a",
-		state{export: many, service: svc(nil)},
+		state{cluster: clusterset.Place{Cluster: "a"}, export: many, service: svc(nil)},
 	); spec == nil ||
 		len(spec.ExportedLabels) > 0 ||
 		!strings.Contains(valid.Message, "exportedLabels: 301") {
 		t.Errorf("too many labels: %v, %+v", spec, valid)
+	}
+}
+
+// TestE11ATypingErrorExportsToNobodyElse, neither before it nor after.
+func TestE11ATypingErrorExportsToNobodyElse(t *testing.T) {
+	export := func(to string) *mcsv1beta1.ServiceExport {
+		e := &mcsv1beta1.ServiceExport{}
+		e.Namespace, e.Name, e.CreationTimestamp = "shop", "web", metav1.Unix(1_700_000_000, 0)
+		e.Annotations = map[string]string{clusterset.AnnotationExportTo: to}
+		return e
+	}
+	own := func(to string, withdrawn bool) *hubv1alpha1.ServiceExportRecord {
+		rec := &hubv1alpha1.ServiceExportRecord{}
+		rec.Spec.ExportTo, rec.Spec.Withdrawn = to, withdrawn
+		return rec
+	}
+	for _, c := range []struct {
+		what, to string
+		own      *hubv1alpha1.ServiceExportRecord
+		want     string
+	}{
+		{"new", "cluster=b, region=eu", nil, "cluster=b,region=eu"},
+		{"new, and wrong", "b", nil, "cluster=a"},
+		{"was exported, and is wrong", "same:region", own("cluster=b", false), "cluster=b"},
+		{"was exported to all, and is wrong", "cluster=B_", own("", false), ""},
+		{"was withdrawn, and is wrong", "any", own("", true), "cluster=a"},
+	} {
+		spec, valid := decide(state{
+			cluster: clusterset.Place{Cluster: "a"}, export: export(c.to), service: svc(nil), own: c.own,
+		})
+		wrong := strings.Contains(valid.Message, clusterset.AnnotationExportTo)
+		if spec == nil || spec.ExportTo != c.want || wrong == (c.want == "cluster=b,region=eu") {
+			t.Errorf("%s: %+v, %s; want it to go to %q", c.what, spec, valid.Message, c.want)
+		}
 	}
 }
 
@@ -204,7 +240,7 @@ func TestConditionsArePatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &reconciler{cluster: "a", local: local, now: time.Now, events: noEvents{}}
-	_, valid := decide("a", state{export: export})
+	_, valid := decide(state{export: export})
 	if err := r.report(t.Context(), state{export: export}, nil, valid); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +324,7 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme,
-		mcsv1beta1.Install,
+		mcsv1beta1.Install, aboutv1beta1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -39,6 +40,10 @@ func New(
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(kube.Exported)},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.afterRefusal, Alike: unchanged},
 			{
+				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.allExports,
+				Alike: kube.SameProperty,
+			},
+			{
 				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allExports,
 				Alike: kube.SameNamespaceRules,
 			},
@@ -57,10 +62,11 @@ type reconciler struct {
 
 // state is what one pass works on.
 type state struct {
+	cluster clusterset.Place                 // this one
 	export  *mcsv1beta1.ServiceExport        // nil if there is none, or it is being deleted
 	service *corev1.Service                  // nil if there is none, or it is being deleted
 	own     *hubv1alpha1.ServiceExportRecord // this member's record; nil if there is none
-	others  []clusterset.Export              // what other members export under the name
+	others  []clusterset.Export              // what other members export under the name to this cluster
 	refused string                           // why the hub refuses this member; "" if it does not
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
@@ -93,7 +99,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || s.export == nil && s.own == nil {
 		return reconcile.Result{}, err
 	}
-	spec, valid := decide(r.cluster, s)
+	spec, valid := decide(s)
 	if err := r.record(ctx, req.NamespacedName, s.own, spec); err != nil || s.export == nil {
 		return reconcile.Result{}, err
 	}
@@ -101,6 +107,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s state, err error) {
+	if s.cluster, err = kube.Place(ctx, r.local, r.cluster); err != nil {
+		return s, err
+	}
 	if s.export, err = kube.Get[*mcsv1beta1.ServiceExport](ctx, r.local, name); err != nil {
 		return s, err
 	}
@@ -132,7 +141,8 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 		if rec.Spec.ClusterID == r.cluster {
 			s.own = rec
 		} else if !rec.Spec.Withdrawn {
-			if e, err := clusterset.ParseExport(rec); err == nil { // whoever imports the record reports the error
+			e, err := clusterset.ParseExport(rec)
+			if err == nil && e.GoesTo(s.cluster) { // whoever imports the record reports the error
 				s.others = append(s.others, e)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -49,6 +50,12 @@ func New(c Config) kube.Controller {
 			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
 			{Side: kube.Local, Object: &corev1.Service{}, Requests: r.requestsForDerived},
 			{Side: kube.Local, Object: &corev1.Namespace{}, Requests: r.requestsForNamespace},
+			{
+				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Alike: kube.SameProperty,
+				Requests: func(ctx context.Context, _ client.Object) []reconcile.Request {
+					return r.requestsForRecords(ctx, &client.ListOptions{})
+				},
+			},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
 			{
@@ -100,6 +107,11 @@ func (r *reconciler) requestsForDerived(ctx context.Context, svc client.Object) 
 	for i := range imports.Items {
 		if derived.Name(svc.GetNamespace(), imports.Items[i].Name) == svc.GetName() {
 			return requestFor(client.ObjectKeyFromObject(&imports.Items[i]))
+		}
+	}
+	for _, request := range r.requestsForRecords(ctx, client.MatchingFields{kube.ByNamespace: svc.GetNamespace()}) {
+		if derived.Name(request.Namespace, request.Name) == svc.GetName() { // exported, but not to this cluster
+			return []reconcile.Request{request}
 		}
 	}
 	return requestFor(annotated)

@@ -27,18 +27,28 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // TestI9WhoseADerivedServiceIs: its annotation says so, and costs a start with thousands of them no look at every
 // import each; where a user has edited that, its name does.
 func TestI9WhoseADerivedServiceIs(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := mcsv1beta1.Install(scheme); err != nil {
+	if err := errors.Join(mcsv1beta1.Install(scheme), hubv1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	var lists int
 	web := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(web).WithInterceptorFuncs(interceptor.Funcs{
+	elsewhere := &hubv1alpha1.ServiceExportRecord{} // exported, but not to this cluster
+	elsewhere.Namespace, elsewhere.Name = kube.SystemNamespace, "far.shop.b"
+	elsewhere.Spec.Origin = hubv1alpha1.Origin{ClusterID: "b", ServiceNamespace: "shop", ServiceName: "far"}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjects(web, elsewhere)
+	for _, x := range kube.Indexes() {
+		if _, record := x.Object.(*hubv1alpha1.ServiceExportRecord); record && x.Side == kube.Local {
+			builder = builder.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	local := builder.WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			lists++
 			return c.List(ctx, list, opts...)
@@ -54,7 +64,8 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 		{"saying another's", derived.Name("shop", "web"), "shop/db", "shop/web", 1},
 		{"saying another namespace's", derived.Name("shop", "web"), "bank/web", "shop/web", 1},
 		{"whose import is gone", derived.Name("shop", "db"), "shop/db", "shop/db", 0},
-		{"nobody's", "derived-x", "", "", 1},
+		{"without an import", derived.Name("shop", "far"), "", "shop/far", 2},
+		{"nobody's", "derived-x", "", "", 2},
 		{"a user's", "web", "shop/web", "", 0},
 	} {
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: c.name}}

@@ -30,7 +30,7 @@ const (
 //   - exporting: its copy is valid;
 //   - frozen: its copy is unreadable, or missing although its owner did not end the export. Its share stays as it is;
 //   - pending: another controller is about to write its copy. The whole name waits;
-//   - ended: its owner withdrew the record or departed.
+//   - ended: its owner withdrew the record, departed, or does not export to this cluster (E11).
 type exporters struct {
 	exports  []clusterset.Export
 	frozen   map[string]bool
@@ -43,11 +43,11 @@ type exporters struct {
 	findings   []finding
 }
 
-// exporters decides. own is the ID of this cluster.
-func (s *snapshot) exporters(own string) exporters {
-	e := exporters{frozen: map[string]bool{}}
+// exporters decides.
+func (s *snapshot) exporters() exporters {
+	own, e := s.own.Cluster, exporters{frozen: map[string]bool{}}
 	for i := range s.copies {
-		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], own)
+		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], s.own)
 	}
 	withoutCopy := s.importedWithoutCopy()
 	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
@@ -84,11 +84,12 @@ const (
 )
 
 // addCopy adds one copy. onHub is the record on the hub; nil if unknown.
-func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own string) {
+func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own clusterset.Place) {
 	cluster := rec.Spec.ClusterID
 	if rec.Spec.Withdrawn {
 		// The local API server may have written the withdrawal long after it was sent, when the owner exports again.
-		exportsAgain := cluster != own && onHub != nil && onHub.Spec.Revision > rec.Spec.Revision && isValid(onHub)
+		exportsAgain := cluster != own.Cluster && onHub != nil && onHub.Spec.Revision > rec.Spec.Revision &&
+			isValid(onHub)
 		e.pending = e.pending || exportsAgain
 		return
 	}
@@ -98,7 +99,9 @@ func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own str
 		e.findings = append(e.findings, finding{rec, "RecordUnreadable", fmt.Sprintf(messageUnreadable, err, cluster)})
 		return
 	}
-	e.exports = append(e.exports, export)
+	if export.GoesTo(own) {
+		e.exports = append(e.exports, export)
+	}
 }
 
 func isValid(rec *hubv1alpha1.ServiceExportRecord) bool {

@@ -24,6 +24,7 @@ import (
 // snapshot is everything that one pass knows of a name. The objects belong to caches and must not be changed.
 type snapshot struct {
 	name      types.NamespacedName
+	own       clusterset.Place
 	namespace bool // exists and is not being deleted
 	refuses   bool // the namespace has no imports, by its annotation (S5)
 
@@ -50,6 +51,9 @@ func (s *snapshot) derivedName() string { return derived.Name(s.name.Namespace, 
 
 func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
 	s.name = name
+	if s.own, err = kube.Place(ctx, r.Local, r.Cluster); err != nil {
+		return s, err
+	}
 	if err := r.gatherObjects(ctx, &s); err != nil {
 		return s, err
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 )
 
 // memory is what the process remembers between passes. A restart may lose it: it saves requests and bridges seconds.
@@ -13,6 +15,7 @@ type memory struct {
 	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
 	unknown map[string]time.Time                   // trafficDistributions that the API server refused
 	settled map[types.NamespacedName]*settled
+	orders  map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
 }
 
 // forget drops a name whose namespace is gone.
@@ -21,6 +24,26 @@ func (m *memory) forget(name types.NamespacedName) {
 	defer m.mu.Unlock()
 	delete(m.waits, name)
 	delete(m.settled, name)
+	delete(m.orders, name)
+}
+
+func (m *memory) order(name types.NamespacedName) *endpoints.Order {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.orders[name]
+}
+
+func (m *memory) setOrder(name types.NamespacedName, order *endpoints.Order) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if order == nil {
+		delete(m.orders, name)
+		return
+	}
+	if m.orders == nil {
+		m.orders = map[types.NamespacedName]*endpoints.Order{}
+	}
+	m.orders[name] = order
 }
 
 // A name that waits for its VIP is tried again after firstWait, then after twice as long each time, because thousands

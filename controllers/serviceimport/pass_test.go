@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -39,13 +40,14 @@ type member struct {
 	told       []string // reasons of Events
 	writes     int      // of any kind, to the member's API server
 	seesHub    bool
+	later      time.Duration // than the clock
 }
 
 func newMember(t *testing.T) *member {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme,
-		discoveryv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install} {
+		aboutv1beta1.AddToScheme, discoveryv1.AddToScheme, hubv1alpha1.AddToScheme, mcsv1beta1.Install} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +100,7 @@ func newMember(t *testing.T) *member {
 	m.reconciler = &reconciler{Config: Config{
 		Cluster:      "a",
 		HubNamespace: "set",
-		Now:          time.Now,
+		Now:          func() time.Time { return time.Now().Add(m.later) },
 		Events:       m,
 		Local:        m.local,
 		Hub: func() client.Client {
@@ -301,6 +303,29 @@ func (v *ranges) Refused(_ context.Context, _ *ipam.Request, _ []netip.Addr, err
 }
 
 func (v *ranges) Allocated(context.Context, *ipam.Request, *corev1.Service, time.Duration) {}
+
+// TestC9ASliceThatTheCacheDoesNotShowYet may lack ports: the Service waits until it has been seen.
+func TestC9ASliceThatTheCacheDoesNotShowYet(t *testing.T) {
+	m := newMember(t)
+	m.Addresses = &ranges{}
+	m.export("c", "10.3.0.1")
+	m.edit("c", func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Type = mcsv1beta1.ClusterSetIP })
+	m.refuse = apierrors.NewAlreadyExists(discoveryv1.Resource("endpointslices"), "x")
+	services := func() int {
+		var list corev1.ServiceList
+		if err := m.local.List(t.Context(), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	if err := m.pass(); !apierrors.IsConflict(err) || services() != 0 {
+		t.Errorf("%v, with %d Services", err, services())
+	}
+	m.refuse = nil
+	if err := m.pass(); err != nil || services() != 1 || m.imported()["c"] == nil {
+		t.Errorf("then: %v, with %d Services", err, services())
+	}
+}
 
 // TestC9WhileAVIPIsBusyNoNameGoes: slices lose names of ports after the Service and the import have; what has
 // withdrawn goes at once (I2).

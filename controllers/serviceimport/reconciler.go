@@ -80,7 +80,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 		}
 		return r.retire(ctx, s)
 	}
-	e := s.exporters(r.Cluster)
+	e := s.exporters()
 	r.report(e.findings)
 	exported := len(e.exports)+len(e.frozen) > 0
 	if e.pending {
@@ -138,7 +138,9 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	if s.hub { // else the records that they may be of are not known
 		p.existing = append(p.existing, s.given...)
 	}
-	for _, src := range endpoints.Prefer(sources, r.Cluster, &merged) {
+	sources, order, back := endpoints.Prefer(sources, s.own, &merged, r.order(s.name), r.Now())
+	r.setOrder(s.name, order)
+	for _, src := range sources {
 		p.desired = append(p.desired, endpoints.Desired(src, want))
 	}
 
@@ -168,13 +170,16 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	case err != nil:
 		return 0, err
 	case found.held || e.unreadable:
-		return recheck, nil
+		again = recheck
 	case !complete: // no event says when the API server gets another family
-		return kube.FamiliesKept, nil
+		again = kube.FamiliesKept
 	case len(e.frozen) == 0:
-		r.settle(s, r.Cluster, want, r.Now())
+		r.settle(s, want, r.Now())
 	}
-	return 0, nil
+	if back > 0 && (again == 0 || back < again) {
+		again = back
+	}
+	return again, nil
 }
 
 // families returns the merged families that this cluster supports. If its API server denies the dry run that shows

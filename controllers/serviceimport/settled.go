@@ -2,6 +2,7 @@ package serviceimport
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -66,6 +67,7 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 		out[s.copies[i].Name] = versionOf(&s.copies[i])
 	}
 	out["/import"] = versionOf(s.imp)
+	out["/properties"] = version{resourceVersion: fmt.Sprint(s.own.Properties)} // of this cluster
 	if s.export != nil {
 		out["/export"] = versionOf(s.export)
 	}
@@ -77,7 +79,8 @@ func (s *snapshot) basis() (out map[string]version, ok bool) {
 
 // published returns the slices of the clusters that export, with what is imported of them. ok is false if more is
 // imported than that.
-func (s *snapshot) published(own string, want *endpoints.Import) (out []published, ok bool) {
+func (s *snapshot) published(want *endpoints.Import) (out []published, ok bool) {
+	own := s.own.Cluster
 	imported := make(map[string]*discoveryv1.EndpointSlice, len(s.imported))
 	for _, slice := range s.imported {
 		imported[slice.Annotations[endpoints.AnnotationRecord]] = slice
@@ -101,13 +104,13 @@ func (s *snapshot) published(own string, want *endpoints.Import) (out []publishe
 
 // settle remembers the decision of a pass that met no error. The versions are those that it read: what it wrote has
 // others, and is looked at again.
-func (m *memory) settle(s *snapshot, own string, want *endpoints.Import, now time.Time) {
+func (m *memory) settle(s *snapshot, want *endpoints.Import, now time.Time) {
 	basis, ok := s.basis()
-	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, own) ||
+	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, s.own) ||
 		m.isUnknown(want.Merged.TrafficDistribution, now) {
 		return
 	}
-	all, ok := s.published(own, want)
+	all, ok := s.published(want)
 	if !ok {
 		return
 	}
@@ -154,7 +157,7 @@ func (r *reconciler) followEndpoints(ctx context.Context, s *snapshot) (done boo
 	if basis, ok := s.basis(); !ok || !maps.Equal(basis, was.basis) {
 		return false, nil
 	}
-	all, ok := s.published(r.Cluster, was.want)
+	all, ok := s.published(was.want)
 	if !ok {
 		return false, nil
 	}

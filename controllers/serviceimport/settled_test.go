@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
@@ -102,11 +103,35 @@ var changes = map[string]change{
 			rec.Spec.ExportedAt = at
 		})
 	},
-	"an export prefers its own cluster": func(m *member, cluster string, chance *rand.Rand) {
-		all := []hubv1alpha1.Preference{"", hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
+	"an export prefers some clusters": func(m *member, cluster string, chance *rand.Rand) {
+		all := []hubv1alpha1.Preference{
+			"",
+			hubv1alpha1.PreferLocal,
+			hubv1alpha1.LocalOnly,
+			"cluster=b,any",
+			"cluster=d,same:region",
+			"region=eu,any",
+		}
 		preference := all[chance.IntN(len(all))]
 		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Preference = preference })
 	},
+	"an export goes to some clusters": func(m *member, cluster string, chance *rand.Rand) {
+		to := []string{"", "", "cluster=a", "cluster=b", "region=eu"}[chance.IntN(5)]
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.ExportTo = to })
+	},
+	"an exporter is in a region": func(m *member, cluster string, chance *rand.Rand) {
+		region := map[string]string{"region": []string{"eu", "us"}[chance.IntN(2)]}
+		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Properties = region })
+	},
+	"this cluster is in a region": func(m *member, _ string, chance *rand.Rand) {
+		property := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
+		_ = m.local.Delete(m.t.Context(), property.DeepCopy())
+		property.Spec.Value = []string{"eu", "us"}[chance.IntN(2)]
+		if err := m.local.Create(m.t.Context(), property); err != nil {
+			m.t.Fatal(err)
+		}
+	},
+	"time passes": func(m *member, _ string, _ *rand.Rand) { m.later += 7 * time.Second },
 	"an export has another port": func(m *member, cluster string, chance *rand.Rand) {
 		number := int32(80 + chance.IntN(2))
 		m.editCopy(cluster, func(rec *hubv1alpha1.ServiceExportRecord) { rec.Spec.Ports[0].Port = number })

@@ -375,16 +375,17 @@ func (m *member) wantCondition(
 	return c
 }
 
-// wantMessage waits until the condition Conflict holds this.
+// wantMessage waits until the message of a condition holds this.
 func (m *member) wantMessage(t *testing.T, ns, name, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s: message of Conflict of %s/%s", m.ID, ns, name), func() error {
+	eventually(t, fmt.Sprintf("%s: message of ServiceExport %s/%s", m.ID, ns, name), func() error {
 		e := export(ns, name)
 		if err := m.Get(t.Context(), client.ObjectKeyFromObject(e), e); err != nil {
 			return err
 		}
-		c := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
-		if c == nil || !strings.Contains(c.Message, text) {
+		if !slices.ContainsFunc(e.Status.Conditions, func(c metav1.Condition) bool {
+			return strings.Contains(c.Message, text)
+		}) {
 			return fmt.Errorf("conditions %+v", e.Status.Conditions)
 		}
 		return nil

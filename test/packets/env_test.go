@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
@@ -194,6 +195,7 @@ func (c *cluster) start(ctx context.Context) error {
 	known := runtime.NewScheme()
 	if err := errors.Join(
 		scheme.AddToScheme(known), mcsv1beta1.Install(known), hubv1alpha1.AddToScheme(known),
+		aboutv1beta1.AddToScheme(known),
 	); err != nil {
 		return err
 	}

@@ -208,7 +208,8 @@ func (w *World) checkSlices(m *member, t *truth) error {
 }
 
 func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
-	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, false)
+	silent := t.silent(src)
+	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, silent)
 	if err := errors.Join(
 		differ(
 			"labels",
@@ -276,7 +277,10 @@ func (w *World) checkRecords(wanted map[string]bool) error {
 		for _, rec := range all[*hubv1alpha1.ServiceExportRecord](m.server, api.ServiceExportRecord) {
 			have(m.id, api.ServiceExportRecord, rec, rec.Spec.Withdrawn)
 			if c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported); c != nil {
-				problems = append(problems, fmt.Errorf("record %s in %s is still not imported: %s", rec.Name, m.id, show(c)))
+				problems = append(
+					problems,
+					fmt.Errorf("record %s in %s is still not imported: %s", rec.Name, m.id, show(c)),
+				)
 			}
 			held := meta.IsStatusConditionTrue(rec.Status.Conditions, hubv1alpha1.ConditionHeld)
 			if held && rec.Spec.ClusterID != w.liarID() { // which need not publish again

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -27,6 +28,25 @@ type truth struct {
 	merged  conflict.Merged
 	reasons []string // of conflict
 	sources []source
+	own     resolution.Place // who looks at it
+}
+
+// place is an exporter as others select it.
+func (t *truth) place(cluster string) resolution.Place {
+	for _, e := range t.exports {
+		if e.Cluster == cluster {
+			return resolution.Place{ID: cluster, Properties: e.Properties}
+		}
+	}
+	return resolution.Place{ID: cluster}
+}
+
+// placeOf is a member as it sees itself.
+func placeOf(id string) resolution.Place {
+	if regions[id] == "" {
+		return resolution.Place{ID: id}
+	}
+	return resolution.Place{ID: id, Properties: map[string]string{"region": regions[id]}}
 }
 
 // source is one EndpointSlice of one exporter, as every importer must have it.
@@ -57,7 +77,9 @@ func exportOf(m *member, n types.NamespacedName) (e clusterset.Export, v verdict
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return e, invalidType
 	}
-	return resolution.Of(m.id, export, svc), valid
+	e = resolution.Of(m.id, export, svc)
+	e.Properties = placeOf(m.id).Properties
+	return e, valid
 }
 
 // truthOf resolves one name.
@@ -89,7 +111,13 @@ func (w *World) truthOf(n types.NamespacedName) truth {
 // in is the truth as a member must see it: exports rank by the ages that its copies state (C1), which checkAges compares
 // with the hub's.
 func (t truth) in(m *member) truth {
-	t.exports = slices.Clone(t.exports)
+	t.own = placeOf(m.id)
+	t.exports = slices.DeleteFunc(slices.Clone(t.exports), func(e clusterset.Export) bool {
+		return !resolution.Imports(e, t.own)
+	})
+	t.sources = slices.DeleteFunc(slices.Clone(t.sources), func(s source) bool {
+		return !slices.ContainsFunc(t.exports, func(e clusterset.Export) bool { return e.Cluster == s.cluster })
+	})
 	for i := range t.exports {
 		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: recordName(t.name, t.exports[i].Cluster)}
 		copied := get[*hubv1alpha1.ServiceExportRecord](m, api.ServiceExportRecord, name)
@@ -130,8 +158,15 @@ func (w *World) checkAges(m *member, t *truth) error {
 				fmt.Errorf("the hub created %s at %s, and its copy says %s (C1)", name, created.UTC(), first))
 		}
 		if shown.Spec.ExportedAt.Time.Before(e.Created) {
-			problems = append(problems,
-				fmt.Errorf("%s states %s, before its ServiceExport at %s", name, shown.Spec.ExportedAt.UTC(), e.Created.UTC()))
+			problems = append(
+				problems,
+				fmt.Errorf(
+					"%s states %s, before its ServiceExport at %s",
+					name,
+					shown.Spec.ExportedAt.UTC(),
+					e.Created.UTC(),
+				),
+			)
 		}
 	}
 	return errors.Join(problems...)
@@ -178,6 +213,10 @@ func exportOfRecord(rec *hubv1alpha1.ServiceExportRecord) clusterset.Export {
 		Families:              rec.Spec.IPFamilies,
 		Labels:                rec.Spec.ExportedLabels,
 		Annotations:           rec.Spec.ExportedAnnotations,
+		Preference:            hubv1alpha1.Preference(cmp.Or(rec.Spec.Preference, "none")),
+		MinReady:              clusterset.MinReady(rec.Spec.MinReady),
+		ExportTo:              rec.Spec.ExportTo,
+		Properties:            rec.Spec.Properties,
 	}
 	if p := rec.Spec.InternalTrafficPolicy; p != nil {
 		e.InternalTrafficPolicy = *p
@@ -270,6 +309,33 @@ func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 		out = append(out, e)
 	}
 	return out
+}
+
+// silent tells whether no port of a source gets the traffic (T2).
+func (t *truth) silent(s source) bool {
+	backends := map[string][]resolution.Backends{}
+	for _, other := range t.sources {
+		if other.slice.AddressType != s.slice.AddressType {
+			continue
+		}
+		b := resolution.Backends{Cluster: t.place(other.cluster)}
+		for _, e := range t.endpoints(other, t.own.ID) {
+			if b.All++; ready(e) {
+				b.Ready++
+			}
+		}
+		for _, p := range t.ports(other) {
+			backends[*p.Name] = append(backends[*p.Name], b)
+		}
+	}
+	carries := func(p discoveryv1.EndpointPort) bool {
+		return resolution.Carries(&t.merged, t.place(s.cluster), t.own, backends[*p.Name])
+	}
+	ports := t.ports(s)
+	if len(ports) == 0 {
+		return !resolution.InSomeTier(&t.merged, t.place(s.cluster), t.own)
+	}
+	return !slices.ContainsFunc(ports, carries)
 }
 
 // families are those of the import in one cluster (C7).

@@ -47,10 +47,12 @@ func (a *agent) watchTraffic(l *loop, req reconcile.Request) (end func()) {
 // known are the backends with a ready endpoint in what the agent's caches show of a name, as it is resolved by the
 // text.
 func (a *agent) known(n types.NamespacedName) map[backend]bool {
-	t := truth{name: n}
+	t := truth{name: n, own: placeOf(a.id)}
 	for _, o := range a.local.All(api.ServiceExportRecord) {
 		if rec := o.(*hubv1alpha1.ServiceExportRecord); !rec.Spec.Withdrawn && nameOf(rec) == n {
-			t.exports = append(t.exports, resolution.Aged(exportOfRecord(rec), rec))
+			if e := exportOfRecord(rec); resolution.Imports(e, t.own) {
+				t.exports = append(t.exports, resolution.Aged(e, rec))
+			}
 		}
 	}
 	t.merged, _ = resolution.Resolve(t.exports)
@@ -125,10 +127,8 @@ func nonsense(rec *hubv1alpha1.EndpointRecord) bool {
 
 // count adds the backends that a cluster's slice has a ready endpoint for.
 func (t *truth) count(out map[backend]bool, cluster string, s *discoveryv1.EndpointSlice) {
-	if !slices.ContainsFunc(
-		s.Endpoints,
-		func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) },
-	) {
+	serves := func(e discoveryv1.Endpoint) bool { return ready(e) && claimable(e.Addresses[0]) }
+	if !resolution.InSomeTier(&t.merged, t.place(cluster), t.own) || !slices.ContainsFunc(s.Endpoints, serves) {
 		return
 	}
 	for _, p := range s.Ports {
@@ -193,7 +193,8 @@ func (a *agent) aboutToWrite() {
 // wrote compares.
 func (w *World) wrote(c *api.Write) {
 	a := w.writing
-	if a == nil || a.flow == nil || c.User != api.Agent || a.namespace(c.Key.Namespace) == nil { // it takes no new slices
+	if a == nil || a.flow == nil || c.User != api.Agent ||
+		a.namespace(c.Key.Namespace) == nil { // it takes no new slices
 		return
 	}
 	if s, ok := c.New.(*discoveryv1.EndpointSlice); ok {

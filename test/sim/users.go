@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/test/model/resolution"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
 
@@ -224,6 +225,7 @@ func (w *World) export(m *member, n types.NamespacedName) {
 		},
 	}
 	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = w.labels(), w.labels()
+	e.Annotations = w.selection()
 	w.create(m, e)
 	if w.chance(0.8) {
 		w.createService(m, n)
@@ -242,10 +244,35 @@ func (w *World) labels() map[string]string {
 	return out
 }
 
+// selection are annotations that say which clusters carry the traffic (T2), and which may import (E11).
+func (w *World) selection() map[string]string {
+	out := map[string]string{}
+	if w.can("preferences", 0.3) {
+		out[resolution.Annotation] = pick(w, []string{
+			"prefer-local",
+			"local-only",
+			"cluster=a,any",
+			"same:region,any",
+			"local,region=eu",
+			"cluster=b.c,cluster=a0",
+		})
+		if w.chance(0.3) {
+			out[resolution.AnnotationMinReady] = pick(w, []string{"2", "50%"})
+		}
+	}
+	if w.can("export-to", 0.15) {
+		out[resolution.AnnotationExportTo] = pick(w, []string{"cluster=a", "cluster=a-b,region=us", "region=eu"})
+	}
+	return out
+}
+
 func (w *World) editExport(m *member, n types.NamespacedName) {
 	if e := get[*mcsv1beta1.ServiceExport](m, api.ServiceExport, n); e != nil {
 		e = e.DeepCopy()
 		e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = w.labels(), w.labels()
+		if w.chance(0.5) {
+			e.Annotations = w.selection()
+		}
 		w.update(m, e)
 	}
 }

@@ -38,6 +38,7 @@ var (
 		{Namespace: "b-c", Name: "a"},
 	}
 	ids      = []string{"a", "a-b", "b.c", "a0"}
+	regions  = map[string]string{"a": "eu", "a-b": "us", "b.c": "eu"} // a0 states none
 	families = [][]corev1.IPFamily{
 		{
 			corev1.IPv4Protocol,
@@ -191,7 +192,11 @@ func (w *World) addMember(id string) {
 
 // joins makes a cluster a member; none leaves.
 func (w *World) joins(m *member) {
-	for _, p := range [][2]string{{clusterset.PropertyID, m.id}, {clusterset.PropertySet, "set"}} {
+	properties := [][2]string{{clusterset.PropertyID, m.id}, {clusterset.PropertySet, "set"}}
+	if region := regions[m.id]; region != "" {
+		properties = append(properties, [2]string{"region", region})
+	}
+	for _, p := range properties {
 		property := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: p[0]}}
 		property.Spec.Value = p[1]
 		w.must(m.server.Create("admin", property, false))

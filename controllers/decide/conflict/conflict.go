@@ -27,8 +27,12 @@ type Merged struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy
 	TrafficDistribution   string
 	Preference            hubv1alpha1.Preference
+	MinReady              clusterset.MinReady
 	Families              []corev1.IPFamily // never empty
 	Labels, Annotations   map[string]string
+
+	// Properties has the ClusterProperties that each cluster states, by cluster.
+	Properties map[string]map[string]string
 
 	// Names has, by cluster and by the name of its own Service's port, the name of that port in Ports. A port that
 	// lost a conflict is missing: its cluster gets no traffic for it.

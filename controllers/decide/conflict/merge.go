@@ -27,11 +27,14 @@ func Merge(exports []clusterset.Export) (Merged, []Conflict) {
 		InternalTrafficPolicy: oldest.InternalTrafficPolicy,
 		TrafficDistribution:   oldest.TrafficDistribution,
 		Preference:            oldest.Preference,
+		MinReady:              oldest.MinReady,
+		Properties:            map[string]map[string]string{},
 		Labels:                oldest.Labels,
 		Annotations:           oldest.Annotations,
 	}
 	for i := range in {
 		m.Clusters = append(m.Clusters, in[i].Cluster)
+		m.Properties[in[i].Cluster] = in[i].Properties
 	}
 	slices.Sort(m.Clusters)
 	m.Ports, m.Names = union(in)
@@ -93,8 +96,13 @@ var properties = []property{
 		func(a, b *clusterset.Export) bool { return a.TrafficDistribution == b.TrafficDistribution },
 		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.TrafficDistribution) }},
 	{ReasonPreference, "preference",
-		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference },
-		func(e *clusterset.Export) string { return fmt.Sprintf("Using %q", e.Preference) }},
+		func(a, b *clusterset.Export) bool { return a.Preference == b.Preference && a.MinReady == b.MinReady },
+		func(e *clusterset.Export) string {
+			if e.MinReady != "" {
+				return fmt.Sprintf("Using %q with at least %s ready", e.Preference, e.MinReady)
+			}
+			return fmt.Sprintf("Using %q", e.Preference)
+		}},
 }
 
 // metadata has the properties that are reported after ipFamilies.

@@ -2,43 +2,184 @@ package endpoints
 
 import (
 	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
-// Independent reports whether no source's slice depends on what another one publishes, while no cluster has expired.
-func Independent(m *conflict.Merged, own string) bool {
-	switch m.Preference {
-	case hubv1alpha1.PreferLocal:
-		return m.Names[own] == nil
-	case hubv1alpha1.LocalOnly:
-		return false
-	}
-	return true
+// Hysteresis is how long a better tier must have enough ready endpoints before traffic returns to it (T2). Traffic
+// leaves a tier that has too few at once.
+const Hysteresis = 10 * time.Second
+
+// Order is which tier of a preference carries the traffic, by address family and port. nil is that of an import which
+// nobody has looked at yet.
+type Order struct {
+	preference hubv1alpha1.Preference
+	minReady   clusterset.MinReady
+	carrying   map[slot]carrier
 }
 
-// Prefer keeps traffic in the own cluster if the import asks for it (T2). With local-only the sources of other
-// clusters get no traffic. With prefer-local they get none if the own cluster has a ready endpoint of the same
-// address family for each of their ports, so that no port is left without a backend. Prefer does not change the given
-// sources.
-func Prefer(sources []*Source, own string, m *conflict.Merged) []*Source {
-	if m.Preference != hubv1alpha1.PreferLocal && m.Preference != hubv1alpha1.LocalOnly {
-		return sources
-	}
-	here := portsServed(
-		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return s.ClusterID != own }), m,
-	)
-	out := slices.Clone(sources)
-	for i, s := range out {
-		if s.ClusterID == own {
-			continue
+type slot struct {
+	family discoveryv1.AddressType
+	port   string // its name in the import
+}
+
+type carrier struct {
+	tier   int
+	better time.Time // since when a better tier could carry the traffic; zero while none could
+}
+
+// Independent reports whether no source's slice depends on what another one publishes, while no cluster has expired.
+func Independent(m *conflict.Merged, own clusterset.Place) bool {
+	for _, tier := range clusterset.Tiers(m.Preference) {
+		if tier == "any" {
+			return true
 		}
-		if m.Preference == hubv1alpha1.LocalOnly || !s.servesBeside(here[s.AddressType], m) {
+		for cluster := range m.Names {
+			if tier.Selects(place(m, cluster), own) {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+func place(m *conflict.Merged, cluster string) clusterset.Place {
+	return clusterset.Place{Cluster: cluster, Properties: m.Properties[cluster]}
+}
+
+// Prefer keeps traffic in the first tier of the import's preference that has enough ready endpoints (T2). Each address
+// family and port has a tier of its own, so that none is left without a backend. Sources of clusters in no such tier
+// get no traffic. If no tier has enough, the first with a ready endpoint is used, else the last one.
+//
+// was is what Prefer returned for this import before; again is when to call it again if nothing changes, 0 for never.
+// Prefer does not change the given sources.
+func Prefer(
+	sources []*Source, own clusterset.Place, m *conflict.Merged, was *Order, now time.Time,
+) (out []*Source, is *Order, again time.Duration) {
+	tiers := clusterset.Tiers(m.Preference)
+	if tiers[0] == "any" || m.Type == mcsv1beta1.Headless {
+		return sources, nil, 0
+	}
+	selected := map[string][]bool{} // by cluster and tier
+	for _, s := range sources {
+		if selected[s.ClusterID] == nil {
+			for _, tier := range tiers {
+				selected[s.ClusterID] = append(selected[s.ClusterID], tier.Selects(place(m, s.ClusterID), own))
+			}
+		}
+	}
+	is = &Order{m.Preference, m.MinReady, map[slot]carrier{}}
+	for at, counts := range countEndpoints(sources, selected, len(tiers), m) {
+		c := carrier{tier: best(counts, m.MinReady)}
+		if was != nil && was.preference == m.Preference && was.minReady == m.MinReady {
+			if last, ok := was.carrying[at]; ok && m.MinReady.Enough(counts[last.tier].ready, counts[last.tier].all) {
+				c = last.follow(c.tier, now)
+			}
+		}
+		if !c.better.IsZero() {
+			if wait := c.better.Add(Hysteresis).Sub(now); again == 0 || wait < again {
+				again = wait
+			}
+		}
+		is.carrying[at] = c
+	}
+	out = slices.Clone(sources)
+	for i, s := range out {
+		if !is.carriedBy(s, selected[s.ClusterID], m) {
 			quiet := *s
 			quiet.NoTraffic = true
 			out[i] = &quiet
 		}
 	}
+	return out, is, again
+}
+
+// count has the endpoints of a tier.
+type count struct{ ready, all int }
+
+// countEndpoints returns the endpoints of each tier, by address family and port.
+func countEndpoints(
+	sources []*Source, selected map[string][]bool, tiers int, m *conflict.Merged,
+) map[slot][]count {
+	out := map[slot][]count{}
+	for _, s := range sources {
+		n := s.count()
+		for port := range s.importPorts(m) {
+			at := slot{s.AddressType, port}
+			if out[at] == nil {
+				out[at] = make([]count, tiers)
+			}
+			for i, in := range selected[s.ClusterID] {
+				if in {
+					out[at][i].ready += n.ready
+					out[at][i].all += n.all
+				}
+			}
+		}
+	}
 	return out
+}
+
+// best returns the first tier with enough ready endpoints.
+func best(tiers []count, minReady clusterset.MinReady) int {
+	if i := slices.IndexFunc(tiers, func(c count) bool { return minReady.Enough(c.ready, c.all) }); i >= 0 {
+		return i
+	}
+	if i := slices.IndexFunc(tiers, func(c count) bool { return c.ready > 0 }); i >= 0 {
+		return i
+	}
+	return len(tiers) - 1
+}
+
+// follow returns what carries the traffic now that tier best could, while the last one still could.
+func (c carrier) follow(best int, now time.Time) carrier {
+	if best >= c.tier {
+		return carrier{tier: best}
+	}
+	if c.better.IsZero() {
+		c.better = now
+	}
+	if now.Sub(c.better) >= Hysteresis {
+		return carrier{tier: best}
+	}
+	return c
+}
+
+// carriedBy reports whether a source carries the traffic of one of its ports, or could if it had any. selected says
+// which tiers its cluster is in.
+func (o *Order) carriedBy(s *Source, selected []bool, m *conflict.Merged) bool {
+	ports := s.importPorts(m)
+	if len(ports) == 0 {
+		return slices.Contains(selected, true)
+	}
+	for port := range ports {
+		if selected[o.carrying[slot{s.AddressType, port}].tier] {
+			return true
+		}
+	}
+	return false
+}
+
+// count returns the endpoints of a source.
+func (src *Source) count() (c count) {
+	add := func(isReady *bool) {
+		if c.all++; ready(isReady) {
+			c.ready++
+		}
+	}
+	for i := range src.Native {
+		add(src.Native[i].Conditions.Ready)
+	}
+	if src.Native == nil {
+		for i := range src.Endpoints {
+			add(src.Endpoints[i].Ready)
+		}
+	}
+	return c
 }

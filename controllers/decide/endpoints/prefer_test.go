@@ -4,11 +4,13 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
@@ -59,7 +61,8 @@ func TestT2Prefer(t *testing.T) {
 			Names:      map[string]map[string]string{"a": names, "b": names, "c": names},
 		}
 		var silent []string
-		for _, s := range Prefer(c.sources, "a", m) {
+		out, _, _ := Prefer(c.sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
+		for _, s := range out {
 			if s.NoTraffic {
 				silent = append(silent, s.ClusterID)
 			}
@@ -73,6 +76,120 @@ func TestT2Prefer(t *testing.T) {
 			}
 		}
 	}
+}
+
+// world is an import of a cluster in the EU, with what exporters a to d have ready.
+type world struct {
+	preference hubv1alpha1.Preference
+	minReady   clusterset.MinReady
+	order      *Order
+	now        time.Time
+	ready      map[string]int // of the four endpoints of each cluster
+}
+
+// carrying returns who carries the traffic now, and when to look again.
+func (w *world) carrying() (string, time.Duration) {
+	m := &conflict.Merged{
+		Preference: w.preference, MinReady: w.minReady, Names: map[string]map[string]string{},
+		Properties: map[string]map[string]string{
+			"a": {"region": "eu"}, "b": {"region": "eu"}, "c": {"region": "us"}, "d": {},
+		},
+	}
+	var sources []*Source
+	for _, cluster := range []string{"a", "b", "c", "d"} {
+		m.Names[cluster] = map[string]string{"http": "http"}
+		s := serving(cluster, discoveryv1.AddressTypeIPv4, true, "http")
+		s.Native, s.Endpoints = nil, nil
+		for i := range 4 {
+			s.Endpoints = append(s.Endpoints, hubv1alpha1.Endpoint{Ready: to(i < w.ready[cluster])})
+		}
+		sources = append(sources, s)
+	}
+	own := clusterset.Place{Cluster: "a", Properties: m.Properties["a"]}
+	out, order, again := Prefer(sources, own, m, w.order, w.now)
+	w.order = order
+	var loud []string
+	for _, s := range out {
+		if !s.NoTraffic {
+			loud = append(loud, s.ClusterID)
+		}
+	}
+	return strings.Join(loud, " "), again
+}
+
+// TestT2Tiers: in which clusters of four the traffic goes, by how many of four endpoints each has ready.
+func TestT2Tiers(t *testing.T) {
+	for _, c := range []struct {
+		preference hubv1alpha1.Preference
+		minReady   clusterset.MinReady
+		a, b, c, d int
+		want       string
+	}{
+		{"cluster=b,cluster=c", "", 4, 4, 4, 4, "b"},
+		{"cluster=b,cluster=c", "", 4, 0, 4, 4, "c"},
+		{"cluster=b,cluster=c", "", 4, 0, 0, 4, "c"}, // refused rather than sent elsewhere
+		{"local,same:region,any", "", 1, 4, 4, 4, "a"},
+		{"local,same:region,any", "", 0, 1, 4, 4, "a b"},
+		{"local,same:region,any", "", 0, 0, 1, 1, "a b c d"},
+		{"same:region", "", 0, 0, 4, 4, "a b"},
+		{"same:zone,cluster=d", "", 4, 4, 4, 4, "d"}, // no cluster states a zone
+		{"region=us,any", "", 4, 4, 1, 4, "c"},
+		{"local,any", "2", 1, 1, 0, 0, "a b c d"},
+		{"local,any", "2", 2, 4, 4, 4, "a"},
+		{"local,region=us", "50%", 1, 0, 2, 0, "c"},
+		{"local,region=us", "50%", 2, 0, 2, 0, "a"},
+		{"local,region=us", "3", 1, 4, 2, 0, "a"}, // nobody has enough: the first that has any
+		{"same:region,any", "5", 2, 3, 0, 0, "a b"},
+		{"any", "", 1, 1, 1, 1, "a b c d"},
+	} {
+		w := &world{preference: c.preference, minReady: c.minReady,
+			ready: map[string]int{"a": c.a, "b": c.b, "c": c.c, "d": c.d}}
+		if got, _ := w.carrying(); got != c.want {
+			t.Errorf("%s, at least %s, ready %v: traffic goes to %q, want %q",
+				c.preference, c.minReady, w.ready, got, c.want)
+		}
+	}
+}
+
+// TestT2BackAfterHysteresis: away at once, back after 10 s of enough, and not back to a tier that fails meanwhile.
+func TestT2BackAfterHysteresis(t *testing.T) {
+	w := &world{
+		preference: "local,cluster=b,cluster=c",
+		now:        time.Unix(1000, 0),
+		ready:      map[string]int{"a": 1, "b": 1, "c": 1},
+	}
+	step := func(after time.Duration, ready map[string]int, want string, wantAgain time.Duration) {
+		t.Helper()
+		w.now, w.ready = w.now.Add(after), ready
+		if got, again := w.carrying(); got != want || again != wantAgain {
+			t.Errorf("traffic goes to %q, again in %v; want %q in %v", got, again, want, wantAgain)
+		}
+	}
+	all, withoutA, withoutB := map[string]int{
+		"a": 1,
+		"b": 1,
+		"c": 1,
+	}, map[string]int{
+		"b": 1,
+		"c": 1,
+	}, map[string]int{
+		"a": 1,
+		"c": 1,
+	}
+	step(0, all, "a", 0)
+	step(0, withoutA, "b", 0)
+	step(time.Second, all, "b", 10*time.Second)
+	step(9*time.Second, all, "b", time.Second)
+	step(500*time.Millisecond, withoutA, "b", 0) // it fails again
+	step(time.Second, all, "b", 10*time.Second)  // and the time begins again
+	step(9*time.Second, withoutB, "a", 0)        // what carries the traffic fails: no time to lose
+	step(0, withoutA, "b", 0)
+	step(time.Second, all, "b", 10*time.Second)
+	step(10*time.Second, all, "a", 0)
+	step(0, withoutA, "b", 0)
+	step(0, all, "b", 10*time.Second)
+	w.preference = "local,any" // another preference holds at once
+	step(0, all, "a", 0)
 }
 
 // TestT2AdditionsFirst: traffic is given before any is taken, so that there is no moment without.

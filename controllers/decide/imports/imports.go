@@ -52,8 +52,12 @@ func Metadata(imp *mcsv1beta1.ServiceImport, m *conflict.Merged, derivedName, ma
 	annotations[AnnotationDerived] = derivedName
 	delete(annotations, derived.AnnotationAdopt)
 	delete(annotations, clusterset.AnnotationPreference)
+	delete(annotations, clusterset.AnnotationMinReady)
 	if m.Preference != hubv1alpha1.PreferNone && m.Preference != "" {
 		annotations[clusterset.AnnotationPreference] = string(m.Preference)
+		if m.MinReady != "" {
+			annotations[clusterset.AnnotationMinReady] = string(m.MinReady)
+		}
 	}
 	delete(annotations, AnnotationExported)
 	if len(exportedLabels)+len(exportedAnnotations) > 0 {
@@ -133,10 +137,12 @@ func StandIn(
 		SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
 		InternalTrafficPolicy: ptr.Deref(spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
 		TrafficDistribution:   ptr.Deref(spec.TrafficDistribution, ""),
-		Preference: hubv1alpha1.Preference(
-			cmp.Or(imp.Annotations[clusterset.AnnotationPreference], string(hubv1alpha1.PreferNone)),
-		),
+		Preference:            hubv1alpha1.PreferNone,
 	}
+	if p, err := clusterset.ParsePreference(imp.Annotations[clusterset.AnnotationPreference]); err == nil {
+		e.Preference = p
+	}
+	e.MinReady, _ = clusterset.ParseMinReady(imp.Annotations[clusterset.AnnotationMinReady])
 	for _, p := range spec.Ports {
 		e.Ports = append(e.Ports, clusterset.Port{
 			Name:        p.Name,

@@ -95,6 +95,7 @@ func Check(exports []clusterset.Export, m conflict.Merged, conflicts []conflict.
 		differ("C6: internalTrafficPolicy", want.InternalTrafficPolicy, m.InternalTrafficPolicy),
 		differ("C6: trafficDistribution", want.TrafficDistribution, m.TrafficDistribution),
 		differ("T2: preference", want.Preference, m.Preference),
+		differ("T2: min-ready", want.MinReady, m.MinReady),
 		differ("C7: families", want.Families, m.Families),
 		differ("C8: labels", want.Labels, m.Labels),
 		differ("C8: annotations", want.Annotations, m.Annotations),

@@ -1,6 +1,7 @@
 package resolution
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"strconv"
@@ -38,7 +39,9 @@ func Of(cluster string, export *mcsv1beta1.ServiceExport, svc *corev1.Service) c
 		Families:              svc.Spec.IPFamilies,
 		Labels:                export.Spec.ExportedLabels,
 		Annotations:           export.Spec.ExportedAnnotations,
-		Preference:            hubv1alpha1.Preference(export.Annotations[Annotation]),
+		Preference:            hubv1alpha1.Preference(cmp.Or(export.Annotations[Annotation], "none")),
+		MinReady:              clusterset.MinReady(export.Annotations[AnnotationMinReady]),
+		ExportTo:              export.Annotations[AnnotationExportTo],
 	}
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		e.Type = mcsv1beta1.Headless

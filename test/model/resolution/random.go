@@ -31,7 +31,12 @@ var (
 		corev1.ServiceInternalTrafficPolicyCluster,
 		corev1.ServiceInternalTrafficPolicyLocal,
 	}
-	preferences   = []hubv1alpha1.Preference{hubv1alpha1.PreferNone, hubv1alpha1.PreferLocal, hubv1alpha1.LocalOnly}
+	preferences = []hubv1alpha1.Preference{
+		hubv1alpha1.PreferNone,
+		hubv1alpha1.PreferLocal,
+		hubv1alpha1.LocalOnly,
+		"cluster=b,any",
+	}
 	distributions = []string{"", corev1.ServiceTrafficDistributionPreferClose, "PreferSameNode"}
 	familyLists   = [][]corev1.IPFamily{
 		{corev1.IPv4Protocol},
@@ -107,6 +112,7 @@ var properties = []func(*rand.Rand, *clusterset.Export){
 	func(r *rand.Rand, e *clusterset.Export) { e.InternalTrafficPolicy = pick(r, policies) },
 	func(r *rand.Rand, e *clusterset.Export) { e.TrafficDistribution = pick(r, distributions) },
 	func(r *rand.Rand, e *clusterset.Export) { e.Preference = pick(r, preferences) },
+	func(r *rand.Rand, e *clusterset.Export) { e.MinReady = pick(r, []clusterset.MinReady{"", "2", "50%"}) },
 	changeFamilies, changeFamilies, changeFamilies,
 	func(r *rand.Rand, e *clusterset.Export) { e.Labels = pick(r, sets) },
 	func(r *rand.Rand, e *clusterset.Export) { e.Annotations = pick(r, sets) },

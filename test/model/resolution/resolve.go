@@ -149,8 +149,10 @@ func internalTrafficPolicy(byAge []clusterset.Export, m *conflict.Merged) int {
 
 // preference is T2: resolved like any other property.
 func preference(byAge []clusterset.Export, m *conflict.Merged) int {
-	m.Preference = byAge[0].Preference
-	return count(byAge, func(e clusterset.Export) bool { return e.Preference != m.Preference })
+	m.Preference, m.MinReady = byAge[0].Preference, byAge[0].MinReady
+	return count(byAge, func(e clusterset.Export) bool {
+		return e.Preference != m.Preference || e.MinReady != m.MinReady
+	})
 }
 
 // trafficDistribution is C6, second half. None and some disagree.

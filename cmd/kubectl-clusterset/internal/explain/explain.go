@@ -119,7 +119,7 @@ type Exporter struct {
 	Held      string    `json:"held,omitempty"`      // why it counts although the hub does not show it
 	Expired   string    `json:"expired,omitempty"`   // since when, and the state of its endpoints
 	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
-	// why the VIP sends it all traffic, or its endpoints are answered first
+	// by which preference the VIP sends traffic to it and not to others, or its endpoints are answered first
 	Preferred string `json:"preferred,omitempty"`
 }
 
@@ -206,7 +206,7 @@ func Explain(f *Facts) Report {
 		TypeMeta: report.Kind("Explanation"), Name: f.Name.Name + "." + f.Name.Namespace + ".svc." + Zone,
 		Cluster: f.ID, ClusterSet: f.Set, Outcome: NameError, NotRead: f.Unread, Findings: []report.Finding{},
 	}
-	exports, invalid := f.exports()
+	exports, invalid, elsewhere := f.exports()
 	d := f.dns()
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
@@ -230,8 +230,8 @@ func Explain(f *Facts) Report {
 			r.near(f, d.topology)
 		}
 	}
-	r.Withheld = append(r.Withheld, invalid...)
-	r.findings(f, exports, invalid, d.denied)
+	r.Withheld = append(append(r.Withheld, invalid...), elsewhere...)
+	r.findings(f, exports, invalid, elsewhere, d.denied)
 	return r
 }
 
@@ -257,22 +257,25 @@ func (f *Facts) vips() (out []VIP) {
 	return out
 }
 
-// exports returns the records that count, and those that do not parse.
-func (f *Facts) exports() (out []clusterset.Export, invalid []Withheld) {
+// exports returns the records that count; those that do not parse; and those that go to other clusters only.
+func (f *Facts) exports() (out []clusterset.Export, invalid, elsewhere []Withheld) {
 	for i := range f.Records {
 		rec := &f.Records[i]
 		if rec.Spec.Withdrawn {
 			continue
 		}
 		e, err := clusterset.ParseExport(rec)
-		if err != nil {
+		switch {
+		case err != nil:
 			why := "the record is not valid: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 			invalid = append(invalid, Withheld{rec.Spec.ClusterID, "its export", why})
-			continue
+		case f.ID != "" && !e.GoesTo(f.Place()):
+			elsewhere = append(elsewhere, Withheld{e.Cluster, "its export", "it goes to " + e.ExportTo + " only"})
+		default:
+			out = append(out, e)
 		}
-		out = append(out, e)
 	}
-	return out, invalid
+	return out, invalid, elsewhere
 }
 
 // exporters counts every exporter's imported endpoints.
@@ -318,8 +321,8 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 	if !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.NoTraffic }) {
 		return
 	}
-	for i := range r.Exporters { // the VIP sends all traffic to this cluster
-		if x := &r.Exporters[i]; x.Here && !x.NoTraffic {
+	for i := range r.Exporters {
+		if x := &r.Exporters[i]; !x.NoTraffic {
 			x.Preferred = string(exports[0].Preference)
 		}
 	}

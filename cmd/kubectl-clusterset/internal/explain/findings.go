@@ -15,7 +15,9 @@ import (
 )
 
 // findings adds what keeps the name from working as users expect, causes first.
-func (r *Report) findings(f *Facts, exports []clusterset.Export, invalid []Withheld, denied []report.Finding) {
+func (r *Report) findings(
+	f *Facts, exports []clusterset.Export, invalid, elsewhere []Withheld, denied []report.Finding,
+) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	exported := len(exports)+len(invalid) > 0
 	switch {
@@ -33,6 +35,10 @@ func (r *Report) findings(f *Facts, exports []clusterset.Export, invalid []Withh
 	case f.Import == nil && len(exports) > 0:
 		r.error(facts.AgentLog+"; kubectl clusterset doctor",
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
+	case f.Import == nil && !exported && len(elsewhere) > 0:
+		r.error("to import it, change the annotation "+clusterset.AnnotationExportTo+" of the ServiceExport in cluster "+
+			elsewhere[0].Cluster, "cluster %s exports the name, but not to this cluster: %s",
+			elsewhere[0].Cluster, elsewhere[0].Why)
 	case f.Import == nil && !exported && !f.unread(Records):
 		r.notExported(f)
 	}

@@ -106,7 +106,7 @@ func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
 	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
 	r := explain.Explain(f)
-	for _, want := range []string{"preferred: gets all traffic from the VIP (prefer-local)",
+	for _, want := range []string{"gets the traffic from the VIP (prefer-local)",
 		"no traffic from the VIP"} {
 		if !strings.Contains(text(&r), want) {
 			t.Errorf("no %q in\n%s", want, text(&r))

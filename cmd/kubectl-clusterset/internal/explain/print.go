@@ -115,11 +115,11 @@ func note(e *Exporter, merged string) string {
 	}
 	switch {
 	case e.NoTraffic:
-		out = append(out, "no traffic from the VIP: this cluster's endpoints are preferred")
+		out = append(out, "no traffic from the VIP: the preference puts others first, or leaves this cluster out")
 	case e.Preferred != "" && merged == string(mcsv1beta1.Headless):
 		out = append(out, "answered first here ("+e.Preferred+")")
 	case e.Preferred != "":
-		out = append(out, "preferred: gets all traffic from the VIP ("+e.Preferred+")")
+		out = append(out, "gets the traffic from the VIP ("+e.Preferred+")")
 	}
 	return strings.Join(out, "; ")
 }

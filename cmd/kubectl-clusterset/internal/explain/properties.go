@@ -39,6 +39,7 @@ var rows = []row{
 		}
 		return string(e.Preference)
 	}},
+	{"preference-min-ready", func(e *clusterset.Export) string { return string(e.MinReady) }},
 	{"labels", func(e *clusterset.Export) string { return pairs(e.Labels) }},
 	{"annotations", func(e *clusterset.Export) string { return pairs(e.Annotations) }},
 }

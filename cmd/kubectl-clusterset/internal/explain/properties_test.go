@@ -65,7 +65,7 @@ func TestTheMergedTypeDecidesWhatIsSaid(t *testing.T) {
 	f.Corefile = ".:53 {\n multicluster {\n prefer local west\n}\n}\n"
 	r := explain.Explain(f)
 	if got := text(&r); !strings.Contains(got, "answered first here (prefer local west)") ||
-		strings.Contains(got, "gets all traffic") {
+		strings.Contains(got, "gets the traffic") {
 		t.Error(got)
 	}
 }

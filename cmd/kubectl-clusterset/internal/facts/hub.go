@@ -27,6 +27,13 @@ const (
 type Membership struct {
 	ID, Set string // "" if there is none
 	Leaving bool
+	// Properties are all ClusterProperties, which select clusters for export and traffic.
+	Properties map[string]string
+}
+
+// Place returns the cluster as exports and preferences select it.
+func (m *Membership) Place() clusterset.Place {
+	return clusterset.Place{Cluster: m.ID, Properties: m.Properties}
 }
 
 // Hub is a clusterset's namespace on the hub.

@@ -212,6 +212,11 @@ var agentName = types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clu
 
 func membership(ctx context.Context, c *cluster.Cluster) (m facts.Membership, mode ipam.Mode, err error) {
 	id, set, err := c.Properties(ctx)
+	if err == nil && id != nil {
+		var own clusterset.Place
+		own, err = kube.Place(ctx, c, id.Spec.Value)
+		m.Properties, err = own.Properties, c.Failed(err, "listing ClusterProperties")
+	}
 	if id != nil {
 		m.ID = id.Spec.Value
 	}

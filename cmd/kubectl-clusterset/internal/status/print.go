@@ -60,7 +60,14 @@ func printNames(out io.Writer, r *Report, wide bool) {
 		if len(n.Conflicts) > 0 {
 			conflicts = strconv.Itoa(len(n.Conflicts))
 		}
-		row := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(n.Clusters, ","), conflicts}
+		var exporters []string
+		for _, cluster := range n.Clusters {
+			if to := n.ExportTo[cluster]; to != "" {
+				cluster += " (to " + to + ")"
+			}
+			exporters = append(exporters, cluster)
+		}
+		row := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ","), conflicts}
 		if wide {
 			row = append(row, strings.Join(n.IPs, ","))
 		}

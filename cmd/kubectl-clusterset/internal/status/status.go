@@ -110,7 +110,9 @@ type NameRow struct {
 	Type      string   `json:"type"`
 	Clusters  []string `json:"clusters"`
 	IPs       []string `json:"ips,omitempty"` // in the cluster that --context names
-	Conflicts []string `json:"conflicts,omitempty"`
+	// ExportTo says of the exporters that export to some clusters only, which these are.
+	ExportTo  map[string]string `json:"exportTo,omitempty"`
+	Conflicts []string          `json:"conflicts,omitempty"`
 }
 
 // Here is the cluster that --context names.
@@ -335,13 +337,36 @@ func parse(records []hubv1alpha1.ServiceExportRecord, onHub bool) (
 	return exports, unreadable
 }
 
+// conflicts returns those that the exporters are told of. Each is told of conflicts with what it may import.
+func conflicts(exports []clusterset.Export) (out []string) {
+	for i := range exports {
+		own := clusterset.Place{Cluster: exports[i].Cluster, Properties: exports[i].Properties}
+		seen := slices.DeleteFunc(slices.Clone(exports), func(e clusterset.Export) bool { return !e.GoesTo(own) })
+		_, found := conflict.Merge(seen)
+		for _, c := range found {
+			if !slices.Contains(out, c.Message) {
+				out = append(out, c.Message)
+			}
+		}
+		if len(seen) == len(exports) {
+			break // those that see all see the same
+		}
+	}
+	return out
+}
+
 // names merges exports as every agent does.
 func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
 	for k, of := range exports {
-		merged, conflicts := conflict.Merge(of)
-		row := NameRow{Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters}
-		for _, c := range conflicts {
-			row.Conflicts = append(row.Conflicts, c.Message)
+		merged, _ := conflict.Merge(of)
+		row := NameRow{
+			Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters,
+			ExportTo: map[string]string{}, Conflicts: conflicts(of),
+		}
+		for i := range of {
+			if of[i].ExportTo != "" {
+				row.ExportTo[of[i].Cluster] = of[i].ExportTo
+			}
 		}
 		if m != nil {
 			for i := range m.Imports {

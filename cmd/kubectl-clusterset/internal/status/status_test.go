@@ -463,3 +463,23 @@ func TestF4MembersAnswerInATime(t *testing.T) {
 		}
 	}
 }
+
+// TestExportsToSomeClustersAreShown, and count in conflicts only where they are imported.
+func TestExportsToSomeClustersAreShown(t *testing.T) {
+	for to, conflicts := range map[string]int{"": 1, "cluster=north": 0, "cluster=east": 1, "region=eu": 0} {
+		f := sound()
+		west := &f.Hub.Records[1].Spec
+		west.Type, west.ExportTo = mcsv1beta1.Headless, to
+		f.Hub.Records[0].Spec.ExportTo = "cluster=north"
+		r := status.Examine(f)
+		var out strings.Builder
+		status.Print(&out, &r, false, now)
+		shown := "east (to cluster=north),west"
+		if to != "" {
+			shown += " (to " + to + ")"
+		}
+		if len(r.Names) != 1 || len(r.Names[0].Conflicts) != conflicts || !strings.Contains(out.String(), shown) {
+			t.Errorf("west exports to %q: %+v\n%s", to, r.Names, out.String())
+		}
+	}
+}

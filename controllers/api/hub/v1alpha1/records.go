@@ -121,10 +121,30 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
-	// preference says whether a cluster prefers its own endpoints. An empty value means none.
+	// preference lists, separated by commas, which clusters carry the traffic: the first entry with enough ready
+	// endpoints does. An entry is local, any, cluster=ID, PROPERTY=VALUE or same:PROPERTY, where PROPERTY is the name
+	// of a ClusterProperty. none stands for any, prefer-local for local,any and local-only for local. An empty value
+	// means none.
 	// +optional
-	// +kubebuilder:validation:Enum="";none;prefer-local;local-only
+	// +kubebuilder:validation:MaxLength=4096
 	Preference Preference `json:"preference,omitempty"`
+
+	// minReady is how many ready endpoints an entry of preference needs to be used: a number, or a percentage of all
+	// its endpoints. An empty value means 1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8
+	MinReady string `json:"minReady,omitempty"`
+
+	// exportTo lists, separated by commas, which clusters may import the Service, beside its own: cluster=ID or
+	// PROPERTY=VALUE. An empty value means all.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	ExportTo string `json:"exportTo,omitempty"`
+
+	// properties are ClusterProperties of the cluster, by which entries of preference select it.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Properties map[string]string `json:"properties,omitempty"`
 
 	// ipFamilies of the Service.
 	// +optional
@@ -148,7 +168,7 @@ type ServiceExportRecordSpec struct {
 // Preference is a value of the annotation clusterset-dns.io/preference of a ServiceExport.
 type Preference string
 
-// The preferences.
+// The preferences that have a name.
 const (
 	PreferNone  Preference = "none"         // use the endpoints of every cluster
 	PreferLocal Preference = "prefer-local" // use the local endpoints while one is ready, else all others

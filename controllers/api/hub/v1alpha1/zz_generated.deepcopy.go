@@ -458,6 +458,13 @@ func (in *ServiceExportRecordSpec) DeepCopyInto(out *ServiceExportRecordSpec) {
 		*out = new(string)
 		**out = **in
 	}
+	if in.Properties != nil {
+		in, out := &in.Properties, &out.Properties
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.IPFamilies != nil {
 		in, out := &in.IPFamilies, &out.IPFamilies
 		*out = make([]corev1.IPFamily, len(*in))

@@ -1,0 +1,248 @@
+package clusterset
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+)
+
+// Annotations of a ServiceExport. Its ServiceImports get the first two, too.
+const (
+	// AnnotationPreference lists, in order, which clusters carry the traffic (T2).
+	AnnotationPreference = "clusterset-dns.io/preference"
+	// AnnotationMinReady is how many ready endpoints, or what percentage of them, such clusters need.
+	AnnotationMinReady = "clusterset-dns.io/preference-min-ready"
+	// AnnotationExportTo lists the clusters that may import the Service (E10).
+	AnnotationExportTo = "clusterset-dns.io/export-to"
+)
+
+// Tier selects clusters: "local" (the importing cluster), "any", "cluster=ID", "PROPERTY=VALUE" or "same:PROPERTY",
+// where PROPERTY is the name of a ClusterProperty.
+type Tier string
+
+// Place is a cluster with its ClusterProperties.
+type Place struct {
+	Cluster    string
+	Properties map[string]string
+}
+
+// Selects reports whether the tier selects a cluster, for traffic from own. A cluster without a property has none in
+// common with another one.
+func (t Tier) Selects(cluster, own Place) bool {
+	switch {
+	case t == "any":
+		return true
+	case t == "local":
+		return cluster.Cluster == own.Cluster
+	}
+	if property, ok := strings.CutPrefix(string(t), "same:"); ok {
+		value, has := own.Properties[property]
+		theirs, have := cluster.Properties[property]
+		return has && have && value == theirs
+	}
+	property, value, _ := strings.Cut(string(t), "=")
+	if property == "cluster" {
+		return cluster.Cluster == value
+	}
+	theirs, have := cluster.Properties[property]
+	return have && value == theirs
+}
+
+// maxTiers is how many tiers a preference may have, and how many clusters or properties an export may go to.
+const maxTiers = 16
+
+// Bounds of the properties that a record states, so that no cluster makes all its records large.
+const (
+	maxProperties    = 16
+	maxPropertyValue = 128 // octets
+)
+
+// suffixOwn is that of the ClusterProperties that this project defines.
+const suffixOwn = ".clusterset-dns.io"
+
+// aliases are the preferences that have a name of their own.
+var aliases = map[hubv1alpha1.Preference]string{
+	hubv1alpha1.PreferNone: "any", hubv1alpha1.PreferLocal: "local,any", hubv1alpha1.LocalOnly: "local",
+}
+
+// ParsePreference returns a preference in its only form: without spaces, and by its name if it has one. "" is none.
+func ParsePreference(text string) (hubv1alpha1.Preference, error) {
+	if aliases[hubv1alpha1.Preference(text)] != "" {
+		return hubv1alpha1.Preference(text), nil
+	}
+	if strings.TrimSpace(text) == "" {
+		return hubv1alpha1.PreferNone, nil
+	}
+	tiers, err := parseTiers(text)
+	if err != nil {
+		return "", err
+	}
+	if at := slices.Index(tiers, "any"); at >= 0 && at < len(tiers)-1 {
+		return "", fmt.Errorf("nothing can follow %q, which selects every cluster", "any")
+	}
+	canonical := join(tiers)
+	for name, list := range aliases {
+		if list == canonical {
+			return name, nil
+		}
+	}
+	return hubv1alpha1.Preference(canonical), nil
+}
+
+// Tiers returns the tiers of a preference that ParsePreference has returned.
+func Tiers(p hubv1alpha1.Preference) (out []Tier) {
+	text := string(p)
+	if list := aliases[p]; list != "" {
+		text = list
+	}
+	for _, t := range strings.Split(text, ",") {
+		out = append(out, Tier(t))
+	}
+	return out
+}
+
+// ParseExportTo returns a list of clusters in its only form. Those that depend on the importing cluster make no sense
+// there. "" is every cluster.
+func ParseExportTo(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	tiers, err := parseTiers(text)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tiers {
+		if !strings.Contains(string(t), "=") {
+			return "", fmt.Errorf("%q: want cluster=ID or PROPERTY=VALUE", t)
+		}
+	}
+	return join(tiers), nil
+}
+
+// GoesTo reports whether a cluster may import the export: its own one, and those that export-to lists.
+func (e *Export) GoesTo(importer Place) bool {
+	if e.ExportTo == "" || e.Cluster == importer.Cluster {
+		return true
+	}
+	return slices.ContainsFunc(strings.Split(e.ExportTo, ","), func(t string) bool {
+		return Tier(t).Selects(importer, importer)
+	})
+}
+
+func join(tiers []Tier) string {
+	var out []string
+	for _, t := range tiers {
+		out = append(out, string(t))
+	}
+	return strings.Join(out, ",")
+}
+
+func parseTiers(text string) (out []Tier, err error) {
+	for _, part := range strings.Split(text, ",") {
+		t := Tier(strings.TrimSpace(part))
+		if err := t.check(); err != nil {
+			return nil, err
+		}
+		if slices.Contains(out, t) {
+			return nil, fmt.Errorf("%q is listed twice", t)
+		}
+		out = append(out, t)
+	}
+	if len(out) > maxTiers {
+		return nil, fmt.Errorf("%d entries are too many; the limit is %d", len(out), maxTiers)
+	}
+	return out, nil
+}
+
+func (t Tier) check() error {
+	if t == "any" || t == "local" {
+		return nil
+	}
+	if property, ok := strings.CutPrefix(string(t), "same:"); ok {
+		return checkProperty(property)
+	}
+	property, value, ok := strings.Cut(string(t), "=")
+	switch {
+	case !ok:
+		return fmt.Errorf("%q: want local, any, cluster=ID, PROPERTY=VALUE or same:PROPERTY", t)
+	case property == "cluster":
+		return CheckID(value)
+	case value == "" || len(value) > maxPropertyValue:
+		return fmt.Errorf("%q: want a value of 1 to %d characters", t, maxPropertyValue)
+	}
+	return checkProperty(property)
+}
+
+func checkProperty(name string) error {
+	if p := validation.IsDNS1123Subdomain(name); len(p) > 0 {
+		return fmt.Errorf("ClusterProperty %q: %s", name, p[0])
+	}
+	return nil
+}
+
+// MinReady is the value of AnnotationMinReady: a number, or a percentage of all endpoints. "" is 1.
+type MinReady string
+
+// ParseMinReady returns a valid MinReady.
+func ParseMinReady(text string) (MinReady, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(digits)
+	switch {
+	case text == "":
+		return "", nil
+	case err != nil || n < 1 || strconv.Itoa(n) != digits || percent && n > 100 || n > 100_000:
+		return "", fmt.Errorf("%q: want a number of endpoints from 1, or a percentage such as 50%%", text)
+	case text == "1":
+		return "", nil
+	}
+	return MinReady(text), nil
+}
+
+// Enough reports whether ready of all endpoints are enough.
+func (m MinReady) Enough(ready, all int) bool {
+	digits, percent := strings.CutSuffix(string(m), "%")
+	n, _ := strconv.Atoi(digits)
+	if percent {
+		return ready > 0 && ready*100 >= n*all
+	}
+	return ready >= max(n, 1)
+}
+
+// Stated returns those ClusterProperties that a record states: not the ones of the clusterset itself, none with a long
+// value, and the first ones by name if there are too many.
+func Stated(properties map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		value := properties[name]
+		own := name == PropertyID || name == PropertySet || strings.HasSuffix(name, suffixOwn)
+		if !own && len(value) <= maxPropertyValue && len(out) < maxProperties {
+			out[name] = value
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func checkProperties(properties map[string]string) error {
+	if len(properties) > maxProperties {
+		return fmt.Errorf("properties: %d are too many; the limit is %d", len(properties), maxProperties)
+	}
+	for name, value := range properties {
+		if err := checkProperty(name); err != nil {
+			return err
+		}
+		if len(value) > maxPropertyValue {
+			return fmt.Errorf("ClusterProperty %q: %d characters are too many; the limit is %d",
+				name, len(value), maxPropertyValue)
+		}
+	}
+	return nil
+}
