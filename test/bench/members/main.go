@@ -31,6 +31,7 @@ const ns = "bench"
 
 type options struct {
 	rounds, peers, each, rate, restarts int
+	ownNames                            bool
 }
 
 func main() {
@@ -40,6 +41,7 @@ func main() {
 	flag.IntVar(&o.peers, "peers", 40, "simulated members")
 	flag.IntVar(&o.each, "slices", 50, "EndpointRecords of each simulated member")
 	flag.IntVar(&o.rate, "rate", 50, "changes a second by the simulated members")
+	flag.BoolVar(&o.ownNames, "own-names", false, "each simulated member exports names of its own; else all the same")
 	flag.IntVar(&o.restarts, "restarts", 10, "kills of b's agent")
 	flag.Parse()
 	log.SetLogger(logr.Discard())
@@ -133,17 +135,22 @@ func (b *bench) run(ctx context.Context, o options) (notes string, err error) {
 		(after.requests-before.requests)/float64(o.rounds),
 		float64(after.bytes-before.bytes)/float64(o.rounds),
 	)
-	crowd, err := b.gather(ctx, o.peers, o.each, o.rate)
+	began := time.Now()
+	crowd, err := b.gather(ctx, &o)
 	if err != nil {
 		return notes, err
+	}
+	notes += fmt.Sprintf("\nMembers a and b had imported all slices of the simulated members %v after the first of "+
+		"these joined.\n", time.Since(began).Round(time.Second))
+	names := fmt.Sprintf("the same %d names", o.each)
+	if o.ownNames {
+		names = "a name for each slice"
 	}
 	err = b.changes(
 		ctx,
 		fmt.Sprintf(
-			"endpoint change → answer, at %d changes/s with %d slices of %d simulated members on the hub",
-			o.rate,
-			o.peers*o.each,
-			o.peers,
+			"endpoint change → answer, at %d changes/s, %d slices of %d simulated members that export %s",
+			o.rate, o.peers*o.each, o.peers, names,
 		),
 		moving,
 		o.rounds,

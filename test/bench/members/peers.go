@@ -49,8 +49,8 @@ type crowd struct {
 }
 
 // gather starts simulated members; once b imports all that they export, they change it at a rate until stop.
-func (b *bench) gather(ctx context.Context, members, each, rate int) (*crowd, error) {
-	c := &crowd{}
+func (b *bench) gather(ctx context.Context, o *options) (*crowd, error) {
+	c, members, each, rate := &crowd{}, o.peers, o.each, o.rate
 	var all sync.WaitGroup
 	errs := make([]error, members)
 	ctx, c.cancel = context.WithCancel(ctx)
@@ -61,7 +61,7 @@ func (b *bench) gather(ctx context.Context, members, each, rate int) (*crowd, er
 			c.cancel()
 			return nil, err
 		}
-		all.Go(func() { errs[i] = p.publish(ctx, i, each) })
+		all.Go(func() { errs[i] = p.publish(ctx, i, o) })
 		c.done.Go(func() { p.live(ctx) })
 	}
 	all.Wait()
@@ -130,15 +130,19 @@ func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 }
 
 // publish writes its Lease and, for the first time, its records.
-func (p *peer) publish(ctx context.Context, i, each int) error {
+func (p *peer) publish(ctx context.Context, i int, o *options) error {
 	var objects []client.Object
-	for j := range each {
+	for j := range o.each {
 		origin := hubv1alpha1.Origin{
 			ClusterID:        p.id,
 			ServiceNamespace: ns,
 			ServiceName:      fmt.Sprintf("peer%d", j),
 			Revision:         1,
 		}
+		if o.ownNames {
+			origin.ServiceName = fmt.Sprintf("%s-%d", p.id, j)
+		}
+		n := i*o.each + j
 		export := &hubv1alpha1.ServiceExportRecord{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: lab.HubNamespace,
@@ -159,7 +163,7 @@ func (p *peer) publish(ctx context.Context, i, each int) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: lab.HubNamespace, Name: fmt.Sprintf("slice-%d.%s", j, p.id)},
 			Spec: hubv1alpha1.EndpointRecordSpec{Origin: origin, AddressType: discoveryv1.AddressTypeIPv4,
 				Ports:     []hubv1alpha1.EndpointPort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: &port}},
-				Endpoints: []hubv1alpha1.Endpoint{{Address: fmt.Sprintf("10.%d.%d.1", 100+i, j)}}},
+				Endpoints: []hubv1alpha1.Endpoint{{Address: fmt.Sprintf("10.%d.%d.1", 128+n>>8, n&255)}}},
 		}
 		objects = append(objects, export, record)
 		p.records = append(p.records, record)

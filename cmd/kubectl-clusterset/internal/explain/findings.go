@@ -36,9 +36,10 @@ func (r *Report) findings(
 		r.error(facts.AgentLog+"; kubectl clusterset doctor",
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && len(elsewhere) > 0:
-		r.error("to import it, change the annotation "+clusterset.AnnotationExportTo+
-			" of the ServiceExport in cluster "+elsewhere[0].Cluster, "cluster %s exports the name, but not to this cluster: %s",
-			elsewhere[0].Cluster, elsewhere[0].Why)
+		first := elsewhere[0]
+		remedy := "to import it, change the annotation " + clusterset.AnnotationExportTo +
+			" of the ServiceExport in cluster " + first.Cluster
+		r.error(remedy, "cluster %s exports the name, but not to this cluster: %s", first.Cluster, first.Why)
 	case f.Import == nil && !exported && !f.unread(Records):
 		r.notExported(f)
 	}
