@@ -168,7 +168,28 @@ func (a *Addresses) previous(
 	if err != nil {
 		return none, err
 	}
+	if owner, _ := ownerOf(ip); ip != nil && owner != q.Service {
+		// The cache may lag. If it does not, asking would fail, and could leave the address of the other family
+		// allocated until the API server's repair loop frees it.
+		if ip, err = a.live(ctx, was); err != nil {
+			return none, err
+		}
+		if owner, described := ownerOf(ip); ip != nil && owner != q.Service {
+			q.Lose(was, "it belongs to "+described)
+			return none, nil
+		}
+	}
 	return was, a.awaitRelease(q, was, ip)
+}
+
+// live returns an IPAddress past the cache, or nil if there is none.
+func (a *Addresses) live(ctx context.Context, address netip.Addr) (*networkingv1.IPAddress, error) {
+	var list networkingv1.IPAddressList
+	err := a.LocalNow.List(ctx, &list, client.MatchingFields{"metadata.name": address.String()})
+	if err != nil || len(list.Items) == 0 {
+		return nil, err
+	}
+	return &list.Items[0], nil
 }
 
 // awaitRelease returns an error while the API server has yet to release an address that a request wants.
@@ -301,21 +322,18 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 	}
 	owned := 0
 	for _, address := range asked {
-		var list networkingv1.IPAddressList
-		if a.Served(&networkingv1.IPAddress{}) == nil {
-			if err := a.LocalNow.List(
-				ctx,
-				&list,
-				client.MatchingFields{"metadata.name": address.String()},
-			); err != nil {
-				return err
-			}
+		if a.Served(&networkingv1.IPAddress{}) != nil {
+			continue
 		}
-		for i := range list.Items {
-			if err := a.awaitRelease(q, address, &list.Items[i]); err != nil {
-				return err
-			}
-			_, described := ownerOf(&list.Items[i])
+		ip, err := a.live(ctx, address)
+		if err == nil {
+			err = a.awaitRelease(q, address, ip)
+		}
+		if err != nil {
+			return err
+		}
+		if ip != nil {
+			_, described := ownerOf(ip)
 			q.Lose(address, "it belongs to "+described)
 			owned++
 		}

@@ -420,3 +420,23 @@ func TestV4TwoServicesWithOneAddressAreReported(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAddressOfAnotherServiceIsNotAskedFor, because that could leave the one of the other family allocated; unless
+// only the cache shows it.
+func TestAnAddressOfAnotherServiceIsNotAskedFor(t *testing.T) {
+	another := types.NamespacedName{Namespace: "shop", Name: "derived-db"}
+	for _, c := range []struct {
+		released bool
+		want     string
+	}{{false, "fd00:96::2"}, {true, "10.96.0.3 fd00:96::2"}} {
+		cached := newCluster(t, hubv1alpha1.VIPModeShared, address("10.96.0.3", another))
+		if c.released {
+			cached.LocalNow = newCluster(t, hubv1alpha1.VIPModeShared).Client
+		}
+		q := request([]corev1.IPFamily{v4, v6}, "10.96.0.3", "fd00:96::2")
+		got, err := cached.Pick(t.Context(), q)
+		if err != nil || text(got) != c.want || (len(q.Lost) == 0) != c.released {
+			t.Errorf("released %v: asked for %s, lost %v, %v", c.released, text(got), q.Lost, err)
+		}
+	}
+}

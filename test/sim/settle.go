@@ -3,9 +3,11 @@ package sim
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,6 +58,11 @@ func (w *World) settle() {
 		w.liar.repents(w.frozen)
 	}
 	w.calmDown(calm)
+	for range 3 { // the API server frees what an interrupted creation left behind
+		if w.leftBehind() {
+			w.calmDown(calm)
+		}
+	}
 	w.check()
 	w.still = true
 	w.note("== once more")
@@ -76,6 +83,19 @@ func (w *World) settle() {
 	w.still, w.quiet = false, false
 	w.guard.settled()
 	w.history.Settled++
+}
+
+// leftBehind returns whether a member has an IPAddress for a derived Service that does not have it.
+func (w *World) leftBehind() bool {
+	for _, m := range w.honest() {
+		for _, ip := range all[*networkingv1.IPAddress](m.server, api.IPAddress) {
+			of, _ := m.server.Owner(ip.Name)
+			if w.ranges && strings.HasPrefix(of.Name, "derived-") && !m.used(ip.Name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // calmDown runs until nothing but Leases was written for a while.
