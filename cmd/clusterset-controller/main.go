@@ -40,6 +40,7 @@ const usage = `clusterset-controller COMMAND [FLAGS]
 
   agent     keep a member cluster's exports and imports in step with its clusterset
   hub       keep a clusterset's inventory on its hub, and clean up after members that departed
+  probe     answer kubectl clusterset verify, in a Pod of its own
   version   print the version
 
 clusterset-controller COMMAND -help lists the flags.
@@ -59,6 +60,8 @@ func main() {
 		err = agentCommand(ctrl.SetupSignalHandler(), logger, os.Args[2:])
 	case "hub":
 		err = hubCommand(ctrl.SetupSignalHandler(), logger, os.Args[2:])
+	case "probe":
+		err = probeCommand(ctrl.SetupSignalHandler(), os.Args[2:])
 	case "version", "-version", "--version":
 		fmt.Println("clusterset-controller", version)
 	case "help", "-h", "-help", "--help":

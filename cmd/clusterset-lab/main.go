@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
@@ -22,6 +25,7 @@ const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters
 `
 
 func main() {
+	log.SetLogger(logr.Discard()) // of the clients
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := run(ctx, os.Args[1:])

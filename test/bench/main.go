@@ -20,6 +20,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // bench is one run.
@@ -50,6 +53,7 @@ var parts = []part{
 }
 
 func main() {
+	log.SetLogger(logr.Discard()) // of the clients
 	out := flag.String("out", "", "write the results to this `file` as well")
 	only := flag.String("only", "", "comma-separated `parts` to run: "+strings.Join(partNames(), ", "))
 	quick := flag.Bool("quick", false, "one or two minutes: few rounds, small data sets")

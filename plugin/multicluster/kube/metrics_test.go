@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -119,5 +120,27 @@ func TestProgrammingDurationFollowsTheTrigger(t *testing.T) {
 	b.put(s) // alters no answer
 	if n := samples(t, programmingDuration) - before; n != 1 {
 		t.Errorf("%d samples, want 1: of the change that had a trigger and altered an answer", n)
+	}
+}
+
+// TestO3TheLabelOfASourceIsBounded: a hub with many members makes no more series than that.
+func TestO3TheLabelOfASourceIsBounded(t *testing.T) {
+	all, sum := map[string]int{}, 0
+	for i := range 250 {
+		all[fmt.Sprintf("c%03d", i)] = i
+	}
+	kept := bounded(all)
+	for _, n := range kept {
+		sum += n
+	}
+	if len(kept) != maxClusters+1 || kept["c099"] != 99 || kept[otherClusters] == 0 || sum != 250*249/2 {
+		t.Errorf("%d labels with %d endpoints: %v", len(kept), sum, kept)
+	}
+	delete(all, "c000")
+	for i := 100; i < 250; i++ {
+		delete(all, fmt.Sprintf("c%03d", i))
+	}
+	if got := bounded(all); len(got) != 99 {
+		t.Errorf("of 99 clusters %d have a label", len(got))
 	}
 }

@@ -53,8 +53,8 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
 	r.config.AddFlags(cmd.PersistentFlags())
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor(),
-		newVersion(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
-		if !slices.Contains([]string{"explain", "export", "unexport", "dns"}, sub.Name()) {
+		newVerify(r), newVersion(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
+		if !slices.Contains([]string{"explain", "export", "unexport", "verify", "dns"}, sub.Name()) {
 			flags := sub.Flags()
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")

@@ -33,6 +33,7 @@ func (r *root) complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		for flag, values := range map[string]completer{
 			"hub-context": contexts,
+			"with":        contexts,
 			"vip-mode":    cobra.FixedCompletions([]string{"shared", "preferred"}, cobra.ShellCompDirectiveNoFileComp),
 		} {
 			if cmd.Flags().Lookup(flag) != nil {

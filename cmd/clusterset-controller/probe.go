@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	probePatience = 3 * time.Second // for one connection or one DNS question
+	probeTries    = 100             // connections at most, for one request
+)
+
+// probeCommand serves what kubectl clusterset verify asks of its Pods: who they are, and what they reach.
+func probeCommand(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
+	name := flags.String("name", "", "what this Pod answers: the ID of its cluster")
+	address := flags.String("bind-address", ":8080", "address to listen on")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", *address)
+	if err != nil {
+		return fmt.Errorf("--bind-address: %w", err)
+	}
+	srv := &http.Server{Handler: probe(*name), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = srv.Close()
+	}()
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// probe answers its name at /name. At /resolve?name= it resolves a name and returns a list of addresses; at
+// /ask?address=&times= it connects that often and returns how often which name answered.
+func probe(name string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/name", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
+	mux.HandleFunc("/resolve", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), probePatience)
+		defer cancel()
+		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.URL.Query().Get("name"))
+		for i := range found {
+			found[i] = found[i].Unmap()
+		}
+		slices.SortFunc(found, netip.Addr.Compare)
+		respond(w, found, err)
+	})
+	mux.HandleFunc("/ask", func(w http.ResponseWriter, r *http.Request) {
+		times, err := strconv.Atoi(r.URL.Query().Get("times"))
+		if err != nil || times < 1 || times > probeTries {
+			respond(w, nil, fmt.Errorf("times must be within 1..%d", probeTries))
+			return
+		}
+		answers, err := ask(r.Context(), r.URL.Query().Get("address"), times)
+		respond(w, answers, err)
+	})
+	return mux
+}
+
+// ask returns how often which name answered at an address. The first failure ends it.
+func ask(ctx context.Context, address string, times int) (map[string]int, error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, err
+	}
+	c := &http.Client{Timeout: probePatience, Transport: &http.Transport{DisableKeepAlives: true}}
+	answers := map[string]int{}
+	for range times {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/name", nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			var failed *url.Error
+			if errors.As(err, &failed) {
+				err = failed.Err
+			}
+			return nil, err
+		}
+		name, err := io.ReadAll(io.LimitReader(resp.Body, 256))
+		_ = resp.Body.Close()
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = errors.New(resp.Status)
+		}
+		if err != nil {
+			return nil, err
+		}
+		answers[string(name)]++
+	}
+	return answers, nil
+}
+
+// respond writes a result, or an error with status 502.
+func respond(w http.ResponseWriter, result any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(result)
+}

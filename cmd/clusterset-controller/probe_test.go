@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestProbe(t *testing.T) {
+	here, there := httptest.NewServer(probe("east")), httptest.NewServer(probe("west"))
+	defer here.Close()
+	defer there.Close()
+	west := strings.TrimPrefix(there.URL, "http://")
+	nobody := httptest.NewServer(nil)
+	closed := strings.TrimPrefix(nobody.URL, "http://")
+	nobody.Close()
+
+	get := func(path string, into any) (status int, text string) {
+		t.Helper()
+		resp, err := http.Get(here.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode == http.StatusOK && into != nil {
+			err = json.Unmarshal(body, into)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v: %s", path, err, body)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if _, text := get("/name", nil); text != "east" {
+		t.Errorf("its name is %q", text)
+	}
+	var answers map[string]int
+	if get("/ask?times=5&address="+url.QueryEscape(west), &answers); len(answers) != 1 || answers["west"] != 5 {
+		t.Errorf("west answers %v", answers)
+	}
+	var found []string
+	if get("/resolve?name=localhost", &found); len(found) == 0 {
+		t.Error("localhost has no address")
+	}
+	for path, says := range map[string]string{
+		"/ask?times=1&address=" + closed:                           "refused",
+		"/ask?times=1&address=localhost:80":                        "ParseAddr",
+		"/ask?times=0&address=" + west:                             "times",
+		"/ask?times=1000000&address=" + west:                       "times",
+		"/resolve?name=":                                           "no such host",
+		"/ask?times=1&address=" + url.QueryEscape("127.0.0.1:80/"): "127.0.0.1:80/",
+	} {
+		if status, text := get(path, nil); status != http.StatusBadGateway || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %q, want an error that says %q", path, status, text, says)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package command
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/verify"
+)
+
+func newVerify(r *root) *cobra.Command {
+	var f format
+	var with []string
+	o := verify.Options{Say: r.say}
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Prove the ClusterSet with test Pods in its members", Args: cobra.NoArgs,
+		Long: `Prove the ClusterSet with test Pods in its members. In each cluster the command creates a namespace with
+a Pod and two exported Services. From each Pod it then connects to all Pods by address, by their names
+in clusterset.local, and by the VIP, for each IP family. It deletes the namespaces when it is done, and
+when it is interrupted. The Pods run the image of the agent.` + exitCodes,
+		Example: "  kubectl clusterset verify --context east --with west",
+	}
+	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
+		if o.Namespace = ptr.Deref(r.config.Namespace, ""); o.Namespace == "" {
+			o.Namespace = fmt.Sprintf("verify-%05d", rand.N(100_000))
+		}
+		this, err := r.member()
+		if err != nil {
+			return t, err
+		}
+		o.Clusters = []*cluster.Cluster{this}
+		for _, context := range with {
+			other, err := r.inContext(context)
+			if err != nil {
+				return t, err
+			}
+			o.Clusters = append(o.Clusters, other)
+		}
+		all, err := verify.Run(cmd.Context(), o)
+		if err != nil {
+			return t, err
+		}
+		return report.Count(all.Findings), f.write(r.out, all, func(bool) { verify.Print(r.out, &all) })
+	})
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&with, "with", nil, "contexts of the other members in the kubeconfig; may be repeated")
+	flags.StringVar(&o.Image, "image", "", "image of the Pods (default: that of this cluster's agent)")
+	flags.DurationVar(&o.Timeout, "timeout", 2*time.Minute, "maximum time to wait for the Pods, and for the imports")
+	flags.BoolVar(&o.Keep, "keep", false, "do not delete the namespaces")
+	return cmd
+}
+
+// inContext returns another cluster of the kubeconfig.
+func (r *root) inContext(context string) (*cluster.Cluster, error) {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
+	cfg, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, report.WithRemedy(fmt.Errorf("context %s: reading the kubeconfig failed: %w", context, err),
+			"kubectl config get-contexts")
+	}
+	return cluster.New("context "+context, cfg)
+}

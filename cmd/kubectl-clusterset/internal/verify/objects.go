@@ -1,0 +1,64 @@
+package verify
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+const (
+	vipName      = "probe"          // a ClusterSetIP Service
+	headlessName = "probe-headless" // a Headless one
+	port         = 8080
+)
+
+// label is on everything that verify creates.
+const label = "clusterset-dns.io/verify"
+
+// objects returns what verify creates in a cluster: a Pod that answers the cluster's ID, and two Services of it that
+// are exported. The Pod satisfies the restricted Pod Security Standard.
+func objects(namespace, id, image string) []client.Object {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "true"}}
+	}
+	web := &corev1.Service{ObjectMeta: meta(vipName), Spec: corev1.ServiceSpec{
+		Selector:       map[string]string{label: "true"},
+		IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+		Ports:          []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(port)}},
+	}}
+	headless := &corev1.Service{ObjectMeta: meta(headlessName), Spec: *web.Spec.DeepCopy()}
+	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	pod := &corev1.Pod{ObjectMeta: meta(vipName), Spec: corev1.PodSpec{
+		AutomountServiceAccountToken:  ptr.To(false),
+		TerminationGracePeriodSeconds: ptr.To(int64(1)),
+		NodeSelector:                  map[string]string{corev1.LabelOSStable: "linux"},
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   ptr.To(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name:  "probe",
+			Image: image,
+			Args:  []string{"probe", "-name=" + id},
+			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: port}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{
+					HTTPGet: &corev1.HTTPGetAction{Path: "/name", Port: intstr.FromInt32(port)},
+				},
+				PeriodSeconds: 1,
+			},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false),
+				ReadOnlyRootFilesystem:   ptr.To(true),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+	}}
+	return []client.Object{
+		pod, web, headless,
+		&mcsv1beta1.ServiceExport{ObjectMeta: meta(vipName)}, &mcsv1beta1.ServiceExport{ObjectMeta: meta(headlessName)},
+	}
+}

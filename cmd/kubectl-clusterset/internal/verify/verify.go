@@ -1,0 +1,384 @@
+// Package verify proves a ClusterSet with Pods of its own: from one cluster's Pod to the other's, by address, by name
+// and by the VIP, for each IP family. It creates a namespace in each cluster and deletes it again.
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// Options are the settings of Run.
+type Options struct {
+	Clusters  []*cluster.Cluster // two at least, members of one ClusterSet
+	Namespace string             // must not exist in any of them
+	Image     string             // of the Pods; "" is that of the first cluster's agent
+	Timeout   time.Duration      // until the Pods run, and again until everything is imported
+	Keep      bool               // do not delete the namespaces
+	Say       func(format string, args ...any)
+}
+
+// place is one cluster under test.
+type place struct {
+	*cluster.Cluster
+	id      string
+	created bool // whether this run has created the namespace
+	pod     *corev1.Pod
+	local   uint16 // port that leads to the Pod
+}
+
+// cleanUp is how long the deletion of the namespaces may take, also after an interrupt.
+const cleanUp = time.Minute
+
+// Run returns what it found. An error means that it could not look.
+func Run(ctx context.Context, o Options) (all Report, err error) {
+	places, set, err := members(ctx, o.Clusters)
+	if err != nil {
+		return all, err
+	}
+	if o.Image == "" {
+		if o.Image, err = agentImage(ctx, places[0]); err != nil {
+			return all, err
+		}
+	}
+	defer func() {
+		if !o.Keep {
+			err = errors.Join(err, remove(ctx, &o, places))
+		}
+	}()
+	for _, p := range places {
+		o.Say("creating a Pod and two exported Services in namespace %s of %s", o.Namespace, p.id)
+		if err := create(ctx, &o, p); err != nil {
+			return all, err
+		}
+	}
+	all = newReport(set, o.Namespace, places)
+	for _, p := range places {
+		if err := p.await(ctx, &o); err != nil {
+			return all, err
+		}
+	}
+	o.Say("waiting for the imports")
+	all.Findings = append(all.Findings, awaitImports(ctx, &o, places)...)
+	for _, p := range places {
+		o.Say("asking from %s", p.id)
+		rows, err := p.look(ctx, &o, places)
+		if err != nil {
+			return all, err
+		}
+		all.Results = append(all.Results, rows...)
+	}
+	all.conclude()
+	return all, nil
+}
+
+// members returns the clusters with their IDs.
+func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, set string, err error) {
+	if len(clusters) < 2 {
+		return nil, "", report.WithRemedy(errors.New("one cluster is too few"), "--with CONTEXT of another member")
+	}
+	for _, c := range clusters {
+		id, of, err := c.Properties(ctx)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case id == nil || of == nil:
+			return nil, "", report.WithRemedy(
+				fmt.Errorf("%s is a member of no ClusterSet", c.Name),
+				"kubectl clusterset join",
+			)
+		case set != "" && of.Spec.Value != set:
+			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
+				of.Spec.Value)
+		case slices.ContainsFunc(out, func(p *place) bool { return p.id == id.Spec.Value }):
+			return nil, "", report.WithRemedy(fmt.Errorf("%s has the same cluster ID as another one, %s", c.Name,
+				id.Spec.Value), "name each member once")
+		}
+		set = of.Spec.Value
+		out = append(out, &place{Cluster: c, id: id.Spec.Value})
+	}
+	return out, set, nil
+}
+
+func agentImage(ctx context.Context, p *place) (string, error) {
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}
+	d, err := kube.Get[*appsv1.Deployment](ctx, p, name)
+	if err != nil {
+		return "", p.Failed(err, "reading Deployment %s", name)
+	}
+	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return "", report.WithRemedy(fmt.Errorf("%s: there is no Deployment %s, whose image the Pods would use", p.Name,
+			name), "--image IMAGE of clusterset-controller")
+	}
+	return d.Spec.Template.Spec.Containers[0].Image, nil
+}
+
+func create(ctx context.Context, o *Options, p *place) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: map[string]string{
+		label: "true", "pod-security.kubernetes.io/enforce": "restricted",
+	}}}
+	for _, object := range append([]client.Object{ns}, objects(o.Namespace, p.id, o.Image)...) {
+		if err := p.Create(ctx, object, client.FieldOwner(manifest.FieldManager)); err != nil {
+			return p.Failed(err, "creating %T %s", object, object.GetName())
+		}
+		p.created = true
+	}
+	return nil
+}
+
+// remove deletes the namespaces that verify has created, and waits until they are gone.
+func remove(ctx context.Context, o *Options, places []*place) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+	defer cancel()
+	o.Say("deleting namespace %s", o.Namespace)
+	var errs []error
+	created := slices.DeleteFunc(slices.Clone(places), func(p *place) bool { return !p.created })
+	name := types.NamespacedName{Name: o.Namespace}
+	for _, p := range created {
+		ns, err := kube.Get[*corev1.Namespace](ctx, p, name)
+		if err == nil && ns != nil {
+			err = kube.Delete(ctx, p.Client, ns)
+		}
+		errs = append(errs, p.Failed(err, "deleting namespace %s", o.Namespace))
+	}
+	for _, p := range created {
+		errs = append(errs, p.Failed(cluster.Until(ctx, cleanUp, func(ctx context.Context) (bool, string, error) {
+			ns, err := kube.Get[*corev1.Namespace](ctx, p, name)
+			return err == nil && ns == nil, "it is still there", err
+		}), "waiting for the end of namespace %s", o.Namespace))
+	}
+	return errors.Join(errs...)
+}
+
+// await waits until the Pod runs, and opens a port to it until ctx ends.
+func (p *place) await(ctx context.Context, o *Options) error {
+	name := types.NamespacedName{Namespace: o.Namespace, Name: vipName}
+	pod := &corev1.Pod{}
+	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+		if err := p.Get(ctx, name, pod); err != nil {
+			return false, "", err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return true, "", nil
+			}
+		}
+		return false, waiting(pod), nil
+	})
+	if err != nil {
+		return report.WithRemedy(p.Failed(err, "waiting for Pod %s", name),
+			"--image IMAGE of clusterset-controller that the nodes of "+p.id+" can pull; --keep to look at the Pod")
+	}
+	p.pod = pod
+	if p.local, _, err = cluster.Forward(ctx, p.Config, pod, port); err != nil {
+		return p.Failed(err, "port-forward to Pod %s", vipName)
+	}
+	return nil
+}
+
+// waiting returns why a Pod is not ready.
+func waiting(pod *corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return w.Reason + " " + w.Message
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "phase " + string(pod.Status.Phase)
+}
+
+// awaitImports waits until each cluster imports both Services from all of them.
+func awaitImports(ctx context.Context, o *Options, places []*place) (findings []report.Finding) {
+	deadline := time.Now().Add(o.Timeout)
+	for _, p := range places {
+		for _, name := range []string{vipName, headlessName} {
+			look := func(ctx context.Context) (done bool, why string, err error) {
+				imp, err := p.imported(ctx, o.Namespace, name)
+				if err == nil {
+					why = incomplete(imp, places)
+				}
+				return err == nil && why == "", why, err
+			}
+			err := cluster.Until(ctx, max(time.Until(deadline), time.Second), look)
+			if err != nil {
+				findings = append(findings, report.Errorf("kubectl clusterset doctor, with the context of "+p.id,
+					"in %s, %s.%s is not imported from all clusters: %v", p.id, name, o.Namespace, err))
+			}
+		}
+	}
+	return findings
+}
+
+// incomplete returns what an import lacks; "" for nothing.
+func incomplete(imp *mcsv1beta1.ServiceImport, places []*place) string {
+	if imp == nil {
+		return "there is no ServiceImport"
+	}
+	var from []string
+	for _, c := range imp.Status.Clusters {
+		from = append(from, c.Cluster)
+	}
+	for _, p := range places {
+		if !slices.Contains(from, p.id) {
+			return fmt.Sprintf("it comes from %s only", strings.Join(from, ", "))
+		}
+	}
+	if !meta.IsStatusConditionTrue(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) {
+		return "it is not Ready"
+	}
+	return ""
+}
+
+func (p *place) imported(ctx context.Context, namespace, name string) (*mcsv1beta1.ServiceImport, error) {
+	return kube.Get[*mcsv1beta1.ServiceImport](ctx, p, types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+// addresses returns the Pod's address of each family.
+func (p *place) addresses() map[corev1.IPFamily]netip.Addr {
+	out := map[corev1.IPFamily]netip.Addr{}
+	for _, ip := range p.pod.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			out[familyOf(a)] = a
+		}
+	}
+	return out
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// look asks from the Pod of one cluster.
+func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
+	imp, err := p.imported(ctx, o.Namespace, vipName)
+	if err != nil {
+		return nil, p.Failed(err, "reading ServiceImport %s", vipName)
+	}
+	vips := map[corev1.IPFamily]netip.Addr{}
+	if imp != nil {
+		for _, text := range imp.Spec.IPs {
+			if a, err := netip.ParseAddr(text); err == nil {
+				vips[familyOf(a)] = a
+			}
+		}
+	}
+	zone := "." + o.Namespace + ".svc.clusterset.local."
+	var names, pods []netip.Addr
+	nameErr := p.get(ctx, "/resolve?name="+vipName+zone, &names)
+	podsErr := p.get(ctx, "/resolve?name="+headlessName+zone, &pods)
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if _, has := p.addresses()[family]; !has {
+			continue
+		}
+		vip, hasVIP := vips[family]
+		var answers map[string]int
+		vipErr := error(nil)
+		if hasVIP {
+			vipErr = p.ask(ctx, vip, 80, min(20*len(places), 100), &answers)
+		}
+		for _, to := range places {
+			address, has := to.addresses()[family]
+			if !has {
+				continue
+			}
+			r := Result{From: p.id, To: to.id, Family: family, Route: OK, Name: OK, VIP: OK}
+			var direct map[string]int
+			if err := p.ask(ctx, address, port, 1, &direct); err != nil {
+				r.Route = failed(err)
+			} else if direct[to.id] == 0 {
+				r.Route = fmt.Sprintf("another program answers at %s", address)
+			}
+			switch {
+			case podsErr != nil:
+				r.Name = failed(podsErr)
+			case !slices.Contains(pods, address):
+				r.Name = fmt.Sprintf("%s is missing in the answer for %s", address, headlessName)
+			case nameErr != nil:
+				r.Name = failed(nameErr)
+			case hasVIP && !slices.Contains(names, vip):
+				r.Name = fmt.Sprintf("the answer for %s has not the VIP %s", vipName, vip)
+			}
+			switch {
+			case !hasVIP:
+				r.VIP = "the import has no VIP of this family"
+			case vipErr != nil:
+				r.VIP = failed(vipErr)
+			case answers[to.id] == 0:
+				r.VIP = fmt.Sprintf("%d connections to %s did not reach %s", total(answers), vip, to.id)
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+func total(answers map[string]int) (n int) {
+	for _, v := range answers {
+		n += v
+	}
+	return n
+}
+
+func failed(err error) string { return strings.TrimSpace(err.Error()) }
+
+// ask has the Pod connect to an address.
+func (p *place) ask(ctx context.Context, to netip.Addr, port uint16, times int, answers *map[string]int) error {
+	query := url.Values{"address": {netip.AddrPortFrom(to, port).String()}, "times": {fmt.Sprint(times)}}
+	return p.get(ctx, "/ask?"+query.Encode(), answers)
+}
+
+// get asks the Pod, and decodes its answer.
+func (p *place) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
+		nil,
+	)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(string(text))
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
