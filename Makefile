@@ -98,6 +98,15 @@ bench-vips: build ## time and requests of a VIP at 10 to 10,000 VIPs and 1 and 1
 bench-handover: build ## prefer-local's traffic handed over and back by real packets, HANDOVERS times (default 200), as root; writes docs/benchmarks-handover.md
 	HANDOVERS=$(or $(HANDOVERS),200) HANDOVER_PAGE='$(CURDIR)/docs/benchmarks-handover.md' $(GO) test -count=1 -timeout 30m -run '^TestPreferLocalHandsOverAndBack$$' ./test/packets
 
+.PHONY: bench-failover
+bench-failover: build ## a cluster's power is cut CUTS times (default 100) beside new connections, as root; writes docs/benchmarks-failover.md and its plot
+	CUTS=$(or $(CUTS),100) FAILOVER_PAGE='$(CURDIR)/docs/benchmarks-failover.md' $(GO) test -count=1 -timeout 60m -v -run '^TestF4PowerCut$$' ./test/packets
+
+.PHONY: bench-scale
+bench-scale: build ## as bench-members with 200 members and 10,000 slices, once of the same names and once of different ones; writes docs/benchmarks-scale*.md
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -out docs/benchmarks-scale.md
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names -out docs/benchmarks-scale-names.md
+
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	$(MAKE) images IMAGES=bin/image

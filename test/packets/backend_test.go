@@ -80,13 +80,18 @@ func answer(c net.Conn, said []byte) {
 type flow struct {
 	net.Conn
 	lines *bufio.Reader
+	limit time.Duration // of an answer
 }
 
 // open starts a flow from the pod to an address; from is one of the pod's, or none in particular if it is zero.
 func (p *pod) open(protocol string, from netip.Addr, to netip.AddrPort) (*flow, error) {
-	f := &flow{}
+	return p.openWithin(answerLimit, protocol, from, to)
+}
+
+func (p *pod) openWithin(limit time.Duration, protocol string, from netip.Addr, to netip.AddrPort) (*flow, error) {
+	f := &flow{limit: limit}
 	err := p.Do(func() (err error) {
-		d := net.Dialer{Timeout: answerLimit}
+		d := net.Dialer{Timeout: limit}
 		switch {
 		case !from.IsValid():
 		case protocol == "tcp":
@@ -106,7 +111,7 @@ func (p *pod) open(protocol string, from netip.Addr, to netip.AddrPort) (*flow, 
 
 // ask sends one line or datagram, and returns the answer: which backend, and which port of it.
 func (f *flow) ask() (string, error) {
-	if err := f.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+	if err := f.SetDeadline(time.Now().Add(f.limit)); err != nil {
 		return "", err
 	}
 	if _, err := f.Write([]byte("who?\n")); err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,8 +157,22 @@ func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, some bool) {
 	})
 }
 
+// cuts is how often TestF4PowerCut cuts the power: CUTS, for a percentile that means something.
+func cuts(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("CUTS")
+	if text == "" {
+		return 3
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("CUTS=%q: want how often, 1 at least", text)
+	}
+	return n
+}
+
 // TestF4PowerCut: a cluster that is cut off loses its endpoints elsewhere within seconds, while its Lease is still
-// renewed; the others keep theirs, and it gets all back.
+// renewed; the others keep theirs, and it gets all back. Each of the others makes ten new connections a second.
 func TestF4PowerCut(t *testing.T) {
 	f := newFailover(t)
 	svc := service(f.ns, tcp("http", 80))
@@ -168,17 +184,17 @@ func TestF4PowerCut(t *testing.T) {
 		vip[c] = netip.AddrPortFrom(v4, 80)
 		c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
 	}
-	var took []string
-	for range 3 {
-		began := time.Now()
+	t.Cleanup(func() { f.power(t, f.c, true) })
+	var measured measuredCuts
+	for range cuts(t) {
+		dialers := []*dialer{dialing(t, f.a, vip[f.a]), dialing(t, f.b, vip[f.b])}
+		cut := time.Now()
 		f.power(t, f.c, false)
-		t.Cleanup(func() { f.power(t, f.c, true) })
 		for _, c := range []*cluster{f.a, f.b} {
 			f.wantEndpoints(t, c, f.c, false)
-			took = append(took, fmt.Sprintf("%s %.1f s", c.ID, time.Since(began).Seconds()))
 			f.wantEndpoints(t, c, f.a, true)
 		}
-		if d := time.Since(began); d > 20*time.Second {
+		if d := time.Since(cut); d > 20*time.Second {
 			t.Errorf("the endpoints were gone after %v", d)
 		}
 		// Who reaches nobody decides about nobody.
@@ -187,15 +203,42 @@ func TestF4PowerCut(t *testing.T) {
 				t.Errorf("c, which is cut off, has %d endpoints of %s, %v", n, from.ID, err)
 			}
 		}
+		for _, c := range []*cluster{f.a, f.b} { // and nothing fails any more
+			c.wantAnswers(t, "tcp", vip[c], "a1:8080")
+		}
 		back := time.Now()
 		f.power(t, f.c, true)
 		for _, c := range []*cluster{f.a, f.b} {
 			f.wantEndpoints(t, c, f.c, true)
-			took = append(took, fmt.Sprintf("%s back %.1f s", c.ID, time.Since(back).Seconds()))
 			c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
 		}
+		for _, d := range dialers {
+			measured.add(t, d.stop(), cut, back)
+		}
+		f.forgetFlaps(t)
 	}
-	t.Log(strings.Join(took, ", "))
+	t.Log(measured.summary())
+	for _, slow := range measured.slow(os.Getenv("FAILOVER_PAGE") != "") {
+		t.Error(slow)
+	}
+	if page := os.Getenv("FAILOVER_PAGE"); page != "" {
+		if err := measured.write(page, time.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// forgetFlaps lets the clusters forget how often they have lost c: each cut must be like the first.
+func (f *failover) forgetFlaps(t *testing.T) {
+	t.Helper()
+	for _, c := range []*cluster{f.a, f.b} {
+		lease := &coordinationv1.Lease{}
+		lease.Namespace, lease.Name = "clusterset-system", "source-c"
+		if err := c.Delete(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		f.wantState(t, c, f.c, "Answers")
+	}
 }
 
 // TestF4SilentAgent: a cluster whose agent is dead, while its endpoints answer, loses nothing, even once its Lease has

@@ -32,6 +32,7 @@ const ns = "bench"
 type options struct {
 	rounds, peers, each, rate, restarts int
 	ownNames                            bool
+	target                              string
 }
 
 func main() {
@@ -42,6 +43,7 @@ func main() {
 	flag.IntVar(&o.each, "slices", 50, "EndpointRecords of each simulated member")
 	flag.IntVar(&o.rate, "rate", 50, "changes a second by the simulated members")
 	flag.BoolVar(&o.ownNames, "own-names", false, "each simulated member exports names of its own; else all the same")
+	flag.StringVar(&o.target, "target", "bench-members", "the target of make, for the page")
 	flag.IntVar(&o.restarts, "restarts", 10, "kills of b's agent")
 	flag.Parse()
 	log.SetLogger(logr.Discard())
@@ -90,7 +92,7 @@ func measure(ctx context.Context, o options) (string, bar.Missed, error) {
 			return "", nil, err
 		}
 	}
-	fmt.Fprintf(&b.table, membersPage, runtime.NumCPU(), waiting)
+	fmt.Fprintf(&b.table, membersPage, o.target, runtime.NumCPU(), waiting)
 	notes, err := b.run(ctx, o)
 	b.table.WriteString(notes)
 	return b.table.String(), b.missed, err
@@ -99,7 +101,7 @@ func measure(ctx context.Context, o options) (string, bar.Missed, error) {
 // membersPage is the head of the page.
 const membersPage = `# From one cluster to the other's answer
 
-` + "`make bench-members`" + ` wrote this page with a hub and members a and b on one machine of %d CPUs. Each is a control plane with
+` + "`make %s`" + ` wrote this page with a hub and members a and b on one machine of %d CPUs. Each is a control plane with
 agent and CoreDNS. A change is made in a. It is complete when CoreDNS in b gives the new answer. The column CPUs has the
 CPUs that all of this used, and the next one those that other programs of the machine used. The load average was %s at
 the start.

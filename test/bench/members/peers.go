@@ -98,7 +98,7 @@ func (b *bench) admit(ctx context.Context, p *peer) error {
 // imported waits until as many slices of simulated members are in a cluster.
 func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 	var last int
-	for deadline := time.Now().Add(10 * time.Minute); time.Now().Before(deadline) &&
+	for deadline := time.Now().Add(20 * time.Minute); time.Now().Before(deadline) &&
 		ctx.Err() == nil; time.Sleep(time.Second) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"))
@@ -121,7 +121,7 @@ func (b *bench) imported(ctx context.Context, m *lab.Member, want int) error {
 		}
 	}
 	return fmt.Errorf(
-		"%s has imported %d of %d slices after ten minutes; its agent says:\n%s",
+		"%s has imported %d of %d slices after twenty minutes; its agent says:\n%s",
 		m.ID,
 		last,
 		want,
