@@ -345,17 +345,22 @@ func (a *Agent) revisit(ctl controller.Controller, c kube.Controller) error {
 			if err := a.mgr.GetClient().List(ctx, all.(client.ObjectList), client.UnsafeDisableDeepCopy); err != nil {
 				return err
 			}
-			h := handler.EnqueueRequestsFromMapFunc(w.Requests)
-			return meta.EachListItem(all, func(o runtime.Object) error {
-				h.Create(ctx, event.CreateEvent{Object: o.(client.Object), IsInInitialList: true}, queue)
-				return nil
-			})
+			return requestLater(ctx, all, w, queue)
 		})
 		if err := ctl.Watch(once); err != nil {
 			return fmt.Errorf("%s: %T: %w", c.Name, w.Object, err)
 		}
 	}
 	return nil
+}
+
+// requestLater requests all objects of a list with a lower priority than live changes.
+func requestLater(ctx context.Context, all runtime.Object, w kube.Watch, queue requestQueue) error {
+	h := handler.EnqueueRequestsFromMapFunc(w.Requests)
+	return meta.EachListItem(all, func(o runtime.Object) error {
+		h.Create(ctx, event.CreateEvent{Object: o.(client.Object), IsInInitialList: true}, queue)
+		return nil
+	})
 }
 
 // hostPort returns the host and port of an API server's address, "" if it has none.

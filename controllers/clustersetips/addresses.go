@@ -317,7 +317,7 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 	if apierrors.IsAlreadyExists(cause) || apierrors.IsConflict(cause) {
 		return cause
 	}
-	if len(asked) == 0 || !ofClusterIP(cause) {
+	if len(asked) == 0 || !kube.InvalidField(cause, "spec.clusterIP") {
 		return a.explain(ctx, q, cause)
 	}
 	owned := 0
@@ -349,20 +349,6 @@ func (a *Addresses) Refused(ctx context.Context, q *ipam.Request, asked []netip.
 	}
 	a.count.refused(asked, "allocated")
 	return nil
-}
-
-// ofClusterIP reports whether an API server refused the cluster IPs that a Service asked for.
-func ofClusterIP(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	for _, c := range status.Status().Details.Causes {
-		if strings.HasPrefix(c.Field, "spec.clusterIP") {
-			return true
-		}
-	}
-	return false
 }
 
 // explain adds that the ranges are full, if the caches show it: the API server has no reason code for that.

@@ -2,7 +2,10 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -28,4 +31,18 @@ func Version(o client.Object) string { return o.GetResourceVersion() + " of " + 
 // program does not know.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+}
+
+// InvalidField reports whether an API server refused an object because of a field whose path begins with prefix.
+func InvalidField(err error, prefix string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, c := range status.Status().Details.Causes {
+		if strings.HasPrefix(c.Field, prefix) {
+			return true
+		}
+	}
+	return false
 }

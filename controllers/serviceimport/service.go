@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -135,8 +134,7 @@ func (r *reconciler) write(
 		svc.Spec.TrafficDistribution = nil
 	}
 	done, err := r.put(ctx, s, svc)
-	if d := svc.Spec.TrafficDistribution; d != nil && apierrors.IsInvalid(err) &&
-		strings.Contains(err.Error(), "spec.trafficDistribution") {
+	if d := svc.Spec.TrafficDistribution; d != nil && kube.InvalidField(err, "spec.trafficDistribution") {
 		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name,
 			"value", *d)
 		r.setUnknown(*d, r.Now())

@@ -127,8 +127,9 @@ const (
 )
 
 func (m *measuredCuts) summary() string {
-	return fmt.Sprintf("the last connection failed after the cut: %d times, p50 %v, p99 %v, max %v; the first reached it "+
-		"after its return: %d times, p50 %v, p99 %v, max %v", append(quantiles(m.lastFailed), quantiles(m.firstBack)...)...)
+	const text = "the last connection failed after the cut: %d times, p50 %v, p99 %v, max %v; " +
+		"the first reached it after its return: %d times, p50 %v, p99 %v, max %v"
+	return fmt.Sprintf(text, append(quantiles(m.lastFailed), quantiles(m.firstBack)...)...)
 }
 
 // slow returns which bars do not hold, where they are measured; elsewhere other tests take the CPU.
@@ -223,7 +224,8 @@ func TestConnectionsAroundACut(t *testing.T) {
 	if len(m.lastFailed) != 1 || m.lastFailed[0] != 4050*time.Millisecond || m.firstBack[0] != 1550*time.Millisecond {
 		t.Errorf("%v, %v", m.lastFailed, m.firstBack)
 	}
-	if m.cutMade[1] != 1 || m.cutFailed[1] != 0 || m.cutFailed[2] != 1 || m.cutFailed[40] != 1 || m.backReached[15] != 1 {
+	if m.cutMade[1] != 1 || m.cutFailed[1] != 0 || m.cutFailed[2] != 1 || m.cutFailed[40] != 1 ||
+		m.backReached[15] != 1 {
 		t.Errorf("%+v", m)
 	}
 	if plot := m.plot(); strings.Count(plot, "<path fill") != 2 || !strings.Contains(plot, "L") {
