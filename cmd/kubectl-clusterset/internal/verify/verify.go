@@ -276,8 +276,28 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// look asks from the Pod of one cluster.
+// settling is how long DNS and kube-proxy may take to follow the imports.
+const settling = 20 * time.Second
+
+// look asks from the Pod of one cluster until nothing fails any more, or settling is over.
 func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
+	deadline := time.Now().Add(settling)
+	for {
+		rows, err = p.ask(ctx, o, places)
+		ok := !slices.ContainsFunc(rows, func(r Result) bool { return r.Route != OK || r.Name != OK || r.VIP != OK })
+		if ok || err != nil || time.Now().After(deadline) {
+			return rows, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// ask asks from the Pod of one cluster.
+func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Result, err error) {
 	imp, err := p.imported(ctx, o.Namespace, vipName)
 	if err != nil {
 		return nil, p.Failed(err, "reading ServiceImport %s", vipName)
@@ -302,7 +322,7 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 		var answers map[string]int
 		vipErr := error(nil)
 		if hasVIP {
-			vipErr = p.ask(ctx, vip, 80, min(20*len(places), 100), &answers)
+			vipErr = p.connect(ctx, vip, 80, min(20*len(places), 100), &answers)
 		}
 		for _, to := range places {
 			address, has := to.addresses()[family]
@@ -311,7 +331,7 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 			}
 			r := Result{From: p.id, To: to.id, Family: family, Route: OK, Name: OK, VIP: OK}
 			var direct map[string]int
-			if err := p.ask(ctx, address, port, 1, &direct); err != nil {
+			if err := p.connect(ctx, address, port, 1, &direct); err != nil {
 				r.Route = failed(err)
 			} else if direct[to.id] == 0 {
 				r.Route = fmt.Sprintf("another program answers at %s", address)
@@ -349,8 +369,8 @@ func total(answers map[string]int) (n int) {
 
 func failed(err error) string { return strings.TrimSpace(err.Error()) }
 
-// ask has the Pod connect to an address.
-func (p *place) ask(ctx context.Context, to netip.Addr, port uint16, times int, answers *map[string]int) error {
+// connect has the Pod connect to an address.
+func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times int, answers *map[string]int) error {
 	query := url.Values{"address": {netip.AddrPortFrom(to, port).String()}, "times": {fmt.Sprint(times)}}
 	return p.get(ctx, "/ask?"+query.Encode(), answers)
 }
