@@ -337,7 +337,8 @@ func (r *Reconciler) save(
 	l liveness.Limits,
 ) error {
 	previous := liveness.StateOf(stored)
-	if stored != nil && previous == state && !load(stored).NeedsWrite(o, l) && reach.Read(stored).State == m.State {
+	if stored != nil && previous == state && reach.Read(stored).State == m.State &&
+		!load(stored).NeedsWrite(o, m.State == reach.Answers, l) {
 		return nil
 	}
 	lease := &coordinationv1.Lease{}

@@ -289,3 +289,31 @@ func TestF4ASampleIsBounded(t *testing.T) {
 		t.Errorf("30 rounds try %d endpoints of 201", len(seen))
 	}
 }
+
+// TestAQuietSetIsNotWritten: while its agents answer, an hour of renewals is one write each. Who then falls silent
+// while this agent is restarted is lost by its silence as soon as at any other time.
+func TestAQuietSetIsNotWritten(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(2)
+	version := func(id string) string {
+		lease := &coordinationv1.Lease{}
+		name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: liveness.LeaseName(id)}
+		if err := r.local.Get(t.Context(), name, lease); err != nil {
+			t.Fatal(err)
+		}
+		return lease.ResourceVersion
+	}
+	a, b := version("a"), version("b")
+	for range 60 {
+		r.pass(time.Minute, r.others, r.others...)
+		r.rounds(1)
+	}
+	if version("a") != a || version("b") != b {
+		t.Errorf("an hour of renewals was written: a is at version %s, was at %s", version("a"), a)
+	}
+	r.silence(agentOf(0), endpointOf(0)+":80")
+	r.restart()
+	r.rounds(5)
+	r.want("a", reach.Unreachable, true)
+	r.want("b", reach.Answers, false)
+}

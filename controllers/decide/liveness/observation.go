@@ -139,10 +139,14 @@ func (l Limits) skipGap(t, previous, current, stoppedSince, ownRenewal time.Time
 
 // NeedsWrite reports whether current must replace the stored observation o: after each change of state, each renewal
 // and each missed renewal, so that a restarted agent loses at most one renewal interval. For an expired member it is
-// less often.
-func (o Observation) NeedsWrite(current Observation, l Limits) bool {
+// less often. While a member's agent answers, only changes of state are stored: it was alive until this agent stopped,
+// and a restarted agent asks it again.
+func (o Observation) NeedsWrite(current Observation, answers bool, l Limits) bool {
 	if o.Expired != current.Expired || !o.RenewingSince.Equal(current.RenewingSince) {
 		return true
+	}
+	if answers && !current.Expired {
+		return false
 	}
 	if !current.RenewingSince.IsZero() && current.HubSeenUntil.Sub(o.HubSeenUntil) >= 2*l.Renew {
 		return true // damping continues after a restart

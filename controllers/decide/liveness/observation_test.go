@@ -132,14 +132,12 @@ func TestNeedsWrite(t *testing.T) {
 		kept := w.observation
 		for end := w.now.Add(d); w.now.Before(end); {
 			for range 4 { // looks between the renewals change nothing
-				if now := w.observation.Observe(at(w.now), w.now, written(w.n), limits); kept.NeedsWrite(
-					now,
-					limits,
-				) {
+				now := w.observation.Observe(at(w.now), w.now, written(w.n), limits)
+				if kept.NeedsWrite(now, false, limits) {
 					t.Errorf("live %v: an observation needs a write, though no time passed", live)
 				}
 			}
-			if w.see(limits.Renew, live); kept.NeedsWrite(w.observation, limits) {
+			if w.see(limits.Renew, live); kept.NeedsWrite(w.observation, false, limits) {
 				kept, n = w.observation, n+1
 			}
 			away := w.observation.ObservedUntil.Sub(kept.ObservedUntil)
@@ -307,5 +305,20 @@ func TestT1ARecreatedLeaseIsARenewal(t *testing.T) {
 		if want := c.is.Created; c.after && !w.observation.Renewal.Created.Equal(want) {
 			t.Errorf("%s: the kept creation time is %v, want %v", c.what, w.observation.Renewal.Created, want)
 		}
+	}
+}
+
+// TestAMemberThatAnswersIsStoredOnce, until it is silent; that it has expired is stored all the same.
+func TestAMemberThatAnswersIsStoredOnce(t *testing.T) {
+	w := newWatcher()
+	w.see(time.Minute, true)
+	kept := w.observation
+	w.see(time.Hour, true)
+	if kept.NeedsWrite(w.observation, true, limits) || !kept.NeedsWrite(w.observation, false, limits) {
+		t.Error("an hour of renewals: stored if its agent answers, or not stored if it does not")
+	}
+	w.see(2*time.Minute, false)
+	if !kept.NeedsWrite(w.observation, true, limits) {
+		t.Error("that it has expired is not stored")
 	}
 }
