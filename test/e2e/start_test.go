@@ -72,9 +72,13 @@ func (w *world) quickstart(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.logs())
 	}
-	if by, err := w.answers(t.Context(), "east", web, 20); err != nil || by["east"] == 0 || by["west"] == 0 {
-		t.Errorf("after it, east is answered by %v, %v", by, err)
-	}
+	eventually(t, "both clusters answer in east", time.Minute, func(ctx context.Context) error {
+		by, err := w.answers(ctx, "east", web, 20)
+		if err == nil && (by["east"] == 0 || by["west"] == 0) {
+			err = fmt.Errorf("%v", by)
+		}
+		return err
+	})
 }
 
 // failover is the heading of the page after whose steps a cluster is cut off.
