@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -124,7 +125,7 @@ func (r *reconciler) deletePrevious(ctx context.Context, s *state) error {
 // revision.
 func (r *reconciler) stateEndpoints(ctx context.Context, s *state) error {
 	stated := clusterset.EndpointSet(s.endpointNames())
-	if s.own.Spec.EndpointRecords == stated {
+	if s.own.Spec.EndpointRecords == stated && !s.losesNewer() {
 		return nil
 	}
 	rec := s.own.DeepCopy()
@@ -144,6 +145,19 @@ func (r *reconciler) stateEndpoints(ctx context.Context, s *state) error {
 	}
 	s.own = rec
 	return nil
+}
+
+// losesNewer returns whether the hub has an EndpointRecord that must go and that the own record says nothing about,
+// because it is as new: an agent that ended before it stated what it had just published leaves such a record.
+func (s *state) losesNewer() bool {
+	names := s.endpointNames()
+	for name, e := range s.endpoints {
+		newer := e.Spec.Revision >= s.own.Spec.Revision && !clusterset.Spent(e.Spec.Revision)
+		if newer && !slices.Contains(names, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // withdrawUnknown withdraws a record that the hub has and this cluster has not.

@@ -157,7 +157,10 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 func (r *reconciler) publish(ctx context.Context, s *state) (again time.Duration, err error) {
 	again, err = r.publishEndpoints(ctx, s)
 	next, failed := r.publishExport(ctx, s)
-	return sooner(again, next), errors.Join(err, failed, r.deleteEndpoints(ctx, s))
+	if failed == nil { // else the hub may not have what makes other members drop these endpoints
+		failed = r.deleteEndpoints(ctx, s)
+	}
+	return sooner(again, next), errors.Join(err, failed)
 }
 
 // sooner returns the shorter of two requeue delays; 0 means never.

@@ -228,3 +228,59 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestS2EndpointsThatNobodyStatedAreDropped: an agent ended after it had published a slice, which has gone since. The
+// next one states what it has with a higher revision before it deletes that record; else members keep the endpoints.
+func TestS2EndpointsThatNobodyStatedAreDropped(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := hubv1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for _, refused := range []error{nil, errors.New("refused")} {
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		origin := hubv1alpha1.Origin{ClusterID: "me", ServiceNamespace: "shop", ServiceName: "web", Revision: 3}
+		own := &hubv1alpha1.ServiceExportRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: kube.SystemNamespace, Name: "web.shop.me"},
+			Spec: hubv1alpha1.ServiceExportRecordSpec{
+				Origin: origin, EndpointRecords: clusterset.EndpointSet(nil), ExportedAt: &metav1.Time{Time: now},
+			},
+		}
+		published := own.DeepCopy()
+		published.Namespace = "set"
+		newer := origin
+		newer.Revision = now.Add(time.Hour).UnixMilli() // this clock was set back since
+		left := &hubv1alpha1.EndpointRecord{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "v.me"},
+			Spec:       hubv1alpha1.EndpointRecordSpec{Origin: newer, AddressType: discoveryv1.AddressTypeIPv4},
+		}
+		hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(published, left).
+			WithInterceptorFuncs(interceptor.Funcs{Update: func(ctx context.Context, w client.WithWatch,
+				o client.Object, opts ...client.UpdateOption) error {
+				if refused != nil {
+					return refused
+				}
+				return w.Update(ctx, o, opts...)
+			}}).Build()
+		local := fake.NewClientBuilder().WithScheme(scheme).WithObjects(own).Build()
+		r := reconcilerOf(local, hub, lease{}, &now)
+		r.Cluster, r.HubNamespace = "me", "set"
+		s := &state{
+			own: get(t, local, own), published: get(t, hub, published),
+			endpoints: map[string]*hubv1alpha1.EndpointRecord{"v.me": get(t, hub, left)},
+		}
+		clusterset.SetPublished(s.own, s.published)
+		_, err := r.publish(t.Context(), s)
+		var records hubv1alpha1.EndpointRecordList
+		if listed := hub.List(t.Context(), &records); listed != nil {
+			t.Fatal(listed)
+		}
+		stated := get(t, hub, published).Spec.Revision
+		switch {
+		case refused != nil && (err == nil || len(records.Items) != 1):
+			t.Errorf("the hub refuses the statement: %v, and %d endpoints are left", err, len(records.Items))
+		case refused == nil && (err != nil || len(records.Items) != 0 || stated <= newer.Revision):
+			t.Errorf("%v; %d endpoints are left; revision %d is stated, and they had %d",
+				err, len(records.Items), stated, newer.Revision)
+		}
+	}
+}
