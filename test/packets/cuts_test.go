@@ -60,6 +60,18 @@ func dialing(t *testing.T, c *cluster, to netip.AddrPort) *dialer {
 	return d
 }
 
+// hasReached returns an error until a connection that began after a time has reached a cluster.
+func (d *dialer) hasReached(cluster string, after time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.ContainsFunc(d.made, func(c connection) bool {
+		return c.began.After(after) && strings.HasPrefix(c.answer, cluster)
+	}) {
+		return fmt.Errorf("of %d connections none has reached %s", len(d.made), cluster)
+	}
+	return nil
+}
+
 // stop waits for the last connections, and returns all in their order.
 func (d *dialer) stop() []connection {
 	select {

@@ -213,6 +213,7 @@ func TestF4PowerCut(t *testing.T) {
 			c.wantAnswers(t, "tcp", vip[c], "a1:8080", "c1:8080", "c2:8080")
 		}
 		for _, d := range dialers {
+			eventually(t, "a new connection to c", func() error { return d.hasReached("c", back) })
 			measured.add(t, d.stop(), cut, back)
 		}
 		f.forgetFlaps(t)
