@@ -163,9 +163,10 @@ const failoverPage = `# A cluster dies
 ` + "`make bench-failover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a
 real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces. A Service has
 two Pods in cluster c and one in a. Clusters a and b make ten new connections a second each to its VIP; one without an
-answer within two seconds has failed. The link of c
-is cut without a farewell, and restored after its endpoints are gone. Each cut is like the first: what is remembered
-of earlier ones, which would delay the return of a flapping cluster, is deleted in between.
+answer within two seconds has failed. The link of c is cut without a farewell, and restored after its endpoints are
+gone. Each cut is like the first: what is remembered
+of earlier ones, which would delay the return of a flapping cluster, is deleted in between, and so are the kernel's
+entries for connections that failed: for two minutes a new connection from the same source port would follow them.
 
 | what, seen from two clusters | times | p50 | p99 | max | bar of p99 |
 | --- | --- | --- | --- | --- | --- |
@@ -226,7 +227,7 @@ func TestConnectionsAroundACut(t *testing.T) {
 	cut := time.Unix(1000, 0)
 	back := cut.Add(6 * time.Second)
 	at := func(seconds float64, answer string) connection {
-		return connection{cut.Add(time.Duration(seconds * float64(time.Second))), answer}
+		return connection{began: cut.Add(time.Duration(seconds * float64(time.Second))), answer: answer}
 	}
 	var m measuredCuts
 	m.add(t, []connection{
