@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -19,11 +20,20 @@ func checkMetadata(labels, annotations map[string]string) error {
 }
 
 func checkLabels(labels map[string]string) error {
-	return metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels")).ToAggregate()
+	return sorted(metav1validation.ValidateLabels(labels, field.NewPath("exportedLabels")))
 }
 
 func checkAnnotations(annotations map[string]string) error {
-	return apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations")).ToAggregate()
+	return sorted(apivalidation.ValidateAnnotations(annotations, field.NewPath("exportedAnnotations")))
+}
+
+// sorted joins errors in an order that does not depend on that of a map: the same record always has the same error.
+func sorted(list field.ErrorList) error {
+	slices.SortFunc(list, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
+	if len(list) == 0 {
+		return nil
+	}
+	return list.ToAggregate()
 }
 
 // maxSize is half of what an API server accepts as annotations of one object. The ServiceImport has others too, among

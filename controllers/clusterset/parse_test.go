@@ -220,3 +220,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestARecordAlwaysHasTheSameError: importers write it to a condition, and look again after each write.
+func TestARecordAlwaysHasTheSameError(t *testing.T) {
+	for what, change := range map[string]func(*exportSpec, map[string]string){
+		"properties":          func(s *exportSpec, bad map[string]string) { s.Properties = bad },
+		"exportedLabels":      func(s *exportSpec, bad map[string]string) { s.ExportedLabels = bad },
+		"exportedAnnotations": func(s *exportSpec, bad map[string]string) { s.ExportedAnnotations = bad },
+	} {
+		bad, said := map[string]string{}, map[string]bool{}
+		for i := range 16 {
+			bad[fmt.Sprintf("BAD KEY %d", i)] = ""
+		}
+		r := exportRecord()
+		change(&r.Spec, bad)
+		for range 20 {
+			_, err := ParseExport(r)
+			said[fmt.Sprint(err)] = true
+		}
+		if len(said) != 1 {
+			t.Errorf("%s: %d different errors", what, len(said))
+		}
+	}
+}

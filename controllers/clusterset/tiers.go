@@ -1,6 +1,7 @@
 package clusterset
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,6 +58,9 @@ func (t Tier) Selects(cluster, own Place) bool {
 // maxTiers is how many tiers a preference may have, and how many clusters or properties an export may go to.
 const maxTiers = 16
 
+// maxListLength is how many characters such a list may have: the bound in the record's CRD.
+const maxListLength = 4096
+
 // Bounds of the properties that a record states, so that no cluster makes all its records large.
 const (
 	maxProperties    = 16
@@ -95,10 +99,10 @@ func ParsePreference(text string) (hubv1alpha1.Preference, error) {
 	return hubv1alpha1.Preference(canonical), nil
 }
 
-// Tiers returns the tiers of a preference that ParsePreference has returned.
+// Tiers returns the tiers of a preference that ParsePreference has returned. "" is none.
 func Tiers(p hubv1alpha1.Preference) (out []Tier) {
-	text := string(p)
-	if list := aliases[p]; list != "" {
+	text := string(cmp.Or(p, hubv1alpha1.PreferNone))
+	if list := aliases[hubv1alpha1.Preference(text)]; list != "" {
 		text = list
 	}
 	for _, t := range strings.Split(text, ",") {
@@ -144,7 +148,14 @@ func join(tiers []Tier) string {
 }
 
 func parseTiers(text string) (out []Tier, err error) {
-	for _, part := range strings.Split(text, ",") {
+	if len(text) > maxListLength {
+		return nil, fmt.Errorf("%d characters are too many; the limit is %d", len(text), maxListLength)
+	}
+	parts := strings.Split(text, ",")
+	if len(parts) > maxTiers {
+		return nil, fmt.Errorf("%d entries are too many; the limit is %d", len(parts), maxTiers)
+	}
+	for _, part := range parts {
 		t := Tier(strings.TrimSpace(part))
 		if err := t.check(); err != nil {
 			return nil, err
@@ -153,9 +164,6 @@ func parseTiers(text string) (out []Tier, err error) {
 			return nil, fmt.Errorf("%q is listed twice", t)
 		}
 		out = append(out, t)
-	}
-	if len(out) > maxTiers {
-		return nil, fmt.Errorf("%d entries are too many; the limit is %d", len(out), maxTiers)
 	}
 	return out, nil
 }
@@ -235,13 +243,13 @@ func checkProperties(properties map[string]string) error {
 	if len(properties) > maxProperties {
 		return fmt.Errorf("properties: %d are too many; the limit is %d", len(properties), maxProperties)
 	}
-	for name, value := range properties {
+	for _, name := range slices.Sorted(maps.Keys(properties)) { // the same record always has the same error
 		if err := checkProperty(name); err != nil {
 			return err
 		}
-		if len(value) > maxPropertyValue {
+		if n := len(properties[name]); n > maxPropertyValue {
 			return fmt.Errorf("ClusterProperty %q: %d characters are too many; the limit is %d",
-				name, len(value), maxPropertyValue)
+				name, n, maxPropertyValue)
 		}
 	}
 	return nil

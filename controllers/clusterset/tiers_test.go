@@ -27,6 +27,10 @@ func TestT2APreferenceHasOneForm(t *testing.T) {
 			t.Errorf("%q is then %q, %v", got, again, err)
 		}
 	}
+	_, err := ParsePreference(strings.Repeat("any,", 100_000))
+	if err == nil || !strings.Contains(err.Error(), "4096") {
+		t.Errorf("a list of 400,000 characters: %v", err)
+	}
 	var many []string
 	for i := range 17 {
 		many = append(many, fmt.Sprint("cluster=c", i))

@@ -157,7 +157,9 @@ func (r *reconciler) gather(ctx context.Context, service types.NamespacedName) (
 func (r *reconciler) publish(ctx context.Context, s *state) (again time.Duration, err error) {
 	again, err = r.publishEndpoints(ctx, s)
 	next, failed := r.publishExport(ctx, s)
-	if failed == nil { // else the hub may not have what makes other members drop these endpoints
+	// Before, the hub must have what makes other members drop these endpoints.
+	stated := s.own == nil || s.own.Spec.Withdrawn || !s.losesNewer()
+	if failed == nil && stated {
 		failed = r.deleteEndpoints(ctx, s)
 	}
 	return sooner(again, next), errors.Join(err, failed)

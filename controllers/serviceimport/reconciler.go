@@ -75,6 +75,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Duration, err error) {
 	if s.refuses {
 		r.stopWaiting(s.name)
+		r.setOrder(s.name, nil)
 		if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 			return 0, err
 		}
@@ -95,6 +96,7 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	switch {
 	case !exported:
 		r.stopWaiting(s.name)
+		r.setOrder(s.name, nil)
 		return r.retire(ctx, s)
 	case len(e.exports)+len(e.standIns) > 0:
 		if again, err = r.apply(ctx, s, &e); err != nil {
@@ -133,7 +135,7 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 	}
 	found := r.sources(s, e, imp, &merged)
 	r.report(found.findings)
-	sources := endpoints.Expire(found.sources, s.expired, &merged)
+	sources := endpoints.Expire(found.sources, s.expired, s.own, &merged)
 	p := &slicePlan{existing: e.managed}
 	if s.hub { // else the records that they may be of are not known
 		p.existing = append(p.existing, s.given...)

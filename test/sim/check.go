@@ -208,7 +208,7 @@ func (w *World) checkSlices(m *member, t *truth) error {
 }
 
 func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source, s *discoveryv1.EndpointSlice) error {
-	silent := t.silent(src)
+	ports, silent := t.carried(src)
 	labels := resolution.SliceLabels(&t.merged, t.name.Namespace, t.name.Name, src.cluster, kube.Manager, silent)
 	if err := errors.Join(
 		differ(
@@ -220,7 +220,7 @@ func (t *truth) checkSlice(m *member, imp *mcsv1beta1.ServiceImport, src source,
 		differ("addressType", src.slice.AddressType, s.AddressType),
 		differ(
 			"ports (C3, C4)",
-			t.ports(src),
+			ports,
 			s.Ports,
 		),
 		differ("endpoints (S2, S4)", t.endpoints(src, m.id), s.Endpoints),

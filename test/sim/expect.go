@@ -311,31 +311,48 @@ func (t *truth) endpoints(s source, importer string) []discoveryv1.Endpoint {
 	return out
 }
 
-// silent tells whether no port of a source gets the traffic (T2).
-func (t *truth) silent(s source) bool {
-	backends := map[string][]resolution.Backends{}
+// carried returns the ports of a source that get traffic (T2); silent, with all its ports, if none does.
+func (t *truth) carried(s source) (ports []discoveryv1.EndpointPort, silent bool) {
+	if t.merged.Type == mcsv1beta1.Headless {
+		return t.ports(s), false
+	}
+	backends := map[string][]resolution.Backends{} // by the import's name of the port
 	for _, other := range t.sources {
 		if other.slice.AddressType != s.slice.AddressType {
 			continue
 		}
 		b := resolution.Backends{Cluster: t.place(other.cluster)}
 		for _, e := range t.endpoints(other, t.own.ID) {
-			if b.All++; ready(e) {
-				b.Ready++
+			switch {
+			case ready(e):
+				b.Ready, b.All = b.Ready+1, b.All+1
+			case e.Conditions.Terminating == nil || !*e.Conditions.Terminating:
+				b.All++
 			}
 		}
-		for _, p := range t.ports(other) {
-			backends[*p.Name] = append(backends[*p.Name], b)
+		counted := map[string]bool{}
+		for _, p := range other.slice.Ports {
+			if name, ok := t.merged.Names[other.cluster][*p.Name]; ok && !counted[name] {
+				counted[name] = true
+				backends[name] = append(backends[name], b)
+			}
 		}
 	}
-	carries := func(p discoveryv1.EndpointPort) bool {
-		return resolution.Carries(&t.merged, t.place(s.cluster), t.own, backends[*p.Name])
+	known := false
+	slice := *s.slice
+	slice.Ports = slices.DeleteFunc(slices.Clone(slice.Ports), func(p discoveryv1.EndpointPort) bool {
+		name, ok := t.merged.Names[s.cluster][*p.Name]
+		known = known || ok
+		return !ok || !resolution.Carries(&t.merged, t.place(s.cluster), t.own, backends[name])
+	})
+	switch {
+	case !known:
+		return t.ports(s), !resolution.InSomeTier(&t.merged, t.place(s.cluster), t.own)
+	case len(slice.Ports) == 0:
+		return t.ports(s), true
 	}
-	ports := t.ports(s)
-	if len(ports) == 0 {
-		return !resolution.InSomeTier(&t.merged, t.place(s.cluster), t.own)
-	}
-	return !slices.ContainsFunc(ports, carries)
+	s.slice = &slice
+	return t.ports(s), false
 }
 
 // families are those of the import in one cluster (C7).

@@ -7,18 +7,24 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Expire applies the policies for expired clusters (T1). With KeepLast an expired source goes on serving the ports
-// that no live source of its address family serves. Expire does not change the given sources.
-func Expire(sources []*Source, states map[string]liveness.State, m *conflict.Merged) []*Source {
+// that no live source of its address family serves; one that no tier of the preference selects does not count. Expire
+// does not change the given sources.
+func Expire(
+	sources []*Source, states map[string]liveness.State, own clusterset.Place, m *conflict.Merged,
+) []*Source {
 	if len(states) == 0 {
 		return sources
 	}
 	live := portsServed(
-		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool { return states[s.ClusterID].Expired }), m,
+		slices.DeleteFunc(slices.Clone(sources), func(s *Source) bool {
+			return states[s.ClusterID].Expired || !selectedBySome(m, s.ClusterID, own)
+		}), m,
 	)
 	var out []*Source
 	for _, s := range sources {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -60,7 +61,8 @@ func TestT1Expire(t *testing.T) {
 		before := []Source{*c.dead, *c.living}
 		var got []string
 		for _, s := range Expire([]*Source{c.dead, c.living},
-			map[string]liveness.State{"a": {Expired: true, OnExpiry: c.policy, KeepLast: c.keepLast}}, m) {
+			map[string]liveness.State{"a": {Expired: true, OnExpiry: c.policy, KeepLast: c.keepLast}},
+			clusterset.Place{Cluster: "me"}, m) {
 			sign := "-"
 			if s.anyReady() {
 				sign = "+"
@@ -103,5 +105,20 @@ func TestAMutePortIsRemembered(t *testing.T) {
 	}
 	if got, err := Restore(slice); err != nil || len(got.Ports) != 2 {
 		t.Errorf("it remembers %v, %v", got.Ports, err)
+	}
+}
+
+// TestT1KeepLastOfThoseThatGetTraffic: what no tier selects replaces nobody.
+func TestT1KeepLastOfThoseThatGetTraffic(t *testing.T) {
+	names := map[string]string{"http": "http"}
+	m := &conflict.Merged{
+		Preference: "cluster=west", Names: map[string]map[string]string{"west": names, "east": names},
+	}
+	v4 := discoveryv1.AddressTypeIPv4
+	sources := []*Source{serving("west", v4, true, "http"), serving("east", v4, true, "http")}
+	states := map[string]liveness.State{"west": {Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove, KeepLast: true}}
+	out := Expire(sources, states, clusterset.Place{Cluster: "me"}, m)
+	if len(out) != 2 || out[0].ClusterID != "west" || len(out[0].Withheld) > 0 {
+		t.Errorf("west goes, though nobody else gets the traffic: %+v", out)
 	}
 }

@@ -1,10 +1,12 @@
 package endpoints
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -89,13 +91,8 @@ func Prefer(
 		}
 		is.carrying[at] = c
 	}
-	out = slices.Clone(sources)
-	for i, s := range out {
-		if !is.carriedBy(s, selected[s.ClusterID], m) {
-			quiet := *s
-			quiet.NoTraffic = true
-			out[i] = &quiet
-		}
+	for _, s := range sources {
+		out = append(out, is.restrict(s, selected[s.ClusterID], m))
 	}
 	return out, is, again
 }
@@ -151,34 +148,62 @@ func (c carrier) follow(best int, now time.Time) carrier {
 	return c
 }
 
-// carriedBy reports whether a source carries the traffic of one of its ports, or could if it had any. selected says
-// which tiers its cluster is in.
-func (o *Order) carriedBy(s *Source, selected []bool, m *conflict.Merged) bool {
+// restrict returns the source with those ports whose traffic it carries, or without traffic if it carries none. A
+// source without ports could carry some if a tier selects it. selected says which tiers its cluster is in.
+func (o *Order) restrict(s *Source, selected []bool, m *conflict.Merged) *Source {
+	carries := func(port string) bool { return selected[o.carrying[slot{s.AddressType, port}].tier] }
 	ports := s.importPorts(m)
-	if len(ports) == 0 {
-		return slices.Contains(selected, true)
-	}
+	some, all := len(ports) == 0 && slices.Contains(selected, true), true
 	for port := range ports {
-		if selected[o.carrying[slot{s.AddressType, port}].tier] {
-			return true
+		if carries(port) {
+			some = true
+		} else {
+			all = false
 		}
 	}
-	return false
+	if some && all {
+		return s
+	}
+	out := *s
+	if !some {
+		out.NoTraffic = true
+		return &out
+	}
+	out.Withheld = maps.Clone(s.Withheld)
+	for _, p := range s.Ports {
+		if name, ok := m.Names[s.ClusterID][p.Name]; ok && !s.Withheld[p.Name] && !carries(name) {
+			if out.Withheld == nil {
+				out.Withheld = map[string]bool{}
+			}
+			out.Withheld[p.Name] = true
+		}
+	}
+	return &out
 }
 
-// count returns the endpoints of a source.
+// selectedBySome reports whether a tier of the import's preference selects a cluster.
+func selectedBySome(m *conflict.Merged, cluster string, own clusterset.Place) bool {
+	return slices.ContainsFunc(clusterset.Tiers(m.Preference), func(t clusterset.Tier) bool {
+		return t.Selects(place(m, cluster), own)
+	})
+}
+
+// count returns the endpoints of a source, without those that end: a rollout makes no tier look ill.
 func (src *Source) count() (c count) {
-	add := func(isReady *bool) {
-		if c.all++; ready(isReady) {
-			c.ready++
+	add := func(isReady, terminating *bool) {
+		switch {
+		case ready(isReady):
+			c.ready, c.all = c.ready+1, c.all+1
+		case !ptr.Deref(terminating, false):
+			c.all++
 		}
 	}
 	for i := range src.Native {
-		add(src.Native[i].Conditions.Ready)
+		add(src.Native[i].Conditions.Ready, src.Native[i].Conditions.Terminating)
 	}
 	if src.Native == nil {
 		for i := range src.Endpoints {
-			add(src.Endpoints[i].Ready)
+			add(src.Endpoints[i].Ready, src.Endpoints[i].Terminating)
 		}
 	}
 	return c

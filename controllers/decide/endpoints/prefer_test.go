@@ -151,6 +151,39 @@ func TestT2Tiers(t *testing.T) {
 	}
 }
 
+// TestT2EachPortGoesItsOwnWay: what only another cluster serves comes from there, and nothing else.
+func TestT2EachPortGoesItsOwnWay(t *testing.T) {
+	names := map[string]string{"http": "http", "admin": "admin"}
+	m := &conflict.Merged{
+		Preference: "cluster=b,cluster=c", Names: map[string]map[string]string{"b": names, "c": names},
+	}
+	v4 := discoveryv1.AddressTypeIPv4
+	sources := []*Source{serving("b", v4, true, "http"), serving("c", v4, true, "http", "admin")}
+	out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
+	if out[0].NoTraffic || len(out[0].Withheld) > 0 || out[1].NoTraffic || !out[1].Withheld["http"] ||
+		out[1].Withheld["admin"] || sources[1].Withheld != nil {
+		t.Errorf("b: %+v\nc: %+v", out[0], out[1])
+	}
+}
+
+// TestT2ARolloutChangesNothing: the old endpoints of a Service end while the new ones are ready.
+func TestT2ARolloutChangesNothing(t *testing.T) {
+	m := &conflict.Merged{
+		Preference: "cluster=b,cluster=c", MinReady: "75%",
+		Names: map[string]map[string]string{"b": {"http": "http"}, "c": {"http": "http"}},
+	}
+	b := serving("b", discoveryv1.AddressTypeIPv4, true, "http")
+	b.Native, b.Endpoints = nil, nil
+	for i := range 8 {
+		b.Endpoints = append(b.Endpoints, hubv1alpha1.Endpoint{Ready: to(i < 4), Terminating: to(i >= 4)})
+	}
+	sources := []*Source{b, serving("c", discoveryv1.AddressTypeIPv4, true, "http")}
+	out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
+	if out[0].NoTraffic || !out[1].NoTraffic {
+		t.Errorf("b has no traffic: %v; c has none: %v", out[0].NoTraffic, out[1].NoTraffic)
+	}
+}
+
 // TestT2BackAfterHysteresis: away at once, back after 10 s of enough, and not back to a tier that fails meanwhile.
 func TestT2BackAfterHysteresis(t *testing.T) {
 	w := &world{

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
@@ -34,7 +35,7 @@ func TestT1WhatAnOwnerSaysIsRemembered(t *testing.T) {
 		"the dead": func(s []*Source) []*Source {
 			return Expire(s, map[string]liveness.State{
 				"b": {Expired: true, OnExpiry: hubv1alpha1.ExpiryNotReady, KeepLast: true},
-			}, m)
+			}, clusterset.Place{Cluster: "me"}, m)
 		},
 	}
 	for what, decided := range against {

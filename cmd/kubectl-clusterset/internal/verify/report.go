@@ -21,8 +21,11 @@ type Report struct {
 	Findings        []report.Finding `json:"findings"`
 }
 
-// OK is the outcome of a check without a problem; any other outcome says what is wrong.
-const OK = "ok"
+// Outcomes of a check without a problem. Any other outcome says what is wrong.
+const (
+	OK   = "ok"
+	None = "-" // there is nothing to check
+)
 
 // Result is what the Pod of one cluster reaches of another one, or of its own.
 type Result struct {
@@ -45,23 +48,36 @@ func newReport(set, namespace string, places []*place) Report {
 	return r
 }
 
-// conclude adds a finding for each check that failed, causes first: without a route, nothing is said of the VIP.
+func (x *Result) hasVIP() bool { return x.VIP == OK || x.VIP == None }
+
+// conclude adds a finding for each check that failed, causes first: while a route is missing from a cluster, nothing is
+// said of its VIP, which leads there as well.
 func (r *Report) conclude() {
+	type way struct {
+		from   string
+		family corev1.IPFamily
+	}
+	missing := map[way]bool{}
+	for _, x := range r.Results {
+		if x.Route != OK {
+			missing[way{x.From, x.Family}] = true
+		}
+	}
 	for i := range r.Results {
 		x := &r.Results[i]
-		way := "from " + x.From + " to " + x.To + " by " + string(x.Family)
+		between := "from " + x.From + " to " + x.To + " by " + string(x.Family)
 		if x.Route != OK {
 			r.Findings = append(r.Findings, report.Errorf("routes between the Pods, or NetworkPolicies; "+
-				report.DocsNetwork, "%s, Pods do not reach each other by address: %s", way, x.Route))
+				report.DocsNetwork, "%s, Pods do not reach each other by address: %s", between, x.Route))
 		}
 		if x.Name != OK {
 			r.Findings = append(r.Findings, report.Errorf("kubectl clusterset doctor, with the context of "+x.From,
-				"%s, DNS does not answer as it should: %s", way, x.Name))
+				"%s, DNS does not answer as it should: %s", between, x.Name))
 		}
-		if x.VIP != OK && x.Route == OK {
+		if !x.hasVIP() && !missing[way{x.From, x.Family}] {
 			r.Findings = append(r.Findings, report.Errorf("kubectl clusterset explain "+vipName+"."+r.Namespace+
 				" (with --keep), and the log of kube-proxy in "+x.From,
-				"%s, the VIP does not lead there: %s", way, x.VIP))
+				"%s, the VIP does not lead there: %s", between, x.VIP))
 		}
 	}
 }
@@ -82,8 +98,8 @@ func Print(out io.Writer, r *Report) {
 }
 
 func short(outcome string) string {
-	if outcome == OK {
-		return OK
+	if outcome == OK || outcome == None {
+		return outcome
 	}
 	return "failed"
 }

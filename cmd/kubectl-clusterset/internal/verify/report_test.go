@@ -22,6 +22,10 @@ func TestCausesAreFound(t *testing.T) {
 	} {
 		r := newReport("blue", "verify-1", []*place{{id: "east"}, {id: "west"}})
 		r.Results = []Result{{"east", "west", "IPv4", c.route, c.name, c.vip}}
+		if c.route != OK { // a VIP leads there, too
+			r.Results = append(r.Results, Result{"east", "east", "IPv4", OK, OK, "i/o timeout"})
+		}
+		r.Results = append(r.Results, Result{"east", "east", "IPv6", OK, OK, None})
 		r.conclude()
 		var out strings.Builder
 		Print(&out, &r)

@@ -284,7 +284,7 @@ func (p *place) look(ctx context.Context, o *Options, places []*place) (rows []R
 	deadline := time.Now().Add(settling)
 	for {
 		rows, err = p.ask(ctx, o, places)
-		ok := !slices.ContainsFunc(rows, func(r Result) bool { return r.Route != OK || r.Name != OK || r.VIP != OK })
+		ok := !slices.ContainsFunc(rows, func(r Result) bool { return r.Route != OK || r.Name != OK || !r.hasVIP() })
 		if ok || err != nil || time.Now().After(deadline) {
 			return rows, err
 		}
@@ -347,6 +347,8 @@ func (p *place) ask(ctx context.Context, o *Options, places []*place) (rows []Re
 				r.Name = fmt.Sprintf("the answer for %s has not the VIP %s", vipName, vip)
 			}
 			switch {
+			case imp == nil || !slices.Contains(imp.Spec.IPFamilies, family):
+				r.VIP = None // an exporter does not have the family
 			case !hasVIP:
 				r.VIP = "the import has no VIP of this family"
 			case vipErr != nil:
