@@ -99,13 +99,16 @@ bench-handover: build ## prefer-local's traffic handed over and back by real pac
 	HANDOVERS=$(or $(HANDOVERS),200) HANDOVER_PAGE='$(CURDIR)/docs/benchmarks-handover.md' $(GO) test -count=1 -timeout 30m -run '^TestPreferLocalHandsOverAndBack$$' ./test/packets
 
 .PHONY: bench-failover
-bench-failover: build ## a cluster's power is cut CUTS times (default 100) beside new connections, as root; writes docs/benchmarks-failover.md and its plot
-	CUTS=$(or $(CUTS),100) FAILOVER_PAGE='$(CURDIR)/docs/benchmarks-failover.md' $(GO) test -count=1 -timeout 60m -v -run '^TestF4PowerCut$$' ./test/packets
+bench-failover: build ## power cuts of a cluster, CUTS times (default 100), as root; writes docs/benchmarks-failover.md
+	CUTS=$(or $(CUTS),100) FAILOVER_PAGE='$(CURDIR)/docs/benchmarks-failover.md' \
+		$(GO) test -count=1 -timeout 60m -v -run '^TestF4PowerCut$$' ./test/packets
 
 .PHONY: bench-scale
-bench-scale: build ## as bench-members with 200 members and 10,000 slices, once of the same names and once of different ones; writes docs/benchmarks-scale*.md
-	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -out docs/benchmarks-scale.md
-	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names -out docs/benchmarks-scale-names.md
+bench-scale: build ## bench-members with 200 members, of the same names and of own ones; docs/benchmarks-scale*.md
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale \
+		-out docs/benchmarks-scale.md
+	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names \
+		-out docs/benchmarks-scale-names.md
 
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked

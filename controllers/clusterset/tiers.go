@@ -19,7 +19,7 @@ const (
 	AnnotationPreference = "clusterset-dns.io/preference"
 	// AnnotationMinReady is how many ready endpoints, or what percentage of them, such clusters need.
 	AnnotationMinReady = "clusterset-dns.io/preference-min-ready"
-	// AnnotationExportTo lists the clusters that may import the Service (E10).
+	// AnnotationExportTo lists the clusters that may import the Service (E11).
 	AnnotationExportTo = "clusterset-dns.io/export-to"
 )
 
@@ -197,7 +197,7 @@ func checkProperty(name string) error {
 // MinReady is the value of AnnotationMinReady: a number, or a percentage of all endpoints. "" is 1.
 type MinReady string
 
-// ParseMinReady returns a valid MinReady.
+// ParseMinReady returns a MinReady in its only form, or an error for another text than a number or a percentage.
 func ParseMinReady(text string) (MinReady, error) {
 	digits, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(digits)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,20 +156,6 @@ func (f *failover) wantEndpoints(t *testing.T, c, from *cluster, some bool) {
 	})
 }
 
-// cuts is how often TestF4PowerCut cuts the power: CUTS, for a percentile that means something.
-func cuts(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("CUTS")
-	if text == "" {
-		return 3
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("CUTS=%q: want how often, 1 at least", text)
-	}
-	return n
-}
-
 // TestF4PowerCut: a cluster that is cut off loses its endpoints elsewhere within seconds, while its Lease is still
 // renewed; the others keep theirs, and it gets all back. Each of the others makes ten new connections a second.
 func TestF4PowerCut(t *testing.T) {
@@ -186,7 +171,7 @@ func TestF4PowerCut(t *testing.T) {
 	}
 	t.Cleanup(func() { f.power(t, f.c, true) })
 	var measured measuredCuts
-	for range cuts(t) {
+	for range times(t, "CUTS", 3) {
 		dialers := []*dialer{dialing(t, f.a, vip[f.a]), dialing(t, f.b, vip[f.b])}
 		cut := time.Now()
 		f.power(t, f.c, false)

@@ -3,6 +3,7 @@ package packets
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -25,18 +25,11 @@ const preference = "clusterset-dns.io/preference"
 // ready sets whether the cluster's own backends are.
 func (c *cluster) ready(t *testing.T, namespace string, ready bool) {
 	t.Helper()
-	for _, name := range []string{"web-ipv4", "web-ipv6"} {
-		eventually(t, c.ID+": readiness", func() error {
-			var s discoveryv1.EndpointSlice
-			if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &s); err != nil {
-				return err
-			}
-			for i := range s.Endpoints {
-				s.Endpoints[i].Conditions.Ready, s.Endpoints[i].Conditions.Serving = &ready, &ready
-			}
-			return c.Update(t.Context(), &s)
-		})
+	var names []string
+	if ready {
+		names = slices.Collect(maps.Keys(c.backends))
 	}
+	c.readyAre(t, namespace, names...)
 }
 
 // preferring exports a Service of a and b with prefer-local, and returns its VIP in each cluster.
@@ -184,16 +177,17 @@ func TestT2SlowHandOversFail(t *testing.T) {
 	}
 }
 
-// handOvers is how often traffic is handed over or back: HANDOVERS, for a percentile that means something.
-func handOvers(t *testing.T) int {
+// times is how often a test repeats what it measures: as often as an environment variable says, for a percentile that
+// means something.
+func times(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
-	text := os.Getenv("HANDOVERS")
+	text := os.Getenv(variable)
 	if text == "" {
-		return 6
+		return otherwise
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 2 {
-		t.Fatalf("HANDOVERS=%q: want how often, 2 at least", text)
+		t.Fatalf("%s=%q: want how often, 2 at least", variable, text)
 	}
 	return n
 }
@@ -260,7 +254,7 @@ func TestPreferLocalHandsOverAndBack(t *testing.T) {
 	asking.renewed(w.a, "tcp", vip[w.a])
 	asking.more(20)
 	var over, back []time.Duration
-	for range handOvers(t) / 2 {
+	for range times(t, "HANDOVERS", 6) / 2 {
 		over = append(over, w.a.handOver(t, ns, vip[w.a], false))
 		back = append(back, w.a.handOver(t, ns, vip[w.a], true))
 	}
