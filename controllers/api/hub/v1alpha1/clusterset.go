@@ -38,7 +38,22 @@ type ClusterSetSpec struct {
 	// +optional
 	// +kubebuilder:default={deny: {"kube-*", "clusterset-*"}}
 	Namespaces NamespaceRules `json:"namespaces,omitzero"`
+
+	// externalNames says whether members may publish load balancers for clients outside the clusters.
+	// +optional
+	// +kubebuilder:validation:Enum=Allow;Forbid
+	// +kubebuilder:default=Allow
+	ExternalNames ExternalNames `json:"externalNames,omitempty"`
 }
+
+// ExternalNames says whether members may publish load balancers for clients outside the clusters.
+type ExternalNames string
+
+// The values of ExternalNames; an empty value means Allow.
+const (
+	ExternalNamesAllow  ExternalNames = "Allow"
+	ExternalNamesForbid ExternalNames = "Forbid"
+)
 
 // NamespaceRules says which namespaces members may export and import. A * at the end or at the beginning of a name
 // stands for any characters.

@@ -146,6 +146,11 @@ type ServiceExportRecordSpec struct {
 	// +kubebuilder:validation:MaxProperties=16
 	Properties map[string]string `json:"properties,omitempty"`
 
+	// external is the load balancer of the Service, for clients outside the clusters. It is absent unless the
+	// ServiceExport asks for it.
+	// +optional
+	External *ExternalAddresses `json:"external,omitempty"`
+
 	// ipFamilies of the Service.
 	// +optional
 	// +listType=atomic
@@ -163,6 +168,30 @@ type ServiceExportRecordSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
+}
+
+// ExternalAddresses is where clients outside the clusters reach a Service in one cluster.
+type ExternalAddresses struct {
+	// ips are the addresses of the load balancer, of both families.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=45
+	IPs []string `json:"ips,omitempty"`
+
+	// hostnames are the DNS names of the load balancer.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	Hostnames []string `json:"hostnames,omitempty"`
+
+	// weight is the share of clients that this cluster gets, relative to the others. 0: only if there is no other.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=100
+	Weight *int32 `json:"weight,omitempty"`
 }
 
 // Preference is a value of the annotation clusterset-dns.io/preference of a ServiceExport.
