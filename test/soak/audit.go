@@ -81,8 +81,9 @@ func forbidden(w write) string {
 			return "an agent writes what it has no business with"
 		}
 	case user == hubs:
-		if ref.Resource == "serviceexportrecords" || ref.Resource == "endpointrecords" {
-			return "the hub's controller writes a record, and no member departed"
+		evicted := strings.Contains(ref.Name, "."+late)
+		if (ref.Resource == "serviceexportrecords" || ref.Resource == "endpointrecords") && !evicted {
+			return "the hub's controller writes a record of a member that has not departed"
 		}
 	}
 	return ""

@@ -56,6 +56,8 @@ var kinds = []kind{
 	{1, deadByPause},
 	{1, deadByCut},
 	{1, deadByHang},
+	{2, lateJoiner},
+	{2, thief},
 }
 
 // between is a random duration, on a scale where deaths are as long as the Lease makes them.

@@ -65,6 +65,9 @@ type world struct {
 	hurried bool
 	audited map[string]int64 // how far the audit logs were read
 
+	populated time.Time // when everything was exported everywhere
+	intruders int       // members that have joined since
+
 	mu        sync.Mutex // of what follows
 	affinity  map[string]corev1.ServiceAffinity
 	exported  map[pair]bool
@@ -137,7 +140,11 @@ func begin(
 	if err := w.startController(ctx); err != nil {
 		return nil, err
 	}
-	return w, w.populate(ctx)
+	if err := w.populate(ctx); err != nil {
+		return nil, err
+	}
+	w.populated = time.Now()
+	return w, nil
 }
 
 // keepLogs keeps what every program has said, for whoever has to find out why something was wrong.
