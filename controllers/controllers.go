@@ -7,9 +7,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
@@ -58,8 +58,8 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
 		Served: env.Served, Events: env.Events, Now: env.Now,
 	})
-	rules := func(ctx context.Context) (hubv1alpha1.NamespaceRules, bool, error) {
-		return kube.NamespaceRules(ctx, env.Hub(), env.HubNamespace)
+	rules := func(ctx context.Context) (kube.Rules, bool, error) {
+		return kube.RulesOf(ctx, env.Hub(), env.HubNamespace)
 	}
 	return []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
@@ -95,6 +95,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		}),
 		record.New(records),
 		live.Controller(),
+		external.New(external.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Fresh: env.Fresh,
+			Reserved: env.Reserved, Events: env.Events,
+		}),
 		membership.New(membership.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },

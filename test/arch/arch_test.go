@@ -124,6 +124,7 @@ var reconcilers = []string{
 	"inventory",
 	"departed",
 	"blocks",
+	"external",
 }
 
 // relist is the one package of the controllers that the plugin shares.

@@ -130,7 +130,7 @@ func (g *gatherer) imports(ctx context.Context) error {
 	}
 	g.Records = records.Items
 	var all discoveryv1.EndpointSliceList
-	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelSourceCluster})
+	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster})
 	g.Slices = all.Items
 	return err
 }
