@@ -62,9 +62,9 @@ func (ls *Loads) Of(c *caddy.Controller) *Load {
 // Closed returns a channel that is closed when the Load is shut down.
 func (l *Load) Closed() <-chan struct{} { return l.closed }
 
-// Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because until
-// the last stanza is open the load before answers (L1). It does not wait for what the API server refuses. All stanzas
-// wait together.
+// Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because
+// until the last stanza is open the load before answers (L1). It does not wait for what the API server refuses. All
+// stanzas wait together.
 func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, error) {
 	w, wait, err := acquire(l, open, timeout)
 	if err != nil {
