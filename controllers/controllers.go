@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/dnsendpoint"
 	"github.com/clusterset-dns/clusterset-dns/controllers/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -61,7 +62,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	rules := func(ctx context.Context) (kube.Rules, bool, error) {
 		return kube.RulesOf(ctx, env.Hub(), env.HubNamespace)
 	}
-	return []kube.Controller{
+	list := []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
 		serviceimport.New(serviceimport.Config{
 			Cluster:      env.Cluster,
@@ -106,4 +107,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Events:  env.Events, Now: env.Now,
 		}),
 	}
+	if env.DNSEndpointZone != "" {
+		list = append(list, dnsendpoint.New(dnsendpoint.Config{
+			Zone: env.DNSEndpointZone, Local: env.Local, Served: env.Served, Events: env.Events,
+		}))
+	}
+	return list
 }

@@ -137,6 +137,7 @@ var reconcilers = []string{
 	"inventory",
 	"departed",
 	"blocks",
+	"dnsendpoint",
 	"external",
 }
 
