@@ -49,9 +49,10 @@ chaos: build ## long outages and soaks
 	CHAOS=1 test/run -count=1 -v -timeout 80m ./test/credentials/...
 
 .PHONY: interop
-interop: build ## the cases through other resolvers, secondaries that follow, musl and HAProxy, as root; downloads them for Debian 12
+interop: build ## the cases through other resolvers, secondaries that follow, musl, HAProxy and external-dns, as root; downloads them for Debian 12
 	test/interop/fetch bin/interop
-	INTEROP_ROOT='$(CURDIR)/bin/interop' $(GO) test -count=1 -tags interop ./test/interop
+	cd test/interop/externaldns && $(GO) build -ldflags '-s -w' -o '$(CURDIR)/bin/external-dns' sigs.k8s.io/external-dns
+	INTEROP_ROOT='$(CURDIR)/bin/interop' EXTERNAL_DNS='$(CURDIR)/bin/external-dns' $(GO) test -count=1 -timeout 20m -tags interop ./test/interop
 
 # The archives of make image for this machine's architecture.
 E2E_ARCH := $(shell $(GO) env GOARCH)
@@ -192,6 +193,7 @@ generate: ## write deploy/crds from the mcs-api module and controllers/api, the 
 	cd deploy/crds && $(GO) run generate.go
 	$(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/hub/... output:crd:dir=deploy/crds/hub
 	mv deploy/crds/hub/hub.clusterset-dns.io_serviceexportrecords.yaml deploy/crds/record/
+	$(GO) run $(CONTROLLER_GEN) object paths=./controllers/api/externaldns/...
 	for kind in about inventory; do $(GO) run $(CONTROLLER_GEN) object crd paths=./controllers/api/$$kind/... output:crd:dir=deploy/crds/$$kind; done
 	$(GO) run ./hack/charts
 

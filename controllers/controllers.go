@@ -7,9 +7,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clustersetips"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/dnsendpoint"
+	"github.com/clusterset-dns/clusterset-dns/controllers/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/heartbeat"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
@@ -58,10 +59,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, LocalNow: env.LocalNow, Hub: env.Hub,
 		Served: env.Served, Events: env.Events, Now: env.Now,
 	})
-	rules := func(ctx context.Context) (hubv1alpha1.NamespaceRules, bool, error) {
-		return kube.NamespaceRules(ctx, env.Hub(), env.HubNamespace)
+	rules := func(ctx context.Context) (kube.Rules, bool, error) {
+		return kube.RulesOf(ctx, env.Hub(), env.HubNamespace)
 	}
-	return []kube.Controller{
+	list := []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
 		serviceimport.New(serviceimport.Config{
 			Cluster:      env.Cluster,
@@ -95,6 +96,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 		}),
 		record.New(records),
 		live.Controller(),
+		external.New(external.Config{
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Fresh: env.Fresh,
+			Reserved: env.Reserved, Events: env.Events,
+		}),
 		membership.New(membership.Config{
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
@@ -102,4 +107,10 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Events:  env.Events, Now: env.Now,
 		}),
 	}
+	if env.DNSEndpointZone != "" {
+		list = append(list, dnsendpoint.New(dnsendpoint.Config{
+			Zone: env.DNSEndpointZone, Local: env.Local, Served: env.Served, Events: env.Events,
+		}))
+	}
+	return list
 }

@@ -19,7 +19,7 @@ import (
 // folders are what users apply.
 var folders = []string{
 	"hub", "hub/clusterset", "hub/controller", "hub/member", "member", "coredns", "coredns/beside", "crds",
-	"hub/network-policy", "member/network-policy", "coredns/network-policy",
+	"hub/network-policy", "member/network-policy", "coredns/network-policy", "member/dnsendpoint",
 }
 
 type object struct {

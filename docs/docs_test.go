@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,7 +63,8 @@ func compare(t *testing.T, heading string, code set) {
 }
 
 func TestReferenceListsCorefileOptions(t *testing.T) {
-	compare(t, "## Corefile options", load(t, "plugin").corefileOptions())
+	compare(t, "## Corefile options", load(t, "plugin").corefileOptions("multicluster"))
+	compare(t, "### Of multicluster_external", load(t, "plugin").corefileOptions("external"))
 }
 
 func TestReferenceListsFlags(t *testing.T) {
@@ -179,12 +181,15 @@ func TestFoldersToApplyExist(t *testing.T) {
 	}
 }
 
-// Each block marked corefile is read as CoreDNS does, and its multicluster stanzas know the options that they use.
-// Where the zone has
-// a server block of its own, ready is in it: it asks the plugins of its own block only (L2).
+// Each block marked corefile is read as CoreDNS does, and its stanzas of ours know the options that they use. Where the
+// zone has a server block of its own, ready is in it: it asks the plugins of its own block only (L2).
 func TestCorefilesCanBeRead(t *testing.T) {
-	directives := append(slices.Clone(dnsserver.Directives), "multicluster")
-	options := load(t, "plugin").corefileOptions()
+	s := load(t, "plugin")
+	ours := map[string]set{
+		"multicluster":          s.corefileOptions("multicluster"),
+		"multicluster_external": s.corefileOptions("external"),
+	}
+	directives := append(slices.Clone(dnsserver.Directives), slices.Collect(maps.Keys(ours))...)
 	blocks := 0
 	for page, text := range pages(t) {
 		for _, m := range corefile.FindAllStringSubmatch(text, -1) {
@@ -194,17 +199,19 @@ func TestCorefilesCanBeRead(t *testing.T) {
 				t.Error(err)
 			}
 			for _, server := range servers {
-				if server.Tokens["multicluster"] != nil && server.Tokens["ready"] == nil &&
-					!strings.HasPrefix(server.Keys[0], ".") {
-					t.Errorf("%s: %s has multicluster and not ready", page, server.Keys[0])
-				}
-				d := caddyfile.NewDispenserTokens(page, server.Tokens["multicluster"])
-				for d.Next() {
-					for d.NextBlock() {
-						if options[d.Val()] == "" {
-							t.Errorf("%s: multicluster has no option %s", page, d.Val())
+				for name, options := range ours {
+					stanza := server.Tokens[name]
+					if stanza != nil && server.Tokens["ready"] == nil && !strings.HasPrefix(server.Keys[0], ".") {
+						t.Errorf("%s: %s has %s and not ready", page, server.Keys[0], name)
+					}
+					d := caddyfile.NewDispenserTokens(page, stanza)
+					for d.Next() {
+						for d.NextBlock() {
+							if options[d.Val()] == "" {
+								t.Errorf("%s: %s has no option %s", page, name, d.Val())
+							}
+							d.RemainingArgs()
 						}
-						d.RemainingArgs()
 					}
 				}
 			}

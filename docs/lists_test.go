@@ -18,13 +18,13 @@ func (s *source) put(into set, what string, at ast.Node) {
 	}
 }
 
-// corefileOptions are the keys of the table that reads the stanza.
-func (s *source) corefileOptions() set {
+// corefileOptions are the keys of the table that reads the stanza of a plugin, by its package.
+func (s *source) corefileOptions(of string) set {
 	out := set{}
 	for _, f := range s.files {
 		f.each(func(n ast.Node, _ []ast.Node) {
 			v, ok := n.(*ast.ValueSpec)
-			if !ok || f.Name.Name != "multicluster" || v.Names[0].Name != "options" || len(v.Values) != 1 {
+			if !ok || f.Name.Name != of || v.Names[0].Name != "options" || len(v.Values) != 1 {
 				return
 			}
 			for _, e := range v.Values[0].(*ast.CompositeLit).Elts {

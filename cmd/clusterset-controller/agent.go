@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,7 +34,7 @@ import (
 // agentFlags are described in DESIGN §11, and --reserved-cidrs in SPEC S4.
 type agentFlags struct {
 	kubeconfig, hubKubeconfig, hubNamespace string
-	cluster, reserved, answer               string
+	cluster, reserved, answer, dnsEndpoints string
 	addresses
 }
 
@@ -53,6 +54,8 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 		"comma-separated ranges in which no other cluster may have endpoints, such as this cluster's nodes")
 	flags.StringVar(&f.answer, "answer-bind-address", ":8082",
 		"where agents of other clusters ask whether this one is alive, at the addresses in $POD_IPS; empty: nowhere")
+	flags.StringVar(&f.dnsEndpoints, "dnsendpoint-zone", "",
+		"zone of the DNSEndpoints of external-dns to write for names with external addresses; empty: none")
 	f.bind(flags)
 	if err := flags.Parse(args); err != nil {
 		return f, nil, err
@@ -71,6 +74,12 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 	if f.cluster != "" {
 		if err := clusterset.CheckID(f.cluster); err != nil {
 			return f, nil, fmt.Errorf("--cluster-id: %w", err)
+		}
+	}
+	f.dnsEndpoints = strings.ToLower(strings.TrimSuffix(f.dnsEndpoints, "."))
+	if f.dnsEndpoints != "" {
+		if why := validation.IsDNS1123Subdomain(f.dnsEndpoints); len(why) > 0 {
+			return f, nil, fmt.Errorf("--dnsendpoint-zone: %q is no DNS name: %s", f.dnsEndpoints, why[0])
 		}
 	}
 	for _, cidr := range strings.FieldsFunc(f.reserved, func(r rune) bool { return r == ',' }) {
@@ -120,7 +129,8 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	}
 	a, err = agent.New(mgr, func() (*rest.Config, error) { return loadConfig(f.hubKubeconfig) }, agent.Options{
 		Cluster: f.cluster, Given: given, HubNamespace: f.hubNamespace, Reserved: reserved,
-		Holder: host + "_" + string(uuid.NewUUID()), AnswerOn: f.answer,
+		DNSEndpointZone: f.dnsEndpoints,
+		Holder:          host + "_" + string(uuid.NewUUID()), AnswerOn: f.answer,
 		PodIPs: strings.FieldsFunc(os.Getenv("POD_IPS"), func(r rune) bool { return r == ',' }),
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command coredns is stock CoreDNS with every stock plugin, plus multicluster.
+// Command coredns is stock CoreDNS with every stock plugin, plus multicluster and multicluster_external.
 //
 // It takes the stock flags (-conf, -plugins, -version, ...) and is meant to replace the stock image without any
 // other change. The only addition to the plugin order is multicluster, right before kubernetes (see order.go).
@@ -9,6 +9,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster"
+	_ "github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external"
 )
 
 // version is ours; the build sets it with -ldflags "-X main.version=...".

@@ -17,12 +17,15 @@ func TestL6Order(t *testing.T) {
 	if at < 0 || at+1 >= len(dnsserver.Directives) || dnsserver.Directives[at+1] != "kubernetes" {
 		t.Fatalf("multicluster is not right before kubernetes: %v", dnsserver.Directives)
 	}
-	for _, earlier := range []string{"metadata", "cache", "rewrite", "loadbalance", "transfer"} {
+	if dnsserver.Directives[at-1] != "multicluster_external" {
+		t.Errorf("multicluster_external is not right before multicluster: %v", dnsserver.Directives)
+	}
+	for _, earlier := range []string{"metadata", "geoip", "cache", "rewrite", "loadbalance", "transfer"} {
 		if i := slices.Index(dnsserver.Directives, earlier); i < 0 || i > at {
 			t.Errorf("%s is at %d, multicluster at %d", earlier, i, at)
 		}
 	}
-	if others := slices.Delete(slices.Clone(dnsserver.Directives), at, at+1); !slices.Equal(others, stock) {
+	if others := slices.Delete(slices.Clone(dnsserver.Directives), at-1, at+1); !slices.Equal(others, stock) {
 		t.Errorf("the order of the others is\n%v, want\n%v", others, stock)
 	}
 }

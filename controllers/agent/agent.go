@@ -36,6 +36,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/controllers"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -48,7 +49,7 @@ func Scheme() *runtime.Scheme {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme,
 		authenticationv1.AddToScheme, mcsv1beta1.Install, hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme,
-		inventoryv1alpha1.AddToScheme,
+		inventoryv1alpha1.AddToScheme, externaldnsv1alpha1.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -64,7 +65,9 @@ type Options struct {
 	AnswerOn     string // host:port at which other members ask whether this agent is alive; empty: none
 	PodIPs       []string
 	Reserved     []netip.Prefix
-	Now          func() time.Time // this cluster's clock; nil: time.Now
+	// DNSEndpointZone is the zone of the DNSEndpoints to write; empty: none.
+	DNSEndpointZone string
+	Now             func() time.Time // this cluster's clock; nil: time.Now
 }
 
 // Agent is started by a manager, once it leads.
@@ -105,7 +108,7 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 		return nil, err
 	}
 	a.env = &kube.Env{
-		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved,
+		Cluster: o.Cluster, HubNamespace: o.HubNamespace, Reserved: o.Reserved, DNSEndpointZone: o.DNSEndpointZone,
 		Local: mgr.GetClient(), LocalNow: mgr.GetAPIReader(),
 		Hub: func() client.Client {
 			if l := a.linked.Load(); l != nil {

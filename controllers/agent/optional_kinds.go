@@ -16,18 +16,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	externaldnsv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/externaldns/v1alpha1"
 )
 
 // again is the interval between checks for a missing kind, which an upgrade of the cluster may add.
 const again = 30 * time.Second
 
-// optionalKinds may be missing: a cluster before Kubernetes 1.33 has none of them, and VIPs come from its own ranges
-// (V7).
-func optionalKinds() []kind {
-	return []kind{
-		{&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, ""},
-		{&networkingv1.IPAddress{}, &networkingv1.IPAddressList{}, ""},
+// optionalKind may be missing, which has an effect.
+type optionalKind struct {
+	kind
+	effect string
+}
+
+// optionalKinds returns the kinds that may be missing: a cluster before Kubernetes 1.33 has no ServiceCIDRs, and VIPs
+// come from its own ranges (V7). DNSEndpoints are read only where they are written (F6).
+func optionalKinds(dnsEndpoints bool) []optionalKind {
+	const ranges = "VIPs come from this cluster's own ranges, in mode shared; other modes report the missing kind"
+	kinds := []optionalKind{
+		{kind{&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, ""}, ranges},
+		{kind{&networkingv1.IPAddress{}, &networkingv1.IPAddressList{}, ""}, ranges},
 	}
+	if dnsEndpoints {
+		kinds = append(kinds, optionalKind{
+			kind{&externaldnsv1alpha1.DNSEndpoint{}, &externaldnsv1alpha1.DNSEndpointList{}, ""},
+			"external names are not written for external-dns; install its CRD, and kubectl apply -k " +
+				"deploy/member/dnsendpoint",
+		})
+	}
+	return kinds
 }
 
 // options holds which optional kinds can be read, and why the others cannot.
@@ -58,8 +75,8 @@ func (o *options) set(object client.Object, err error) {
 // API server does not answer.
 func (a *Agent) look(ctx context.Context) error {
 	return a.await(ctx, "this cluster", "it must answer", attemptTimeout, func(ctx context.Context) error {
-		for _, k := range optionalKinds() {
-			err := served(ctx, a.mgr.GetAPIReader(), []kind{k})
+		for _, k := range optionalKinds(a.DNSEndpointZone != "") {
+			err := served(ctx, a.mgr.GetAPIReader(), []kind{k.kind})
 			if err != nil && !absent(err) {
 				return err
 			}
@@ -69,13 +86,7 @@ func (a *Agent) look(ctx context.Context) error {
 					return err
 				}
 			} else {
-				a.log.Info(
-					"an optional kind is not available",
-					"reason",
-					err.Error(),
-					"effect",
-					"VIPs come from this cluster's own ranges, in mode shared; other modes report the missing kind",
-				)
+				a.log.Info("an optional kind is not available", "reason", err.Error(), "effect", k.effect)
 			}
 		}
 		return nil
@@ -84,11 +95,11 @@ func (a *Agent) look(ctx context.Context) error {
 
 // option adds the watches of optional kinds to the controllers, each once the kind is served.
 func (a *Agent) option(ctx context.Context, to map[string]controller.Controller) {
-	kinds := optionalKinds()
+	kinds := optionalKinds(a.DNSEndpointZone != "")
 	for {
-		var left []kind
+		var left []optionalKind
 		for _, k := range kinds {
-			if err := a.optional(ctx, k, to); err != nil {
+			if err := a.optional(ctx, k.kind, to); err != nil {
 				if absent(err) { // otherwise the last result stays
 					a.options.set(k.item, err)
 				}

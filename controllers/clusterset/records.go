@@ -65,7 +65,11 @@ func RecordOf(
 		spec.ExportTo = exportTo
 		invalid(AnnotationExportTo, err)
 	}
-	return spec, leftOut
+	var problems []error
+	if spec.External, problems = externalOf(own, export, svc); spec.External != nil {
+		spec.Properties = Stated(own.Properties, propertyRegion, propertyContinent, propertyLocation)
+	}
+	return spec, append(leftOut, problems...)
 }
 
 // EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are

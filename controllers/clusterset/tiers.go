@@ -222,14 +222,14 @@ func (m MinReady) Enough(ready, all int) bool {
 	return ready >= max(n, 1)
 }
 
-// Stated returns those ClusterProperties that a record states: not the ones of the clusterset itself, none with a long
-// value, and the first ones by name if there are too many.
-func Stated(properties map[string]string) map[string]string {
+// Stated returns those ClusterProperties that a record states: not the ones of the clusterset itself, and none with a
+// long value. If there are too many, it returns those in first, and the first others by name.
+func Stated(properties map[string]string, first ...string) map[string]string {
 	out := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		value := properties[name]
+	for _, name := range slices.Concat(first, slices.Sorted(maps.Keys(properties))) {
+		value, found := properties[name]
 		own := name == PropertyID || name == PropertySet || strings.HasSuffix(name, suffixOwn)
-		if !own && len(value) <= maxPropertyValue && len(out) < maxProperties {
+		if found && !own && len(value) <= maxPropertyValue && len(out) < maxProperties {
 			out[name] = value
 		}
 	}

@@ -1,6 +1,7 @@
 // Package heartbeat renews this member's Lease on the hub (SPEC T1, DESIGN §7). If a watch shows this agent's own
 // renewal, the caches show the hub's current state. The Lease also carries what other controllers
 // state in it: which members this one does not reach, where its agent answers, and which withdrawals it has applied.
+// A change of the first is stated at once, because others decide by it (SPEC F5).
 //
 // It measures time on this agent's clock only, from when it observed a renewal. It does not look at the Leases of other
 // members: sources does.
@@ -10,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -101,6 +104,10 @@ func (h *Heartbeat) Controller() kube.Controller {
 					return n
 				}),
 			},
+			{
+				Side: kube.Local, Object: &coordinationv1.Lease{}, Alike: kube.SameState,
+				Requests: kube.Named(func(client.Object) types.NamespacedName { return own }),
+			},
 		},
 		Reconciler: h,
 	}
@@ -118,7 +125,11 @@ func (h *Heartbeat) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if due := h.due(spec); due > 0 {
+	due := h.due(spec)
+	if due > 0 && h.isUrgent(ctx) {
+		due -= max(0, h.interval-minPause)
+	}
+	if due > 0 {
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
 	err = h.tryRenew(ctx, name, spec)
@@ -126,6 +137,23 @@ func (h *Heartbeat) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: h.due(spec)}, nil
+}
+
+// minPause is the least time before an urgent renewal.
+const minPause = time.Second
+
+// isUrgent returns whether the hub does not have yet which members this one does not reach.
+func (h *Heartbeat) isUrgent(ctx context.Context) bool {
+	if h.last == nil || h.Contested() {
+		return false
+	}
+	next := h.last.DeepCopy()
+	if err := h.Complete(ctx, next); err != nil {
+		return false // the next renewal reports it
+	}
+	was, _ := reach.ReadUnreachable(h.last) // both are what WriteUnreachable wrote
+	is, _ := reach.ReadUnreachable(next)
+	return !maps.EqualFunc(was, is, func(_, _ time.Time) bool { return true })
 }
 
 // due applies the ClusterSet's spec and returns the time until the next renewal.

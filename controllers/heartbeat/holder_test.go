@@ -19,6 +19,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -225,4 +226,42 @@ func TestT1RenewTimeIncreasesAfterTheHubLostTheLease(t *testing.T) {
 			t.Errorf("restart %v: %v after %v", restart, next, last)
 		}
 	}
+}
+
+// TestF5WhomItDoesNotReachIsStatedAtOnce: others decide by it. A further change waits for a second, and other
+// statements wait for the next renewal.
+func TestF5WhomItDoesNotReachIsStatedAtOnce(t *testing.T) {
+	now := start
+	hub, local := plane(t, interceptor.Funcs{}), plane(t, interceptor.Funcs{})
+	h := process("a", local, hub, &now)
+	unreachable, other := map[string]time.Time{}, ""
+	h.Complete = func(_ context.Context, lease *coordinationv1.Lease) error {
+		reach.WriteUnreachable(lease, unreachable)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, "other", other)
+		return nil
+	}
+	want := func(what string, d time.Duration, clusters int, statement string) {
+		t.Helper()
+		beat(t, h, &now, d)
+		var lease coordinationv1.Lease
+		if err := hub.Get(t.Context(), types.NamespacedName{Namespace: "prod", Name: "east"}, &lease); err != nil {
+			t.Fatal(err)
+		}
+		got, err := reach.ReadUnreachable(&lease)
+		if err != nil || len(got) != clusters || lease.Annotations["other"] != statement {
+			t.Errorf("%s: %v, %v, %v", what, got, lease.Annotations, err)
+		}
+	}
+	want("first", interval, 0, "")
+	other = "x"
+	want("another statement", 2*time.Second, 0, "")
+	unreachable["west"] = now
+	want("one is lost", 0, 1, "x")
+	unreachable["west"], other = now.Add(time.Second), "y"
+	want("since when", 2*time.Second, 1, "x")
+	delete(unreachable, "west")
+	want("it is back", 0, 0, "y")
+	unreachable["west"] = now
+	want("too soon", 500*time.Millisecond, 0, "y")
+	want("a second later", 600*time.Millisecond, 1, "y")
 }

@@ -14,11 +14,15 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
 )
 
-// NamespaceRules returns the namespace rules of the ClusterSet in namespace. If the hub is nil or does not have
-// exactly one ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
-func NamespaceRules(
-	ctx context.Context, hub client.Reader, namespace string,
-) (rules hubv1alpha1.NamespaceRules, known bool, err error) {
+// Rules are what a ClusterSet says about what members may publish.
+type Rules struct {
+	Namespaces    hubv1alpha1.NamespaceRules
+	ExternalNames hubv1alpha1.ExternalNames
+}
+
+// RulesOf returns the rules of the ClusterSet in namespace. If the hub is nil or does not have exactly one
+// ClusterSet, known is false, and the rules are the defaults. Then do not end what is in effect.
+func RulesOf(ctx context.Context, hub client.Reader, namespace string) (rules Rules, known bool, err error) {
 	if hub == nil {
 		return rules, false, nil
 	}
@@ -26,13 +30,17 @@ func NamespaceRules(
 	if err := hub.List(ctx, &sets, client.InNamespace(namespace)); err != nil || len(sets.Items) != 1 {
 		return rules, false, err
 	}
-	return sets.Items[0].Spec.Namespaces, true, nil
+	return rulesIn(&sets.Items[0]), true, nil
 }
 
-// SameNamespaceRules is the Alike of a Watch of ClusterSets that reads their namespace rules only.
-func SameNamespaceRules(was, is client.Object) bool {
-	before, after := was.(*hubv1alpha1.ClusterSet), is.(*hubv1alpha1.ClusterSet)
-	return reflect.DeepEqual(before.Spec.Namespaces, after.Spec.Namespaces) // an empty list is not a missing one
+// SameRules is the Alike of a Watch of ClusterSets that reads their rules only.
+func SameRules(was, is client.Object) bool {
+	before, after := rulesIn(was.(*hubv1alpha1.ClusterSet)), rulesIn(is.(*hubv1alpha1.ClusterSet))
+	return reflect.DeepEqual(before, after) // an empty list is not a missing one
+}
+
+func rulesIn(set *hubv1alpha1.ClusterSet) Rules {
+	return Rules{set.Spec.Namespaces, set.Spec.ExternalNames}
 }
 
 // LeaseSpec returns the Lease settings of the ClusterSet in namespace. If there is not exactly one

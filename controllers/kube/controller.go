@@ -79,6 +79,9 @@ type Env struct {
 	// Served returns nil if objects of an optional kind can be read, or else the reason.
 	Served func(client.Object) error
 
+	// DNSEndpointZone is the zone of the DNSEndpoints to write (F6: --dnsendpoint-zone). If it is empty, none are.
+	DNSEndpointZone string
+
 	// Reserved ranges contain no endpoint of another member (S4: --reserved-cidrs).
 	Reserved []netip.Prefix
 

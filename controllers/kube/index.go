@@ -11,6 +11,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 )
 
 // The fields that caches index. A value is the namespace/name of a Service or ServiceImport, a
@@ -18,6 +19,7 @@ import (
 const (
 	ByService   = "service"   // records: the exported Service; EndpointSlices that are not imported: their Service
 	ByImport    = "import"    // imported EndpointSlices: the ServiceImport
+	ByExternal  = "external"  // EndpointSlices for clients outside: the ServiceImport
 	ByNamespace = "namespace" // a member's copies of records: the exported Service's namespace
 	ByCluster   = "cluster"   // a member's copies of records, and EndpointRecords: the member that published it
 	ByTombstone = "tombstone" // withdrawn records: their Version, and AllTombstones
@@ -42,6 +44,9 @@ func Indexes() []Index {
 		}},
 		{Local, &discoveryv1.EndpointSlice{}, ByImport, func(o client.Object) []string {
 			return indexKeys(ImportOf(o))
+		}},
+		{Local, &discoveryv1.EndpointSlice{}, ByExternal, func(o client.Object) []string {
+			return indexKeys(ExternalOf(o))
 		}},
 		{Hub, &hubv1alpha1.ServiceExportRecord{}, ByTombstone, func(o client.Object) []string {
 			if !o.(*hubv1alpha1.ServiceExportRecord).Spec.Withdrawn {
@@ -86,6 +91,15 @@ func ImportOf(o client.Object) types.NamespacedName {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: l[mcsv1beta1.LabelServiceName]}
+}
+
+// ExternalOf returns the ServiceImport in the name of an EndpointSlice for clients outside the clusters (SPEC F5), or
+// an empty name. Users edit labels, but not names.
+func ExternalOf(o client.Object) (n types.NamespacedName) {
+	if n.Name = external.ServiceOf(o.GetName()); n.Name != "" {
+		n.Namespace = o.GetNamespace()
+	}
+	return n
 }
 
 // Origin returns the origin of a ServiceExportRecord or EndpointRecord. It is empty for another kind.

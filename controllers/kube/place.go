@@ -3,10 +3,12 @@ package kube
 import (
 	"context"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // Place returns this cluster with its ClusterProperties.
@@ -25,4 +27,9 @@ func Place(ctx context.Context, local client.Reader, cluster string) (clusterset
 // SameProperty reports whether two versions of a ClusterProperty have the same value.
 func SameProperty(before, after client.Object) bool {
 	return before.(*aboutv1beta1.ClusterProperty).Spec.Value == after.(*aboutv1beta1.ClusterProperty).Spec.Value
+}
+
+// SameState reports whether two versions of a member's own Lease say the same of a source cluster.
+func SameState(before, after client.Object) bool {
+	return liveness.StateOf(before.(*coordinationv1.Lease)) == liveness.StateOf(after.(*coordinationv1.Lease))
 }

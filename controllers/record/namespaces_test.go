@@ -84,11 +84,11 @@ func TestS5ChangedRulesReachEveryRecord(t *testing.T) {
 	}
 	was, is := &hubv1alpha1.ClusterSet{}, &hubv1alpha1.ClusterSet{}
 	was.Spec.Namespaces.Deny, is.Spec.Namespaces.Deny = nil, []string{}
-	if kube.SameNamespaceRules(was, is) {
+	if kube.SameRules(was, is) {
 		t.Error("an empty list is taken for a missing one")
 	}
 	is.Spec.Namespaces.Deny, is.Spec.Lease.RenewSeconds = nil, 5
-	if !kube.SameNamespaceRules(was, is) {
+	if !kube.SameRules(was, is) {
 		t.Error("another setting is taken for a change of the rules")
 	}
 }

@@ -67,7 +67,7 @@ func New(c Config) kube.Controller {
 			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: names},
 			{
 				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allRecords,
-				Alike: kube.SameNamespaceRules,
+				Alike: kube.SameRules,
 			},
 		},
 		Reconciler: r,
@@ -183,8 +183,8 @@ func (r *reconciler) exclude(
 	if shown != nil {
 		either = shown
 	}
-	rules, known, err := kube.NamespaceRules(ctx, r.Hub(), r.HubNamespace)
-	if err != nil || either == nil || clusterset.MayUse(rules, either.Spec.ServiceNamespace) {
+	rules, known, err := kube.RulesOf(ctx, r.Hub(), r.HubNamespace)
+	if err != nil || either == nil || clusterset.MayUse(rules.Namespaces, either.Spec.ServiceNamespace) {
 		return false, err
 	}
 	switch {

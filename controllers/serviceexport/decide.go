@@ -50,6 +50,14 @@ func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
 			"Other clusters would refuse this export: %v. Correct the Service or the ServiceExport.", err))
 	}
+	if spec.External != nil && s.external == hubv1alpha1.ExternalNamesForbid {
+		spec.External = nil
+		leftOut = append(
+			leftOut,
+			fmt.Errorf("annotation %s: the ClusterSet forbids external names (spec.externalNames)",
+				clusterset.AnnotationExternal),
+		)
+	}
 	valid := conditions.Valid()
 	if err := errors.Join(leftOut...); err != nil {
 		valid.Message = fmt.Sprintf("The Service is exported without what is invalid: %v", err)

@@ -359,7 +359,9 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 			allowed := hubv1alpha1.NamespaceRules{}
 			pass := func(rules hubv1alpha1.NamespaceRules, known bool) {
 				t.Helper()
-				r.rules = func(context.Context) (hubv1alpha1.NamespaceRules, bool, error) { return rules, known, nil }
+				r.rules = func(context.Context) (kube.Rules, bool, error) {
+					return kube.Rules{Namespaces: rules}, known, nil
+				}
 				name := types.NamespacedName{Namespace: "shop", Name: "web"}
 				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
 					t.Fatal(err)
@@ -383,5 +385,40 @@ func TestS5ExcludedNamespaces(t *testing.T) {
 				t.Errorf("Valid is %+v", valid)
 			}
 		})
+	}
+}
+
+// TestF5ALoadBalancerIsLeftOut if the ClusterSet forbids it, or it has no address yet. The export goes on, and Valid
+// says why.
+func TestF5ALoadBalancerIsLeftOut(t *testing.T) {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+		Annotations: map[string]string{clusterset.AnnotationExternal: "true"},
+	}}
+	for _, c := range []struct {
+		name    string
+		ip      string
+		rule    hubv1alpha1.ExternalNames
+		message string
+	}{
+		{"published", "192.0.2.1", hubv1alpha1.ExternalNamesAllow, ""},
+		{"no rule", "192.0.2.1", "", ""},
+		{"forbidden", "192.0.2.1", hubv1alpha1.ExternalNamesForbid, "spec.externalNames"},
+		{"no address yet", "", hubv1alpha1.ExternalNamesAllow, "no address yet"},
+	} {
+		spec, valid := decide(state{
+			cluster: clusterset.Place{Cluster: "a"}, export: export, external: c.rule,
+			service: svc(func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				if c.ip != "" {
+					s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: c.ip}}
+				}
+			}),
+		})
+		if spec == nil || (spec.External != nil) != (c.message == "") || valid.Status != metav1.ConditionTrue ||
+			!strings.Contains(valid.Message, c.message) ||
+			strings.Contains(valid.Message, clusterset.AnnotationExternal) != (c.message != "") {
+			t.Errorf("%s: %+v, %+v", c.name, spec, valid)
+		}
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// Rules returns the namespace rules of the ClusterSet (kube.NamespaceRules).
-type Rules func(context.Context) (rules hubv1alpha1.NamespaceRules, known bool, err error)
+// Rules returns the rules of the ClusterSet (kube.RulesOf).
+type Rules func(context.Context) (rules kube.Rules, known bool, err error)
 
 // New returns the controller of the cluster with this ID. Its requests are namespace/name of a Service.
 func New(
@@ -45,7 +45,7 @@ func New(
 			},
 			{
 				Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.allExports,
-				Alike: kube.SameNamespaceRules,
+				Alike: kube.SameRules,
 			},
 		},
 		Reconciler: r,
@@ -70,7 +70,8 @@ type state struct {
 	refused string                           // why the hub refuses this member; "" if it does not
 	// excluded is set if the ClusterSet excludes the namespace (S5). Rules that are only assumed end no export.
 	excluded bool
-	foreign  bool // another program owns the import of the name in this cluster (I10)
+	external hubv1alpha1.ExternalNames // of the ClusterSet
+	foreign  bool                      // another program owns the import of the name in this cluster (I10)
 }
 
 // afterRefusal requests a pass over every ServiceExport when the hub starts or stops to refuse this member.
@@ -149,7 +150,8 @@ func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s s
 	}
 	rules, known, err := r.rules(ctx)
 	exporting := s.own != nil && !s.own.Spec.Withdrawn
-	s.excluded = !clusterset.MayUse(rules, name.Namespace) && (known || !exporting)
+	s.external = rules.ExternalNames
+	s.excluded = !clusterset.MayUse(rules.Namespaces, name.Namespace) && (known || !exporting)
 	return s, err
 }
 

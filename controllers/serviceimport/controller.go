@@ -64,7 +64,7 @@ func New(c Config) kube.Controller {
 				Requests: kube.Named(kube.Exported),
 				Ahead:    r.changed,
 			},
-			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: sameState},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: kube.SameState},
 		},
 		Reconciler: r,
 	}
@@ -138,10 +138,6 @@ func (r *reconciler) requestsForSource(ctx context.Context, lease client.Object)
 		return nil // a Lease of leader election
 	}
 	return r.requestsForRecords(ctx, client.MatchingFields{kube.ByCluster: cluster})
-}
-
-func sameState(before, after client.Object) bool {
-	return liveness.StateOf(before.(*coordinationv1.Lease)) == liveness.StateOf(after.(*coordinationv1.Lease))
 }
 
 // requestsForNamespace returns every name that is exported in the namespace (I1).

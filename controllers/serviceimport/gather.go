@@ -166,11 +166,11 @@ func (r *reconciler) gatherHub(ctx context.Context, s *snapshot) error {
 	if s.hub = hub != nil; !s.hub {
 		return nil
 	}
-	rules, known, err := kube.NamespaceRules(ctx, hub, r.HubNamespace)
+	rules, known, err := kube.RulesOf(ctx, hub, r.HubNamespace)
 	if err != nil {
 		return err
 	}
-	s.excluded = known && !clusterset.MayUse(rules, s.name.Namespace)
+	s.excluded = known && !clusterset.MayUse(rules.Namespaces, s.name.Namespace)
 	var records hubv1alpha1.EndpointRecordList
 	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace),
 		client.MatchingFields{kube.ByService: kube.Key(s.name)}, client.UnsafeDisableDeepCopy); err != nil {

@@ -306,3 +306,16 @@ func TestT3AReturnIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestF5AnExpiredMemberIsStated to others, although its agent never answered and its Lease alone decided.
+func TestF5AnExpiredMemberIsStated(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	s := newSet(t, hubv1alpha1.MostSilentHold, all...)
+	s.pass(time.Minute, all, all...)
+	last := s.now
+	s.pass(10*time.Minute, all, "b", "c")
+	got, err := Unreachable(t.Context(), s.local)
+	if err != nil || len(got) != 1 || !got["a"].Equal(last) {
+		t.Errorf("%v, %v; want a since %v", got, err, last)
+	}
+}

@@ -321,7 +321,8 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 	return m.State != reach.Read(q.stored).State
 }
 
-// Unreachable returns the members that a cluster does not reach, and since when, as its own Leases say.
+// Unreachable returns the members that a cluster does not reach, and since when, as its own Leases say: those that are
+// unreachable by evidence, and those whose Lease decides and has expired.
 func Unreachable(ctx context.Context, local client.Reader) (map[string]time.Time, error) {
 	stored, err := stored(ctx, local)
 	if err != nil {
@@ -329,8 +330,12 @@ func Unreachable(ctx context.Context, local client.Reader) (map[string]time.Time
 	}
 	out := map[string]time.Time{}
 	for i := range stored {
-		if s := reach.Read(&stored[i]); s.State == reach.Unreachable {
-			out[stored[i].Labels[liveness.LabelSource]] = s.Since
+		cluster, s := stored[i].Labels[liveness.LabelSource], reach.Read(&stored[i])
+		switch renewed := stored[i].Spec.RenewTime; {
+		case s.State == reach.Unreachable:
+			out[cluster] = s.Since
+		case liveness.StateOf(&stored[i]).Expired && renewed != nil:
+			out[cluster] = renewed.Time
 		}
 	}
 	return out, nil

@@ -62,6 +62,7 @@ var charts = []chart{
 		},
 		{name: "agent", folder: "member", change: memberObject, keep: not("CustomResourceDefinition", "Namespace",
 			"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")},
+		{name: "dnsendpoint", folder: "member/dnsendpoint", condition: "$.Values.dnsEndpointZone"},
 		{name: "network-policy", folder: "member/network-policy", condition: "$.Values.networkPolicy.enabled"},
 		{name: "monitoring", folder: "monitoring/agent", condition: "$.Values.monitoring.enabled", change: monitor},
 		{name: "dashboard", folder: "monitoring/grafana", condition: "$.Values.monitoring.dashboard", change: monitor},
@@ -273,7 +274,11 @@ func memberObject(t *text, o object) (condition string) {
 			return "{{- with $.Values.clusterID }}\n" +
 				indent + "- {{ printf \"--cluster-id=%s\" . | quote }}\n{{- end }}\n"
 		})
-		container["args"] = slices.Insert(args, len(args)-1, any(id))
+		zone := t.line(func(indent, _ string) string {
+			return "{{- with $.Values.dnsEndpointZone }}\n" +
+				indent + "- {{ printf \"--dnsendpoint-zone=%s\" . | quote }}\n{{- end }}\n"
+		})
+		container["args"] = slices.Insert(args, len(args)-1, any(id), any(zone))
 	case "PodDisruptionBudget":
 		return "$.Values.podDisruptionBudget.enabled"
 	}

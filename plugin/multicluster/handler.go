@@ -9,15 +9,15 @@ package multicluster
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/query"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/fall"
-	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 )
 
@@ -40,7 +40,7 @@ type Multicluster struct {
 	maxEndpoints  int      // M6; 0: all
 	limitTransfer bool     // maxEndpoints holds for transfers too
 	streams       *streams // nil: no limit
-	generation    *generation
+	load          *reload.Load
 }
 
 // Name implements plugin.Handler.
@@ -52,7 +52,7 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	if zone < 0 {
 		return plugin.NextOrFailure(m.Name(), m.Next, ctx, w, r)
 	}
-	if rcode := refuse(r); rcode != dns.RcodeSuccess {
+	if rcode := authority.Refuse(r); rcode != dns.RcodeSuccess {
 		return rcode, nil
 	}
 	rcode, next, err := m.serve(w, r, zone, at)
@@ -62,24 +62,10 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 	return rcode, err
 }
 
-// refuse returns the rcode of a message that is not a question for our records.
-func refuse(r *dns.Msg) int {
-	q := r.Question[0]
-	switch {
-	case r.Opcode != dns.OpcodeQuery: // NOTIFY reaches plugins
-		return dns.RcodeNotImplemented
-	case q.Qclass != dns.ClassINET: // chaos and forward have the server let other classes in
-		return dns.RcodeRefused
-	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR: // the transfer plugin passed it on (L6)
-		return dns.RcodeRefused
-	}
-	return dns.RcodeSuccess
-}
-
 // serve answers a question for a name that m.zones[zone] begins in at the offset at. next reports
 // that the question is for the next plugin, and that nothing was written.
 func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rcode int, next bool, err error) {
-	if m.streams != nil && overStream(w) {
+	if m.streams != nil && authority.OverStream(w) {
 		if !m.streams.enter() {
 			return dns.RcodeRefused, false, nil
 		}
@@ -96,7 +82,7 @@ func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rc
 		owner:  name[at:],
 		index:  m.source.Index(),
 		window: m.window(m.zones[zone]),
-		limit:  limit(w, r),
+		limit:  authority.Limit(w, r),
 	}
 	msg := l.answer(q)
 	if msg.Rcode == dns.RcodeNameError && m.Fall.Through(name) {
@@ -117,29 +103,4 @@ func (m *Multicluster) window(zone *reply.Zone) catalog.Window {
 		w.Max, w.Epoch = m.maxEndpoints, uint64(time.Now().Unix())/uint64(max(zone.TTL(), 1))
 	}
 	return w
-}
-
-// maxDatagram is the most octets that UDP over IPv4 carries: 65,535 less the headers (RFC 768, RFC 791).
-const maxDatagram = 65507
-
-// limit returns how many octets the client takes.
-func limit(w dns.ResponseWriter, r *dns.Msg) int {
-	state := request.Request{W: w, Req: r}
-	size := max(state.Size(), dns.MinMsgSize)
-	if size > maxDatagram && !overStream(w) {
-		return maxDatagram
-	}
-	return size
-}
-
-// overStream reports whether a client asks over TCP. The address may be wrapped, as proxyproto's
-// tlv_metadata does. The cache plugin's own refreshes have an empty address: no client waits for
-// them.
-func overStream(w dns.ResponseWriter) bool {
-	addr := w.RemoteAddr()
-	if wrapped, ok := addr.(interface{ Unwrap() net.Addr }); ok {
-		addr = wrapped.Unwrap()
-	}
-	tcp, ok := addr.(*net.TCPAddr)
-	return ok && (tcp.IP != nil || tcp.Port != 0)
 }

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/plugin"
-	"github.com/miekg/dns"
 )
 
 // stanza is what the Corefile says.
@@ -29,7 +28,6 @@ type stanza struct {
 const (
 	defaultZone           = "clusterset.local."
 	defaultTTL            = 5
-	maxTTL                = 3600
 	defaultStartupTimeout = 5 * time.Second
 )
 
@@ -37,7 +35,12 @@ const (
 func parse(c *caddy.Controller) (*stanza, error) {
 	c.Next() // the directive's name
 	s := &stanza{ttl: defaultTTL, startupTimeout: defaultStartupTimeout, lines: make(map[string]int)}
-	if err := s.parseZones(c); err != nil {
+	zones := c.RemainingArgs()
+	if len(zones) == 0 {
+		zones = []string{defaultZone}
+	}
+	var err error
+	if s.origins, err = authority.ParseZones(c, zones); err != nil {
 		return nil, err
 	}
 	for c.NextBlock() {
@@ -103,36 +106,6 @@ func (s *stanza) errf(c *caddy.Controller, wrong string, options ...string) erro
 	return fmt.Errorf("%s:%d - Error during parsing: %s", c.File(), line, wrong)
 }
 
-// parseZones reads the zones: clusterset.local where none is named. A zone outside those of the
-// server block would never be asked, and reverse zones are not served (N19).
-func (s *stanza) parseZones(c *caddy.Controller) error {
-	args := c.RemainingArgs()
-	if len(args) == 0 {
-		args = []string{defaultZone}
-	}
-	var served []string
-	for _, key := range c.ServerBlockKeys {
-		served = append(served, plugin.Host(key).NormalizeExact()...)
-	}
-	for _, arg := range args {
-		zones := plugin.Host(arg).NormalizeExact()
-		if len(zones) == 0 {
-			return c.Errf("'%s' is not a zone", arg)
-		}
-		for _, zone := range zones {
-			if dns.IsSubDomain("in-addr.arpa.", zone) || dns.IsSubDomain("ip6.arpa.", zone) {
-				return c.Errf("not authoritative for reverse zone %s: PTR is not served", zone)
-			}
-			if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
-				keys := strings.Join(served, " ")
-				return c.Errf("not authoritative for zone %s: this server block serves %s", zone, keys)
-			}
-			s.origins = append(s.origins, zone)
-		}
-	}
-	return nil
-}
-
 // kubernetesOptions are those of the kubernetes plugin that multicluster does not have. Users copy
 // that plugin's stanza.
 var kubernetesOptions = []string{"pods", "ignore", "apiserver_max_inflight", "multicluster"}
@@ -161,13 +134,9 @@ var options = map[string]option{
 		s.config.TLSCert, s.config.TLSKey, s.config.TLSCA = args[0], args[1], args[2]
 		return nil
 	}},
-	"ttl": {1, 1, "SECONDS", func(s *stanza, c *caddy.Controller, args []string) error {
-		ttl, err := strconv.Atoi(args[0])
-		if err != nil || ttl < 0 || ttl > maxTTL {
-			return c.Errf("ttl must be a number of seconds in [0, %d]: '%s'", maxTTL, args[0])
-		}
-		s.ttl = uint32(ttl)
-		return nil
+	"ttl": {1, 1, "SECONDS", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+		s.ttl, err = authority.ParseTTL(c, args[0])
+		return err
 	}},
 	"namespaces": {1, -1, "NAMESPACE...", func(s *stanza, _ *caddy.Controller, args []string) error {
 		s.config.Namespaces = append(s.config.Namespaces, args...)
@@ -214,33 +183,17 @@ var options = map[string]option{
 		return nil
 	}},
 	"nameserver": {1, -1, "IP...", func(s *stanza, c *caddy.Controller, args []string) error {
-		for _, arg := range args {
-			ip, err := netip.ParseAddr(arg)
-			if err != nil || ip.Zone() != "" {
-				return c.Errf("nameserver must be an IP address: '%s'", arg)
-			}
-			s.nameservers = append(s.nameservers, ip.Unmap())
-		}
-		return nil
+		addrs, err := authority.ParseNameservers(c, args)
+		s.nameservers = append(s.nameservers, addrs...)
+		return err
 	}},
-	"startup_timeout": {1, 1, "DURATION", func(s *stanza, c *caddy.Controller, args []string) error {
-		d, err := time.ParseDuration(args[0])
-		if err != nil || d < 0 {
-			return c.Errf("startup_timeout must be a duration such as 5s: '%s'", args[0])
-		}
-		s.startupTimeout = d
-		return nil
+	"startup_timeout": {1, 1, "DURATION", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+		s.startupTimeout, err = authority.ParseTimeout(c, args[0])
+		return err
 	}},
-	"fallthrough": {0, -1, "[ZONES...]", func(s *stanza, c *caddy.Controller, args []string) error {
-		for _, arg := range args {
-			zone := dns.CanonicalName(arg)
-			if plugin.Zones(s.origins).Matches(zone) == "" {
-				served := strings.Join(s.origins, " ")
-				return c.Errf("not authoritative for fallthrough zone %s: this stanza serves %s", zone, served)
-			}
-		}
-		s.Fall.SetZonesFromArgs(args)
-		return nil
+	"fallthrough": {0, -1, "[ZONES...]", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+		s.Fall, err = authority.ParseFallthrough(c, s.origins, args)
+		return err
 	}},
 	"apiserver_qps": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
 		qps, err := strconv.ParseFloat(args[0], 32)

@@ -3,10 +3,8 @@ package multicluster
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,8 +136,8 @@ func serve(t *testing.T, corefile caddy.Input) *server {
 	t.Cleanup(func() {
 		s.Stop()
 		s.ShutdownCallbacks()
-		if n := len(generations.all); n != 0 {
-			t.Errorf("%d generations are left", n)
+		if n := len(loads.Open()); n != 0 {
+			t.Errorf("%d loads are left", n)
 		}
 	})
 	return s
@@ -202,11 +200,9 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if got := s.rcode(); got != dns.RcodeNameError {
 		t.Errorf("rcode %d during the reload", got)
 	}
-	generations.Lock()
-	both := slices.Collect(maps.Keys(generations.all))
-	generations.Unlock()
-	if len(both) != 2 || !both[0].ready(time.Now()) || !both[1].ready(time.Now()) {
-		t.Errorf("of %d generations not both are ready, though the first still answers", len(both))
+	both := loads.Open()
+	if len(both) != 2 || !both[0].Ready() || !both[1].Ready() {
+		t.Errorf("of %d loads not both are ready, though the first still answers", len(both))
 	}
 	c.status.Store(http.StatusOK)
 	s.Instance = <-done
@@ -235,8 +231,7 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 
 // L2: stanzas are opened one after the other, and the ready plugin may ask in between.
 func TestL2NotReadyBeforeAllStanzasAreOpen(t *testing.T) {
-	g := &generation{stanzas: 1}
-	if g.ready(time.Now()) {
+	if loads.Of(caddy.NewTestController("dns", "")).Ready() {
 		t.Error("ready before it is open")
 	}
 }
@@ -265,7 +260,8 @@ func TestL2ReloadKeepsReady(t *testing.T) {
 
 // ready is what the ready plugin hears.
 func (s *server) ready() bool {
-	return s.Storage[generationKey{}].(*generation).ready(time.Now())
+	all := loads.Open()
+	return len(all) == 1 && all[0].Ready()
 }
 
 // L4: what a reload opened that fails is given back: at once by a Corefile with a stanza, else with the next one
@@ -294,8 +290,8 @@ func TestL4FailedReloadGivesItsWatchesBack(t *testing.T) {
 	watches("a", 0)
 	fails("c")
 	watches("c", 0)
-	if n := len(generations.all); n != 1 {
-		t.Errorf("%d generations, want the one that serves", n)
+	if n := len(loads.Open()); n != 1 {
+		t.Errorf("%d loads, want the one that serves", n)
 	}
 	if got := s.rcode(); got != dns.RcodeNameError {
 		t.Errorf("rcode %d after failed reloads", got)
@@ -311,8 +307,8 @@ func TestL4FailedShutdownKeepsWhatServes(t *testing.T) {
 	}
 	s.Instance = caddy.Instances()[0]
 	eventually(t, "no watch of a", func() bool { return c.watched("watch=a", 0) == 0 })
-	if len(generations.all) != 1 || !s.ready() {
-		t.Error("the generation that serves is closed")
+	if len(loads.Open()) != 1 || !s.ready() {
+		t.Error("the load that serves is closed")
 	}
 	eventually(t, "the watch of b", func() bool { return c.watched("watch=b", 0) == 1 })
 }

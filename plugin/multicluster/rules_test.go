@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -90,11 +91,11 @@ func TestN2DefaultNameservers(t *testing.T) {
 	} {
 		t.Setenv("KUBE_DNS_SERVICE_HOST", c.kubeDNS)
 		t.Setenv("COREDNS_SERVICE_HOST", c.other)
-		if got := fmt.Sprint(defaultNameservers(c.config, c.hosts)); got != c.want {
+		if got := fmt.Sprint(authority.Nameservers(c.config, c.hosts)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	if !slices.Contains(defaultNameservers(outside, []string{"0.0.0.0"}), netip.MustParseAddr("127.0.0.1")) {
+	if !slices.Contains(authority.Nameservers(outside, []string{"0.0.0.0"}), netip.MustParseAddr("127.0.0.1")) {
 		t.Error("bound to all interfaces: not loopback's address")
 	}
 }

@@ -1,12 +1,18 @@
 package multicluster
 
 import (
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reload"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/transfer"
 )
+
+// loads have the watches of our stanzas.
+var loads = reload.New()
 
 func init() { plugin.Register(pluginName, setup) }
 
@@ -16,17 +22,17 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(pluginName, err)
 	}
 	m := &s.Multicluster
-	m.generation = generationOf(c)
+	m.load = loads.Of(c)
 
 	c.OnStartup(func() error {
 		addrs := s.nameservers
 		if addrs == nil {
-			addrs = defaultNameservers(s.config, dnsserver.GetConfig(c).ListenHosts)
+			addrs = authority.Nameservers(s.config, dnsserver.GetConfig(c).ListenHosts)
 		}
 		for _, origin := range m.origins {
 			m.zones = append(m.zones, reply.NewZone(origin, s.ttl, addrs))
 		}
-		w, err := m.generation.open(s.config, s.startupTimeout)
+		w, err := reload.Open(m.load, func() (*kube.Watch, error) { return kube.Open(s.config) }, s.startupTimeout)
 		if err != nil {
 			return plugin.Error(pluginName, err)
 		}
@@ -35,12 +41,10 @@ func setup(c *caddy.Controller) error {
 	})
 	c.OnStartup(func() error {
 		if t, ok := dnsserver.GetConfig(c).Handler("transfer").(*transfer.Transfer); ok {
-			go m.notify(t.Notify, m.generation.closed)
+			go authority.Notify(pluginName, m.origins, m.serial, t.Notify, m.load.Closed())
 		}
 		return nil
 	})
-	c.OnRestartFailed(restartFailed)
-	c.OnShutdown(m.generation.shutdown)
 
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		m.Next = next

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/query"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
@@ -43,7 +44,7 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	go func() {
 		defer close(x.out)
 		x.out <- soa
-		if serial != 0 && !newer(current, serial) {
+		if serial != 0 && !authority.Newer(current, serial) {
 			return
 		}
 		x.fixed()
@@ -55,8 +56,8 @@ func (m *Multicluster) Transfer(zone string, serial uint32) (<-chan []dns.RR, er
 	return x.out, nil
 }
 
-// newer reports whether a is a later serial than b (RFC 1982 §3.2).
-func newer(a, b uint32) bool { return int32(a-b) > 0 }
+// serial returns the zones' serial, and whether there is anything to transfer.
+func (m *Multicluster) serial() (uint32, bool) { return m.source.Index().Serial(), m.source.Synced() }
 
 // xfr is one transfer.
 type xfr struct {

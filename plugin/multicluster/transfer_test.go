@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/authority"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/reply"
 	"github.com/miekg/dns"
@@ -103,10 +104,11 @@ func TestL6NotifyFollowsTheSerial(t *testing.T) {
 		m.source = source
 		stop, sent := make(chan struct{}), make(chan string, 10)
 		defer close(stop)
-		go m.notify(func(zone string) error { sent <- zone; return errors.New("nobody there") }, stop)
+		send := func(zone string) error { sent <- zone; return errors.New("nobody there") }
+		go authority.Notify(pluginName, m.origins, m.serial, send, stop)
 		heard := func(when string, want int) {
 			t.Helper()
-			time.Sleep(3 * notifyInterval)
+			time.Sleep(3 * time.Second)
 			if synctest.Wait(); len(sent) != want {
 				t.Fatalf("%s: %d NOTIFY, want %d", when, len(sent), want)
 			}

@@ -37,6 +37,7 @@ var pure = []string{
 	module + "plugin/multicluster/query",
 	module + "plugin/multicluster/catalog",
 	module + "plugin/multicluster/reply",
+	module + "plugin/multicluster_external/names",
 }
 
 var rules = []rule{
@@ -74,6 +75,18 @@ var rules = []rule{
 		reason:    "never across: the grammar of names does not depend on what exists",
 		from:      pure[:1],
 		forbidden: []string{module + "plugin/multicluster/catalog"},
+	},
+	{
+		name:      "names knows no messages",
+		reason:    "who is chosen depends on the client and the clusters, not on how that is said",
+		from:      pure[3:],
+		forbidden: []string{"github.com/miekg/dns", module + "plugin/multicluster"},
+	},
+	{
+		name:      "names for outside cost names inside nothing",
+		reason:    "each plugin has its own data; what both need lies below them",
+		from:      []string{module + "plugin/multicluster"},
+		forbidden: []string{module + "plugin/multicluster_external"},
 	},
 	{
 		name:   "kube does not reach up",
@@ -124,6 +137,8 @@ var reconcilers = []string{
 	"inventory",
 	"departed",
 	"blocks",
+	"dnsendpoint",
+	"external",
 }
 
 // relist is the one package of the controllers that the plugin shares.

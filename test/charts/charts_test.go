@@ -275,14 +275,21 @@ func TestValuesArePutWhereTheyBelong(t *testing.T) {
 		}
 	}
 	digest := "sha256:" + strings.Repeat("0123456789abcdef", 4)
-	member := template(t, charts[1], "--set-string=clusterID=007", "--set=hubNamespace=blue,image.digest="+digest)
+	member := template(t, charts[1], "--set-string=clusterID=007", "--set=hubNamespace=blue,image.digest="+digest,
+		"--set=dnsEndpointZone=global.example.org")
 	text, err = yaml.Marshal(member["Deployment clusterset-system clusterset-controller"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"@" + digest + "\n", "- --cluster-id=007\n", "- --hub-namespace=blue\n"} {
+	for _, want := range []string{"@" + digest + "\n", "- --cluster-id=007\n", "- --hub-namespace=blue\n",
+		"- --dnsendpoint-zone=global.example.org\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the Deployment lacks %q:\n%s", want, text)
+		}
+	}
+	for key := range named(built(t, "member/dnsendpoint")) {
+		if member[key] == nil || template(t, charts[1])[key] != nil {
+			t.Errorf("%s is there with dnsEndpointZone only", key)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func onLoopback(corefile string) string {
 			continue
 		case strings.HasSuffix(trimmed, ":53 {"):
 			line = strings.ReplaceAll(line, ":53", ":DNS_PORT") + "\n bind 127.0.0.1"
-		case (word == "multicluster" || word == "kubernetes") && strings.HasSuffix(trimmed, "{"):
+		case (strings.HasPrefix(word, "multicluster") || word == "kubernetes") && strings.HasSuffix(trimmed, "{"):
 			line += "\n kubeconfig KUBECONFIG"
 		case word == "multicluster" || word == "kubernetes":
 			line += " {\n kubeconfig KUBECONFIG\n}"

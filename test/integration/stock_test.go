@@ -11,18 +11,22 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// The plugin compiles into a stock CoreDNS by the line of plugin.cfg that the README gives, at the place that it names,
-// and answers there.
+// Our plugins compile into a stock CoreDNS by the lines of plugin.cfg that their READMEs give, at the place that these
+// name, and answer there.
 func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^multicluster:.*$`).
-		FindString(read(t, filepath.Join(root, "plugin/multicluster/README.md")))
-	module, _, ok := strings.Cut(strings.TrimPrefix(line, "multicluster:"), "/plugin/")
-	if !ok {
-		t.Fatalf("the README has no line for plugin.cfg: %q", line)
+	lines, module := "", ""
+	for _, name := range []string{"multicluster_external", "multicluster"} {
+		line := regexp.MustCompile(`(?m)^` + name + `:.*$`).
+			FindString(read(t, filepath.Join(root, "plugin", name, "README.md")))
+		var ok bool
+		if module, _, ok = strings.Cut(strings.TrimPrefix(line, name+":"), "/plugin/"); !ok {
+			t.Fatalf("the README of %s has no line for plugin.cfg: %q", name, line)
+		}
+		lines += line + "\n"
 	}
 	tree := filepath.Join(t.TempDir(), "coredns")
 	run := func(dir string, args ...string) string {
@@ -42,7 +46,7 @@ func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	}
 	run(tree, "chmod", "-R", "u+w", ".") // the module cache cannot be written to
 	list := filepath.Join(tree, "plugin.cfg")
-	plugins := strings.Replace(read(t, list), "\nkubernetes:kubernetes\n", "\n"+line+"\nkubernetes:kubernetes\n", 1)
+	plugins := strings.Replace(read(t, list), "\nkubernetes:kubernetes\n", "\n"+lines+"kubernetes:kubernetes\n", 1)
 	if err := os.WriteFile(list, []byte(plugins), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +55,13 @@ func TestItCompilesIntoAnybodysCoreDNS(t *testing.T) {
 	run(tree, "go", "build", "-o", "coredns", ".")
 
 	t.Setenv("COREDNS_BINARY", filepath.Join(tree, "coredns"))
-	s := fixtureCluster(t).serve(t, stanza)
+	s := fixtureCluster(t).serve(t, stanza+"\n"+`global.example.org:0 {
+	bind 127.0.0.1
+	multicluster_external {
+		kubeconfig KUBECONFIG
+		nameserver 192.0.2.53
+	}
+}`)
 	s.waitForAnswer(t, web, "A", "10.42.42.42")
+	s.waitForAnswer(t, "ns.dns."+externalZone, "A", "192.0.2.53")
 }

@@ -56,7 +56,9 @@ func three(t *testing.T) *set {
 	t.Helper()
 	shared.Do(func() {
 		shared.set, shared.err = startWith(context.Background(), lab.ClusterSetOptions{
-			Members: []string{"a", "b", "c"}, AgentArgs: map[string][]string{"c": {"--reserved-cidrs", reserved}},
+			Members: []string{"a", "b", "c"}, AgentArgs: map[string][]string{
+				"a": {"--dnsendpoint-zone", dnsEndpointZone}, "c": {"--reserved-cidrs", reserved},
+			},
 		})
 	})
 	if shared.err != nil {

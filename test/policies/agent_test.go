@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -72,6 +73,17 @@ func serviceCIDR(name, cidr string) *networkingv1.ServiceCIDR {
 	}
 }
 
+// outside returns a slice for clients outside the clusters, with one label changed; an empty value deletes it.
+func outside(ns, label, value string) *discoveryv1.EndpointSlice {
+	slice := sliceFor(ns, external.SliceName("web", "west", discoveryv1.AddressTypeIPv4), "", kube.Manager)
+	delete(slice.Labels, discoveryv1.LabelServiceName)
+	slice.Labels[external.Label] = "web"
+	if slice.Labels[label] = value; value == "" {
+		delete(slice.Labels, label)
+	}
+	return slice
+}
+
 func newUsers(t *testing.T, e *environment, ns string) users {
 	t.Helper()
 	u := users{
@@ -122,8 +134,8 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 	create := func(o client.Object) func() error { return func() error { return e.agent.Create(ctx, o) } }
 	remove := func(o client.Object) func() error { return func() error { return e.agent.Delete(ctx, o) } }
 	named := derivedService(ns, "kube-dns")
-	external := derivedService(ns, derived.Name(ns, "external"))
-	external.Spec.ExternalIPs = []string{"10.9.9.9"}
+	exposed := derivedService(ns, derived.Name(ns, "external"))
+	exposed.Spec.ExternalIPs = []string{"10.9.9.9"}
 	balanced := derivedService(ns, derived.Name(ns, "balanced"))
 	balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
 	sliceName := endpoints.SliceName(ownSlice, "1.west", discoveryv1.AddressTypeIPv4)
@@ -146,7 +158,7 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 		{"delete a user's Service", remove(u.service), notMade + "services shop"},
 		{"create a Service without its label", create(userService(ns, derived.Name(ns, "x"))), only},
 		{"create another Service", create(named), "writes derived Services only, not services kube-dns"},
-		{"create a derived Service with an external IP", create(external), "without externalIPs"},
+		{"create a derived Service with an external IP", create(exposed), "without externalIPs"},
 		{"create a derived Service with a load balancer", create(balanced), "of type ClusterIP only"},
 		{"free a derived Service of its label", patched(own, func(o client.Object) { o.SetLabels(nil) }), only},
 		{"change a user's slice", patched(u.slice, label), notMade + "endpointslices shop-abcde"},
@@ -157,6 +169,12 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 		{"take an import that is not given", patched(kept, label), notMade + "serviceimports kept"},
 		{"create a slice without its label", create(sliceFor(ns, "any", ownSlice, "")), only},
 		{"give endpoints to a user's Service", create(sliceFor(ns, sliceName, "shop", kube.Manager)),
+			"gives endpoints to derived Services only"},
+		{"give a load balancer to a user's Service", create(outside(ns, discoveryv1.LabelServiceName, "shop")),
+			"gives endpoints to derived Services only"},
+		{"give a load balancer to the internal zone", create(outside(ns, mcsv1beta1.LabelServiceName, "web")),
+			"gives endpoints to derived Services only"},
+		{"create a slice of nothing", create(outside(ns, external.Label, "")),
 			"gives endpoints to derived Services only"},
 		{"take another program's import", patched(u.imp, label), notMade + "serviceimports theirs"},
 		{"delete another program's import", remove(u.imp), notMade + "serviceimports theirs"},
@@ -197,7 +215,8 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 	)
 	ownRange := serviceCIDR("clusterset-test", "10.224.0.0/28")
 	ownRange.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
-	for _, o := range []client.Object{own, imp, imported, ownRange} {
+	balanced := outside(ns, "", "")
+	for _, o := range []client.Object{own, imp, imported, balanced, ownRange} {
 		must(t, e.agent.Create(ctx, o))
 		must(t, until(ctx, func() error { // Kubernetes' controller of ServiceCIDRs writes as well
 			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
@@ -228,7 +247,7 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 			return e.agent.Update(ctx, u.cidr)
 		}))
 	}
-	for _, o := range []client.Object{own, imp, imported, ownRange, given} {
+	for _, o := range []client.Object{own, imp, imported, balanced, ownRange, given} {
 		must(t, e.agent.Delete(ctx, o))
 	}
 	// Next to a ServiceCIDR that comes or goes, the API server answers "allocator not ready" for a moment.

@@ -48,6 +48,39 @@ func TestS5MembersPublishNothingOfExcludedNamespaces(t *testing.T) {
 	}
 }
 
+// TestF5MembersPublishNoLoadBalancerThatIsForbidden, and drop or withdraw what they published before.
+func TestF5MembersPublishNoLoadBalancerThatIsForbidden(t *testing.T) {
+	e := setUp(t)
+	ctx, m := t.Context(), e.mighty["m"]
+	rule := func(rule hubv1alpha1.ExternalNames) {
+		t.Helper()
+		e.setClusterSet(t, func(set *hubv1alpha1.ClusterSet) { set.Spec.ExternalNames = rule })
+	}
+	t.Cleanup(func() { rule(hubv1alpha1.ExternalNamesAllow) })
+	record := exportRecord("m", "balanced")
+	record.Spec.External = &hubv1alpha1.ExternalAddresses{IPs: []string{"192.0.2.1"}}
+	must(t, m.Create(ctx, record))
+	if w := record.Spec.External.Weight; w == nil || *w != 100 {
+		t.Errorf("the default weight is %v", w)
+	}
+	rule(hubv1alpha1.ExternalNamesForbid)
+	const forbids = "ClusterSet clusterset forbids external names"
+	must(t, until(ctx, func() error {
+		forged := exportRecord("a", "balanced")
+		forged.Spec.External = record.Spec.External
+		err := e.members["a"].Create(ctx, forged, client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), forbids) {
+			return fmt.Errorf("the policy does not follow the ClusterSet: %w", err)
+		}
+		return nil
+	}))
+	record.Spec.Revision++
+	refused(t, m.Update(ctx, record.DeepCopy()), forbids)
+	record.Spec.External = nil
+	must(t, m.Update(ctx, record))
+	must(t, m.Delete(ctx, record))
+}
+
 // exclude sets the rules of the ClusterSet, and waits until the policy follows them: it denies one more name, which no
 // other rules match.
 func (e *environment) exclude(t *testing.T, rules hubv1alpha1.NamespaceRules) {
@@ -72,13 +105,18 @@ func (e *environment) exclude(t *testing.T, rules hubv1alpha1.NamespaceRules) {
 // setRules writes the rules; zero ones are the defaults of the CRD.
 func (e *environment) setRules(t *testing.T, rules hubv1alpha1.NamespaceRules) {
 	t.Helper()
+	e.setClusterSet(t, func(set *hubv1alpha1.ClusterSet) { set.Spec.Namespaces = rules })
+}
+
+func (e *environment) setClusterSet(t *testing.T, edit func(*hubv1alpha1.ClusterSet)) {
+	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	must(t, until(ctx, func() error {
 		set := &hubv1alpha1.ClusterSet{}
 		if err := e.admin.Get(ctx, client.ObjectKey{Namespace: home, Name: home}, set); err != nil {
 			return err
 		}
-		set.Spec.Namespaces = rules
+		edit(set)
 		return e.admin.Update(ctx, set)
 	}))
 }

@@ -258,7 +258,8 @@ func TestClusterSetHasDefaults(t *testing.T) {
 			OnExpiry:        hubv1alpha1.ExpiryRemove,
 			MostSilent:      hubv1alpha1.MostSilentHold,
 		},
-		Namespaces: hubv1alpha1.NamespaceRules{Deny: clusterset.DefaultDeny},
+		Namespaces:    hubv1alpha1.NamespaceRules{Deny: clusterset.DefaultDeny},
+		ExternalNames: hubv1alpha1.ExternalNamesAllow,
 	}
 	if !equality.Semantic.DeepEqual(set.Spec, want) {
 		t.Errorf("an empty spec becomes %+v, want %+v", set.Spec, want)

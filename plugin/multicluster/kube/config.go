@@ -147,9 +147,9 @@ func (c Config) credentials() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// fingerprint returns a hash of c in which credentials replace the files that they come from. A token file counts by
+// Fingerprint returns a hash of c in which credentials replace the files that they come from. A token file counts by
 // its path, because its content is replaced every hour.
-func (c Config) fingerprint() (string, error) {
+func (c Config) Fingerprint() (string, error) {
 	cfg, err := c.credentials()
 	if err != nil {
 		return "", err

@@ -138,7 +138,7 @@ func TestSourcesAreToldApartByContent(t *testing.T) {
 	if print(t, Config{Kubeconfig: relative}) == before {
 		t.Error("another CA behind the same kubeconfig is the same source")
 	}
-	if _, err := (Config{Kubeconfig: "/nowhere"}).fingerprint(); err == nil {
+	if _, err := (Config{Kubeconfig: "/nowhere"}).Fingerprint(); err == nil {
 		t.Error("a kubeconfig that cannot be read is a source")
 	}
 }
@@ -152,7 +152,7 @@ func write(t *testing.T, path, content string) {
 
 func print(t *testing.T, c Config) string {
 	t.Helper()
-	p, err := c.fingerprint()
+	p, err := c.Fingerprint()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"sync"
 
+	clog "github.com/coredns/coredns/plugin/pkg/log"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -24,6 +25,7 @@ const (
 // health keeps the results of requests to the API server, and logs each change once, not at every attempt.
 type health struct {
 	mu       sync.Mutex
+	log      clog.P
 	synced   func() bool
 	wanted   int                // resources
 	answered map[string]trouble // by kind; none: the last request was answered
@@ -32,7 +34,8 @@ type health struct {
 
 func newHealth(resources int, synced func() bool) *health {
 	return &health{
-		synced: synced, wanted: resources, answered: make(map[string]trouble), refusals: make(map[string]error),
+		log: log, synced: synced, wanted: resources,
+		answered: make(map[string]trouble), refusals: make(map[string]error),
 	}
 }
 
@@ -76,22 +79,22 @@ func (h *health) observe(r *resource, what request, err error) {
 	case none:
 		delete(h.refusals, r.kind)
 		if before != none && !h.troubled(none) {
-			log.Infof("The API server answers again")
+			h.log.Infof("The API server answers again")
 		}
 	case missing:
 		h.refusals[r.kind] = refusal(r, t)
-		log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], consequence)
+		h.log.Errorf("%v; %s, and it is tried again", h.refusals[r.kind], consequence)
 	case forbidden:
 		h.refusals[r.kind] = refusal(r, t)
-		log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
+		h.log.Errorf("%v; %s, and it is tried again (%v)", h.refusals[r.kind], consequence, cause(err))
 	case unauthorized:
 		if !said {
-			log.Errorf("The API server does not accept our credentials: check the kubeconfig or the "+
+			h.log.Errorf("The API server does not accept our credentials: check the kubeconfig or the "+
 				"ServiceAccount's token; %s, and it is tried again (%v)", consequence, cause(err))
 		}
 	case unreachable:
 		if !said {
-			log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried "+
+			h.log.Errorf("Cannot list and watch %s: check that the API server can be reached; %s, and it is tried "+
 				"again (%v)", r.kind, consequence, cause(err))
 		}
 	}

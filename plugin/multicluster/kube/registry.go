@@ -11,7 +11,7 @@ var registry = struct {
 // Open returns the Watch of c, which it starts if none is open, and counts a reference. It makes no request itself, so
 // it does not fail or wait while the API server is down. It fails if c, or a file that c names, is invalid.
 func Open(c Config) (*Watch, error) {
-	key, err := c.fingerprint()
+	key, err := c.Fingerprint()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (w *Watch) Close() {
 	}
 	registry.Unlock()
 	if last {
-		w.stop()
+		w.Stop()
 	}
 }
 

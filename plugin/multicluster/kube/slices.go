@@ -19,25 +19,33 @@ const (
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 func (c Config) slices() *resource {
+	r := c.slicesWith(labelServiceName, func(slice *discoveryv1.EndpointSlice) runtime.Object {
+		if stripped := c.stripSlice(slice); stripped != nil {
+			return stripped
+		}
+		return nil
+	})
+	r.feed = (*store).sliceFeed
+	return r
+}
+
+// slicesWith are the EndpointSlices that have a label. strip returns nil for an object that is not wanted.
+func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) runtime.Object) *resource {
 	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
 		plural:    "endpointslices",
 		namespace: c.namespace(),
-		selector:  labelServiceName,
+		selector:  label,
 		accept:    protobufOrJSON,
 		missing:   "check that the endpoint is that of a Kubernetes API server",
-		feed:      (*store).sliceFeed,
 	}
 	r.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
 		slice, ok := o.(*discoveryv1.EndpointSlice)
 		if !ok || !c.wants(slice.Namespace) {
 			return nil
 		}
-		if stripped := c.stripSlice(slice); stripped != nil {
-			return stripped
-		}
-		return nil
+		return strip(slice)
 	})
 	return r
 }

@@ -149,6 +149,11 @@ func (z *Zone) nsAddresses(rrtype uint16) string {
 	return ""
 }
 
+// CNAME returns the answer of a name that stands for another one, target.
+func (z *Zone) CNAME(r *dns.Msg, target string) *dns.Msg {
+	return answer(r, &dns.CNAME{Hdr: z.header(r.Question[0].Name, dns.TypeCNAME), Target: target})
+}
+
 func answer(r *dns.Msg, rrs ...dns.RR) *dns.Msg {
 	m := new(message)
 	m.begin(r)

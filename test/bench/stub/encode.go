@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // object is what every object of the data set can do.
@@ -20,11 +19,11 @@ type object interface {
 
 // item is one object, encoded once for all who list or watch it.
 type item struct {
-	key      string
-	imported bool   // has the label that the watches of imported EndpointSlices select
-	version  uint64 // resourceVersion
-	json     []byte // without the opening brace, kind and apiVersion
-	proto    []byte // without the envelope that tells kind and apiVersion; nil for custom resources
+	key     string
+	labels  map[string]string
+	version uint64 // resourceVersion
+	json    []byte // without the opening brace, kind and apiVersion
+	proto   []byte // without the envelope that tells kind and apiVersion; nil for custom resources
 }
 
 func encode(o object, version uint64, custom bool) (*item, error) {
@@ -33,8 +32,7 @@ func encode(o object, version uint64, custom bool) (*item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %s/%s: %w", o.GetNamespace(), o.GetName(), err)
 	}
-	_, imported := o.GetLabels()[mcsv1beta1.LabelServiceName]
-	it := &item{key: o.GetNamespace() + "/" + o.GetName(), imported: imported, version: version, json: b[1:]}
+	it := &item{key: o.GetNamespace() + "/" + o.GetName(), labels: o.GetLabels(), version: version, json: b[1:]}
 	if p, ok := o.(interface{ Marshal() ([]byte, error) }); ok && !custom {
 		if it.proto, err = p.Marshal(); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", it.key, err)

@@ -1,7 +1,7 @@
 // Package stub is an API server that serves list and watch of a deterministic data set from memory, so that what is
 // measured is the client and not the API server: every object is encoded once, and what every client reads first is
 // kept as it goes over the wire. It speaks watch-list streaming and paged lists, JSON and protobuf. It knows no
-// writes, authentication, selectors other than the one for imported EndpointSlices, or namespaced requests.
+// writes, authentication, selectors other than those for EndpointSlices of source clusters, or namespaced requests.
 package stub
 
 import (
@@ -226,7 +226,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // view is how a client wants to be served.
 type view struct {
 	format
-	importedOnly bool
+	label string // that objects must have; "" for all
 }
 
 func (rt route) view(r *http.Request) (view, error) {
@@ -236,12 +236,15 @@ func (rt route) view(r *http.Request) (view, error) {
 	}
 	switch selector := r.URL.Query().Get("labelSelector"); selector {
 	case "":
-	case "multicluster.kubernetes.io/service-name":
-		v.importedOnly = true
+	case "multicluster.kubernetes.io/service-name", "clusterset-dns.io/external":
+		v.label = selector
 	default:
 		return v, fmt.Errorf("the stub does not know the selector %q", selector)
 	}
 	return v, nil
 }
 
-func (v view) wants(it *item) bool { return !v.importedOnly || it.imported }
+func (v view) wants(it *item) bool {
+	_, has := it.labels[v.label]
+	return has || v.label == ""
+}

@@ -2,6 +2,8 @@ package command
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,6 +66,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 
 func (r *root) explain() *cobra.Command {
 	var f format
+	var from string
 	cmd := &cobra.Command{
 		Use: "explain NAME", Short: "Explain what a name answers in this cluster",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -73,11 +76,12 @@ func (r *root) explain() *cobra.Command {
 			return nil
 		},
 		Long: `Explain what NAME.clusterset.local answers in this cluster, and why: which clusters export it, whose
-properties are in effect, which endpoints are ready, and what is withheld. The command writes
-nothing.`,
+properties are in effect, which endpoints are ready, and what is withheld. For a name that clients
+outside the clusters ask, it shows which clusters answer them. The command writes nothing.`,
 		Example: `  kubectl clusterset explain web.shop
   kubectl clusterset explain web.shop.svc.clusterset.local
-  kubectl clusterset explain web -n shop`,
+  kubectl clusterset explain web -n shop
+  kubectl clusterset explain web.shop --from 203.0.113.7`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := explain.ParseName(args[0], ptr.Deref(r.config.Namespace, ""))
 			if err != nil {
@@ -91,11 +95,18 @@ nothing.`,
 			if err != nil {
 				return err
 			}
+			if from != "" {
+				if facts.From, err = netip.ParseAddr(from); err != nil {
+					return fmt.Errorf("--from: %w", err)
+				}
+			}
 			all := explain.Explain(facts)
 			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, time.Now()) })
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().StringVar(&from, "from", "",
+		"show which cluster a client at this address, outside the clusters, gets if its place is not known")
 	return cmd
 }
 

@@ -187,7 +187,7 @@ const (
 // TestPlantedMisconfigurationsAreFound plants one mistake at a time, which the check for it must find.
 func TestPlantedMisconfigurationsAreFound(t *testing.T) {
 	found := map[string]bool{}
-	for _, p := range slices.Concat(inMember, inHub, inPools, inDNS) {
+	for _, p := range slices.Concat(inMember, inHub, inPools, inDNS, inExternal) {
 		found[p.check] = true
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			f := sound(t)

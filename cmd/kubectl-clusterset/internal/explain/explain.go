@@ -43,6 +43,8 @@ type Facts struct {
 	Export          *mcsv1beta1.ServiceExport   // of that Service
 	Import          *mcsv1beta1.ServiceImport   // from which CoreDNS answers
 	Slices          []discoveryv1.EndpointSlice // of the import
+	Outside         []discoveryv1.EndpointSlice // for clients outside the clusters
+	From            netip.Addr                  // such a client, if one was asked for
 	// this cluster's copies of what each cluster exports under the name
 	Records        []hubv1alpha1.ServiceExportRecord
 	Similar        []types.NamespacedName // imports that the user may have meant
@@ -86,6 +88,8 @@ type Report struct {
 	Properties      []Property       `json:"properties,omitempty"`
 	VIPs            []VIP            `json:"vips,omitempty"`
 	Withheld        []Withheld       `json:"withheld,omitempty"`
+	External        []External       `json:"external,omitempty"` // for clients outside the clusters
+	Chosen          []Chosen         `json:"chosen,omitempty"`   // for one of them
 	Findings        []report.Finding `json:"findings"`
 }
 
@@ -231,6 +235,7 @@ func Explain(f *Facts) Report {
 		}
 	}
 	r.Withheld = append(append(r.Withheld, invalid...), elsewhere...)
+	r.external(f)
 	r.findings(f, exports, invalid, elsewhere, d.denied)
 	return r
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -471,5 +472,113 @@ func TestWhereAVIPComesFrom(t *testing.T) {
 	f.Ranges[0].Prefix = netip.MustParsePrefix("192.0.2.0/24")
 	if got := explain.Explain(f).VIPs; got[0].Range != "none" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// outside is a slice for clients outside the clusters.
+func outside(cluster, address, weight string, up bool) discoveryv1.EndpointSlice {
+	return discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{external.Label: "web", mcsv1beta1.LabelSourceCluster: cluster},
+			Annotations: map[string]string{external.AnnotationWeight: weight, external.AnnotationRegion: "eu"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &up},
+		}},
+	}
+}
+
+// TestF5WhatClientsOutsideGet: which clusters take part, with which share, and why others do not.
+func TestF5WhatClientsOutsideGet(t *testing.T) {
+	for name, c := range map[string]struct {
+		outside []discoveryv1.EndpointSlice
+		want    string
+	}{
+		"by weight": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
+				outside("west", "192.0.2.2", "300", true)},
+			"east 192.0.2.1 yes 100 25% eu, west 192.0.2.2 yes 300 75% eu",
+		},
+		"one is drained": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "0", true),
+				outside("west", "192.0.2.2", "100", true)},
+			"east 192.0.2.1 yes 0 0% eu, west 192.0.2.2 yes 100 100% eu",
+		},
+		"one without ready endpoints, and the other drained": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "0", true),
+				outside("north", "192.0.2.3", "100", false)},
+			"east 192.0.2.1 yes 0 100% eu, north 192.0.2.3 no 100 0% eu no endpoint of the Service is ready there",
+		},
+		"none is up": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", false)},
+			"east 192.0.2.1 no 100 100% eu more than half of the other live members do not reach it, or no endpoint " +
+				"is ready there: kubectl clusterset status",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := member()
+			f.Records = append(f.Records, record("north", 1, nil))
+			f.Outside = c.outside
+			var text strings.Builder
+			r := explain.Explain(f)
+			explain.Print(&text, &r, false, start)
+			_, table, _ := strings.Cut(text.String(), "FOR CLIENTS OUTSIDE")
+			var rows []string
+			for _, line := range strings.Split(strings.TrimSpace(table), "\n")[2:] {
+				rows = append(rows, strings.Join(strings.Fields(line), " "))
+			}
+			if got := strings.Join(rows, ", "); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestF5AnExportThatIsNotPublishedOutsideSaysWhy(t *testing.T) {
+	f := member()
+	f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{external.Label: "true"},
+	}}
+	f.Export.Status.Conditions = []metav1.Condition{
+		{Type: "Valid", Status: "True", Message: "The Service is exported " +
+			"without what is invalid: annotation clusterset-dns.io/external: the Service is of type ClusterIP"},
+	}
+	found := false
+	for _, x := range explain.Explain(f).Findings {
+		found = found || strings.Contains(x.What, "of type ClusterIP")
+	}
+	if !found {
+		t.Errorf("%+v", explain.Explain(f).Findings)
+	}
+}
+
+// TestF5WhichClusterAClientGets: the answer is one of the clusters with a share, it stays, and clients are spread.
+func TestF5WhichClusterAClientGets(t *testing.T) {
+	f := member()
+	f.Outside = []discoveryv1.EndpointSlice{
+		outside("east", "192.0.2.1", "100", true), outside("west", "192.0.2.2", "100", true),
+		outside("north", "192.0.2.3", "100", false),
+	}
+	if r := explain.Explain(f); len(r.Chosen) > 0 {
+		t.Errorf("nobody asked for %v", r.Chosen)
+	}
+	got := map[string]int{}
+	for i := range 64 {
+		f.From = netip.AddrFrom4([4]byte{203, 0, byte(i), 7})
+		r := explain.Explain(f)
+		if len(r.Chosen) != 1 || r.Chosen[0].Type != "A" || r.Chosen[0] != explain.Explain(f).Chosen[0] {
+			t.Fatalf("%+v", r.Chosen)
+		}
+		got[r.Chosen[0].Cluster]++
+		var text strings.Builder
+		explain.Print(&text, &r, false, start)
+		want := fmt.Sprintf("at 203.0.%d.7 whose place is not known gets A from cluster %s\n", i, r.Chosen[0].Cluster)
+		if !strings.Contains(text.String(), want) {
+			t.Fatal(text.String())
+		}
+	}
+	if got["east"] < 16 || got["west"] < 16 || got["east"]+got["west"] != 64 {
+		t.Errorf("%v", got)
 	}
 }

@@ -69,6 +69,7 @@ func (r *Report) findings(
 		}
 	}
 	r.ownExport(f)
+	r.externalExport(f)
 }
 
 func (r *Report) error(remedy, what string, args ...any) {

@@ -35,7 +35,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		}
 		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "), "")
 	}
-	var answers, hosts, vips, exporters, properties, withheld [][]string
+	var answers, hosts, vips, exporters, properties, withheld, external [][]string
 	for _, v := range r.VIPs {
 		vips = append(vips, []string{v.Address, v.Range, v.ServiceCIDR, v.Use})
 	}
@@ -67,6 +67,18 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		""}, exporters)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
+	for i := range r.External {
+		external = append(external, r.External[i].row())
+	}
+	report.Table(out, "FOR CLIENTS OUTSIDE THE CLUSTERS (share: of clients whose place is not known)",
+		[]string{"CLUSTER", "ADDRESSES", "UP", "WEIGHT", "SHARE", "WHERE", ""}, external)
+	for i, c := range r.Chosen {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "A client at %s whose place is not known gets %s from cluster %s\n",
+			c.Client, c.Type, c.Cluster)
+	}
 }
 
 func others(p *Property) string {

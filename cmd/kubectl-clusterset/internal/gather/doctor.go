@@ -26,6 +26,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -114,6 +116,9 @@ func (g *gatherer) exports(ctx context.Context) error {
 	err := ignoreNoMatch(g.Member.List(ctx, &exports))
 	for i := range exports.Items {
 		g.Exported = append(g.Exported, client.ObjectKeyFromObject(&exports.Items[i]))
+		if exports.Items[i].Annotations[clusterset.AnnotationExternal] != "" {
+			g.Balanced = append(g.Balanced, exports.Items[i])
+		}
 	}
 	return err
 }
@@ -130,8 +135,14 @@ func (g *gatherer) imports(ctx context.Context) error {
 	}
 	g.Records = records.Items
 	var all discoveryv1.EndpointSliceList
-	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelSourceCluster})
+	err := g.Member.List(ctx, &all, client.HasLabels{mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster})
 	g.Slices = all.Items
+	if err != nil {
+		return err
+	}
+	var outside discoveryv1.EndpointSliceList
+	err = g.Member.List(ctx, &outside, client.HasLabels{external.Label, mcsv1beta1.LabelSourceCluster})
+	g.Outside = outside.Items
 	return err
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
@@ -55,6 +56,13 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	allow(explain.Endpoints, c.List(ctx, &slices, client.InNamespace(name.Namespace),
 		client.MatchingLabels{mcsv1beta1.LabelServiceName: name.Name}))
 	f.Slices = slices.Items
+	var outside discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &outside, client.InNamespace(name.Namespace), client.MatchingLabels{
+		external.Label: name.Name, discoveryv1.LabelManagedBy: kube.Manager,
+	}); !apierrors.IsForbidden(err) { // then the slices of the import are unread, too
+		errs = append(errs, err)
+	}
+	f.Outside = outside.Items
 
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
 	d, err := g.deployment(ctx)

@@ -51,6 +51,10 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 
 func printNames(out io.Writer, r *Report, wide bool) {
 	columns := []string{"NAME", "TYPE", "EXPORTED BY", "CONFLICTS"}
+	outside := slices.ContainsFunc(r.Names, func(n NameRow) bool { return len(n.External) > 0 })
+	if outside {
+		columns = append(columns, "FOR CLIENTS OUTSIDE")
+	}
 	if wide {
 		columns = append(columns, "IPS HERE")
 	}
@@ -68,6 +72,9 @@ func printNames(out io.Writer, r *Report, wide bool) {
 			exporters = append(exporters, cluster)
 		}
 		row := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ","), conflicts}
+		if outside {
+			row = append(row, strings.Join(n.External, ","))
+		}
 		if wide {
 			row = append(row, strings.Join(n.IPs, ","))
 		}

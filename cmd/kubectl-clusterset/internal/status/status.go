@@ -111,8 +111,10 @@ type NameRow struct {
 	Clusters  []string `json:"clusters"`
 	IPs       []string `json:"ips,omitempty"` // in the cluster that --context names
 	// ExportTo says of the exporters that export to some clusters only, which these are.
-	ExportTo  map[string]string `json:"exportTo,omitempty"`
-	Conflicts []string          `json:"conflicts,omitempty"`
+	ExportTo map[string]string `json:"exportTo,omitempty"`
+	// External are the clusters whose load balancers are published for clients outside the clusters.
+	External  []string `json:"external,omitempty"`
+	Conflicts []string `json:"conflicts,omitempty"`
 }
 
 // Here is the cluster that --context names.
@@ -173,7 +175,7 @@ func Examine(f *Facts) Report {
 		}
 	}
 	exports, unreadable := parse(records, f.Hub != nil)
-	r.Names = names(exports, f.Member)
+	r.Names = names(exports, balanced(records), f.Member)
 	r.findings(f, unreadable)
 	return r
 }
@@ -355,8 +357,25 @@ func conflicts(exports []clusterset.Export) (out []string) {
 	return out
 }
 
+// balanced returns the clusters that publish a load balancer, by name.
+func balanced(records []hubv1alpha1.ServiceExportRecord) map[key]map[string]bool {
+	out := map[key]map[string]bool{}
+	for i := range records {
+		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {
+			k := key{s.ServiceNamespace, s.ServiceName}
+			if out[k] == nil {
+				out[k] = map[string]bool{}
+			}
+			out[k][s.ClusterID] = true
+		}
+	}
+	return out
+}
+
 // names merges exports as every agent does.
-func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
+func names(
+	exports map[key][]clusterset.Export, outside map[key]map[string]bool, m *Member,
+) (out []NameRow) {
 	for k, of := range exports {
 		merged, _ := conflict.Merge(of)
 		row := NameRow{
@@ -367,6 +386,9 @@ func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
 			if of[i].ExportTo != "" {
 				row.ExportTo[of[i].Cluster] = of[i].ExportTo
 			}
+			if outside[k][of[i].Cluster] {
+				row.External = append(row.External, of[i].Cluster)
+			}
 		}
 		if m != nil {
 			for i := range m.Imports {
@@ -375,6 +397,7 @@ func names(exports map[key][]clusterset.Export, m *Member) (out []NameRow) {
 				}
 			}
 		}
+		slices.Sort(row.External)
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b NameRow) int {

@@ -483,3 +483,24 @@ func TestExportsToSomeClustersAreShown(t *testing.T) {
 		}
 	}
 }
+
+// TestF5NamesForClientsOutside are shown, and the column is not there without any.
+func TestF5NamesForClientsOutside(t *testing.T) {
+	text := func(f *status.Facts) string {
+		var out strings.Builder
+		r := status.Examine(f)
+		status.Print(&out, &r, false, now)
+		return out.String()
+	}
+	f := sound()
+	if strings.Contains(text(f), "OUTSIDE") {
+		t.Errorf("%s", text(f))
+	}
+	f.Hub.Records[0].Spec.External = &hubv1alpha1.ExternalAddresses{IPs: []string{"192.0.2.1"}}
+	want := regexp.MustCompile(
+		`CONFLICTS +FOR CLIENTS OUTSIDE\n.*web\.shop .* ` + f.Hub.Records[0].Spec.ClusterID + `\n`,
+	)
+	if !want.MatchString(text(f)) {
+		t.Errorf("%s", text(f))
+	}
+}

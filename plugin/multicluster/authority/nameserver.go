@@ -1,4 +1,4 @@
-package multicluster
+package authority
 
 import (
 	"net"
@@ -12,10 +12,10 @@ import (
 // kube-dns, as kubeadm and most others have it, and coredns.
 var dnsServices = []string{"KUBE_DNS_SERVICE_HOST", "COREDNS_SERVICE_HOST"}
 
-// defaultNameservers are the addresses of ns.dns where the Corefile names none (N2): in a cluster
+// Nameservers returns the addresses of ns.dns where the Corefile names none (N2): in a cluster
 // those of the DNS Service if the pod was told them, else those that the server is bound to,
 // loopback included.
-func defaultNameservers(config kube.Config, listenHosts []string) []netip.Addr {
+func Nameservers(config kube.Config, listenHosts []string) []netip.Addr {
 	if config.Kubeconfig == "" && config.Endpoint == "" {
 		for _, name := range dnsServices {
 			if ip, err := netip.ParseAddr(os.Getenv(name)); err == nil {

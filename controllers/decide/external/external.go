@@ -1,0 +1,164 @@
+// Package external decides which EndpointSlices a member has for clients outside the clusters (SPEC F5): one per
+// exporting cluster and address type, ready while the cluster is up. The input is the exports, which of them have a
+// ready endpoint, and which clusters each member does not reach. Which of the slices answer is for CoreDNS to decide
+// (DNS X1–X8). It is pure and does not write anything.
+package external
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+)
+
+// Label is on every slice for clients outside; its value is the name of the Service. CoreDNS reads the slices with it.
+const Label = "clusterset-dns.io/external"
+
+// The annotations of a slice for clients outside. An unknown value is absent.
+const (
+	AnnotationWeight    = clusterset.AnnotationExternalWeight // a number
+	AnnotationRegion    = "clusterset-dns.io/region"          // a DNS label
+	AnnotationContinent = "clusterset-dns.io/continent"       // as in GeoIP databases: EU
+	AnnotationLocation  = "clusterset-dns.io/location"        // LAT,LON
+)
+
+// Import is the ServiceImport that the slices belong to.
+type Import struct {
+	Namespace, Name string
+	UID             types.UID
+	Manager         string // value of the managed-by label
+}
+
+// Source is one exporting cluster.
+type Source struct {
+	Cluster string
+	*clusterset.External
+	Ready bool // it has a ready endpoint of the Service
+}
+
+// Views are the clusters that each live member does not reach, by the member's ID.
+type Views map[string]map[string]bool
+
+// reach returns whether at most half of the other live members do not reach a cluster. Nobody votes about itself, and
+// a member that states nothing speaks for the cluster.
+func (v Views) reach(cluster string) bool {
+	voters, against := 0, 0
+	for voter, unreachable := range v {
+		if voter == cluster {
+			continue
+		}
+		voters++
+		if unreachable[cluster] {
+			against++
+		}
+	}
+	return 2*against <= voters
+}
+
+// Desired returns the slices of an import, in the order of the sources.
+func Desired(imp *Import, sources []Source, views Views) (out []*discoveryv1.EndpointSlice) {
+	for i := range sources {
+		s := &sources[i]
+		isIPv6 := func(address string) bool { return strings.Contains(address, ":") }
+		ipv4 := slices.DeleteFunc(slices.Clone(s.IPs), isIPv6)
+		ipv6 := slices.DeleteFunc(slices.Clone(s.IPs), func(a string) bool { return !isIPv6(a) })
+		up := s.Ready && views.reach(s.Cluster)
+		out = append(out,
+			imp.slice(s, discoveryv1.AddressTypeIPv4, ipv4, up),
+			imp.slice(s, discoveryv1.AddressTypeIPv6, ipv6, up),
+			imp.slice(s, discoveryv1.AddressTypeFQDN, s.Hostnames, up))
+	}
+	return slices.DeleteFunc(out, func(e *discoveryv1.EndpointSlice) bool { return len(e.Endpoints) == 0 })
+}
+
+// slice returns one slice. No kube-proxy watches it, because of the same labels as on imported slices without traffic:
+// kube-proxy would log that it belongs to no Service.
+func (imp *Import) slice(
+	s *Source, family discoveryv1.AddressType, addresses []string, up bool,
+) *discoveryv1.EndpointSlice {
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: imp.Namespace, Name: SliceName(imp.Name, s.Cluster, family),
+			Labels: map[string]string{
+				Label:                         imp.Name,
+				mcsv1beta1.LabelSourceCluster: s.Cluster,
+				discoveryv1.LabelManagedBy:    imp.Manager,
+				corev1.IsHeadlessService:      "",
+				labelServiceProxy:             "none",
+			},
+			Annotations: map[string]string{AnnotationWeight: strconv.Itoa(int(*s.Weight))},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName,
+				Name: imp.Name, UID: imp.UID, Controller: new(false),
+			}},
+		},
+		AddressType: family,
+	}
+	for annotation, value := range map[string]string{
+		AnnotationRegion: s.Region, AnnotationContinent: s.Continent, AnnotationLocation: s.Location,
+	} {
+		if value != "" {
+			out.Annotations[annotation] = value
+		}
+	}
+	for _, a := range addresses {
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(up)},
+		})
+	}
+	return out
+}
+
+const labelServiceProxy = "service.kubernetes.io/service-proxy-name"
+
+const infix = ".external-" // between the cluster ID and the address type in the name of a slice
+
+// SliceName returns the name of a slice: at most 142 characters. It is unique, because the name of a Service has no
+// dot.
+func SliceName(service, cluster string, family discoveryv1.AddressType) string {
+	return service + "." + cluster + infix + strings.ToLower(string(family))
+}
+
+// ServiceOf returns the Service in the name of a slice, or "" if SliceName does not return such a name.
+func ServiceOf(slice string) string {
+	service, rest, _ := strings.Cut(slice, ".")
+	at := strings.LastIndex(rest, infix)
+	if at < 0 || clusterset.CheckID(rest[:at]) != nil ||
+		!slices.Contains([]string{"ipv4", "ipv6", "fqdn"}, rest[at+len(infix):]) {
+		return ""
+	}
+	return service
+}
+
+// Updated returns a copy of the slice e with the content of d. Labels and annotations of others stay, unless they would
+// give the endpoints to a Service.
+func Updated(e, d *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	u := e.DeepCopy()
+	if u.Labels == nil {
+		u.Labels = map[string]string{}
+	}
+	if u.Annotations == nil {
+		u.Annotations = map[string]string{}
+	}
+	for _, label := range []string{discoveryv1.LabelServiceName, mcsv1beta1.LabelServiceName} {
+		delete(u.Labels, label)
+	}
+	for _, annotation := range []string{
+		AnnotationRegion, AnnotationContinent, AnnotationLocation, derived.AnnotationAdopt,
+	} {
+		delete(u.Annotations, annotation)
+	}
+	maps.Copy(u.Labels, d.Labels)
+	maps.Copy(u.Annotations, d.Annotations)
+	u.OwnerReferences, u.Ports, u.Endpoints = d.OwnerReferences, d.Ports, d.Endpoints
+	return u
+}

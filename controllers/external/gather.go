@@ -1,0 +1,162 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// snapshot is what one pass knows of a name. The objects belong to caches and must not be changed.
+type snapshot struct {
+	name      types.NamespacedName
+	concerned bool // a record has a load balancer, or there are slices
+	foreign   bool // another program owns the import of the name (I10)
+	copies    []hubv1alpha1.ServiceExportRecord
+	imp       *mcsv1beta1.ServiceImport
+	slices    []discoveryv1.EndpointSlice // those of the name, and others that have a name of ours
+	frozen    map[string]bool             // clusters whose slices stay as they are
+}
+
+func (r *reconciler) gather(ctx context.Context, name types.NamespacedName) (s snapshot, err error) {
+	s.name, s.frozen = name, map[string]bool{}
+	var copies hubv1alpha1.ServiceExportRecordList
+	if err := r.Local.List(ctx, &copies, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByService: kube.Key(name)}); err != nil {
+		return s, err
+	}
+	var existing discoveryv1.EndpointSliceList
+	if err := r.Local.List(ctx, &existing, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByExternal: kube.Key(name)}); err != nil {
+		return s, err
+	}
+	s.copies, s.slices, s.concerned = copies.Items, existing.Items, len(existing.Items) > 0
+	for i := range s.copies {
+		s.concerned = s.concerned || s.copies[i].Spec.External != nil
+		s.foreign = s.foreign || isNotOwned(&s.copies[i])
+	}
+	if !s.concerned {
+		return s, nil
+	}
+	s.imp, err = kube.Get[*mcsv1beta1.ServiceImport](ctx, r.Local, name)
+	s.foreign = s.foreign || s.imp != nil && !kube.Owned(s.imp)
+	return s, err
+}
+
+// decide returns the slices that there must be, and sets which clusters are frozen.
+func (r *reconciler) decide(ctx context.Context, s *snapshot) ([]*discoveryv1.EndpointSlice, error) {
+	hub := r.Hub()
+	rules, _, err := kube.RulesOf(ctx, hub, r.HubNamespace)
+	if err != nil || s.imp == nil || s.imp.DeletionTimestamp != nil ||
+		rules.ExternalNames == hubv1alpha1.ExternalNamesForbid {
+		return nil, err
+	}
+	own, err := kube.Place(ctx, r.Local, r.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	var records hubv1alpha1.EndpointRecordList
+	if err := hub.List(ctx, &records, client.InNamespace(r.HubNamespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{kube.ByService: kube.Key(s.name)}); err != nil {
+		return nil, err
+	}
+	for _, c := range s.imp.Status.Clusters {
+		s.frozen[c.Cluster] = true // unless its copy says otherwise
+	}
+	var sources []external.Source
+	for i := range s.copies {
+		if source := r.source(s, &s.copies[i], own, records.Items); source.External != nil {
+			sources = append(sources, source)
+		}
+	}
+	slices.SortFunc(sources, func(a, b external.Source) int { return strings.Compare(a.Cluster, b.Cluster) })
+	views, err := r.views(ctx, hub)
+	imp := &external.Import{Namespace: s.name.Namespace, Name: s.name.Name, UID: s.imp.UID, Manager: kube.Manager}
+	return external.Desired(imp, sources, views), err
+}
+
+// source returns what a cluster's record says, without External if it has no slice or is frozen.
+func (r *reconciler) source(
+	s *snapshot, rec *hubv1alpha1.ServiceExportRecord, own clusterset.Place, endpoints []hubv1alpha1.EndpointRecord,
+) (out external.Source) {
+	out.Cluster = rec.Spec.ClusterID
+	export, err := clusterset.ParseExport(rec)
+	if err != nil && !rec.Spec.Withdrawn {
+		return out // serviceimport reports it, and the import goes on
+	}
+	if delete(s.frozen, out.Cluster); rec.Spec.Withdrawn || !export.GoesTo(own) {
+		return out
+	}
+	reserved := r.Reserved
+	if out.Cluster == r.Cluster {
+		reserved = nil
+	}
+	var refused []error
+	out.External, refused = clusterset.ParseExternal(&rec.Spec, reserved)
+	if err := errors.Join(refused...); err != nil {
+		r.Events.Event(s.imp, kube.Warning, "EndpointsRefused", fmt.Sprintf(
+			"Addresses of a load balancer of cluster %s are not used: %v.", out.Cluster, err))
+	}
+	out.Ready = s.isReady(rec, endpoints)
+	return out
+}
+
+// isReady returns whether the exporting cluster has a ready endpoint. While the hub does not show exactly those
+// EndpointRecords that the record states, the absence of one proves nothing (DESIGN §2).
+func (s *snapshot) isReady(rec *hubv1alpha1.ServiceExportRecord, endpoints []hubv1alpha1.EndpointRecord) bool {
+	var names []string
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Spec.ClusterID == rec.Spec.ClusterID {
+			if anyReady(e) {
+				return true
+			}
+			names = append(names, e.Name)
+		}
+	}
+	wasReady := func(e discoveryv1.EndpointSlice) bool {
+		return sourceCluster(&e) == rec.Spec.ClusterID && len(e.Endpoints) > 0 &&
+			(e.Endpoints[0].Conditions.Ready == nil || *e.Endpoints[0].Conditions.Ready)
+	}
+	return clusterset.EndpointSet(names) != rec.Spec.EndpointRecords && slices.ContainsFunc(s.slices, wasReady)
+}
+
+// views returns which clusters each live member does not reach: the own ones by what sources stores, those of others
+// by their Leases on the hub.
+func (r *reconciler) views(ctx context.Context, hub client.Reader) (external.Views, error) {
+	members, err := kube.Members(ctx, hub, r.HubNamespace)
+	if err != nil {
+		return nil, err
+	}
+	var stored coordinationv1.LeaseList
+	if err := r.Local.List(ctx, &stored, client.InNamespace(kube.SystemNamespace),
+		client.HasLabels{liveness.LabelSource}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	expired := map[string]bool{}
+	for i := range stored.Items {
+		cluster := stored.Items[i].Labels[liveness.LabelSource]
+		if liveness.StateOf(&stored.Items[i]).Expired && stored.Items[i].Name == liveness.LeaseName(cluster) {
+			expired[cluster] = true
+		}
+	}
+	views := external.Views{r.Cluster: expired}
+	for id, lease := range members {
+		if lease != nil && id != r.Cluster && !expired[id] {
+			views[id] = unreachable(lease)
+		}
+	}
+	return views, nil
+}

@@ -1,0 +1,185 @@
+// Package external writes the EndpointSlices from which CoreDNS answers clients outside the clusters (SPEC F5): those
+// of the load balancers that the records state, ready while their cluster is up.
+//
+// It follows the ServiceImport, which serviceimport keeps: a cluster that is not in it has no slice, and one whose
+// record cannot be read keeps its slices as they are. While this member does not see the hub, nothing changes.
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// recheck is how often a name is checked again while this member does not see the hub.
+const recheck = 5 * time.Second
+
+// Config is what the controller needs.
+type Config struct {
+	Cluster      string // cluster ID of this member
+	HubNamespace string
+
+	Local client.Client
+	Hub   func() client.Client // the hub's caches
+	Fresh func() bool          // whether they show its current state
+
+	Reserved []netip.Prefix // addresses that no other cluster may claim (S4)
+	Events   kube.Events
+}
+
+// New returns the controller. Its requests are namespace/name of a Service.
+func New(c Config) kube.Controller {
+	r := &reconciler{c}
+	return kube.Controller{
+		Name:     "external",
+		NeedsHub: true,
+		Watches: []kube.Watch{
+			{Side: kube.Local, Object: &hubv1alpha1.ServiceExportRecord{}, Requests: kube.Named(exported)},
+			{Side: kube.Local, Object: &mcsv1beta1.ServiceImport{}, Requests: kube.Named(kube.Itself)},
+			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ExternalOf)},
+			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll, Alike: kube.SameState},
+			{
+				Side: kube.Local, Object: &aboutv1beta1.ClusterProperty{}, Requests: r.requestsForAll,
+				Alike: kube.SameProperty,
+			},
+			{
+				Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported),
+				Alike: sameReadiness,
+			},
+			{
+				Side: kube.Hub, Object: &coordinationv1.Lease{}, Requests: r.requestsForAll,
+				Alike: func(was, is client.Object) bool {
+					return reflect.DeepEqual(unreachable(was.(*coordinationv1.Lease)),
+						unreachable(is.(*coordinationv1.Lease)))
+				},
+			},
+			{Side: kube.Hub, Object: &hubv1alpha1.ClusterSet{}, Requests: r.requestsForAll, Alike: kube.SameRules},
+		},
+		Reconciler: r,
+	}
+}
+
+type reconciler struct{ Config }
+
+// exported returns the Service of a record with a load balancer.
+func exported(o client.Object) (name types.NamespacedName) {
+	if o.(*hubv1alpha1.ServiceExportRecord).Spec.External != nil {
+		name = kube.Exported(o)
+	}
+	return name
+}
+
+// requestsForAll returns every name with a load balancer.
+func (r *reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	var records hubv1alpha1.ServiceExportRecordList
+	if err := r.Local.List(
+		ctx, &records, client.InNamespace(kube.SystemNamespace), client.UnsafeDisableDeepCopy,
+	); err != nil {
+		return nil // a list from the cache fails only when the agent stops
+	}
+	for i := range records.Items {
+		if name := exported(&records.Items[i]); name.Name != "" {
+			out = append(out, reconcile.Request{NamespacedName: name})
+		}
+	}
+	return out
+}
+
+func sameReadiness(was, is client.Object) bool {
+	return anyReady(was.(*hubv1alpha1.EndpointRecord)) == anyReady(is.(*hubv1alpha1.EndpointRecord))
+}
+
+func anyReady(rec *hubv1alpha1.EndpointRecord) bool {
+	return len(endpoints.ReadyAddresses(&rec.Spec)) > 0
+}
+
+// unreachable returns the clusters that a Lease on the hub says that its owner does not reach. An invalid statement is
+// none: status reports it.
+func unreachable(lease *coordinationv1.Lease) map[string]bool {
+	since, _ := reach.ReadUnreachable(lease)
+	out := make(map[string]bool, len(since))
+	for cluster := range since {
+		out[cluster] = true
+	}
+	return out
+}
+
+// Reconcile is one pass over one name.
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	s, err := r.gather(ctx, req.NamespacedName)
+	switch {
+	case err != nil || !s.concerned || s.foreign:
+		return reconcile.Result{}, err
+	case !r.Fresh():
+		return reconcile.Result{RequeueAfter: recheck}, nil
+	}
+	desired, err := r.decide(ctx, &s)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, r.apply(ctx, &s, desired)
+}
+
+// apply writes the slices: first those that there must be, then it deletes others.
+func (r *reconciler) apply(ctx context.Context, s *snapshot, desired []*discoveryv1.EndpointSlice) error {
+	var errs []error
+	logger, wanted := log.FromContext(ctx), map[string]bool{}
+	for _, d := range desired {
+		wanted[d.Name] = true
+		at := slices.IndexFunc(s.slices, func(e discoveryv1.EndpointSlice) bool { return e.Name == d.Name })
+		if at < 0 {
+			logger.Info("publishing a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
+			errs = append(errs, r.Local.Create(ctx, d))
+			continue
+		}
+		e := &s.slices[at]
+		if !kube.Writable(e) {
+			r.Events.Event(s.imp, kube.Warning, hubv1alpha1.ReasonNotOwned, fmt.Sprintf(
+				"EndpointSlice %s/%s belongs to another program, so clients outside the clusters do not get these "+
+					"addresses of cluster %s; if it should not: kubectl -n %[1]s delete endpointslice %[2]s",
+				d.Namespace, d.Name, sourceCluster(d)))
+			continue
+		}
+		if u := external.Updated(e, d); !equality.Semantic.DeepEqual(u, e) {
+			logger.Info("updating a load balancer", "slice", d.Name, "ready", *d.Endpoints[0].Conditions.Ready)
+			errs = append(errs, r.Local.Update(ctx, u))
+		}
+	}
+	for i := range s.slices {
+		if e := &s.slices[i]; kube.Owned(e) && !wanted[e.Name] && !s.frozen[sourceCluster(e)] {
+			logger.Info("removing a load balancer", "slice", e.Name)
+			errs = append(errs, kube.DeleteUnchanged(ctx, r.Local, e))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func isNotOwned(rec *hubv1alpha1.ServiceExportRecord) bool {
+	c := meta.FindStatusCondition(rec.Status.Conditions, hubv1alpha1.ConditionImported)
+	return c != nil && c.Reason == hubv1alpha1.ReasonNotOwned
+}
+
+func sourceCluster(slice *discoveryv1.EndpointSlice) string {
+	return slice.Labels[mcsv1beta1.LabelSourceCluster]
+}

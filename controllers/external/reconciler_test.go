@@ -1,0 +1,402 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/withdrawal"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+)
+
+// world is member a, with a hub on which a, b and c live. b exports shop/web with a load balancer and a ready endpoint.
+type world struct {
+	*reconciler
+	t          *testing.T
+	local, hub client.Client
+	blind      bool
+	writes     int // of slices
+	events     []string
+}
+
+var name = types.NamespacedName{Namespace: "shop", Name: "web"}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme, mcsv1beta1.Install,
+		hubv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, inventoryv1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{t: t}
+	count := func(o client.Object) {
+		if _, slice := o.(*discoveryv1.EndpointSlice); slice {
+			w.writes++
+		}
+	}
+	hub, local := fake.NewClientBuilder().WithScheme(s), fake.NewClientBuilder().WithScheme(s).WithInterceptorFuncs(
+		interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				count(o)
+				o.SetUID(types.UID(o.GetName()))
+				return c.Create(ctx, o, opts...)
+			},
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				count(o)
+				return c.Update(ctx, o, opts...)
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				count(o)
+				return c.Delete(ctx, o, opts...)
+			},
+		})
+	for _, x := range kube.Indexes() {
+		if x.Side == kube.Hub {
+			hub = hub.WithIndex(x.Object, x.Field, x.Values)
+		} else {
+			local = local.WithIndex(x.Object, x.Field, x.Values)
+		}
+	}
+	w.hub, w.local = hub.Build(), local.Build()
+	w.reconciler = &reconciler{Config{
+		Cluster: "a", HubNamespace: "set", Local: w.local, Hub: func() client.Client { return w.hub },
+		Fresh:    func() bool { return !w.blind },
+		Reserved: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Events: w,
+	}}
+	set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+	w.create(w.hub, set)
+	for _, id := range []string{"a", "b", "c"} {
+		w.create(w.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "set", Name: id, Annotations: map[string]string{withdrawal.AnnotationAcknowledged: ""},
+		}})
+	}
+	w.create(w.hub, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "of-no-member"}})
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", Labels: map[string]string{derived.LabelManagedBy: kube.Manager},
+	}}
+	imp.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "b"}}
+	w.create(w.local, imp, record("b", "192.0.2.2"))
+	w.create(w.hub, endpoint("b", true))
+	return w
+}
+
+func (w *world) Event(_ runtime.Object, _, reason, message string) {
+	w.events = append(w.events, reason+": "+message)
+}
+
+func (w *world) create(in client.Client, objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		if err := in.Create(w.t.Context(), o); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func record(cluster string, ips ...string) *hubv1alpha1.ServiceExportRecord {
+	rec := &hubv1alpha1.ServiceExportRecord{}
+	rec.Namespace, rec.Name = kube.SystemNamespace, clusterset.RecordName("web", "shop", cluster)
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"}
+	rec.Spec.Type, rec.Spec.IPFamilies = mcsv1beta1.ClusterSetIP, []corev1.IPFamily{corev1.IPv4Protocol}
+	rec.Spec.ExportedAt = new(metav1.Unix(1_700_000_000, 0))
+	rec.Spec.EndpointRecords = clusterset.EndpointSet([]string{"uid." + cluster})
+	rec.Spec.External = &hubv1alpha1.ExternalAddresses{IPs: ips}
+	return rec
+}
+
+func endpoint(cluster string, ready bool) *hubv1alpha1.EndpointRecord {
+	rec := &hubv1alpha1.EndpointRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "uid." + cluster}}
+	rec.Spec.Origin = hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"}
+	rec.Spec.Endpoints = []hubv1alpha1.Endpoint{{Address: "10.1.0.1", Ready: &ready}}
+	return rec
+}
+
+// change edits an object.
+func change[T client.Object](w *world, in client.Client, o T, edit func(T)) {
+	w.t.Helper()
+	if err := in.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		w.t.Fatal(err)
+	}
+	edit(o)
+	if err := in.Update(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// doesNotReach lets a member state in its Lease that it does not reach clusters.
+func (w *world) doesNotReach(id string, clusters ...string) {
+	w.t.Helper()
+	since := map[string]time.Time{}
+	for _, c := range clusters {
+		since[c] = time.Unix(1_700_000_000, 0)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: id}}
+	change(w, w.hub, lease, func(l *coordinationv1.Lease) { reach.WriteUnreachable(l, since) })
+}
+
+// expire lets this member take a cluster for expired.
+func (w *world) expire(id string) {
+	w.t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: kube.SystemNamespace, Name: liveness.LeaseName(id),
+		Labels: map[string]string{liveness.LabelSource: id}, Annotations: map[string]string{},
+	}}
+	liveness.State{Expired: true}.Write(lease.Annotations)
+	w.create(w.local, lease)
+}
+
+// want runs a pass and compares all slices, as "name address ready". A second pass must write nothing.
+func (w *world) want(want ...string) {
+	w.t.Helper()
+	for i := range 2 {
+		if i == 1 {
+			w.writes = 0
+		}
+		if _, err := w.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if w.writes > 0 {
+		w.t.Errorf("a settled name is written %d times", w.writes)
+	}
+	var list discoveryv1.EndpointSliceList
+	if err := w.local.List(w.t.Context(), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	var got []string
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			got = append(got, fmt.Sprint(s.Name, " ", e.Addresses[0], " ", *e.Conditions.Ready))
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		w.t.Errorf("%q, want %q", got, want)
+	}
+}
+
+const (
+	up   = "web.b.external-ipv4 192.0.2.2 true"
+	down = "web.b.external-ipv4 192.0.2.2 false"
+)
+
+func TestF5UpIsADecisionOfTheLive(t *testing.T) {
+	w := newWorld(t)
+	w.want(up)
+	w.expire("b")
+	w.want(up) // one of two others
+	w.doesNotReach("c", "b")
+	w.want(down)
+	w.expire("c")
+	w.want(down) // this member alone is left
+	w.doesNotReach("c")
+	w.want(down)
+}
+
+func TestF5WhatIsSaidOfTheDeadDoesNotCount(t *testing.T) {
+	w := newWorld(t)
+	w.doesNotReach("c", "b")
+	w.doesNotReach("a", "b") // what this member's own Lease says comes from what it stores here
+	w.want(up)
+	w.expire("c")
+	w.want(up)
+}
+
+func TestF5EndpointsMakeReady(t *testing.T) {
+	w := newWorld(t)
+	w.want(up)
+	change(w, w.hub, endpoint("b", true), func(e *hubv1alpha1.EndpointRecord) { e.Spec = endpoint("b", false).Spec })
+	w.want(down)
+	change(w, w.hub, endpoint("b", true), func(e *hubv1alpha1.EndpointRecord) { e.Spec = endpoint("b", true).Spec })
+	w.want(up)
+	if err := w.hub.Delete(t.Context(), endpoint("b", true)); err != nil {
+		t.Fatal(err)
+	}
+	w.want(up) // absence proves nothing
+	change(w, w.local, record("b"), func(r *hubv1alpha1.ServiceExportRecord) {
+		r.Spec.EndpointRecords = clusterset.EndpointSet(nil)
+	})
+	w.want(down)
+}
+
+// TestF5WhatEndsTheSlices, and what does not.
+func TestF5WhatEndsTheSlices(t *testing.T) {
+	edit := func(f func(*hubv1alpha1.ServiceExportRecord)) func(*world) {
+		return func(w *world) { change(w, w.local, record("b"), f) }
+	}
+	imported := func(f func(*mcsv1beta1.ServiceImport)) func(*world) {
+		return func(w *world) {
+			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+			change(w, w.local, imp, f)
+		}
+	}
+	lose := func(w *world) {
+		if err := w.local.Delete(w.t.Context(), record("b")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(*world)
+		want []string
+	}{
+		{"withdrawn", edit(func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
+		}), nil},
+		{"no load balancer", edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.External = nil }), nil},
+		{"other addresses", edit(func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.External.IPs, r.Spec.External.Hostnames = []string{"192.0.2.9"}, []string{"lb.example"}
+		}), []string{"web.b.external-fqdn lb.example true", "web.b.external-ipv4 192.0.2.9 true"}},
+		{"exported to others (E11)", edit(func(r *hubv1alpha1.ServiceExportRecord) {
+			r.Spec.ExportTo = "cluster=c"
+		}), nil},
+		{"unreadable", edit(func(r *hubv1alpha1.ServiceExportRecord) { r.Spec.Type = "New" }), []string{up}},
+		{"a lost copy", lose, []string{up}},
+		{"a lost copy, and the import goes on without it", func(w *world) {
+			lose(w)
+			imported(func(i *mcsv1beta1.ServiceImport) { i.Status.Clusters = nil })(w)
+		}, nil},
+		{"forbidden", func(w *world) {
+			set := &hubv1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "set", Name: "set"}}
+			change(w, w.hub, set, func(s *hubv1alpha1.ClusterSet) {
+				s.Spec.ExternalNames = hubv1alpha1.ExternalNamesForbid
+			})
+		}, nil},
+		{"withdrawn, and the import is not owned (I10)", func(w *world) {
+			imported(func(i *mcsv1beta1.ServiceImport) { i.Labels = nil })(w)
+			edit(func(r *hubv1alpha1.ServiceExportRecord) {
+				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
+			})(w)
+		}, []string{up}},
+		{"withdrawn, and the derived Service is not owned (I10)", func(w *world) {
+			edit(func(r *hubv1alpha1.ServiceExportRecord) {
+				r.Spec = clusterset.Withdrawn(r.Spec.Origin, time.Now())
+				r.Status.Conditions = []metav1.Condition{{
+					Type: hubv1alpha1.ConditionImported, Reason: hubv1alpha1.ReasonNotOwned,
+				}}
+			})(w)
+		}, []string{up}},
+		{"no import", func(w *world) {
+			imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+			if err := w.local.Delete(w.t.Context(), imp); err != nil {
+				w.t.Fatal(err)
+			}
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.want(up)
+			c.do(w)
+			w.blind = true
+			w.want(up)
+			w.blind = false
+			w.want(c.want...)
+		})
+	}
+}
+
+// TestF5S4ReservedAddresses of others are refused; this cluster's own ones are not.
+func TestF5S4ReservedAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.local, record("a", "203.0.113.1"), record("c", "203.0.113.3", "192.0.2.3"))
+	w.create(w.hub, endpoint("a", true), endpoint("c", false))
+	w.want("web.a.external-ipv4 203.0.113.1 true", up, "web.c.external-ipv4 192.0.2.3 false")
+	if len(w.events) == 0 || !strings.Contains(w.events[0], "203.0.113.3") ||
+		!strings.HasPrefix(w.events[0], "EndpointsRefused") {
+		t.Errorf("%v", w.events)
+	}
+}
+
+// TestI10ASliceOfAnotherProgramStays until it is given to the agent.
+func TestI10ASliceOfAnotherProgramStays(t *testing.T) {
+	w := newWorld(t)
+	theirs := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "web.b.external-ipv4"},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"192.0.2.7"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		}},
+	}
+	unused := theirs.DeepCopy() // the agent wants none of this name
+	unused.Name = "web.c.external-ipv4"
+	w.create(w.local, theirs, unused)
+	const stays = "web.c.external-ipv4 192.0.2.7 true"
+	w.want("web.b.external-ipv4 192.0.2.7 true", stays)
+	if len(w.events) == 0 || !strings.HasPrefix(w.events[0], "NotOwned") {
+		t.Errorf("%v", w.events)
+	}
+	change(w, w.local, theirs, func(s *discoveryv1.EndpointSlice) {
+		s.Annotations = map[string]string{kube.AnnotationAdopt: "true"}
+	})
+	w.want(up, stays)
+}
+
+// TestWhichChangesCauseAPass: renewals of Leases and changes of endpoints that leave one ready are frequent.
+func TestWhichChangesCauseAPass(t *testing.T) {
+	w := newWorld(t)
+	w.create(w.local, func() client.Object {
+		rec := record("b")
+		rec.Name, rec.Spec.ServiceName, rec.Spec.External = "other.shop.b", "other", nil
+		return rec
+	}())
+	renewed, stated := &coordinationv1.Lease{}, &coordinationv1.Lease{}
+	renewed.Spec.RenewTime = new(metav1.NowMicro())
+	reach.WriteUnreachable(stated, map[string]time.Time{"b": time.Unix(0, 0)})
+	two := endpoint("b", true)
+	two.Spec.Endpoints = append(two.Spec.Endpoints, two.Spec.Endpoints[0])
+	for i, c := range []struct {
+		was, is client.Object
+		want    bool
+	}{
+		{&coordinationv1.Lease{}, renewed, false},
+		{&coordinationv1.Lease{}, stated, true},
+		{endpoint("b", true), two, false},
+		{endpoint("b", true), endpoint("b", false), true},
+		{record("b"), record("b"), true},
+	} {
+		passes := 0
+		for _, watch := range New(w.Config).Watches {
+			if fmt.Sprintf("%T", watch.Object) != fmt.Sprintf("%T", c.is) {
+				continue
+			}
+			if watch.Alike != nil && watch.Alike(c.was, c.is) {
+				continue
+			}
+			for _, req := range watch.Requests(t.Context(), c.is) {
+				if req.NamespacedName != name {
+					t.Errorf("%d: %v is requested", i, req)
+				}
+				passes++
+			}
+		}
+		if (passes > 0) != c.want {
+			t.Errorf("%d: %d passes", i, passes)
+		}
+	}
+}

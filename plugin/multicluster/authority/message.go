@@ -1,0 +1,57 @@
+// Package authority is what all our zones have in common, whatever answers them: how their stanza of the Corefile says
+// their names, which messages are questions for them, how much a client takes, and who hears of a change. It does not
+// know what the zones hold.
+package authority
+
+import (
+	"net"
+
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+)
+
+// Refuse returns the rcode of a message that is not a question for our records.
+func Refuse(r *dns.Msg) int {
+	q := r.Question[0]
+	switch {
+	case r.Opcode != dns.OpcodeQuery: // NOTIFY reaches plugins
+		return dns.RcodeNotImplemented
+	case q.Qclass != dns.ClassINET: // chaos and forward have the server let other classes in
+		return dns.RcodeRefused
+	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR: // the transfer plugin passed it on (L6)
+		return dns.RcodeRefused
+	}
+	return dns.RcodeSuccess
+}
+
+// maxDatagram is the most octets that UDP over IPv4 carries: 65,535 less the headers (RFC 768, RFC 791).
+const maxDatagram = 65507
+
+// Limit returns how many octets the client takes.
+func Limit(w dns.ResponseWriter, r *dns.Msg) int {
+	state := request.Request{W: w, Req: r}
+	size := max(state.Size(), dns.MinMsgSize)
+	if size > maxDatagram && !OverStream(w) {
+		return maxDatagram
+	}
+	return size
+}
+
+// OverStream reports whether a client asks over TCP. The cache plugin's own refreshes have an empty address: no client
+// waits for them.
+func OverStream(w dns.ResponseWriter) bool {
+	tcp, ok := Remote(w).(*net.TCPAddr)
+	return ok && (tcp.IP != nil || tcp.Port != 0)
+}
+
+// Remote returns the address that asks. It may be wrapped, as proxyproto's tlv_metadata does.
+func Remote(w dns.ResponseWriter) net.Addr {
+	addr := w.RemoteAddr()
+	if wrapped, ok := addr.(interface{ Unwrap() net.Addr }); ok {
+		return wrapped.Unwrap()
+	}
+	return addr
+}
+
+// Newer reports whether a is a later serial than b (RFC 1982 §3.2).
+func Newer(a, b uint32) bool { return int32(a-b) > 0 }

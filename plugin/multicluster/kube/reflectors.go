@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	clog "github.com/coredns/coredns/plugin/pkg/log"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Reflectors list and watch kinds of object over one client.
+type Reflectors struct {
+	started time.Time
+	client  *rest.RESTClient
+	http    *http.Client
+	health  *health
+	ctx     context.Context // of what runs until Stop
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+func newReflectors(c Config, h *health) (*Reflectors, error) {
+	cfg, err := c.rest()
+	if err != nil {
+		return nil, err
+	}
+	client, httpClient, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reflectors{started: time.Now(), client: client, http: httpClient, health: h}
+	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), clientLog()))
+	return r, nil
+}
+
+// FollowSlices gives into the EndpointSlices of c that have a label: what strip makes of each, unless that is nil. It
+// logs as a plugin. synced reports whether into has had its first list.
+func (c Config) FollowSlices(
+	plugin, label string, strip func(*discoveryv1.EndpointSlice) runtime.Object, into cache.ReflectorStore,
+	synced func() bool,
+) (*Reflectors, error) {
+	h := newHealth(1, synced)
+	h.log = clog.NewWithPlugin(plugin)
+	r, err := newReflectors(c, h)
+	if err != nil {
+		return nil, err
+	}
+	r.run(c.slicesWith(label, strip), into)
+	return r, nil
+}
+
+// Started returns when the Reflectors were started.
+func (r *Reflectors) Started() time.Time { return r.started }
+
+// Up reports whether the API server answered the last request for every kind.
+func (r *Reflectors) Up() bool { return r.health.up() }
+
+// Refused returns an error if a missing CRD or a missing permission keeps the first lists from being complete (L2).
+func (r *Reflectors) Refused() error {
+	if r.health.synced() {
+		return nil
+	}
+	return r.health.refused()
+}
+
+// backoff keeps attempts at most 4 s apart (Cap and Jitter), so that a CRD or a permission that was missing is found
+// soon. An attempt makes two requests.
+var backoff = wait.Backoff{
+	Duration: 250 * time.Millisecond,
+	Factor:   2,
+	Jitter:   0.3,
+	Cap:      3 * time.Second,
+	Steps:    1000,
+}
+
+func (r *Reflectors) run(kind *resource, into cache.ReflectorStore) {
+	kind.client, kind.health = r.client, r.health
+	logger := klog.FromContext(r.ctx)
+	reflector := cache.NewReflectorWithOptions(kind.listerWatcher(), nil, into, cache.ReflectorOptions{
+		Logger: &logger, Name: "multicluster", TypeDescription: kind.kind, Backoff: &backoff,
+	})
+	r.done.Go(func() { reflector.RunWithContext(r.ctx) })
+}
+
+// Stop ends the Reflectors and waits for them: nothing is given to a store after it returns.
+func (r *Reflectors) Stop() {
+	r.cancel()
+	r.done.Wait()
+	utilnet.CloseIdleConnectionsFor(r.http.Transport)
+}

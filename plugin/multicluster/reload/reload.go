@@ -1,0 +1,197 @@
+// Package reload keeps what a plugin watches across reloads of the Corefile (L4), and reports when it is ready (L2).
+// It does not know what is watched.
+package reload
+
+import (
+	"sync"
+	"time"
+
+	"github.com/coredns/caddy"
+)
+
+// Watch is what a stanza of the Corefile uses. Stanzas and loads share it; each closes it once.
+type Watch interface {
+	Synced() bool          // the first lists are complete
+	Wait() <-chan struct{} // closed when they are
+	Started() time.Time
+	Refused() error // why there can be no first lists, for want of a CRD or a permission
+	Close()
+}
+
+// Loads are the loads of the Corefile that have open watches of one plugin: one, or two during a reload.
+type Loads struct {
+	mu  sync.Mutex
+	all map[*Load]bool
+}
+
+// Load is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens its watches
+// before the old one is shut down, so what both use stays open (L4).
+type Load struct {
+	of      *Loads
+	stanzas int
+	opened  []opened
+	done    int       // stanzas that are open and do not wait any more; the load answers when all are
+	waits   time.Time // since when it waits for new lists; zero if it never did
+	closed  chan struct{}
+}
+
+type opened struct {
+	watch   Watch
+	timeout time.Duration
+}
+
+// New returns the Loads of a plugin.
+func New() *Loads { return &Loads{all: make(map[*Load]bool)} }
+
+// key is where the storage of a caddy instance has the Load of a plugin.
+type key struct{ of *Loads }
+
+// Of returns the Load of the instance that c sets up, and counts a stanza of it. The Load closes with the instance.
+func (ls *Loads) Of(c *caddy.Controller) *Load {
+	l, ok := c.Get(key{ls}).(*Load)
+	if !ok {
+		l = &Load{of: ls, closed: make(chan struct{})}
+		c.Set(key{ls}, l)
+	}
+	l.stanzas++
+	c.OnRestartFailed(ls.restartFailed)
+	c.OnShutdown(l.shutdown)
+	return l
+}
+
+// Closed returns a channel that is closed when the Load is shut down.
+func (l *Load) Closed() <-chan struct{} { return l.closed }
+
+// Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because
+// until the last stanza is open the load before answers (L1). It does not wait for what the API server refuses. All
+// stanzas wait together.
+func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, error) {
+	w, wait, err := acquire(l, open, timeout)
+	if err != nil {
+		return w, err
+	}
+	defer l.finished()
+	over := time.After(time.Until(wait))
+	for !wait.IsZero() && w.Refused() == nil {
+		select {
+		case <-w.Wait():
+			return w, nil
+		case <-over:
+			return w, nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return w, nil
+}
+
+// acquire opens a watch. wait is how long the caller may wait for it: zero if it is not new, or nobody else
+// answers.
+func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w W, wait time.Time, err error) {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	l.of.closeAbandoned()
+	now := time.Now()
+	if w, err = open(); err != nil {
+		return w, time.Time{}, err
+	}
+	l.opened = append(l.opened, opened{w, timeout})
+	l.of.all[l] = true
+	if len(l.of.all) == 1 || w.Started().Before(now) {
+		return w, time.Time{}, nil
+	}
+	if l.waits.IsZero() {
+		l.waits = now
+	}
+	return w, l.waits.Add(timeout), nil
+}
+
+// finished counts one more stanza that is open.
+func (l *Load) finished() {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	l.done++
+}
+
+// shutdown closes the watches of l.
+func (l *Load) shutdown() error {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	l.close()
+	return nil
+}
+
+func (ls *Loads) restartFailed() error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.closeAbandoned()
+	return nil
+}
+
+// closeAbandoned closes the watches of loads whose instance does not exist any more. A reload that fails shuts nothing
+// down, and calls back only the instance that goes on, which may have no stanza of ours.
+func (ls *Loads) closeAbandoned() {
+	live := make(map[*Load]bool)
+	for _, i := range caddy.Instances() {
+		i.StorageMu.RLock()
+		if l, ok := i.Storage[key{ls}].(*Load); ok {
+			live[l] = true
+		}
+		i.StorageMu.RUnlock()
+	}
+	for l := range ls.all {
+		if !live[l] {
+			l.close()
+		}
+	}
+}
+
+func (l *Load) close() {
+	if !l.of.all[l] {
+		return
+	}
+	delete(l.of.all, l)
+	close(l.closed)
+	for _, o := range l.opened {
+		o.watch.Close()
+	}
+	l.opened = nil
+}
+
+// Ready reports whether the load that answers is complete. While a reload waits for new lists, that is the one before,
+// though the ready plugin already asks the new one.
+func (l *Load) Ready() bool {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	now := time.Now()
+	if l.done == l.stanzas {
+		return l.complete(now)
+	}
+	for before := range l.of.all {
+		if before.done == before.stanzas {
+			return before.complete(now)
+		}
+	}
+	return false
+}
+
+// complete reports whether every watch has its first complete lists, or cannot get them for want of a CRD or a
+// permission and its startup_timeout is over. The time counts from the watch's start, so that a reload does not undo
+// readiness (L2).
+func (l *Load) complete(now time.Time) bool {
+	for _, o := range l.opened {
+		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(o.watch.Started()) < o.timeout) {
+			return false
+		}
+	}
+	return true
+}
+
+// Open returns the Loads that have open watches.
+func (ls *Loads) Open() (all []*Load) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for l := range ls.all {
+		all = append(all, l)
+	}
+	return all
+}

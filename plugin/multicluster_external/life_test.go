@@ -1,0 +1,306 @@
+package external
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterset-dns/clusterset-dns/test/bench/stub"
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/transfer"
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+func init() {
+	dnsserver.Directives = append(dnsserver.Directives, pluginName)
+	dnsserver.Quiet, caddy.Quiet = true, true
+}
+
+// kubeconfig writes one for an API server without credentials.
+func kubeconfig(t *testing.T, url string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "c", "cluster": {"server": %q}}], "contexts": [{"name": "c", "context": {"cluster": "c"}}]}`,
+		url)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func corefile(kubeconfig, lines string) caddy.Input {
+	text := fmt.Sprintf(`global.example.org:0 {
+		bind 127.0.0.1
+		transfer {
+			to *
+		}
+		multicluster_external {
+			kubeconfig %s
+			%s
+		}
+	}`, kubeconfig, lines)
+	return caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(text), ServerTypeName: "dns"}
+}
+
+func serve(t *testing.T, input caddy.Input) *caddy.Instance {
+	t.Helper()
+	i, err := caddy.Start(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func stop(t *testing.T, i *caddy.Instance) {
+	t.Helper()
+	i.Stop()
+	i.ShutdownCallbacks()
+	if n := len(registry.open); n != 0 {
+		t.Errorf("%d watches are left", n)
+	}
+}
+
+func over(t *testing.T, i *caddy.Instance, name string) string {
+	t.Helper()
+	m, err := dns.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), i.Servers()[0].LocalAddr().String())
+	if err != nil {
+		return err.Error()
+	}
+	return data(m)
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// X7, L1, L4: SERVFAIL before the first list; changes are followed; an outage of the API server, and reloads meanwhile,
+// leave the answers; a reload that shares the watch opens no other.
+func TestX7Life(t *testing.T) {
+	api, err := stub.Start(stub.Shape{MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	release := api.Hold(stub.EndpointSlices)
+	path := kubeconfig(t, api.URL)
+	i := serve(t, corefile(path, ""))
+	defer func() { stop(t, i) }()
+	if got := over(t, i, web); got != "SERVFAIL" {
+		t.Errorf("before the first list: %s", got)
+	}
+	if all := loads.Open(); len(all) != 1 || all[0].Ready() {
+		t.Error("ready before the first list")
+	}
+	release()
+	eventually(t, "the first list is answered", func() bool { return over(t, i, web) == "10.0.0.1" })
+	if !loads.Open()[0].Ready() {
+		t.Error("not ready after the first list")
+	}
+	if err := api.PutSlice(slice(2, "a", "10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a change is answered", func() bool { return over(t, i, web) == "10.0.0.2" })
+	api.Expire()
+	if err := api.PutSlice(slice(3, "a", "10.0.0.3")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a change after a new list is answered", func() bool { return over(t, i, web) == "10.0.0.3" })
+
+	api.Close()
+	only := func() *watch {
+		registry.Lock()
+		defer registry.Unlock()
+		for _, w := range registry.open {
+			return w
+		}
+		return nil
+	}
+	eventually(t, "the outage is noticed", func() bool { return !only().Up() })
+	before := only()
+	if i, err = i.Restart(corefile(path, "ttl 60")); err != nil {
+		t.Fatal(err)
+	}
+	if got := over(t, i, web); got != "10.0.0.3" || only() != before {
+		t.Errorf("after a reload in an outage: %s; the same watch: %v", got, only() == before)
+	}
+	if _, err := i.Restart(corefile(path, "ttl -1")); err == nil {
+		t.Error("a wrong Corefile is taken")
+	}
+	if got := over(t, i, web); got != "10.0.0.3" || only().refs != 1 {
+		t.Errorf("after a failed reload: %s, %d references", got, only().refs)
+	}
+	for _, metric := range []struct {
+		name string
+		want float64
+	}{{"api_up", 0}, {"synced", 1}, {"names", 1}} {
+		if got := gauge(t, metric.name); got != metric.want {
+			t.Errorf("%s is %v, want %v", metric.name, got, metric.want)
+		}
+	}
+}
+
+// L2: a missing permission keeps neither the server nor, after startup_timeout, readiness away.
+func TestX7MissingPermission(t *testing.T) {
+	api := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go api.Serve(l)
+	t.Cleanup(func() { api.Close() })
+	i := serve(t, corefile(kubeconfig(t, "http://"+l.Addr().String()), "startup_timeout 200ms"))
+	defer stop(t, i)
+	start := time.Now()
+	eventually(t, "ready", loads.Open()[0].Ready)
+	if took := time.Since(start); took < 100*time.Millisecond {
+		t.Errorf("ready after %v, want startup_timeout", took)
+	}
+	if got := over(t, i, web); got != "SERVFAIL" {
+		t.Errorf("%s, want SERVFAIL", got)
+	}
+}
+
+// X6, L6: a secondary hears of a change within a second, and what it transfers has it.
+func TestX6NotifyAndTransfer(t *testing.T) {
+	api, err := stub.Start(stub.Shape{MoreSlices: []*discoveryv1.EndpointSlice{slice(1, "a", "10.0.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	secondary, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{}, 10)
+	server := &dns.Server{PacketConn: secondary, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		if r.Opcode == dns.OpcodeNotify && r.Question[0].Name == zone {
+			heard <- struct{}{}
+		}
+		w.WriteMsg(new(dns.Msg).SetReply(r))
+	}), MsgAcceptFunc: func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }}
+	go server.ActivateAndServe()
+	t.Cleanup(func() { server.Shutdown() })
+	input := corefile(kubeconfig(t, api.URL), "").(caddy.CaddyfileInput)
+	input.Contents = []byte(strings.Replace(string(input.Contents), "to *", "to * "+secondary.LocalAddr().String(), 1))
+	i := serve(t, input)
+	defer stop(t, i)
+	await := func(when string) {
+		t.Helper()
+		select {
+		case <-heard:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: no NOTIFY", when)
+		}
+	}
+	records := func() (all string) {
+		blocks, err := new(dns.Transfer).In(new(dns.Msg).SetAxfr(zone), i.Servers()[0].Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for block := range blocks {
+			if block.Error != nil {
+				t.Fatal(block.Error)
+			}
+			all += fmt.Sprint(block.RR)
+		}
+		return all
+	}
+	await("after the first list")
+	if got := records(); !strings.Contains(got, "10.0.0.1") {
+		t.Errorf("the transfer has\n%s", got)
+	}
+	if err := api.PutSlice(slice(2, "a", "10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	await("after a change")
+	if got := records(); !strings.Contains(got, "10.0.0.2") || strings.Contains(got, "10.0.0.1\n") {
+		t.Errorf("the transfer has\n%s", got)
+	}
+}
+
+func gauge(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "coredns_"+pluginName+"_"+name {
+			return f.Metric[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// O3: promlint-clean, with closed label sets, and summed over the watches.
+func TestMetrics(t *testing.T) {
+	s := listed(t, slice(1, "a", "10.0.0.1"), slice(2, "b", "10.0.0.2", "down", "location=x"))
+	api, err := stub.Start(stub.Shape{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	i := serve(t, corefile(kubeconfig(t, api.URL), ""))
+	defer stop(t, i)
+	for _, w := range registry.open {
+		eventually(t, "the list", func() bool { return w.Synced() && w.Up() })
+		w.store.published.Store(s.table())
+		w.mu.Lock()
+		w.store.slices = s.slices
+		w.mu.Unlock()
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(collector{})
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", err, problems)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			got[strings.TrimPrefix(name, "coredns_multicluster_external_")] = m.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"synced": 1, "api_up": 1, "names": 1, "clusters state=up": 1, "clusters state=down": 1,
+		"last_event_timestamp_seconds": got["last_event_timestamp_seconds"],
+	}
+	for _, r := range reasons {
+		want["left_out reason="+r] = 0
+	}
+	want["left_out reason=location"] = 1
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if age := time.Since(time.Unix(int64(got["last_event_timestamp_seconds"]), 0)); age > time.Minute {
+		t.Errorf("the API server was last heard %v ago", age)
+	}
+}

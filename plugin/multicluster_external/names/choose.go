@@ -1,0 +1,158 @@
+package names
+
+import (
+	"math"
+	"math/bits"
+)
+
+// set is a set of clusters of one Service, by their index.
+type set [MaxClusters / 64]uint64
+
+func (s *set) add(i int)      { s[i/64] |= 1 << (i % 64) }
+func (s *set) has(i int) bool { return s[i/64]>>(i%64)&1 == 1 }
+
+func (s *set) len() (n int) {
+	for _, word := range s {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// prefer returns those that have a property, or all if none has it.
+func (s *Service) prefer(from set, property func(c *Cluster) bool) (some set) {
+	for i := range s.clusters {
+		if from.has(i) && property(&s.clusters[i]) {
+			some.add(i)
+		}
+	}
+	if some.len() == 0 {
+		return from
+	}
+	return some
+}
+
+// candidates are the clusters among which clients choose, wherever they are: of those that answer the type the ones
+// that are up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that
+// would leave none is left out.
+func (s *Service) candidates(region string, t Type) (all set) {
+	for i := range s.clusters {
+		if s.clusters[i].answers(t) {
+			all.add(i)
+		}
+	}
+	all = s.prefer(all, func(c *Cluster) bool { return c.Up })
+	if region != "" {
+		all = s.prefer(all, func(c *Cluster) bool { return c.region == region })
+	}
+	return s.prefer(all, func(c *Cluster) bool { return c.weight > 0 })
+}
+
+// Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
+// none has the type. tailored reports whether another client may get another cluster.
+func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
+	from := s.candidates(region, t)
+	tailored = from.len() > 1
+	if tailored {
+		from = s.near(from, client)
+	}
+	best := math.Inf(1)
+	for i := range s.clusters {
+		if !from.has(i) {
+			continue
+		}
+		// Rendezvous hashing: each cluster draws a number from an exponential distribution whose rate is its weight.
+		// The smallest is that of a cluster with a probability in proportion to its weight.
+		c := &s.clusters[i]
+		draw := -math.Log(unit(mix(client.network^c.hash))) / max(c.weight, 1)
+		if draw < best {
+			chosen, best = c, draw
+		}
+	}
+	return chosen, tailored
+}
+
+// slack is how much farther than the nearest cluster others may be, in radians of a great circle: 100 km.
+const slack = 100.0 / 6371
+
+// near are the nearest clusters, or else those of the client's continent, or else all.
+func (s *Service) near(from set, client Client) set {
+	nearest := math.Inf(1)
+	if client.location.Known() {
+		for i := range s.clusters {
+			if at := s.clusters[i].location; from.has(i) && at.Known() {
+				nearest = min(nearest, haversine(at, client.location))
+			}
+		}
+	}
+	if !math.IsInf(nearest, 1) {
+		angle := 2*math.Asin(math.Sqrt(min(nearest, 1))) + slack
+		limit := math.Pow(math.Sin(min(angle, math.Pi)/2), 2)
+		return s.prefer(from, func(c *Cluster) bool {
+			return c.location.Known() && haversine(c.location, client.location) <= limit
+		})
+	}
+	if client.continent == "" {
+		return from
+	}
+	return s.prefer(from, func(c *Cluster) bool { return c.continent == client.continent })
+}
+
+// haversine returns that of the angle between two places: a quarter of the square of the straight line between them. It
+// grows with the distance.
+func haversine(a, b Location) float64 {
+	x, y, z := a.x-b.x, a.y-b.y, a.z-b.z
+	return (x*x + y*y + z*z) / 4
+}
+
+// Everyone returns what clients get together, wherever they are: the addresses of all candidates, without duplicates.
+// If they have none, it is the host name of the first of them that has host names only (X6).
+func (s *Service) Everyone(region string) Content {
+	all := Content{V4: s.packed(region, V4, 4), V6: s.packed(region, V6, 16)}
+	from := s.candidates(region, Other)
+	for i := range s.clusters {
+		if alias := s.clusters[i].Content().Alias; all == (Content{}) && from.has(i) && alias != "" {
+			return Content{Alias: alias}
+		}
+	}
+	return all
+}
+
+func (s *Service) packed(region string, t Type, width int) (all string) {
+	seen := make(map[string]bool)
+	from := s.candidates(region, t)
+	for i := range s.clusters {
+		if !from.has(i) {
+			continue
+		}
+		for addrs := s.clusters[i].Addrs(t); addrs != ""; addrs = addrs[width:] {
+			if addr := addrs[:width]; !seen[addr] {
+				seen[addr] = true
+				all += addr
+			}
+		}
+	}
+	return all
+}
+
+// The hash must be the same in every replica and after every restart: FNV-1a, with the finalizer of SplitMix64, because
+// FNV alone leaves similar inputs similar.
+const offset = 14695981039346656037
+
+func step(h uint64, b byte) uint64 { return (h ^ uint64(b)) * 1099511628211 }
+
+// text hashes a string and its end.
+func text(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = step(h, s[i])
+	}
+	return step(h, 0)
+}
+
+func mix(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// unit returns a number between 0 and 1, and neither.
+func unit(h uint64) float64 { return (float64(h>>11) + 0.5) / (1 << 53) }

@@ -1,0 +1,309 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
+	"github.com/miekg/dns"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+const web = "web.shop." + zone
+
+// M4: the serial is the highest resourceVersion whose change altered an answer, and at the start the highest of the
+// objects that answers come from.
+func TestX5SerialIsTheLastChangeOfAnAnswer(t *testing.T) {
+	s := listed(t, slice(7, "a", "10.0.0.1"), slice(9, "b", "10.0.0.2"), slice(50, "b", "10.0.0.2", "as _"))
+	at := func(when string, want uint32) {
+		t.Helper()
+		if got := s.table().serial(); got != want {
+			t.Errorf("%s: serial %d, want %d", when, got, want)
+		}
+	}
+	at("after the first list", 9)
+	s.Update(strip(slice(20, "a", "10.0.0.1")))
+	at("after a change of nothing", 9)
+	s.Update(strip(slice(21, "a", "10.0.0.1", "down")))
+	at("after a cluster is down", 21)
+	s.Update(strip(slice(22, "a", "10.0.0.1", "down", "weight=5000")))
+	at("after a wrong weight", 21)
+	s.Delete(strip(slice(30, "b", "10.0.0.2")))
+	at("after a deletion", 30)
+	replace(t, s, "40")
+	at("after a list without the last slice", 40)
+	replace(t, s, "41")
+	at("after the same list", 40)
+	if got := newStore().table().serial(); got != 1 {
+		t.Errorf("before the first list: %d, want 1", got)
+	}
+	if got := (&table{version: 1 << 32}).serial(); got != 1 {
+		t.Errorf("the low 32 bits are 0: %d, want 1", got)
+	}
+}
+
+// X7: an API server that was restored has lower resourceVersions. What it lists is answered at once.
+func TestX7ARestoredAPIServerIsFollowed(t *testing.T) {
+	s := listed(t, slice(5000, "a", "10.0.0.1"), slice(5001, "b", "10.0.0.2"))
+	e := serving(s)
+	replace(t, s, "90", slice(80, "a", "10.0.0.9"))
+	if got := answer(t, e, nowhere, web, dns.TypeA); got != "10.0.0.9" {
+		t.Errorf("after the list: %s", got)
+	}
+	s.Update(strip(slice(95, "a", "10.0.0.8")))
+	if got := answer(t, e, nowhere, web, dns.TypeA); got != "10.0.0.8" {
+		t.Errorf("after an event: %s", got)
+	}
+	if got := s.table().serial(); got != 5001 {
+		t.Errorf("the serial is %d, and must not go back from 5001", got)
+	}
+}
+
+// A slice that moves to another Service, or stops to be one's, leaves the first.
+func TestSlicesMove(t *testing.T) {
+	s := listed(t, slice(1, "a", "10.0.0.1"))
+	e := serving(s)
+	moved := slice(2, "a", "10.0.0.1", "as db")
+	moved.Name = slice(1, "a", "10.0.0.1").Name
+	s.Update(strip(moved))
+	if got := answer(t, e, nowhere, web, dns.TypeA); got != "NXDOMAIN" {
+		t.Errorf("the old name: %s", got)
+	}
+	if got := answer(t, e, nowhere, "db.shop."+zone, dns.TypeA); got != "10.0.0.1" {
+		t.Errorf("the new name: %s", got)
+	}
+	gone := slice(3, "", "10.0.0.1", "as db")
+	gone.Name = moved.Name
+	s.Update(strip(gone))
+	if got := answer(t, e, nowhere, "shop."+zone, dns.TypeA); got != "NXDOMAIN" {
+		t.Errorf("the namespace of no Service: %s", got)
+	}
+	if len(s.services) != 0 || len(s.table().services) != 0 || len(s.table().namespaces) != 0 {
+		t.Errorf("left: %v, %v", s.services, s.table())
+	}
+}
+
+// A reader's table never changes.
+func TestTablesAreImmutable(t *testing.T) {
+	s := listed(t, slice(1, "a", "10.0.0.1"))
+	before := s.table()
+	service := before.services["web.shop"]
+	s.Update(strip(slice(2, "a", "10.0.0.2")))
+	s.Add(strip(slice(3, "a", "10.0.0.2", "as db")))
+	s.Delete(strip(slice(4, "a", "10.0.0.2")))
+	if len(before.services) != 1 || before.services["web.shop"] != service || before.namespaces["shop"] != 1 ||
+		service.Clusters()[0].Addrs(names.V4) != "\x0a\x00\x00\x01" {
+		t.Errorf("the first table is now %v", before)
+	}
+}
+
+type counts map[reason]int
+
+// X8: what is wrong is left out by itself, and counted.
+func TestX8WrongPartsAreLeftOut(t *testing.T) {
+	const all = "10.0.0.1"
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = fmt.Sprintf("10.0.1.%d", i)
+	}
+	typed := func(s *discoveryv1.EndpointSlice, of discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+		s.AddressType = of
+		return s
+	}
+	for name, c := range map[string]struct {
+		slice *discoveryv1.EndpointSlice
+		out   counts
+		want  string // the answer at the cluster's name, "" for none
+	}{
+		"nothing":                  {slice(1, "a", all), nil, "10.0.0.1"},
+		"no cluster":               {slice(1, "", all), counts{wrongCluster: 1}, ""},
+		"a cluster of three":       {slice(1, "a.b.c", all), counts{wrongCluster: 1}, ""},
+		"a cluster like _a":        {slice(1, "_a", all), counts{wrongCluster: 1}, ""},
+		"no service":               {slice(1, "a", all, "as "), counts{wrongService: 1}, ""},
+		"a service of two labels":  {slice(1, "a", all, "as web.x"), counts{wrongService: 1}, ""},
+		"a negative weight":        {slice(1, "a", all, "external-weight=-1"), counts{wrongWeight: 1}, "10.0.0.1"},
+		"a high weight":            {slice(1, "a", all, "external-weight=1001"), counts{wrongWeight: 1}, "10.0.0.1"},
+		"a weight that is no text": {slice(1, "a", all, "external-weight= 1"), counts{wrongWeight: 1}, "10.0.0.1"},
+		"a region of two labels":   {slice(1, "a", all, "region=eu.west"), counts{wrongRegion: 1}, "10.0.0.1"},
+		"another continent":        {slice(1, "a", all, "continent=eu"), counts{wrongContinent: 1}, "10.0.0.1"},
+		"a latitude of 91":         {slice(1, "a", all, "location=91,0"), counts{wrongLocation: 1}, "10.0.0.1"},
+		"one number":               {slice(1, "a", all, "location=52"), counts{wrongLocation: 1}, "10.0.0.1"},
+		"no number":                {slice(1, "a", all, "location=NaN,NaN"), counts{wrongLocation: 1}, "10.0.0.1"},
+		"all of them": {slice(1, "a", all, "location=", "region=", "continent=", "external-weight="),
+			counts{wrongLocation: 1, wrongRegion: 1, wrongContinent: 1, wrongWeight: 1}, "10.0.0.1"},
+		"no addresses": {slice(1, "a", ""), nil, ""},
+		"an address of another type": {typed(slice(1, "a", "10.0.0.1 2001:db8::1"), discoveryv1.AddressTypeIPv4),
+			counts{wrongAddress: 1}, "10.0.0.1"},
+		"addresses that are none": {
+			typed(slice(1, "a", "10.0.0.1 10.0.0 x ::ffff:10.0.0.2"), discoveryv1.AddressTypeIPv4),
+			counts{wrongAddress: 3}, "10.0.0.1",
+		},
+		"IPv6 with a zone": {typed(slice(1, "a", "fe80::1%eth0 ::ffff:10.0.0.2"), discoveryv1.AddressTypeIPv6),
+			counts{wrongAddress: 2}, ""},
+		"host names that are none": {typed(slice(1, "a",
+			"10.0.0.1 *.example a..b _x.example ok.example. "+strings.Repeat("a.", 128)+" "+
+				strings.Repeat("a", 64)+".example"),
+			discoveryv1.AddressTypeFQDN), counts{wrongAddress: 6}, "ok.example."},
+		"many addresses": {slice(1, "a", strings.Join(many, " ")), counts{tooManyAddresses: 24}, "16"},
+	} {
+		s := listed(t, c.slice)
+		var want leftOut
+		for r, n := range c.out {
+			want[r] = n
+		}
+		if got := s.leftOut(); got != want {
+			t.Errorf("%s: left out %v, want %v", name, got, want)
+		}
+		got := answer(t, serving(s), nowhere, "a."+web, dns.TypeA)
+		if n := len(strings.Fields(got)); n > 1 {
+			got = fmt.Sprint(n)
+		}
+		if c.want == "" {
+			c.want = "NXDOMAIN"
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// X8: more slices than bounds allow change nothing for others, and are counted.
+func TestX8HostileNumbers(t *testing.T) {
+	all := []*discoveryv1.EndpointSlice{slice(1, "victim", "10.9.9.9", "as db")}
+	for i := range 600 {
+		all = append(all, slice(i+2, fmt.Sprintf("c%03d", i), fmt.Sprintf("10.1.%d.%d", i/256, i%256)))
+	}
+	for i := range 40 { // one cluster with many slices
+		s := slice(i+1000, "c000", fmt.Sprintf("10.2.0.%d", i))
+		s.Name += fmt.Sprint(i)
+		all = append(all, s)
+	}
+	s := listed(t, all...)
+	out := s.leftOut()
+	if out[tooManyClusters] != 600-names.MaxClusters || out[tooManyAddresses] != 41-names.MaxAddresses {
+		t.Errorf("left out %v", out)
+	}
+	e := serving(s)
+	for name, want := range map[string]string{
+		"c255." + web: "10.1.0.255", "c256." + web: "NXDOMAIN", "db.shop." + zone: "10.9.9.9",
+	} {
+		if got := answer(t, e, nowhere, name, dns.TypeA); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	// The same, in another order of arrival.
+	slices.Reverse(all)
+	other := listed(t, all...)
+	if !other.table().services["web.shop"].Same(s.table().services["web.shop"]) {
+		t.Error("answers depend on the order in which slices come")
+	}
+}
+
+// The name server has its name, whatever Services there are (X5).
+func TestX5NoServiceTakesTheNameOfTheNameServer(t *testing.T) {
+	hostile := slice(1, "a", "10.0.0.1", "as ns")
+	hostile.Namespace = "dns"
+	other := slice(2, "a", "10.0.0.2", "as web")
+	other.Namespace = "dns"
+	s := listed(t, hostile, other)
+	e := serving(s)
+	for name, want := range map[string]string{
+		"ns.dns": "192.0.2.53", "a.ns.dns": "NXDOMAIN", "web.dns": "10.0.0.2", "dns": "NODATA",
+	} {
+		if got := answer(t, e, nowhere, name+"."+zone, dns.TypeA); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if s.leftOut()[wrongService] != 1 {
+		t.Errorf("left out %v", s.leftOut())
+	}
+}
+
+// transferred are the records of a transfer, the SOA at both ends apart, in lines.
+func transferred(t *testing.T, e *External, serial uint32) (records []string, soas int) {
+	t.Helper()
+	ch, err := e.Transfer(zone, serial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rrs := range ch {
+		for _, rr := range rrs {
+			if _, ok := rr.(*dns.SOA); ok {
+				soas++
+				continue
+			}
+			records = append(records, strings.Join(strings.Fields(rr.String()), " "))
+		}
+	}
+	return sorted(records), soas
+}
+
+func TestX6Transfer(t *testing.T) {
+	s := three(t)
+	s.Add(strip(slice(16, "kyoto", "10.3.0.1", "region=asia", "down")))
+	e := serving(s)
+	got, soas := transferred(t, e, 0)
+	name := func(below, record string) string { return below + web + " 30 IN " + record }
+	want := sorted([]string{
+		zone + " 30 IN NS ns.dns." + zone, "ns.dns." + zone + " 30 IN A 192.0.2.53",
+		name("", "A 198.51.100.1"), name("", "A 198.51.100.2"), name("", "A 203.0.113.1"), name("", "AAAA 2001:db8::1"),
+		name("berlin.", "A 198.51.100.1"), name("berlin.", "A 198.51.100.2"), name("berlin.", "AAAA 2001:db8::1"),
+		name("eu.", "A 198.51.100.1"), name("eu.", "A 198.51.100.2"), name("eu.", "AAAA 2001:db8::1"),
+		name("ny.us.", "A 203.0.113.1"), name("us.", "A 203.0.113.1"), name("us.", "AAAA 2001:db8::1"),
+		name("tokyo.", "CNAME a.elb.example."), name("asia.", "CNAME a.elb.example."), name("kyoto.", "A 10.3.0.1"),
+	})
+	// No cluster of the US has IPv6, so the whole world answers that there, as to questions.
+	if !slices.Equal(got, want) || soas != 2 {
+		t.Errorf("%d SOA and\n%s\nwant\n%s", soas, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got, soas := transferred(t, e, s.table().serial()); len(got) != 0 || soas != 1 {
+		t.Errorf("with the current serial: %d SOA and %v", soas, got)
+	}
+	if got, soas := transferred(t, e, s.table().serial()-1); len(got) != len(want) || soas != 2 {
+		t.Errorf("with an older serial: %d SOA and %d records", soas, len(got))
+	}
+	if _, err := e.Transfer("example.org.", 0); err == nil {
+		t.Error("another zone is transferred")
+	}
+}
+
+// X6: what questions get at some client is in the transfer, or the name stands for a host name; and a name of one
+// cluster has exactly that.
+func TestX6TransferIsWhatQuestionsGet(t *testing.T) {
+	e := serving(three(t))
+	records, _ := transferred(t, e, 0)
+	at := func(name string, qtype uint16) (data []string) {
+		for _, r := range records {
+			if f := strings.Fields(r); f[0] == name && f[3] == dns.TypeToString[qtype] {
+				data = append(data, f[4])
+			}
+		}
+		return data
+	}
+	for _, below := range []string{"", "berlin.", "ny.us.", "tokyo.", "eu.", "us.", "asia."} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			seen := map[string]bool{}
+			for i := range 200 {
+				r := asked(below+web, qtype, netip.PrefixFrom(netip.AddrFrom4([4]byte{203, 0, byte(i)}), 24).String())
+				m, _ := ask(t, e, context.Background(), r)
+				for _, rr := range m.Answer {
+					seen[strings.TrimPrefix(rr.String(), rr.Header().String())] = rr.Header().Rrtype == qtype
+				}
+			}
+			for data, address := range seen {
+				if address && !slices.Contains(at(below+web, qtype), data) {
+					t.Errorf("%s: clients get %s, which is not transferred", below, data)
+				}
+			}
+			for _, data := range at(below+web, qtype) {
+				if !seen[data] {
+					t.Errorf("%s: %s is transferred, and no client gets it", below, data)
+				}
+			}
+		}
+	}
+}
