@@ -76,6 +76,7 @@ func (a asker) client(ctx context.Context) names.Client {
 		return ""
 	}
 	place := names.Location{}
+	// Without a database there is nothing to read, and the error would allocate.
 	if latitude, longitude := known("latitude"), known("longitude"); latitude != "" && longitude != "" {
 		place = location(latitude, longitude)
 	}

@@ -201,7 +201,7 @@ const (
 type place struct {
 	kind  kind
 	key   string // "<svc>.<ns>" of a service, else the namespace
-	below string // what stands in front of the service: one or two labels, or ""
+	below string // what stands in front of the service
 }
 
 // parse reads the part of a name in front of its zone: everything before the offset at.
@@ -223,9 +223,6 @@ func parse(name string, at int) place {
 	p := place{kind: service, key: rel}
 	if second := strings.LastIndexByte(rel[:last], '.'); second >= 0 {
 		p.key, p.below = rel[second+1:], rel[:second]
-	}
-	if strings.Count(p.below, ".") > 1 {
-		return place{}
 	}
 	return p
 }

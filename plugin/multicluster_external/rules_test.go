@@ -209,6 +209,16 @@ func TestX4ClientSubnet(t *testing.T) {
 	if len(bySubnet) != 2 || len(byAsker) != 1 {
 		t.Errorf("by subnet %v, by asker %v", bySubnet, byAsker)
 	}
+	// Who sends a subnet of length 0 is taken for the address that asks.
+	for i := range 16 {
+		name := fmt.Sprintf("web%d.shop.%s", i, zone)
+		as := fmt.Sprintf("as web%d", i)
+		e := serving(listed(t, slice(1, "a", "10.0.0.1", as), slice(2, "b", "10.0.0.2", as)))
+		m, _ := ask(t, e, context.Background(), asked(name, dns.TypeA, "0.0.0.0/0"))
+		if got, want := data(m), answer(t, e, nowhere, name, dns.TypeA); got != want {
+			t.Errorf("%s with a subnet of length 0: %s, want %s", name, got, want)
+		}
+	}
 	// Coordinates and continent are those of geoip's metadata. What is no number is unknown.
 	for _, c := range []struct {
 		from where
@@ -321,7 +331,9 @@ func TestAllocationBudget(t *testing.T) {
 // FuzzName: whatever is asked, nothing panics and the reply packs. A name below one that does not exist does not exist
 // either.
 func FuzzName(f *testing.F) {
-	for _, name := range []string{"web.shop", "ny.us.web.shop", "eu.web.shop", "shop", "ns.dns", `a\.b.web.shop`, ""} {
+	for _, name := range []string{
+		`\`, "web.shop", "ny.us.web.shop", "eu.web.shop", "shop", "ns.dns", `a\.b.web.shop`, "",
+	} {
 		f.Add(name, dns.TypeA, "203.0.113.0/24")
 	}
 	e := serving(three(f))
@@ -338,7 +350,10 @@ func FuzzName(f *testing.F) {
 		if p, err := netip.ParsePrefix(subnet); err != nil || p.Addr().Is4In6() || p.Masked() != p {
 			subnet = ""
 		}
-		m, _ := ask(t, e, paris.context(), asked(name, qtype, subnet))
+		m, rcode := ask(t, e, paris.context(), asked(name, qtype, subnet))
+		if rcode == handedOn { // an escaped dot in front of the zone
+			return
+		}
 		if m == nil || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 			t.Fatalf("%s: %v", name, m)
 		}

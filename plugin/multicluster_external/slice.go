@@ -18,13 +18,12 @@ import (
 
 // The labels and annotations of the slices (SPEC F5).
 const (
-	labelService  = "clusterset-dns.io/external"
-	labelCluster  = "multicluster.kubernetes.io/source-cluster"
-	statedWeight  = "clusterset-dns.io/external-weight"
-	statedRegion  = "clusterset-dns.io/region"
-	statedPart    = "clusterset-dns.io/continent"
-	statedPlace   = "clusterset-dns.io/location"
-	maxNameOctets = 253 // of a name without its last dot
+	labelService = "clusterset-dns.io/external"
+	labelCluster = "multicluster.kubernetes.io/source-cluster"
+	statedWeight = "clusterset-dns.io/external-weight"
+	statedRegion = "clusterset-dns.io/region"
+	statedPart   = "clusterset-dns.io/continent"
+	statedPlace  = "clusterset-dns.io/location"
 )
 
 // reason is why a part of a slice is left out (X8). Its strings are label values.
@@ -195,8 +194,7 @@ func address(text string, family func(netip.Addr) bool) (packed string, ok bool)
 // hostName returns a host name fully qualified. An address is none.
 func hostName(text string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(text, "."))
-	if _, err := netip.ParseAddr(name); err == nil || len(name) > maxNameOctets ||
-		validation.IsDNS1123Subdomain(name) != nil {
+	if _, err := netip.ParseAddr(name); err == nil || validation.IsDNS1123Subdomain(name) != nil {
 		return "", false
 	}
 	for label := range strings.SplitSeq(name, ".") {

@@ -34,6 +34,16 @@ func TestX5SerialIsTheLastChangeOfAnAnswer(t *testing.T) {
 	at("after a wrong weight", 21)
 	s.Delete(strip(slice(30, "b", "10.0.0.2")))
 	at("after a deletion", 30)
+	var many string
+	for i := range names.MaxAddresses {
+		many += fmt.Sprintf("10.0.1.%d ", i)
+	}
+	s.Update(strip(slice(31, "c", many)))
+	at("after many addresses", 31)
+	another := slice(32, "c", "10.9.9.9")
+	another.Name = "another"
+	s.Update(strip(another))
+	at("after one too many", 31)
 	replace(t, s, "40")
 	at("after a list without the last slice", 40)
 	replace(t, s, "41")
@@ -84,6 +94,18 @@ func TestSlicesMove(t *testing.T) {
 	}
 	if len(s.services) != 0 || len(s.table().services) != 0 || len(s.table().namespaces) != 0 {
 		t.Errorf("left: %v, %v", s.services, s.table())
+	}
+}
+
+// BenchmarkStore is a change of one Service among 5,000.
+func BenchmarkStore(b *testing.B) {
+	var all []*discoveryv1.EndpointSlice
+	for i := range 5000 {
+		all = append(all, slice(i+1, "a", "10.0.0.1", fmt.Sprintf("as web%d", i)))
+	}
+	s := listed(b, all...)
+	for i := range b.N {
+		s.Update(strip(slice(i+6000, "a", fmt.Sprintf("10.0.0.%d", i%250), "as web7")))
 	}
 }
 
@@ -157,6 +179,9 @@ func TestX8WrongPartsAreLeftOut(t *testing.T) {
 		}
 		if got := s.leftOut(); got != want {
 			t.Errorf("%s: left out %v, want %v", name, got, want)
+		}
+		if n := len(strip(c.slice).(*object).record.Addrs); n > names.MaxAddresses {
+			t.Errorf("%s: %d addresses are kept", name, n)
 		}
 		got := answer(t, serving(s), nowhere, "a."+web, dns.TypeA)
 		if n := len(strings.Fields(got)); n > 1 {
