@@ -96,7 +96,7 @@ func unaccounted(page, text string, proves func(dir, test string) error) (out []
 	}
 	for _, b := range all {
 		said := strings.Contains(b.section, unproven) || strings.Contains(strings.ReplaceAll(head, "\n", " "), unproven)
-		if !whole && !said && !marked(b.mark) {
+		if !marked(b.mark) && !whole && !said {
 			out = append(out, fmt.Sprintf(
 				"%s:%d: no test runs this block: write <!-- run by test/DIR TestNAME --> above it, or %q in its "+
 					"section",
