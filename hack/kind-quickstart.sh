@@ -7,8 +7,8 @@
 #   hack/kind-quickstart.sh walk     docs/start.md to step 5, in the contexts east and west
 #   hack/kind-quickstart.sh down     deletes the clusters
 #
-# It needs kind, docker, kubectl and Go. `make e2e` runs walk on real nodes. up and down have not been run yet: please
-# report what you see.
+# It needs kind, docker, kubectl and Go. Afterwards: export KUBECONFIG=$PWD/bin/kind.kubeconfig
+# `make e2e` runs walk on real nodes. up and down have not been run yet: please report what you see.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/bin:$PATH
