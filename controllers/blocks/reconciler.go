@@ -103,7 +103,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 			write.CancelAt(now)
 			return reconcile.Result{RequeueAfter: delay}, nil
 		}
-		if err := r.Hub.Status().Update(ctx, want); err != nil {
+		if err := r.Hub.Status().Patch(ctx, want, kube.Changes(facts.Set)); err != nil {
 			if apierrors.IsConflict(err) {
 				write.CancelAt(now) // a rejected write costs members nothing
 			}

@@ -152,10 +152,12 @@ func (r *reconciler) record(ctx context.Context, id string, at metav1.Time) (rec
 		return false, err
 	}
 	for i := range sets.Items {
-		if set := &sets.Items[i]; recordDeparture(&set.Status, id, at) {
-			if err := r.Hub.Status().Update(ctx, set); err != nil {
-				return false, err
-			}
+		set := sets.Items[i].DeepCopy()
+		if !recordDeparture(&set.Status, id, at) {
+			continue
+		}
+		if err := r.Hub.Status().Patch(ctx, set, kube.Changes(&sets.Items[i])); err != nil {
+			return false, err
 		}
 	}
 	return len(sets.Items) > 0, nil

@@ -27,8 +27,8 @@ func Get[T interface {
 func Version(o client.Object) string { return o.GetResourceVersion() + " of " + string(o.GetUID()) }
 
 // Changes returns a merge patch from was to the object that it is applied to, with optimistic
-// locking. Use it for kinds that other projects define: an update would drop the fields that this
-// program does not know.
+// locking. Use it for every status, and for kinds that other projects define: an update would drop
+// the fields that this program does not know. The CRDs of our kinds may be newer than a program.
 func Changes(was client.Object) client.Patch {
 	return client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
 }

@@ -88,9 +88,9 @@ func (w *world) client(t *testing.T, objects ...client.Object) client.Client {
 			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 				return w.write(func() error { return c.Delete(ctx, o, opts...) })
 			},
-			SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
-				opts ...client.SubResourceUpdateOption) error {
-				return w.write(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+				p client.Patch, opts ...client.SubResourcePatchOption) error {
+				return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 			},
 		}).
 		Build()

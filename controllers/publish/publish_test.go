@@ -185,10 +185,10 @@ func TestE4AFailureWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 	}
 	hub := plane(t, kube.Hub, interceptor.Funcs{Create: refuses})
 	local := plane(t, kube.Local, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			writes++
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)

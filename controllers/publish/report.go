@@ -12,6 +12,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // reportEvery is how long the message of one failure stays before another replaces it. A write to the own record
@@ -33,7 +34,7 @@ func (r *reconciler) report(ctx context.Context, own *hubv1alpha1.ServiceExportR
 	}
 	rec := own.DeepCopy()
 	rec.Status.Conditions = out
-	err := r.Local.Status().Update(ctx, rec)
+	err := r.Local.Status().Patch(ctx, rec, kube.Changes(own))
 	if apierrors.IsConflict(err) {
 		return nil // the change triggers another pass
 	}

@@ -334,7 +334,7 @@ func (r *reconciler) setHeld(
 	}
 	rec := copied.DeepCopy()
 	rec.Status.Conditions = all
-	if err := r.Local.Status().Update(ctx, rec); err != nil {
+	if err := r.Local.Status().Patch(ctx, rec, kube.Changes(copied)); err != nil {
 		return err
 	}
 	if status == metav1.ConditionTrue {

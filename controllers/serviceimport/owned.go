@@ -89,7 +89,7 @@ func (r reporter) refuse(ctx context.Context, s *snapshot, o client.Object) erro
 			continue
 		}
 		rec.Status.Conditions = all
-		if err := r.Local.Status().Update(ctx, rec); err != nil {
+		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(&copies[i])); err != nil {
 			return err
 		}
 		if !reported {
@@ -117,7 +117,7 @@ func (r reporter) accept(ctx context.Context, s *snapshot) error {
 		if !meta.RemoveStatusCondition(&rec.Status.Conditions, hubv1alpha1.ConditionImported) {
 			continue
 		}
-		if err := r.Local.Status().Update(ctx, rec); err != nil {
+		if err := r.Local.Status().Patch(ctx, rec, kube.Changes(&s.copies[i])); err != nil {
 			return err
 		}
 	}

@@ -315,6 +315,7 @@ func TestHubMayBeAMember(t *testing.T) {
 		c := exportRecord(id, "copied")
 		c.Namespace = system
 		must(t, e.agent.Create(ctx, c))
+		before := c.DeepCopy()
 		c.Status.Conditions = []metav1.Condition{
 			{
 				Type:               hubv1alpha1.ConditionHeld,
@@ -323,7 +324,7 @@ func TestHubMayBeAMember(t *testing.T) {
 				LastTransitionTime: metav1.Now(),
 			},
 		}
-		must(t, e.agent.Status().Update(ctx, c))
+		must(t, e.agent.Status().Patch(ctx, c, client.MergeFrom(before)))
 		c.Spec.Revision = 2
 		must(t, e.agent.Update(ctx, c))
 		must(t, e.agent.Delete(ctx, c))

@@ -278,7 +278,7 @@ func TestAgentHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 			"leases.coordination.k8s.io [get list watch create update delete]",
 			"secrets [hub-kubeconfig] [get update]",
 			"serviceexportrecords.hub.clusterset-dns.io [list watch create update delete]",
-			"serviceexportrecords.hub.clusterset-dns.io/status [update]",
+			"serviceexportrecords.hub.clusterset-dns.io/status [patch]",
 		},
 	}
 	want[system] = append(want[system], want["default"]...)
