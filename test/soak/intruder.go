@@ -54,7 +54,7 @@ func thief(w *world, r *rand.Rand, _ *member) *fault {
 			err := insist(ctx, func() error {
 				err := try(ctx, hub)
 				if refused(err) || err == nil {
-					w.judge(what, err)
+					w.check(what, err)
 					return nil
 				}
 				return err
@@ -82,8 +82,8 @@ func flood(n int, id string) *hubv1alpha1.ServiceExportRecord {
 
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// judge fails if the hub has accepted a forgery.
-func (w *world) judge(what string, err error) {
+// check fails if the hub has accepted a forgery.
+func (w *world) check(what string, err error) {
 	if err == nil {
 		w.tape.fail("the hub accepts from a thief: %s", what)
 	}
