@@ -32,7 +32,7 @@ func demo(ctx context.Context, root string) (*stage, error) {
 		return s, err
 	}
 	for _, act := range []func(context.Context) error{s.exporting, s.together, s.following, s.disagreeing, s.failing,
-		s.leaving, s.unexporting} {
+		s.leaving, func(ctx context.Context) error { return outside(ctx, s) }, s.unexporting} {
 		if err := act(ctx); err != nil {
 			return s, err
 		}

@@ -173,7 +173,8 @@ func changes(kubeconfig string) [][2]string {
 	}
 }
 
-// adapt makes the changes to a Corefile. It returns them as a diff, too, and fails if a line to change is missing.
+// adapt makes the changes to a Corefile, and adds outsideBlock. It returns them as a diff, too, and fails if a line to
+// change is missing.
 func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 	for _, c := range changes(kubeconfig) {
 		if !strings.Contains(corefile, c[0]+"\n") {
@@ -182,7 +183,8 @@ func adapt(corefile, kubeconfig string) (adapted, shown string, err error) {
 		corefile = strings.ReplaceAll(corefile, c[0]+"\n", c[1]+"\n")
 		shown += "- " + c[0] + "\n+ " + strings.ReplaceAll(c[1], "\n", "\n+ ") + "\n"
 	}
-	return corefile, shown, nil
+	block := fmt.Sprintf(outsideBlock, kubeconfig)
+	return corefile + block, shown + "+ " + strings.ReplaceAll(strings.TrimSpace(block), "\n", "\n+ ") + "\n", nil
 }
 
 // limit is how long the demo waits for a change.

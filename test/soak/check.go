@@ -132,11 +132,12 @@ func (o *objects) checkSpec(name, id string, imp *mcsv1beta1.ServiceImport, m *c
 			fmt.Sprintf("ServiceImport %s in %s says %s, want %s (I3, C3-C7)", name, id, show(have), show(want)),
 		)
 	}
-	if have := imp.Annotations[resolution.Annotation]; have != string(m.Preference) {
-		wrong = append(
-			wrong,
-			fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, have, m.Preference),
-		)
+	prefers, preference := imp.Annotations[resolution.Annotation], string(m.Preference)
+	if preference == string(hubv1alpha1.PreferNone) {
+		preference = "" // the default is not annotated
+	}
+	if prefers != preference {
+		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, prefers, preference))
 	}
 	return wrong
 }
