@@ -137,7 +137,10 @@ func (o *objects) checkSpec(name, id string, imp *mcsv1beta1.ServiceImport, m *c
 		preference = "" // the default is not annotated
 	}
 	if prefers != preference {
-		wrong = append(wrong, fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, prefers, preference))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("ServiceImport %s in %s prefers %q, want %q (T2)", name, id, prefers, preference),
+		)
 	}
 	return wrong
 }
