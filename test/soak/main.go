@@ -91,7 +91,7 @@ func named(list string) (acts []scenario, err error) {
 }
 
 // patient is how long all may take to be right again after a fault of the long run was repaired.
-const patient = 30 * time.Second
+const patient = 75 * time.Second
 
 func soak(ctx context.Context, duration time.Duration, seed uint64, acts []scenario, out, raw string) error {
 	if err := os.MkdirAll(filepath.Dir(raw), 0o755); err != nil {

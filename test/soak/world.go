@@ -177,8 +177,9 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
-// converge is how long everything may take to follow, once all is in order.
-const converge = 15 * time.Second
+// converge is how long everything may take to follow, once all is in order: after a long outage, a Reflector lists again
+// up to a minute later (docs/design.md).
+const converge = 65 * time.Second
 
 // bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are
 // T1's: 65 s by default.
@@ -193,7 +194,7 @@ func bounds(l hubv1alpha1.LeaseSpec, hurried bool) oracle.Bounds {
 		Hold:     l.MostSilent != hubv1alpha1.MostSilentExpire,
 	}
 	if hurried {
-		b.Gone, b.Converge = b.Gone+10*time.Second, time.Minute
+		b.Gone, b.Converge = b.Gone+10*time.Second, 2*time.Minute
 	}
 	return b
 }
