@@ -177,8 +177,8 @@ func admin(cp *lab.ControlPlane) (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 
-// converge is how long everything may take to follow, once all is in order. After a long outage, a Reflector waits up to
-// a minute before it lists again (docs/design.md).
+// converge is how long everything may take to follow, once all is in order. After a long outage, a Reflector waits up
+// to a minute before it lists again (docs/design.md).
 const converge = 65 * time.Second
 
 // bounds are what the Lease promises. Endpoints go within a renewal of the duration and the grace, and 5 s more are
