@@ -27,6 +27,9 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
+// churn is how many changes of one address follow each other.
+const churn = 90
+
 const (
 	gslb   = "gslb.example.com"
 	secret = "c2VjcmV0LW9mLXRoZS10ZXN0LTEyMzQ1Njc4OTAxMg=="
@@ -240,6 +243,11 @@ func TestF6ExternalDNS(t *testing.T) {
 	c.weigh("east", "100")
 	c.balance("west", corev1.LoadBalancerIngress{IP: "198.51.100.2"})
 	follow("another address", append(slices.Clone(eastOnly), "@ A 198.51.100.2", "west A 198.51.100.2")...)
+	for i := range churn {
+		moved := fmt.Sprintf("203.0.113.%d", i+1)
+		c.balance("west", corev1.LoadBalancerIngress{IP: moved})
+		follow("a move of many", append(slices.Clone(eastOnly), "@ A "+moved, "west A "+moved)...)
+	}
 	for in, left := range map[string][]string{"west": eastOnly} {
 		if err := c.members[in].Delete(context.WithoutCancel(t.Context()), &mcsv1beta1.ServiceExport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: shop.Namespace, Name: shop.Name},
