@@ -1,6 +1,8 @@
 package external
 
 import (
+	"math"
+
 	"github.com/coredns/coredns/plugin"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -44,7 +46,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	synced, up, services := 1.0, 1.0, 0
-	var heard int64
+	heard := int64(math.MaxInt64)
 	var out leftOut
 	clusters := map[bool]int{}
 	for _, w := range registry.open {
@@ -54,9 +56,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		if !w.Up() {
 			up = 0
 		}
-		if at := w.heard.Load(); heard == 0 || at < heard {
-			heard = at
-		}
+		heard = min(heard, w.heard.Load())
 		for r, n := range w.leftOut() {
 			out[r] += n
 		}

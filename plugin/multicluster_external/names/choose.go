@@ -3,6 +3,7 @@ package names
 import (
 	"math"
 	"math/bits"
+	"strings"
 )
 
 // set is a set of clusters of one Service, by their index.
@@ -31,12 +32,12 @@ func (s *Service) prefer(from set, property func(c *Cluster) bool) (some set) {
 	return some
 }
 
-// candidates are the clusters among which clients choose, wherever they are: of those that answer the type the ones
-// that are up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that
-// would leave none is left out.
-func (s *Service) candidates(region string, t Type) (all set) {
+// candidates are the clusters among which clients choose, wherever they are: of those that qualify the ones that are
+// up, of these the ones in the region, if that is not "", and of these the ones with a weight. A step that would leave
+// none is left out.
+func (s *Service) candidates(region string, qualify func(c *Cluster) bool) (all set) {
 	for i := range s.clusters {
-		if s.clusters[i].answers(t) {
+		if qualify(&s.clusters[i]) {
 			all.add(i)
 		}
 	}
@@ -49,8 +50,20 @@ func (s *Service) candidates(region string, t Type) (all set) {
 
 // Choose returns the cluster that answers a client a question of a type, in a region or, with "", anywhere (X3); nil if
 // none has the type. tailored reports whether another client may get another cluster.
+//
+// A cluster that has host names only answers if it is the client's among all: its CNAME then holds for every type, as a
+// resolver that caches it takes for granted (RFC 1034, section 3.6.2).
 func (s *Service) Choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
-	from := s.candidates(region, t)
+	chosen, tailored = s.choose(region, Other, client)
+	if t == Other || chosen.content.Alias != "" {
+		return chosen, tailored
+	}
+	chosen, more := s.choose(region, t, client)
+	return chosen, tailored || more
+}
+
+func (s *Service) choose(region string, t Type, client Client) (chosen *Cluster, tailored bool) {
+	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) })
 	tailored = from.len() > 1
 	if tailored {
 		from = s.near(from, client)
@@ -108,7 +121,7 @@ func haversine(a, b Location) float64 {
 // If they have none, it is the host name of the first of them that has host names only (X6).
 func (s *Service) Everyone(region string) Content {
 	all := Content{V4: s.packed(region, V4, 4), V6: s.packed(region, V6, 16)}
-	from := s.candidates(region, Other)
+	from := s.candidates(region, func(*Cluster) bool { return true })
 	for i := range s.clusters {
 		if alias := s.clusters[i].Content().Alias; all == (Content{}) && from.has(i) && alias != "" {
 			return Content{Alias: alias}
@@ -117,9 +130,11 @@ func (s *Service) Everyone(region string) Content {
 	return all
 }
 
-func (s *Service) packed(region string, t Type, width int) (all string) {
+func (s *Service) packed(region string, t Type, width int) string {
+	var all strings.Builder
 	seen := make(map[string]bool)
-	from := s.candidates(region, t)
+	// Host names count here: no cluster that is down stands for one that is up and has host names only.
+	from := s.candidates(region, func(c *Cluster) bool { return c.has(t) || c.content.Alias != "" })
 	for i := range s.clusters {
 		if !from.has(i) {
 			continue
@@ -127,11 +142,11 @@ func (s *Service) packed(region string, t Type, width int) (all string) {
 		for addrs := s.clusters[i].Addrs(t); addrs != ""; addrs = addrs[width:] {
 			if addr := addrs[:width]; !seen[addr] {
 				seen[addr] = true
-				all += addr
+				all.WriteString(addr)
 			}
 		}
 	}
-	return all
+	return all.String()
 }
 
 // The hash must be the same in every replica and after every restart: FNV-1a, with the finalizer of SplitMix64, because

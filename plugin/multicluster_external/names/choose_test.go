@@ -112,6 +112,10 @@ func TestX3WhoIsChosen(t *testing.T) {
 		{"host names for any type", of(at("a", none), host(at("b", none))), "", V6, none, "", []string{"b"}},
 		{"host names beside addresses", of(at("a", none), host(at("a", none)), v6(at("b", none))), "", V6, none, "",
 			[]string{"b"}},
+		{"the host name of a cluster that is down", of(at("a", none), down(host(at("b", none)))), "", V6, none, "",
+			nil},
+		{"the host name of a cluster without weight", of(at("a", none), weighing(host(at("b", none)), 0)), "", V6, none,
+			"", nil},
 		{"a type that nobody has", of(at("a", none), at("b", none)), "", V6, none, "", nil},
 	} {
 		if got := chosen(service(c.records...), c.region, c.t, c.from, c.continent); !slices.Equal(got, c.want) {

@@ -88,10 +88,8 @@ func (c *Cluster) Addrs(t Type) string {
 	return ""
 }
 
-// answers reports whether the cluster may answer a question of a type (X1).
-func (c *Cluster) answers(t Type) bool {
-	return t == Other || c.Addrs(t) != "" || c.content.Alias != ""
-}
+// has reports whether the cluster has addresses of a type; any cluster has what is asked for by Other.
+func (c *Cluster) has(t Type) bool { return t == Other || c.Addrs(t) != "" }
 
 // Service is a name with its clusters, in the order of their IDs. It is immutable.
 type Service struct {
