@@ -159,7 +159,16 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(uint64(1), "web.test.svc.clusterset.local.", dns.TypeA, byte(0))
 	f.Add(uint64(2), `w\101b.test.svc.CLUSTERSET.local`, dns.TypeSRV, byte(3))
 	f.Add(uint64(3), "", dns.TypeANY, byte(255))
+	f.Add(uint64(14), `w\101b.test.svc.clusterset.local.`, dns.TypeSRV, byte(0))
 	f.Fuzz(func(t *testing.T, seed uint64, qname string, qtype uint16, options byte) {
+		wire := make([]byte, 256)
+		n, err := dns.PackDomainName(dns.Fqdn(qname), wire, 0, nil, false)
+		if err != nil {
+			t.Skip()
+		}
+		if qname, _, err = dns.UnpackDomainName(wire[:n], 0); err != nil { // as a server would read it
+			t.Skip()
+		}
 		r := seeded(seed)
 		objs := Random(r, int(seed%8))
 		Malform(r, &objs)
