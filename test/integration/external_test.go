@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 const externalZone = "global.example.org."
@@ -30,6 +33,16 @@ endpoints:
 		text += fmt.Sprintf("- addresses: [%q]\n  conditions: {ready: %v}\n", a, ready)
 	}
 	return text
+}
+
+// geoDatabase writes a database of cities and returns its path.
+func geoDatabase(t *testing.T, places map[string]lab.Place) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "city.mmdb")
+	if err := lab.WriteGeoDatabase(file, places); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 const (
@@ -53,8 +66,10 @@ func TestX1X2X3X4X5X6X7ExternalNames(t *testing.T) {
 	t.Cleanup(func() { c.kubectl(t, "", "delete", "namespace", "outside", "--wait=false") })
 	c.apply(t, outside(true, true, true))
 	const paris, boston, osaka, unknown = "203.0.113.0/24", "192.0.2.0/24", "2001:db8:77::/48", "100.64.7.0/24"
-	geo := geoDatabase(t, map[string]place{
-		paris: {48.86, 2.35, "EU"}, boston: {42.36, -71.06, "NA"}, osaka: {34.69, 135.5, "AS"},
+	geo := geoDatabase(t, map[string]lab.Place{
+		paris:  {Latitude: 48.86, Longitude: 2.35, Continent: "EU"},
+		boston: {Latitude: 42.36, Longitude: -71.06, Continent: "NA"},
+		osaka:  {Latitude: 34.69, Longitude: 135.5, Continent: "AS"},
 	})
 	corefile := func(ttl int) string {
 		return fmt.Sprintf(`global.example.org:0 {
@@ -174,7 +189,7 @@ func TestX1X2X3X4X5X6X7ExternalNames(t *testing.T) {
 // The Corefiles of the plugin's README start, and answer.
 func TestExternalReadmeCorefiles(t *testing.T) {
 	c := fixtureCluster(t)
-	geo := geoDatabase(t, map[string]place{"203.0.113.0/24": {48.86, 2.35, "EU"}})
+	geo := geoDatabase(t, map[string]lab.Place{"203.0.113.0/24": {Latitude: 48.86, Longitude: 2.35, Continent: "EU"}})
 	blocks := strings.Split(read(t, "../../plugin/multicluster_external/README.md"), "~~~ corefile\n")[1:]
 	if len(blocks) < 2 {
 		t.Fatalf("%d Corefiles found", len(blocks))

@@ -86,7 +86,7 @@ func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("not root"), nil
 	}
-	if err := lab.Require("ip", "nft", "conntrack"); err != nil {
+	if err := lab.Require("ip", "nft", "conntrack", "dig"); err != nil {
 		return nil, err
 	}
 	n, obstacle := lab.NewNamespace()

@@ -1,4 +1,4 @@
-package integration
+package lab
 
 import (
 	"bytes"
@@ -7,21 +7,18 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
-	"testing"
 )
 
-// place is what a database of cities says of a network.
-type place struct {
-	latitude, longitude float64
-	continent           string
+// Place is what a database of cities says of a network.
+type Place struct {
+	Latitude, Longitude float64
+	Continent           string
 }
 
-// geoDatabase writes a database of cities in MaxMind's format, version 2, and returns its path. The networks must not
+// WriteGeoDatabase writes a database of cities in MaxMind's format, version 2, to a file. The networks must not
 // overlap. As in MaxMind's own, IPv4 is below ::/96 and ::ffff:0:0/96.
-func geoDatabase(t *testing.T, places map[string]place) string {
-	t.Helper()
+func WriteGeoDatabase(file string, places map[string]Place) error {
 	nodes := [][2]int{{}} // a record is 0 for nothing, a node's index, or -1 minus an offset in data
 	var data bytes.Buffer
 	insert := func(octets []byte, bits int) {
@@ -52,11 +49,11 @@ func geoDatabase(t *testing.T, places map[string]place) string {
 		}
 		p := places[network]
 		data.Write(encodeGeo(map[string]any{
-			"continent": map[string]any{"code": p.continent},
-			"location":  map[string]any{"latitude": p.latitude, "longitude": p.longitude},
+			"continent": map[string]any{"code": p.Continent},
+			"location":  map[string]any{"latitude": p.Latitude, "longitude": p.Longitude},
 		}))
 	}
-	var file bytes.Buffer
+	var out bytes.Buffer
 	for _, n := range nodes {
 		for _, r := range n {
 			switch {
@@ -65,23 +62,19 @@ func geoDatabase(t *testing.T, places map[string]place) string {
 			case r < 0:
 				r = len(nodes) + 16 - 1 - r
 			}
-			file.Write([]byte{byte(r >> 16), byte(r >> 8), byte(r)})
+			out.Write([]byte{byte(r >> 16), byte(r >> 8), byte(r)})
 		}
 	}
-	file.Write(make([]byte, 16))
-	file.Write(data.Bytes())
-	file.WriteString("\xab\xcd\xefMaxMind.com")
-	file.Write(encodeGeo(map[string]any{
+	out.Write(make([]byte, 16))
+	out.Write(data.Bytes())
+	out.WriteString("\xab\xcd\xefMaxMind.com")
+	out.Write(encodeGeo(map[string]any{
 		"node_count": uint32(len(nodes)), "record_size": uint16(24), "ip_version": uint16(6),
 		"database_type": "GeoLite2-City", "binary_format_major_version": uint16(2),
 		"binary_format_minor_version": uint16(0), "build_epoch": uint64(1), "languages": []string{"en"},
 		"description": map[string]any{"en": "a test's"},
 	}))
-	path := filepath.Join(t.TempDir(), "city.mmdb")
-	if err := os.WriteFile(path, file.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return os.WriteFile(file, out.Bytes(), 0o644)
 }
 
 // encodeGeo encodes a value of the data section. All sizes are below 29, so they fit into the first octet.
