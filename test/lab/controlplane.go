@@ -216,7 +216,6 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.path("sa.key"),
 		"--token-auth-file=" + c.path("tokens.csv"),
 		"--authorization-mode=RBAC",
-		"--enable-priority-and-fairness=false",
 		"--profiling=false",
 		"--shutdown-watch-termination-grace-period=2s", // else a polite end waits a minute for watches
 	}, c.options.APIServer...)
