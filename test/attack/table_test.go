@@ -68,5 +68,9 @@ func table(t *testing.T) (list string, n, unique int) {
 		}
 		row(p.name, by)
 	}
+	fmt.Fprintf(&out, "\n| floods: the attacker tries to | withstood by |\n| --- | --- |\n")
+	for _, f := range floods {
+		row(f.name, "the API server's fair queues, "+agents)
+	}
 	return out.String() + "\n", n, len(names)
 }
