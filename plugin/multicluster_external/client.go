@@ -25,13 +25,15 @@ func (e *External) asker(w dns.ResponseWriter, r *dns.Msg) (who asker, ok bool) 
 	}
 	if s := who.subnet; s != nil {
 		addr, _ := netip.AddrFromSlice(s.Address)
-		addr = addr.Unmap()
+		if s.Family == 1 {
+			addr = addr.Unmap()
+		}
 		prefix, err := addr.Prefix(int(s.SourceNetmask))
 		if err != nil || prefix.Addr() != addr {
 			return who, false
 		}
 		if s.SourceNetmask > 0 { // 0: the client does not want to be known
-			who.addr = addr
+			who.addr = addr.Unmap()
 			return who, true
 		}
 	}
@@ -101,8 +103,11 @@ func (a asker) mark(m *dns.Msg, tailored bool) {
 	s.subnet.SourceScope = 0
 	if tailored && s.subnet.SourceNetmask > 0 {
 		s.subnet.SourceScope = names.Network4
-		if a.addr.Is6() {
+		switch {
+		case a.addr.Is6():
 			s.subnet.SourceScope = names.Network6
+		case s.subnet.Family == 2: // an IPv4-mapped address
+			s.subnet.SourceScope += 96
 		}
 	}
 	s.options[0] = &s.subnet

@@ -163,6 +163,8 @@ func TestX4ClientSubnet(t *testing.T) {
 		{web, "203.0.113.7/32", dns.TypeA, 24},
 		{web, "203.0.0.0/16", dns.TypeA, 24}, // not specific enough
 		{web, "2001:db8:7::/56", dns.TypeA, 48},
+		{web, "::ffff:203.0.113.0/120", dns.TypeA, 120},
+		{web, "::ffff:203.0.113.7/120", dns.TypeA, -2},
 		{web, "2001:db8:7::/56", dns.TypeAAAA, 48},
 		{web, "0.0.0.0/0", dns.TypeA, 0},
 		{web, "", dns.TypeA, -1},

@@ -158,25 +158,30 @@ func (s *store) detach(o *object, version uint64, changed map[string]uint64) {
 // publish makes what is known of Services the answer. The serial moves if an answer changed.
 func (s *store) publish(changed map[string]uint64) {
 	was := s.table()
-	next := &table{maps.Clone(was.services), maps.Clone(was.namespaces), was.version}
-	if next.services == nil {
-		next.services, next.namespaces = make(map[string]*names.Service), make(map[string]int)
-	}
-	altered := false
+	var next *table // a copy of was, once an answer changes
 	for key, version := range changed {
 		old, service := was.services[key], s.build(key)
 		if old.Same(service) && old.LeftOut() == service.LeftOut() {
 			continue
 		}
-		altered = true
+		if next == nil {
+			next = was.copy()
+		}
 		if !old.Same(service) {
 			next.version = max(next.version, version)
 		}
 		next.put(key, service)
 	}
-	if altered {
+	if next != nil {
 		s.published.Store(next)
 	}
+}
+
+func (t *table) copy() *table {
+	c := &table{services: make(map[string]*names.Service), namespaces: make(map[string]int), version: t.version}
+	maps.Copy(c.services, t.services)
+	maps.Copy(c.namespaces, t.namespaces)
+	return c
 }
 
 // put is used before the table is published only.
