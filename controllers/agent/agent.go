@@ -133,6 +133,9 @@ func New(mgr manager.Manager, hub func() (*rest.Config, error), o Options) (*Age
 	if err := a.newGate(); err != nil {
 		return nil, err
 	}
+	if a.env.Version, err = versionReader(mgr.GetConfig()); err != nil {
+		return nil, err
+	}
 	a.env.Served = a.options.served
 	refusals := &membership.RefusalReporter{Local: a.gate.Local, Now: time.Now, Events: a.env.Events}
 	a.env.Answered = func(answer error) {

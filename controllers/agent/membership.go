@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/credentials"
@@ -14,11 +15,11 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/membership"
 )
 
-// errMembership ends an agent, so that the process restarts.
+// errMembership is what Start returns if the membership has changed: the process ends, and its Pod starts it again.
 var errMembership = errors.New("membership has changed")
 
 // newGate sets a.gate. Its client bypasses the manager's caches, because they have not started when the gate runs.
-func (a *Agent) newGate() (err error) {
+func (a *Agent) newGate() error {
 	local, err := client.New(
 		a.mgr.GetConfig(),
 		client.Options{Scheme: a.mgr.GetScheme(), HTTPClient: a.mgr.GetHTTPClient(), Mapper: a.mgr.GetRESTMapper()},
@@ -35,18 +36,22 @@ func (a *Agent) newGate() (err error) {
 		Token:        a.token,
 		Now:          a.Now,
 	}
-	versions, err := discovery.NewDiscoveryClientForConfig(a.mgr.GetConfig())
+	return nil
+}
+
+// versionReader returns a function that asks the API server of cfg for its version.
+func versionReader(cfg *rest.Config) (func(context.Context) (string, error), error) {
+	server, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.env.Version = func(context.Context) (string, error) {
-		v, err := versions.ServerVersion()
+	return func(context.Context) (string, error) {
+		v, err := server.ServerVersion()
 		if err != nil {
 			return "", err
 		}
 		return v.GitVersion, nil
-	}
-	return nil
+	}, nil
 }
 
 // dial returns an uncached client of the hub.
@@ -70,12 +75,12 @@ func (a *Agent) token() (string, error) {
 // enter waits until this cluster is a member. Meanwhile it reports the reason in the log, in the
 // readiness check and in an Event.
 func (a *Agent) enter(ctx context.Context) error {
-	var said word
+	var events eventRepeater
 	return a.await(
 		ctx,
 		"membership",
 		"kubectl clusterset doctor",
-		12*attemptTimeout,
+		12*attemptTimeout, // an attempt may leave the ClusterSet, which deletes everything that this member published
 		func(ctx context.Context) error {
 			err := a.gate.Enter(ctx)
 			if err == nil {
@@ -87,7 +92,7 @@ func (a *Agent) enter(ctx context.Context) error {
 			}
 			reason := err.Error()
 			a.waiting.Store(&reason)
-			if note := said.note(reason, a.Now()); note != "" {
+			if note := events.next(reason, a.Now()); note != "" {
 				a.env.Events.Event(kube.System(), kube.Warning, "NotAMember", note)
 			}
 			return err
@@ -95,28 +100,28 @@ func (a *Agent) enter(ctx context.Context) error {
 	)
 }
 
-// word is the last reported reason why this cluster is not a member.
-type word struct {
+// eventRepeater decides when an Event says again why this cluster is not a member.
+type eventRepeater struct {
 	reason      string
-	since, last time.Time
+	since, last time.Time // of the first and of the latest Event with this reason
 }
 
 // repeat is the interval between Events with the same reason: kubectl clusterset shows Events of
 // the last ten minutes.
 const repeat = 4 * time.Minute
 
-// note returns the message of the next Event, or "" if none is due. A repeated reason gets its duration as a prefix:
+// next returns the message of the next Event, or "" if none is due. A repeated reason gets its duration as a prefix:
 // client-go would count an identical Event and not show it.
-func (w *word) note(reason string, now time.Time) string {
-	if reason != w.reason {
-		*w = word{reason, now, now}
+func (e *eventRepeater) next(reason string, now time.Time) string {
+	if reason != e.reason {
+		*e = eventRepeater{reason, now, now}
 		return reason
 	}
-	if now.Sub(w.last) < repeat {
+	if now.Sub(e.last) < repeat {
 		return ""
 	}
-	w.last = now
-	return fmt.Sprintf("For %v: %s", now.Sub(w.since).Round(time.Minute), reason)
+	e.last = now
+	return fmt.Sprintf("For %v: %s", now.Sub(e.since).Round(time.Minute), reason)
 }
 
 // renew renews the token for the hub until ctx ends.
@@ -140,7 +145,7 @@ func (a *Agent) renew(ctx context.Context) {
 			a.log.Info("renewing the token for the hub failed", "reason", last)
 			kind := kube.Warning
 			if errors.Is(err, credentials.ErrElsewhere) {
-				kind = kube.Normal
+				kind = kube.Normal // whoever made the credentials renews them
 			}
 			a.env.Events.Event(kube.System(), kind, "TokenNotRenewed", last)
 		}

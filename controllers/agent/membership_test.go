@@ -8,7 +8,7 @@ import (
 
 // TestTheReasonIsToldAgain: a new one at once, and one that stays every few minutes, never in the same words.
 func TestTheReasonIsToldAgain(t *testing.T) {
-	var w word
+	var e eventRepeater
 	var told []string
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for attempt := range 600 { // one in two seconds
@@ -16,7 +16,7 @@ func TestTheReasonIsToldAgain(t *testing.T) {
 		if attempt >= 450 {
 			reason = "no route"
 		}
-		if note := w.note(reason, at.Add(time.Duration(attempt)*2*time.Second)); note != "" {
+		if note := e.next(reason, at.Add(time.Duration(attempt)*2*time.Second)); note != "" {
 			told = append(told, fmt.Sprintf("%d: %s", attempt/30, note))
 		}
 	}

@@ -99,7 +99,7 @@ read, and what looks like a credential elsewhere is replaced. Look through the a
 it to somebody: it has names and addresses of your clusters.`,
 		Example: "  kubectl clusterset gather --context east --hub-context hub -f east.tar.gz",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, err := r.source(cmd)
+			source, err := r.source(cmd, false)
 			if err != nil {
 				return err
 			}

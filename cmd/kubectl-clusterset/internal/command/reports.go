@@ -20,9 +20,14 @@ const exitCodes = `
 
 Exit status: 0 without findings, 1 with warnings only, 2 with errors or if the command fails.`
 
-// source names what to read: this cluster, and the hub if a flag names it.
-func (r *root) source(cmd *cobra.Command) (s gather.Source, err error) {
-	s.HubNamespace, s.Asked = r.hubNamespace, cmd.Flags().Changed("hub-namespace")
+// source names what to read: this cluster, and the hub if a flag names it. With hubOnly, it is the hub alone, which is
+// this cluster if no flag names another one.
+func (r *root) source(cmd *cobra.Command, hubOnly bool) (s gather.Source, err error) {
+	s.HubNamespace, s.NamespaceGiven = r.hubNamespace, cmd.Flags().Changed("hub-namespace")
+	if hubOnly {
+		s.Hub, err = r.hub(true)
+		return s, err
+	}
 	if s.Hub, err = r.namedHub(); err != nil {
 		return s, err
 	}
@@ -41,11 +46,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
   kubectl clusterset status --hub-context hub --hub-only -o wide`,
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		s, err := r.source(cmd)
-		if hubOnly {
-			s.Member = nil
-			s.Hub, err = r.hub(true)
-		}
+		s, err := r.source(cmd, hubOnly)
 		if err != nil {
 			return t, err
 		}
@@ -55,8 +56,7 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 		}
 		all := status.Examine(facts)
 		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
-			status.Print(r.out, &all, wide,
-				gather.Now(facts))
+			status.Print(r.out, &all, wide, gather.Now(facts))
 		})
 	})
 	f.add(cmd)
@@ -120,7 +120,7 @@ ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --h
 		Example: "  kubectl clusterset doctor --context east --hub-context hub",
 	}
 	examines(cmd, func(cmd *cobra.Command) (t report.Tally, err error) {
-		s, err := r.source(cmd)
+		s, err := r.source(cmd, false)
 		if err != nil {
 			return t, err
 		}

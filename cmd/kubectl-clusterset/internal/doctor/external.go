@@ -15,18 +15,19 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 )
 
-// externalChecks are of names for clients outside the clusters. Doctor does not look for their zone: another cluster
-// or a DNS provider may answer it.
+// externalChecks look at names for clients outside the clusters, but not for a server of their zone: that may run in
+// another cluster or at a DNS provider.
 var externalChecks = []Check{
 	{"external-exports", []Topic{Exports}, externalExports},
 	{"external-addresses", []Topic{Imports}, externalAddresses},
 }
 
 // externalExports finds exports whose load balancer is not published as they ask: the ClusterSet forbids it, the
-// Service is of another type, or has no address yet. The agent says it in condition Valid.
+// Service is of another type, or has no address yet. The agent reports it in the message of a true condition
+// Valid: only these names fail, and the export itself is valid.
 func externalExports(f *Facts) (out []report.Finding) {
-	for i := range f.Balanced {
-		e := &f.Balanced[i]
+	for i := range f.ExternalExports {
+		e := &f.ExternalExports[i]
 		valid := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 		if valid != nil && valid.Status == "True" && strings.Contains(valid.Message, clusterset.AnnotationExternal) {
 			out = append(out, report.Warningf("correct what the message names, or: kubectl -n "+e.Namespace+
@@ -42,8 +43,8 @@ func externalExports(f *Facts) (out []report.Finding) {
 func externalAddresses(f *Facts) (out []report.Finding) {
 	type reachable struct{ public, private []string }
 	byName := map[string]map[string]*reachable{} // by name and cluster
-	for i := range f.Outside {
-		s := &f.Outside[i]
+	for i := range f.ExternalSlices {
+		s := &f.ExternalSlices[i]
 		name, cluster := s.Labels[external.Label]+"."+s.Namespace, s.Labels[mcsv1beta1.LabelSourceCluster]
 		if byName[name] == nil {
 			byName[name] = map[string]*reachable{}
@@ -82,14 +83,14 @@ func externalAddresses(f *Facts) (out []report.Finding) {
 	return out
 }
 
-// shared is the range that carriers use behind their own address translation (RFC 6598).
-var shared = netip.MustParsePrefix("100.64.0.0/10")
+// carrierNAT is the range that carriers use behind their own address translation (RFC 6598).
+var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
 // isPrivate reports whether the Internet does not route an address (RFC 1918, RFC 4193, RFC 6598).
-func isPrivate(of discoveryv1.AddressType, address string) bool {
-	if of == discoveryv1.AddressTypeFQDN {
+func isPrivate(kind discoveryv1.AddressType, address string) bool {
+	if kind == discoveryv1.AddressTypeFQDN {
 		return false
 	}
 	a, err := netip.ParseAddr(address)
-	return err == nil && (a.IsPrivate() || shared.Contains(a))
+	return err == nil && (a.IsPrivate() || carrierNAT.Contains(a))
 }

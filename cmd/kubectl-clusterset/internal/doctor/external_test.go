@@ -24,17 +24,17 @@ var inExternal = []planted{
 		e := mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True",
 			Message: "annotation clusterset-dns.io/external: the load balancer of the Service has no address yet"}}
-		f.Balanced = []mcsv1beta1.ServiceExport{e}
+		f.ExternalExports = []mcsv1beta1.ServiceExport{e}
 	}, "has no address yet"},
 	{"one cluster has private addresses only", "external-addresses", notice, func(f *doctor.Facts) {
-		f.Outside = []discoveryv1.EndpointSlice{
+		f.ExternalSlices = []discoveryv1.EndpointSlice{
 			outside("east", discoveryv1.AddressTypeIPv4, "192.0.2.1"),
 			outside("west", discoveryv1.AddressTypeIPv4, "10.0.0.1"),
 			outside("west", discoveryv1.AddressTypeIPv6, "fd00::1"),
 		}
 	}, "10.0.0.1, fd00::1 of cluster west, which are private addresses; those of east are public"},
 	{"carrier-grade address translation", "external-addresses", notice, func(f *doctor.Facts) {
-		f.Outside = []discoveryv1.EndpointSlice{
+		f.ExternalSlices = []discoveryv1.EndpointSlice{
 			outside("east", discoveryv1.AddressTypeFQDN, "lb.example.com"),
 			outside("west", discoveryv1.AddressTypeIPv4, "100.64.0.1"),
 		}
@@ -44,7 +44,7 @@ var inExternal = []planted{
 // TestPrivateAddressesAloneAreNoFinding: that is a name for clients of a private network.
 func TestPrivateAddressesAloneAreNoFinding(t *testing.T) {
 	f := sound(t)
-	f.Outside = []discoveryv1.EndpointSlice{
+	f.ExternalSlices = []discoveryv1.EndpointSlice{
 		outside(
 			"east",
 			discoveryv1.AddressTypeIPv4,

@@ -61,11 +61,11 @@ type Facts struct {
 
 	PodRanges, ServiceRanges []netip.Prefix
 	Exported                 []types.NamespacedName     // ServiceExports
-	Balanced                 []mcsv1beta1.ServiceExport // those that ask for external names
+	ExternalExports          []mcsv1beta1.ServiceExport // those that ask for external names
 	Imported                 []mcsv1beta1.ServiceImport
 	Records                  []hubv1alpha1.ServiceExportRecord // this cluster's copies
 	Slices                   []discoveryv1.EndpointSlice       // imported
-	Outside                  []discoveryv1.EndpointSlice       // for clients outside the clusters
+	ExternalSlices           []discoveryv1.EndpointSlice       // for clients outside the clusters
 }
 
 // Kinds compares what the manifests bring with what is there.

@@ -43,13 +43,16 @@ func Create(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if apierrors.IsAlreadyExists(err) {
 		return "serviceexport/" + name.Name + " unchanged", nil
 	}
-	return "serviceexport/" + name.Name + " created", failed(c, err, name)
+	return "serviceexport/" + name.Name + " created", failed(c, err, "creating", name)
 }
 
 // Delete withdraws an export. Without one, it returns an error.
 func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, dryRun cluster.DryRun) (string, error) {
 	e, err := kube.Get[*mcsv1beta1.ServiceExport](ctx, c, name)
-	if err == nil && e == nil {
+	switch {
+	case err != nil:
+		return "", failed(c, err, "reading", name)
+	case e == nil:
 		return "", report.WithRemedy(fmt.Errorf("%s: there is no ServiceExport %s", c.Name, name),
 			"kubectl -n "+name.Namespace+" get serviceexports")
 	}
@@ -57,14 +60,14 @@ func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 	if dryRun == cluster.DryRunServer {
 		options = append(options, client.DryRunAll)
 	}
-	if err == nil && dryRun != cluster.DryRunClient {
+	if dryRun != cluster.DryRunClient {
 		err = kube.Delete(ctx, c.Client, e, options...)
 	}
-	return "serviceexport/" + name.Name + " deleted", failed(c, err, name)
+	return "serviceexport/" + name.Name + " deleted", failed(c, err, "deleting", name)
 }
 
-func failed(c *cluster.Cluster, err error, name types.NamespacedName) error {
-	err = c.Failed(err, "writing ServiceExport %s", name)
+func failed(c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
+	err = c.Failed(err, "%s ServiceExport %s", doing, name)
 	if meta.IsNoMatchError(err) {
 		return report.WithRemedy(err, "this cluster is no member: kubectl clusterset join")
 	}

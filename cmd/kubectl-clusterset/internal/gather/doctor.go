@@ -117,7 +117,7 @@ func (g *gatherer) exports(ctx context.Context) error {
 	for i := range exports.Items {
 		g.Exported = append(g.Exported, client.ObjectKeyFromObject(&exports.Items[i]))
 		if exports.Items[i].Annotations[clusterset.AnnotationExternal] != "" {
-			g.Balanced = append(g.Balanced, exports.Items[i])
+			g.ExternalExports = append(g.ExternalExports, exports.Items[i])
 		}
 	}
 	return err
@@ -142,7 +142,7 @@ func (g *gatherer) imports(ctx context.Context) error {
 	}
 	var outside discoveryv1.EndpointSliceList
 	err = g.Member.List(ctx, &outside, client.HasLabels{external.Label, mcsv1beta1.LabelSourceCluster})
-	g.Outside = outside.Items
+	g.ExternalSlices = outside.Items
 	return err
 }
 

@@ -26,15 +26,15 @@ const patience = 10 * time.Second
 
 // Source names the clusters to read.
 type Source struct {
-	Member       *cluster.Cluster // nil with --hub-only
-	Hub          *cluster.Cluster // as its admin; nil to use the agent's credentials
-	HubNamespace string
-	Asked        bool // --hub-namespace was given; otherwise that of the member's credentials counts
+	Member         *cluster.Cluster // nil with --hub-only
+	Hub            *cluster.Cluster // as its admin; nil to use the agent's credentials
+	HubNamespace   string
+	NamespaceGiven bool // --hub-namespace was given; otherwise that of the member's credentials counts
 }
 
 // namespace returns that of the clusterset on the hub.
 func (s *Source) namespace(creds *doctor.Credentials) string {
-	if !s.Asked && creds != nil && creds.Namespace != "" {
+	if !s.NamespaceGiven && creds != nil && creds.Namespace != "" {
 		return creds.Namespace
 	}
 	return s.HubNamespace
@@ -42,7 +42,7 @@ func (s *Source) namespace(creds *doctor.Credentials) string {
 
 // givenNamespace returns --hub-namespace if the user gave it, or else "".
 func (s *Source) givenNamespace() string {
-	if !s.Asked {
+	if !s.NamespaceGiven {
 		return ""
 	}
 	return s.HubNamespace

@@ -23,7 +23,7 @@ func TestTheHubsNamespaceIsTheMembers(t *testing.T) {
 		want   string
 	}{
 		{Source{HubNamespace: "clusterset"}, blue, "blue"},
-		{Source{HubNamespace: "red", Asked: true}, blue, "red"},
+		{Source{HubNamespace: "red", NamespaceGiven: true}, blue, "red"},
 		{Source{HubNamespace: "clusterset"}, nil, "clusterset"},
 		{Source{HubNamespace: "clusterset"}, &doctor.Credentials{Problem: "no token"}, "clusterset"},
 	} {

@@ -83,7 +83,8 @@ func (j *join) secret(token string) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: object}, nil
 }
 
-// address returns how the member reaches the hub: as before, unless --hub-server is given or the hub is another one.
+// address returns where the member reaches the hub: --hub-server if it is given; else the current address, if the hub's
+// certificate authority is still the same; else the address in the admin's kubeconfig.
 func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	to := &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData, TLSServerName: cfg.ServerName}
 	if j.HubServer != "" {
@@ -105,14 +106,14 @@ func (j *join) address(cfg *rest.Config) *clientcmdapi.Cluster {
 	return to
 }
 
-// read reads the credentials that the member has.
-func (j *join) read(ctx context.Context) (err error) {
+// readSecret reads the agent's current Secret, nil if there is none.
+func (j *join) readSecret(ctx context.Context) (err error) {
 	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: clusterset.SecretHub}
 	j.kept, err = kube.Get[*corev1.Secret](ctx, j.Member, name)
 	return j.Member.Failed(err, "reading Secret %s", name)
 }
 
-// keptAddress returns the hub's address in the credentials that the member has, or nil.
+// keptAddress returns the hub's address in the agent's current Secret, or nil.
 func (j *join) keptAddress() *clientcmdapi.Cluster {
 	if j.kept == nil {
 		return nil
@@ -124,7 +125,7 @@ func (j *join) keptAddress() *clientcmdapi.Cluster {
 	return file.Clusters[file.Contexts[file.CurrentContext].Cluster]
 }
 
-// Limits of a token's lifetime; the hub's policy refuses more.
+// Limits of a token's lifetime: API servers refuse less, the hub's policy refuses more.
 const shortest, longest = 10 * time.Minute, 24 * time.Hour
 
 // lifetime returns --token-lifetime, or that of the current token.
@@ -188,10 +189,11 @@ func whyNoMember(ctx context.Context, c *cluster.Cluster, since time.Time) strin
 	return podsWait(ctx, c, "app.kubernetes.io/name", "clusterset-controller")
 }
 
-// Recent is how long an Event of the agent counts: while it waits, it repeats it every four minutes.
+// Recent is the age up to which an Event of the agent counts. An agent that is not a member yet repeats its Event every
+// four minutes.
 const Recent = 10 * time.Minute
 
-// AgentEvent returns the agent's last reason since then why it is no member, or "".
+// AgentEvent returns the latest reason that the agent gave, since then, why its cluster is not a member, or "".
 func AgentEvent(ctx context.Context, c *cluster.Cluster, since time.Time) (reason string, err error) {
 	var events eventsv1.EventList
 	if err := c.List(ctx, &events, client.InNamespace(kube.SystemNamespace)); err != nil {

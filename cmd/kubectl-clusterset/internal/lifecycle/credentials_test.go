@@ -53,8 +53,8 @@ func TestRenewingKeepsTheWayToTheHub(t *testing.T) {
 				o, said := options(hub)
 				j := &join{JoinOptions: &JoinOptions{Options: *o, Member: member, ClusterID: "east", HubServer: server,
 					TokenLifetime: lifetime}}
-				if err := errors.Join(j.read(t.Context()), j.credentials(t.Context()),
-					j.read(t.Context())); err != nil {
+				if err := errors.Join(j.readSecret(t.Context()), j.credentials(t.Context()),
+					j.readSecret(t.Context())); err != nil {
 					t.Fatal(err)
 				}
 				return j.keptAddress(), asked, said.String()

@@ -140,7 +140,7 @@ func (j *join) preflight(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := j.read(ctx); err != nil {
+	if err := j.readSecret(ctx); err != nil {
 		return err
 	}
 	if j.mine, err = j.claimable(ctx); err != nil {

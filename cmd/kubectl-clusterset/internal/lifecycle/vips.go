@@ -20,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
 
-// VIPs are changes of where members' VIPs come from; "" and nil keep the current setting.
+// VIPs are the --vip flags: where members' VIPs come from. "" and nil keep the ClusterSet's setting.
 type VIPs struct {
 	Mode  string
 	Pools []string
@@ -50,8 +50,8 @@ func (v *VIPs) fields() map[string]any {
 	return out
 }
 
-// check validates the changes on top of the current settings.
-func (v *VIPs) check(is hubv1alpha1.VIPs) error {
+// check validates the flags on top of the current settings. The limits of bits are those of the CRD.
+func (v *VIPs) check(settings hubv1alpha1.VIPs) error {
 	switch hubv1alpha1.VIPMode(v.Mode) {
 	case "", hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred:
 	case "exclusive":
@@ -64,7 +64,7 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 		name        string
 		least, most int
 		bits        *int32
-	}{{"ipv4", 8, 29, &is.Blocks.IPv4Bits}, {"ipv6", 32, 125, &is.Blocks.IPv6Bits}} {
+	}{{"ipv4", 8, 29, &settings.Blocks.IPv4Bits}, {"ipv6", 32, 125, &settings.Blocks.IPv6Bits}} {
 		n, given := v.Bits[family.name]
 		if given && (n < family.least || n > family.most) {
 			return fmt.Errorf("--vip-block-bits %s=%d: a block is a /%d to a /%d", family.name, n, family.least,
@@ -80,10 +80,10 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 		}
 	}
 	if v.Pools == nil {
-		return nil // the current pools are not checked
+		return nil // the current pools are not of this command, and doctor reports them
 	}
-	is.Pools = v.Pools
-	if _, problems := grants.Usable(&is); len(problems) > 0 {
+	settings.Pools = v.Pools // with the bits of this command: a pool must hold a block
+	if _, problems := grants.Usable(&settings); len(problems) > 0 {
 		return fmt.Errorf("--vip-pools: %s", strings.Join(problems, "; "))
 	}
 	return nil
@@ -91,19 +91,19 @@ func (v *VIPs) check(is hubv1alpha1.VIPs) error {
 
 // checkVIPs validates the flags on top of an existing ClusterSet.
 func (o *InitOptions) checkVIPs(ctx context.Context) error {
-	var is hubv1alpha1.VIPs
+	var settings hubv1alpha1.VIPs
 	var sets hubv1alpha1.ClusterSetList
 	err := o.Hub.List(ctx, &sets, client.InNamespace(o.HubNamespace))
 	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return o.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) > 0 {
-		is = sets.Items[0].Spec.VIPs
+		settings = sets.Items[0].Spec.VIPs
 	}
-	return o.VIPs.check(is)
+	return o.VIPs.check(settings)
 }
 
-// put sets the fields of a new ClusterSet.
+// put sets the fields in the manifest of a new ClusterSet.
 func (v *VIPs) put(set *unstructured.Unstructured) error {
 	for field, value := range v.fields() {
 		if err := unstructured.SetNestedField(set.Object, value, "spec", "vips", field); err != nil {
@@ -113,7 +113,7 @@ func (v *VIPs) put(set *unstructured.Unstructured) error {
 	return nil
 }
 
-// change sets the fields of an existing ClusterSet.
+// change sets the fields of an existing ClusterSet on the hub.
 func (v *VIPs) change(ctx context.Context, o *Options, set *hubv1alpha1.ClusterSet) error {
 	fields := v.fields()
 	if len(fields) == 0 {

@@ -19,7 +19,8 @@ const (
 const label = "clusterset-dns.io/verify"
 
 // objects returns what verify creates in a cluster: a Pod that answers the cluster's ID, and two Services of it that
-// are exported. The Pod satisfies the restricted Pod Security Standard.
+// are exported. The image is that of clusterset-controller, whose command probe serves the ID at /name. The Pod
+// satisfies the restricted Pod Security Standard.
 func objects(namespace, id, image string) []client.Object {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{label: "true"}}
