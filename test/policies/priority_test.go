@@ -83,11 +83,12 @@ func (o *observed) served(what, schema, level string, err error) error {
 	return err
 }
 
-// A member's renewals are served apart from everything else that members ask for, in each clusterset.
+// A member's renewals are served apart from everything else that members ask for, in each clusterset, and apart from
+// the Leases of the hub's own control plane.
 func TestRenewalsAreServedApartFromRecords(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
-	const apart, others, shared = "leader-election", "service-accounts", "workload-low"
+	const apart, others, shared = "clusterset-renewals.clusterset-dns.io", "service-accounts", "workload-low"
 	for _, ns := range []string{home, other} {
 		// RBAC refuses it: requests are put in their places before it is asked.
 		account, err := observe(ctx, e, ns, "default")
