@@ -162,7 +162,7 @@ func (e *environment) clusterSet(ctx context.Context, ns string) error {
 
 // named is what README.md has sed do.
 func named(text, clusterSet string) string {
-	for _, before := range []string{": ", "="} {
+	for _, before := range []string{" ", "="} {
 		text = strings.ReplaceAll(text, before+home+"\n", before+clusterSet+"\n")
 	}
 	for _, kind := range []string{"Deployment", "PodDisruptionBudget"} {

@@ -131,7 +131,7 @@ func (e *environment) apply(ctx context.Context) error {
 		err = errors.Join(err, failed)
 		return out
 	}
-	blue := strings.ReplaceAll(kustomize("deploy/hub/clusterset"), ": "+home+"\n", ": "+other+"\n")
+	blue := strings.ReplaceAll(kustomize("deploy/hub/clusterset"), " "+home+"\n", " "+other+"\n")
 	if err != nil {
 		return err
 	}

@@ -143,10 +143,6 @@ func put(value any, v Values) any {
 	switch x := value.(type) {
 	case map[string]any:
 		for k, e := range x {
-			if e == namespace {
-				x[k] = v.Namespace
-				continue
-			}
 			x[k] = put(e, v)
 		}
 	case []any:
@@ -154,6 +150,9 @@ func put(value any, v Values) any {
 			x[i] = put(x[i], v)
 		}
 	case string:
+		if x == namespace {
+			return v.Namespace
+		}
 		if v.ClusterID != "" {
 			x = strings.ReplaceAll(x, clusterID, v.ClusterID)
 		}

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,11 @@ func TestAClustersetHasTheNameOfItsNamespace(t *testing.T) {
 	}
 	if find(t, all, "Role", "clusterset-member").GetNamespace() != "blue" {
 		t.Error("the Role is elsewhere")
+	}
+	rules, _, err := unstructured.NestedSlice(find(t, all, "FlowSchema", "blue").Object, "spec", "rules")
+	if text := fmt.Sprint(rules); err != nil || strings.Contains(text, "clusterset") ||
+		!strings.Contains(text, "namespaces:[blue]") || !strings.Contains(text, "namespace:blue") {
+		t.Errorf("the renewals of others are served apart: %s (%v)", text, err)
 	}
 }
 
