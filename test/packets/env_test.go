@@ -1,7 +1,7 @@
 // Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and
-// the right backends answer. A hub and three members run as in test/members; each member has a node with a real
-// kube-proxy in nftables mode, and pods in
-// network namespaces, routed flat. It needs root; where it cannot run, the last line it writes says why.
+// the right backends answer. A hub and three members run as in test/members. Each has a node with a real kube-proxy, in
+// mode iptables in b and nftables elsewhere, and pods in network namespaces, routed flat. It needs root; where it
+// cannot run, the last line it writes says why.
 package packets
 
 import (
@@ -86,7 +86,7 @@ func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("not root"), nil
 	}
-	if err := lab.Require("ip", "nft", "conntrack", "dig"); err != nil {
+	if err := lab.Require("ip", "nft", "iptables", "conntrack", "dig"); err != nil {
 		return nil, err
 	}
 	n, obstacle := lab.NewNamespace()
@@ -116,6 +116,7 @@ type cluster struct {
 	node          *node
 	proxy         *lab.Proxy
 	zone          string
+	mode          string          // kube-proxy's
 	pod           *pod            // asks
 	backends      map[string]*pod // answer; named after the cluster: a1, a2
 }
@@ -170,11 +171,11 @@ func (w *world) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	zones := []string{"east", "west", "east"}
+	zones, modes := []string{"east", "west", "east"}, []string{"nftables", "iptables", "nftables"}
 	errs := make([]error, 3)
 	var all sync.WaitGroup
 	for i, m := range w.set.Members {
-		c := &cluster{Member: m, node: w.net.nodes[i], zone: zones[i], backends: map[string]*pod{}}
+		c := &cluster{Member: m, node: w.net.nodes[i], zone: zones[i], mode: modes[i], backends: map[string]*pod{}}
 		w.clusters = append(w.clusters, c)
 		all.Go(func() { errs[i] = c.start(ctx) })
 	}
@@ -227,7 +228,7 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.Do); err != nil {
+	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.mode, c.node.Do); err != nil {
 		return err
 	}
 	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show
@@ -244,10 +245,8 @@ func (w *world) tell(t *testing.T) {
 		log := strings.Split(c.Agent.Log(), "\n")
 		t.Logf("agent %s:\n%s", c.ID, strings.Join(log[max(0, len(log)-40):], "\n"))
 		t.Logf("kube-proxy %s:\n%s", c.ID, c.proxy.Log())
-		for _, family := range []string{"ip", "ip6"} {
-			rules, err := c.node.ruleset(family)
-			t.Logf("nftables %s: %v\n%s", c.ID, err, rules)
-		}
+		rules, err := c.node.ruleset()
+		t.Logf("rules of %s: %v\n%s", c.ID, err, rules)
 	}
 }
 

@@ -140,10 +140,10 @@ func (w *network) close() {
 	w.router.Close()
 }
 
-// ruleset is what nft(8) shows of kube-proxy's tables at the node.
-func (nd *node) ruleset(family string) (out string, err error) {
+// ruleset is what nft(8) shows of kube-proxy's rules at the node, be they of nftables or iptables.
+func (nd *node) ruleset() (out string, err error) {
 	err = nd.Do(func() error {
-		said, err := exec.Command("nft", "list", "table", family, "kube-proxy").CombinedOutput()
+		said, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
 		out = string(said)
 		return err
 	})
