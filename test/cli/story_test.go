@@ -60,6 +60,9 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	e.coredns(t, "east")
 	e.finds(t, "CoreDNS has its rights", addressOnly, "--context", "east", "--hub-context", "hub")
 	golden("doctor-wide", "doctor", "--context", "east", "--hub-context", "hub", "-o", "wide")
+	e.versionsAreShown(t)
+	e.servicesAreExportedByName(t)
+	e.whatIsGatheredHasNoCredentials(t)
 
 	golden("leave", "leave", "--context", "west", "--hub-context", "hub")
 	eventually(t, "web.shop in south has one exporter", func(ctx context.Context) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 )
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
@@ -46,7 +47,12 @@ func (r *root) complete(root *cobra.Command) {
 				return o.GetName() + "." + o.GetNamespace()
 			})
 		case "export":
-			cmd.ValidArgsFunction = r.names(r.member, &corev1.ServiceList{}, client.Object.GetName)
+			cmd.ValidArgsFunction = r.names(r.member, &corev1.ServiceList{}, func(o client.Object) string {
+				if derived.Named(o.GetName()) { // an import's
+					return ""
+				}
+				return o.GetName()
+			})
 		case "unexport":
 			cmd.ValidArgsFunction = r.names(r.member, &mcsv1beta1.ServiceExportList{}, client.Object.GetName)
 		case "leave":
@@ -56,8 +62,8 @@ func (r *root) complete(root *cobra.Command) {
 	}
 }
 
-// names completes one argument with the names of objects: for explain those of all namespaces, for leave those of the
-// ClusterSet's, else those of --namespace.
+// names completes one argument with the names of objects that name gives: for explain those of all namespaces, for leave
+// those of the ClusterSet's, else those of --namespace.
 func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList, name func(client.Object) string,
 ) completer {
 	return func(cmd *cobra.Command, args []string, typed string) (out []string, d cobra.ShellCompDirective) {
@@ -80,7 +86,7 @@ func (r *root) names(in func() (*cluster.Cluster, error), list client.ObjectList
 		}
 		objects, _ := meta.ExtractList(list)
 		for _, o := range objects {
-			if n := name(o.(client.Object)); strings.HasPrefix(n, typed) {
+			if n := name(o.(client.Object)); n != "" && strings.HasPrefix(n, typed) {
 				out = append(out, n)
 			}
 		}

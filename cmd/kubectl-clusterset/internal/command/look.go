@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/support"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/versions"
@@ -52,7 +53,7 @@ they differ. With --hub-kubeconfig or --hub-context, the hub's controller is sho
 				}))
 				if hub != nil {
 					all = append(all, component(cmd.Context(), "hub", hub, func(ctx context.Context) (string, error) {
-						return image(ctx, hub, r.hubNamespace)
+						return image(ctx, hub, manifest.HubDeployment(r.hubNamespace))
 					}))
 				}
 			}

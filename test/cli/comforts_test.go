@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// versionsAreShown: of this program, the agent, DNS and the hub, with what differs.
+func (e *environment) versionsAreShown(t *testing.T) {
+	var got struct {
+		Client     struct{ Version string }
+		Components []struct{ Name, Version, Kubernetes, Image, Skew, Problem string }
+	}
+	out := e.ok(t, "version", "--context", "east", "--hub-context", "hub", "-o", "json").stdout
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Client.Version == "" || len(got.Components) != 3 {
+		t.Fatalf("version: %s", out)
+	}
+	for i, name := range []string{"agent", "DNS", "hub"} {
+		c := got.Components[i]
+		// This test's CoreDNS is not ours, so it has no version.
+		if c.Name != name || c.Kubernetes == "" || (c.Version == "") != (name == "DNS") || c.Problem != "" {
+			t.Errorf("version of %s: %+v", name, c)
+		}
+	}
+}
+
+// servicesAreExportedByName: and completed, and withdrawn; a dry run does neither.
+func (e *environment) servicesAreExportedByName(t *testing.T) {
+	e.service(t, "east", "shop", "db")
+	at := []string{"--context", "east", "-n", "shop"}
+	run := func(want string, args ...string) {
+		t.Helper()
+		r := e.ok(t, append(args, at...)...)
+		if got := strings.TrimSpace(r.stdout + r.stderr); got != want {
+			t.Errorf("%v says %q, want %q", args, got, want)
+		}
+	}
+	exported := func(want bool) {
+		t.Helper()
+		err := e.admin["east"].Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db"},
+			&mcsv1beta1.ServiceExport{})
+		if client.IgnoreNotFound(err) != nil || (err == nil) != want {
+			t.Fatalf("ServiceExport db: %v, wanted: %v", err, want)
+		}
+	}
+	completed := func(want string, args ...string) {
+		t.Helper()
+		out := e.ok(t, append(append([]string{"__complete", args[0]}, at...), args[1:]...)...).stdout
+		if names, _, _ := strings.Cut(out, "\n:"); names != want {
+			t.Errorf("%v is completed with %q, want %q", args, names, want)
+		}
+	}
+	completed("db", "export", "d")
+	for _, side := range []string{"client", "server"} {
+		run("serviceexport/db created ("+side+" dry run)", "export", "db", "--dry-run="+side)
+		exported(false)
+	}
+	run("serviceexport/db created", "export", "db")
+	exported(true)
+	eventually(t, "db.shop in south", func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) })
+	run("serviceexport/db unchanged", "export", "db")
+	completed("db\nweb", "unexport", "")
+	completed("db.shop", "explain", "d")
+	for _, side := range []string{"client", "server"} {
+		run("serviceexport/db deleted ("+side+" dry run)", "unexport", "db", "--dry-run="+side)
+		exported(true)
+	}
+	run("serviceexport/db deleted", "unexport", "db")
+	exported(false)
+	eventually(t, "db.shop is gone from south", func(ctx context.Context) error {
+		err := e.admin["south"].Get(ctx, client.ObjectKey{Namespace: "shop", Name: "db"}, &mcsv1beta1.ServiceImport{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	e.refused(t, []string{"there is no ServiceExport shop/db"}, append([]string{"unexport", "db"}, at...)...)
+	e.refused(t, []string{"there is no Service shop/nothing"}, append([]string{"export", "nothing"}, at...)...)
+}
+
+// whatIsGatheredHasNoCredentials: neither the hub's token, nor what somebody wrote into a Secret, an environment, an
+// annotation or the Corefile.
+func (e *environment) whatIsGatheredHasNoCredentials(t *testing.T) {
+	const canary = "canary-hunter2-hunter2"
+	east := e.admin["east"]
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset-system", Name: "canary"},
+		StringData: map[string]string{"password": canary},
+	}
+	if err := east.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = east.Delete(context.WithoutCancel(t.Context()), secret) })
+	var link corev1.Secret
+	key := client.ObjectKey{Namespace: "clusterset-system", Name: "hub-kubeconfig"}
+	if err := east.Get(t.Context(), key, &link); err != nil {
+		t.Fatal(err)
+	}
+	token := string(link.Data["token"])
+	if strings.Count(token, ".") != 2 {
+		t.Fatal("the Secret of the hub has no token")
+	}
+	secrets := []string{canary, base64.StdEncoding.EncodeToString([]byte(canary)), token, strings.Split(token, ".")[2]}
+
+	file := filepath.Join(t.TempDir(), "support.tar.gz")
+	e.ok(t, "gather", "--context", "east", "--hub-context", "hub", "-f", file)
+	files := e.archive(t, file, secrets)
+	for name, want := range map[string]string{
+		"member/serviceexport.yaml":                 "name: web",
+		"member/serviceimport.yaml":                 "type: ClusterSetIP",
+		"member/endpointslice.yaml":                 "multicluster.kubernetes.io/source-cluster: west",
+		"member/clusterset-system/deployment.yaml":  "name: clusterset-controller",
+		"member/clusterset-system/lease.yaml":       "source-west",
+		"member/kube-system/configmap.yaml":         "Corefile",
+		"hub/clusterset/serviceexportrecord.yaml":   "clusterID: east",
+		"hub/clusterset/lease.yaml":                 "name: south",
+		"hub/clusterset/clusterprofile.yaml":        "name: west",
+		"hub/clusterset-system/deployment.yaml":     "clusterset",
+		"status.json":                               "web",
+		"doctor.json":                               "findings",
+		"hub/validatingadmissionpolicybinding.yaml": "clusterset",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s has no %q:\n%.500s", name, want, files[name])
+		}
+	}
+	e.refused(t, []string{"exist"}, "gather", "--context", "east", "-f", file)
+
+	// Who may read little gets little, and is told what is missing.
+	file = filepath.Join(t.TempDir(), "reader.tar.gz")
+	e.ok(t, "gather", "--context", "east", "--as", "nobody", "-f", file)
+	files = e.archive(t, file, secrets)
+	if !strings.Contains(files["errors.txt"], "member: listing ServiceExport") ||
+		!strings.Contains(files["errors.txt"], "forbidden") {
+		t.Errorf("what nobody may read:\n%s", files["errors.txt"])
+	}
+}
+
+// archive reads one, in which none of the secrets may be.
+func (e *environment) archive(t *testing.T, path string, secrets []string) map[string]string {
+	t.Helper()
+	packed, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(unzipped); ; {
+		head, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[strings.TrimPrefix(head.Name, "clusterset-support/")] = string(text)
+		for _, s := range secrets {
+			if bytes.Contains(text, []byte(s)) {
+				t.Errorf("%s has the credential %.12s…", head.Name, s)
+			}
+		}
+	}
+}
