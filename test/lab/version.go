@@ -22,6 +22,9 @@ var KubernetesVersion = cmp.Or(os.Getenv("K8S"), ownVersion)
 // minor is the version without patch, as the folders of envtest have it.
 var minor = strings.Join(strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")[:2], ".")
 
+// ServiceCIDRs tells whether this version of Kubernetes serves networking.k8s.io/v1 ServiceCIDR and IPAddress.
+func ServiceCIDRs() bool { return minor >= "1.33" }
+
 // module gives the folder of the module from which the programs are built, and flags of go build. For another version
 // than ownVersion it is made in dir, and requires what that version's own go.mod does, etcd included.
 func module(ctx context.Context, root, dir string) (folder string, flags []string, err error) {
