@@ -29,7 +29,7 @@ type area struct {
 
 var areas = []area{
 	{what: "Schemas, admission policies and rights, each by its own ServiceAccount", pkg: "policies"},
-	{what: "What our programs ask for is what they may", pkg: "grants"},
+	{what: "What our programs ask for in a whole life is what they may", pkg: "grants", since: "v1.33"},
 	{what: "`kubectl clusterset`: init, join, status, explain, doctor, leave", pkg: "cli", tests: []string{
 		"TestAnAdminCreatesAClusterSet", "TestDoctorFindsWhatIsWrongInRealClusters",
 	}},
