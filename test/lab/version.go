@@ -56,7 +56,9 @@ func module(ctx context.Context, root, dir string) (folder string, flags []strin
 	if err := copyFile(upstream.GoMod, filepath.Join(made, "go.mod")); err != nil {
 		return "", nil, err
 	}
-	var mod struct{ Replace []struct{ Old struct{ Path string } } }
+	var mod struct {
+		Replace []struct{ Old struct{ Path string } }
+	}
 	if err := goJSON(ctx, made, &mod, "mod", "edit", "-json"); err != nil {
 		return "", nil, err
 	}
