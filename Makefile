@@ -115,6 +115,14 @@ bench-scale: build ## bench-members with 200 members, of the same names and of o
 	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale -own-names \
 		-out docs/benchmarks-scale-names.md
 
+.PHONY: matrix
+matrix: build ## a core of the tests on K8S (versions of Kubernetes), and beside agents of the commit PREVIOUS; writes docs/compatibility.md
+	rm -rf bin/previous && mkdir -p bin/previous/src
+	git archive $(or $(PREVIOUS),HEAD^) | tar -x -C bin/previous/src
+	cd bin/previous/src && $(GO) build -ldflags '-s -w' -o .. ./cmd/clusterset-controller
+	$(GO) run -ldflags '$(LDFLAGS)' ./test/matrix -versions '$(or $(K8S),v1.32.2 v1.34.4 v1.36.3)' -out docs/compatibility.md \
+		-older bin/previous/clusterset-controller -older-version "$$(git rev-parse --short $(or $(PREVIOUS),HEAD^))"
+
 .PHONY: image
 image: ## OCI index and docker archives for linux/amd64 and linux/arm64 in bin/image, opened and checked
 	$(MAKE) images IMAGES=bin/image

@@ -97,8 +97,8 @@ func (s *stage) clusters(ctx context.Context) (err error) {
 		}
 		s.nodes = append(s.nodes, node)
 	}
-	text("ready after %.1f s: each has etcd %s, and kube-apiserver and kube-controller-manager %s; pods are processes",
-		time.Since(began).Seconds(), lab.EtcdVersion, lab.KubernetesVersion)
+	text("ready after %.1f s: each has etcd, and kube-apiserver and kube-controller-manager %s; pods are processes",
+		time.Since(began).Seconds(), lab.KubernetesVersion)
 	s.kubeconfig = filepath.Join(s.hub.Dir(), "all.kubeconfig")
 	return s.planes.WriteKubeconfig(s.kubeconfig)
 }

@@ -221,13 +221,13 @@ func (m *mistake) plant(t *testing.T, e *environment) (undo func()) {
 		return func() { kubectl("", "apply", "--server-side", "--force-conflicts", "-f", crd) }
 	case m.check == "imports-others":
 		kubectl(
-			`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray},
+			"---\n"+`{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {namespace: default, name: stray},
 				spec: {type: Headless, ports: []}}`,
 			m.do...)
 		return func() { kubectl("", "-n", "default", "delete", "serviceimport", "stray", "--ignore-not-found") }
 	case m.check == "ranges-here":
 		kubectl(
-			`{apiVersion: v1, kind: Node, metadata: {name: stray},
+			"---\n"+`{apiVersion: v1, kind: Node, metadata: {name: stray},
 				spec: {podCIDR: 10.96.4.0/24, podCIDRs: [10.96.4.0/24]}}`,
 			m.do...)
 		return func() { kubectl("", "delete", "node", "stray") }

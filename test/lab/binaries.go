@@ -24,12 +24,6 @@ type Binaries struct {
 	Watchdog                                    string
 }
 
-// Versions of what the laboratory runs; controlplane/go.mod has them too.
-const (
-	KubernetesVersion = "v1.36.3"
-	EtcdVersion       = "v3.6.16"
-)
-
 // Root is the checkout: the folder at or above the working directory that has the laboratory's module.
 func Root() (string, error) {
 	dir, err := os.Getwd()
@@ -151,15 +145,12 @@ func installed(ctx context.Context, names []string) (paths map[string]string, mi
 	return paths, missing
 }
 
-// minor is the version without patch, as the folders of envtest have it.
-var minor = strings.Join(strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")[:2], ".")
-
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// cacheFolder is named by the versions and the content of what is built.
+// cacheFolder is named by the version and the content of what is built.
 func cacheFolder(root string) (string, error) {
 	base := os.Getenv("XDG_CACHE_HOME")
 	if base == "" {
@@ -183,7 +174,7 @@ func cacheFolder(root string) (string, error) {
 		h.Write(content)
 	}
 	base = filepath.Join(base, "clusterset-lab")
-	dir := filepath.Join(base, fmt.Sprintf("%s-%s-%x", KubernetesVersion, EtcdVersion, h.Sum(nil)[:6]))
+	dir := filepath.Join(base, fmt.Sprintf("%s-%x", KubernetesVersion, h.Sum(nil)[:6]))
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
@@ -227,9 +218,13 @@ func build(ctx context.Context, root, dir string, names []string) error {
 	}
 	defer os.RemoveAll(tmp)
 	fmt.Fprintf(os.Stderr, "lab: building %s %s from source, once ...\n", strings.Join(names, ", "), KubernetesVersion)
+	from, flags, err := module(ctx, root, filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("the module of Kubernetes %s: %w", KubernetesVersion, err)
+	}
 	// Each program is a file of the same name with a build tag of the same name.
-	if err := compile(ctx, filepath.Join(root, "test", "lab", "controlplane"), filepath.Join(tmp, "programs"),
-		versionFlags(), "-tags", strings.ReplaceAll(strings.Join(names, ","), "-", "_")); err != nil {
+	if err := compile(ctx, from, filepath.Join(tmp, "programs"), versionFlags(),
+		append(flags, "-tags", strings.ReplaceAll(strings.Join(names, ","), "-", "_"))...); err != nil {
 		return err
 	}
 	for _, name := range names {

@@ -124,7 +124,7 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 	if err != nil {
 		return err
 	}
-	m.Agent, err = StartAgent(ctx, filepath.Join(c.root, "bin", "clusterset-controller"), AgentOptions{
+	m.Agent, err = StartAgent(ctx, c.agentProgram(m), AgentOptions{
 		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: HubNamespace, ClusterID: m.ID, Args: o.AgentArgs[m.ID],
 	})
 	if err != nil {
@@ -136,6 +136,15 @@ func (c *ClusterSet) join(ctx context.Context, m *Member, o ClusterSetOptions) e
 		}
 	}
 	return m.Agent.UntilReady(ctx)
+}
+
+// agentProgram is what a member runs: bin/clusterset-controller. LAB_OLDER may name another build of it, by a path from
+// the checkout, which all members but the first run instead.
+func (c *ClusterSet) agentProgram(m *Member) string {
+	if older := os.Getenv("LAB_OLDER"); older != "" && m != c.Members[0] {
+		return filepath.Join(c.root, older)
+	}
+	return filepath.Join(c.root, "bin", "clusterset-controller")
 }
 
 // HubMember is deploy/hub/member for one cluster id, as its README says to make it.

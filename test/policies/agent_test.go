@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // users are objects in a namespace that the agent did not make.
@@ -91,9 +92,13 @@ func newUsers(t *testing.T, e *environment, ns string) users {
 		serviceCIDR(ns, "10.222.0.0/28"),
 	}
 	u.cidr.Finalizers = []string{"example.org/keep"}
-	for _, o := range []client.Object{u.service, u.slice, u.imp, u.cidr} {
+	for _, o := range []client.Object{u.service, u.slice, u.imp} {
 		must(t, e.admin.Create(t.Context(), o))
 	}
+	if !lab.ServiceCIDRs() {
+		return u
+	}
+	must(t, e.admin.Create(t.Context(), u.cidr))
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		must(t, e.admin.Delete(ctx, u.cidr))
@@ -146,11 +151,12 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 	for _, o := range []client.Object{lost, stray, kept} {
 		must(t, e.admin.Create(ctx, o))
 	}
-	for _, c := range []struct {
+	type attempt struct {
 		name string
 		try  func() error
 		says string
-	}{
+	}
+	attempts := []attempt{
 		{"take a user's Service", patched(u.service, label), notMade + "services shop"},
 		{"change a user's Service", patched(u.service, func(o client.Object) {
 			o.(*corev1.Service).Spec.Selector = map[string]string{"app": "mine"}
@@ -183,18 +189,23 @@ func TestTheAgentChangesWhatItMadeOnly(t *testing.T) {
 			return e.agent.Status().Patch(ctx, u.imp.DeepCopy(), client.RawPatch(types.MergePatchType,
 				[]byte(`{"status":{"clusters":[{"cluster":"west"}]}}`)))
 		}, notMade + "serviceimports theirs"},
-		{"create a ServiceCIDR without its label", create(serviceCIDR("new", "10.223.0.0/28")), only},
-		{"delete an admin's ServiceCIDR", remove(u.cidr), notMade + "servicecidrs"},
-		{"label an admin's ServiceCIDR", patched(u.cidr, label), notMade + "servicecidrs"},
-		{"drop a foreign finalizer of an admin's ServiceCIDR", patched(u.cidr, func(o client.Object) {
-			o.SetFinalizers(o.GetFinalizers()[1:])
-		}), notMade + "servicecidrs"},
-		{"occupy an address", create(&networkingv1.IPAddress{
-			ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.77"}, Spec: networkingv1.IPAddressSpec{
-				ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: ns, Name: "shop"},
-			},
-		}), "cannot create resource"},
-	} {
+	}
+	if lab.ServiceCIDRs() {
+		attempts = append(attempts, []attempt{
+			{"create a ServiceCIDR without its label", create(serviceCIDR("new", "10.223.0.0/28")), only},
+			{"delete an admin's ServiceCIDR", remove(u.cidr), notMade + "servicecidrs"},
+			{"label an admin's ServiceCIDR", patched(u.cidr, label), notMade + "servicecidrs"},
+			{"drop a foreign finalizer of an admin's ServiceCIDR", patched(u.cidr, func(o client.Object) {
+				o.SetFinalizers(o.GetFinalizers()[1:])
+			}), notMade + "servicecidrs"},
+			{"occupy an address", create(&networkingv1.IPAddress{
+				ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.77"}, Spec: networkingv1.IPAddressSpec{
+					ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: ns, Name: "shop"},
+				},
+			}), "cannot create resource"},
+		}...)
+	}
+	for _, c := range attempts {
 		t.Run(c.name, func(t *testing.T) { refused(t, c.try(), c.says) })
 	}
 }
@@ -216,7 +227,11 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 	ownRange := serviceCIDR("clusterset-test", "10.224.0.0/28")
 	ownRange.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
 	balanced := outside(ns, "", "")
-	for _, o := range []client.Object{own, imp, imported, balanced, ownRange} {
+	made := []client.Object{own, imp, imported, balanced}
+	if lab.ServiceCIDRs() {
+		made = append(made, ownRange)
+	}
+	for _, o := range made {
 		must(t, e.agent.Create(ctx, o))
 		must(t, until(ctx, func() error { // Kubernetes' controller of ServiceCIDRs writes as well
 			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(o), o))
@@ -241,13 +256,16 @@ func TestTheAgentDoesItsWork(t *testing.T) {
 	for _, change := range []func(client.Object, string) bool{
 		controllerutil.AddFinalizer, controllerutil.RemoveFinalizer,
 	} {
+		if !lab.ServiceCIDRs() {
+			break
+		}
 		must(t, until(ctx, func() error { // Kubernetes' controller writes there as well
 			must(t, e.admin.Get(ctx, client.ObjectKeyFromObject(u.cidr), u.cidr))
 			change(u.cidr, clusterset.FinalizerVIPs)
 			return e.agent.Update(ctx, u.cidr)
 		}))
 	}
-	for _, o := range []client.Object{own, imp, imported, balanced, ownRange, given} {
+	for _, o := range append(made, given) {
 		must(t, e.agent.Delete(ctx, o))
 	}
 	// Next to a ServiceCIDR that comes or goes, the API server answers "allocator not ready" for a moment.

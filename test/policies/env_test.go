@@ -211,7 +211,7 @@ func (e *environment) untilRefusing(ctx context.Context) error {
 			return m.Create(ctx, r, client.DryRunAll)
 		},
 		"the agent": func() error {
-			return e.agent.Create(ctx, serviceCIDR("waiting", "10.225.0.0/28"), client.DryRunAll)
+			return e.agent.Create(ctx, sliceFor("default", "waiting", "waiting", ""), client.DryRunAll)
 		},
 	}
 	for name, attempt := range attempts {

@@ -1,6 +1,6 @@
 // Command controlplane is each of Kubernetes' programs that it was built for, chosen by the name that it is called by.
 // A program is a file here with a build tag, so that nobody compiles what they do not run. Each main function is
-// upstream's.
+// upstream's; kubectl's has no -v, which older versions set otherwise.
 package main
 
 import (
