@@ -1,6 +1,7 @@
 package members
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -308,7 +309,7 @@ func TestTheTokenIsRenewed(t *testing.T) {
 	}
 	secret.Namespace = "clusterset-system"
 	a.create(t, secret)
-	t.Cleanup(func() { _ = a.Delete(t.Context(), secret) })
+	t.Cleanup(func() { _ = a.Delete(context.WithoutCancel(t.Context()), secret) })
 	a.Agent.Kill() // it looks for the Secret once a minute
 	if err := a.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -358,7 +359,7 @@ func TestATokenThatIsNotRenewedIsTold(t *testing.T) {
 	}
 	secret.Namespace = "clusterset-system"
 	b.create(t, secret)
-	t.Cleanup(func() { _ = b.Delete(t.Context(), secret) })
+	t.Cleanup(func() { _ = b.Delete(context.WithoutCancel(t.Context()), secret) })
 	b.Agent.Kill() // it looks for the Secret once a minute
 	if err := b.Agent.Start(t.Context()); err != nil {
 		t.Fatal(err)

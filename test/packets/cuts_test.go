@@ -161,7 +161,7 @@ func (m *measuredCuts) slow(measured bool) (out []string) {
 const failoverPage = `# A cluster dies
 
 ` + "`make bench-failover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a
-real API server, our agent with default settings and a real kube-proxy (in b iptables, else nftables), in network namespaces. A Service has
+real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces. A Service has
 two Pods in cluster c and one in a. Clusters a and b make ten new connections a second each to its VIP; one without an
 answer within two seconds has failed. The link of c is cut without a farewell, and restored after its endpoints are
 gone. Each cut is like the first: what is remembered

@@ -1,7 +1,7 @@
 // Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and
-// the right backends answer. A hub and three members run as in test/members. Each has a node with a real kube-proxy, in
-// mode iptables in b and nftables elsewhere, and pods in network namespaces, routed flat. It needs root; where it
-// cannot run, the last line it writes says why.
+// the right backends answer. A hub and three members run as in test/members. Each has a node with a real kube-proxy in
+// mode nftables, and pods in network namespaces, routed flat. It needs root; where it cannot run, the last line it
+// writes says why.
 package packets
 
 import (
@@ -116,7 +116,6 @@ type cluster struct {
 	node          *node
 	proxy         *lab.Proxy
 	zone          string
-	mode          string          // kube-proxy's
 	pod           *pod            // asks
 	backends      map[string]*pod // answer; named after the cluster: a1, a2
 }
@@ -171,11 +170,11 @@ func (w *world) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	zones, modes := []string{"east", "west", "east"}, []string{"nftables", "iptables", "nftables"}
+	zones := []string{"east", "west", "east"}
 	errs := make([]error, 3)
 	var all sync.WaitGroup
 	for i, m := range w.set.Members {
-		c := &cluster{Member: m, node: w.net.nodes[i], zone: zones[i], mode: modes[i], backends: map[string]*pod{}}
+		c := &cluster{Member: m, node: w.net.nodes[i], zone: zones[i], backends: map[string]*pod{}}
 		w.clusters = append(w.clusters, c)
 		all.Go(func() { errs[i] = c.start(ctx) })
 	}
@@ -228,7 +227,7 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.mode, c.node.Do); err != nil {
+	if err := c.startProxy(ctx, "nftables"); err != nil {
 		return err
 	}
 	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show
@@ -237,6 +236,12 @@ func (c *cluster) start(ctx context.Context) error {
 	before := node.DeepCopy()
 	node.Labels[corev1.LabelTopologyZone] = c.zone
 	return c.Patch(ctx, node, client.MergeFrom(before))
+}
+
+// startProxy runs the node's kube-proxy in a mode.
+func (c *cluster) startProxy(ctx context.Context, mode string) (err error) {
+	c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, mode, c.node.Do)
+	return err
 }
 
 // tell logs what a failure may come from.

@@ -100,8 +100,7 @@ func (w *world) stranger(t *testing.T, id, namespace string) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{
-		Member: &lab.Member{ID: id, Cluster: plane}, node: w.net.nodes[3], zone: "west", mode: "nftables",
-		backends: map[string]*pod{},
+		Member: &lab.Member{ID: id, Cluster: plane}, node: w.net.nodes[3], zone: "west", backends: map[string]*pod{},
 	}
 	t.Cleanup(func() {
 		c.proxy.Stop()

@@ -90,7 +90,7 @@ func (c *cluster) handOver(t *testing.T, namespace string, to netip.AddrPort, re
 const handOverPage = `# Hand-over of prefer-local
 
 ` + "`make bench-handover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a real API
-server, our agent and a real kube-proxy, one with iptables and two with nftables, with backends in network namespaces. The backends of one member
+server, our agent and a real kube-proxy (nftables), with backends in network namespaces. The backends of one member
 become unready, which is one write to each of two slices, and the others' take over its VIP. Then they become ready
 again, and share the traffic with the others for 10 s more. A time is from before the writes to the first right answer
 of a new connection, which is tried every 5 ms. All connections that are made meanwhile must be answered. The bar is a

@@ -2,6 +2,7 @@ package packets
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -46,7 +47,7 @@ func TestT2ScalesUnderLoad(t *testing.T) {
 		p := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
 		p.Spec.Value = region
 		c.create(t, p)
-		t.Cleanup(func() { _ = c.Delete(t.Context(), p) })
+		t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), p) })
 	}
 	svc := service(ns, tcp("http", 80))
 	var vip netip.AddrPort

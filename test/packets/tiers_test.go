@@ -1,9 +1,11 @@
 package packets
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +60,7 @@ func TestT2OrderOfClusters(t *testing.T) {
 		p := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "region"}}
 		p.Spec.Value = region
 		c.create(t, p)
-		t.Cleanup(func() { _ = c.Delete(t.Context(), p) })
+		t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), p) })
 	}
 	svc := service(ns, tcp("http", 80))
 	vip := map[*cluster]netip.AddrPort{}
@@ -131,4 +133,29 @@ func TestT2OrderOfClusters(t *testing.T) {
 	for _, c := range w.clusters {
 		c.wantConflict(t, ns, "PreferenceConflict")
 	}
+}
+
+// TestT2WithIPTables: the labels of slices that get no traffic keep it away in the other mode of kube-proxy as well, and
+// the first tier with a ready endpoint carries it.
+func TestT2WithIPTables(t *testing.T) {
+	w, svc, vip := preferring(t)
+	w.a.proxy.Stop()
+	t.Cleanup(func() {
+		w.a.proxy.Stop()
+		if err := w.a.startProxy(context.WithoutCancel(t.Context()), "nftables"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.a.startProxy(t.Context(), "iptables"); err != nil {
+		t.Fatal(err)
+	}
+	if rules, err := w.a.node.ruleset(); err != nil || !strings.Contains(rules, "KUBE-SVC-") ||
+		strings.Contains(rules, "table ip kube-proxy") {
+		t.Fatalf("kube-proxy is not in mode iptables: %v\n%s", err, rules)
+	}
+	w.a.wantAnswers(t, "tcp", vip[w.a], own...)
+	w.a.ready(t, svc.Namespace, false)
+	w.a.wantAnswers(t, "tcp", vip[w.a], others...)
+	w.a.ready(t, svc.Namespace, true)
+	w.a.wantAnswers(t, "tcp", vip[w.a], own...)
 }

@@ -47,7 +47,6 @@ func silentWatch(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.oracle.Trouble(oracle.Link(s.b.ID))
-	m.Hush()
 	began := time.Now()
 	until := func(what string, limit time.Duration, ok func(string) (bool, error)) (time.Duration, error) {
 		for time.Since(began) < limit && ctx.Err() == nil {
@@ -60,6 +59,7 @@ func silentWatch(ctx context.Context, s *stage) error {
 	}
 	duration := time.Duration(s.lease.DurationSeconds) * time.Second
 	frozen, err := until("frozen", s.within()+time.Minute, func(metrics string) (bool, error) {
+		m.Hush() // again and again: the API server ends each watch after some minutes, and the next one is new
 		n, err := gauge(fresh, metrics)
 		return n == 0, err
 	})
