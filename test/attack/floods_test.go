@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +16,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
@@ -132,10 +136,7 @@ func (w *world) changes(t *testing.T) delays {
 	from, to := w.victims[0], w.victims[1]
 	address := func(a string) {
 		t.Helper()
-		slice := &discoveryv1.EndpointSlice{}
-		must(t, from.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "web-1"}, slice))
-		slice.Endpoints[1].Addresses = []string{a}
-		must(t, from.Update(t.Context(), slice))
+		must(t, from.moveTo(t.Context(), a))
 		must(t, until(t.Context(), to.ID+": "+a, func() error {
 			got, err := to.addresses(t.Context(), shop, "web")
 			if err == nil && !slices.Contains(got, a) {
@@ -153,4 +154,120 @@ func (w *world) changes(t *testing.T) delays {
 	address("10.1.0.2")
 	slices.Sort(took)
 	return delays{took[len(took)/2], took[len(took)*99/100]}
+}
+
+// endless is how many requests of the attacker are open at a time at each of two priority levels: more than they have
+// seats, with all that they can borrow.
+const endless = 600
+
+// TestRequestsThatNeverEndExpireNobody: for longer than a Lease lasts, the attacker keeps every seat that it can get at
+// the levels of renewals and of records, by requests whose bodies never end. Renewals and changes of the victims wait,
+// but nobody loses an endpoint: an agent that does not see its own renewals counts nobody's silence
+// (docs/decisions/0009-whose-time.md). All goes on when it ends.
+func TestRequestsThatNeverEndExpireNobody(t *testing.T) {
+	const lasts = 2 * time.Minute
+	w := start(t)
+	quiet := w.changes(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var opened, answered atomic.Int64
+	var all sync.WaitGroup
+	collection := "/namespaces/" + lab.HubNamespace + "/"
+	for _, target := range []struct{ method, path string }{
+		{http.MethodPut, "/apis/coordination.k8s.io/v1" + collection + "leases/" + thief},
+		{http.MethodPost, "/apis/hub.clusterset-dns.io/v1alpha1" + collection + "endpointrecords"},
+	} {
+		var connection *http.Client
+		for i := range endless {
+			if i%80 == 0 { // an API server takes some 100 requests at a time by one connection
+				config := rest.CopyConfig(w.config)
+				config.Dial = (&net.Dialer{}).DialContext // else all of client-go's clients share one
+				var err error
+				connection, err = rest.HTTPClientFor(config)
+				must(t, err)
+			}
+			all.Go(func() {
+				for ctx.Err() == nil {
+					opened.Add(1)
+					leaveOpen(ctx, connection, target.method, w.config.Host+target.path)
+					answered.Add(1)
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Second): // as Retry-After says
+					}
+				}
+			})
+		}
+	}
+
+	from, to := w.victims[0], w.victims[1]
+	moved := func(address string) error {
+		return until(t.Context(), "a change of "+from.ID+" in "+to.ID, func() error {
+			got, err := to.addresses(t.Context(), shop, "web")
+			if err == nil && !slices.Contains(got, address) {
+				err = fmt.Errorf("it has %v", got)
+			}
+			return err
+		})
+	}
+	must(t, from.moveTo(ctx, "10.1.9.1"))
+	var late time.Duration
+	for began := time.Now(); time.Since(began) < lasts; time.Sleep(200 * time.Millisecond) {
+		// The API server refuses what its queues have no room for, some 200 a level and account.
+		if open := opened.Load() - answered.Load(); open < 200 && time.Since(began) > 10*time.Second {
+			t.Fatalf("only %d requests are open", open)
+		}
+		for _, v := range w.victims {
+			lease := &coordinationv1.Lease{}
+			must(t, w.hub.Get(ctx, client.ObjectKey{Namespace: lab.HubNamespace, Name: v.ID}, lease))
+			late = max(late, time.Since(lease.Spec.RenewTime.Time))
+			if got, err := v.addresses(ctx, shop, "web"); err != nil || len(got) != 3 {
+				t.Fatalf("after %v %s has %v of web, %v: want 3 endpoints", time.Since(began), v.ID, got, err)
+			}
+		}
+	}
+	arrived := "arrived"
+	if got, err := to.addresses(ctx, shop, "web"); err != nil || !slices.Contains(got, "10.1.9.1") {
+		arrived = "did not arrive"
+	}
+	stop()
+	all.Wait()
+	ended := time.Now()
+	must(t, moved("10.1.9.1"))
+	must(t, from.moveTo(t.Context(), "10.1.0.2"))
+	must(t, moved("10.1.0.2"))
+	t.Logf("for %v a renewal was up to %v old, and a change %s; %d requests were opened; %v after it changes arrive again",
+		lasts, late.Round(time.Second), arrived, opened.Load(), time.Since(ended).Round(time.Second/10))
+	if after := w.changes(t); after.p99 > max(2*quiet.p99, time.Second) {
+		t.Errorf("after it a change takes %s, before it took %s", after, quiet)
+	}
+}
+
+// leaveOpen sends a request whose body does not end before ctx or the answer.
+func leaveOpen(ctx context.Context, connection *http.Client, method, url string) {
+	body, more := io.Pipe()
+	defer body.Close()
+	go func() {
+		_, _ = more.Write([]byte(`{"apiVersion":`))
+		<-ctx.Done()
+		more.Close()
+	}()
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if answer, err := connection.Do(r); err == nil {
+		answer.Body.Close()
+	}
+}
+
+// moveTo changes the second endpoint of a victim's web.
+func (v *victim) moveTo(ctx context.Context, address string) error {
+	slice := &discoveryv1.EndpointSlice{}
+	if err := v.Get(ctx, client.ObjectKey{Namespace: shop, Name: "web-1"}, slice); err != nil {
+		return err
+	}
+	slice.Endpoints[1].Addresses = []string{address}
+	return v.Update(ctx, slice)
 }
