@@ -332,7 +332,9 @@ func (t *truth) carried(s source) (ports []discoveryv1.EndpointPort, silent bool
 		}
 		counted := map[string]bool{}
 		for _, p := range other.slice.Ports {
-			if name, ok := t.merged.Names[other.cluster][*p.Name]; ok && !counted[name] {
+			name, ok := t.merged.Names[other.cluster][*p.Name]
+			inProtocol := func(u clusterset.Port) bool { return u.Name == name && u.Protocol == *p.Protocol }
+			if ok && !counted[name] && slices.ContainsFunc(t.merged.Ports, inProtocol) {
 				counted[name] = true
 				backends[name] = append(backends[name], b)
 			}

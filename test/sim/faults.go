@@ -1,10 +1,10 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -141,17 +141,17 @@ func (w *World) emptyHub(*agent) {
 }
 
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
-// is heard, that is followed.
+// is heard, that is followed. A record of endpoints has the name of its slice, which may be another Service's by now.
 func (w *World) resurrected() {
-	stands := map[string]bool{}
+	stands := map[types.NamespacedName]map[string]bool{}
 	for _, n := range names {
 		t := w.truthOf(n)
-		maps.Copy(stands, t.records())
+		stands[n] = t.records()
 	}
 	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
 		for _, o := range w.hub.List(kind) {
-			if !withdrawn(o) && !stands[o.GetName()] {
-				delete(w.frozen, nameOf(o))
+			if n := nameOf(o); !withdrawn(o) && !stands[n][o.GetName()] {
+				delete(w.frozen, n)
 			}
 		}
 	}

@@ -112,6 +112,9 @@ func countEndpoints(
 			if out[at] == nil {
 				out[at] = make([]count, tiers)
 			}
+			if !s.serves(port, m) {
+				continue
+			}
 			for i, in := range selected[s.ClusterID] {
 				if in {
 					out[at][i].ready += n.ready
@@ -121,6 +124,16 @@ func countEndpoints(
 		}
 	}
 	return out
+}
+
+// serves reports whether the source has the import's port in its protocol. A slice that is older than its Service's
+// ports may have it in another one: kube-proxy does not use that.
+func (src *Source) serves(port string, m *conflict.Merged) bool {
+	i := slices.IndexFunc(m.Ports, func(p clusterset.Port) bool { return p.Name == port })
+	return i < 0 || slices.ContainsFunc(src.Ports, func(p hubv1alpha1.EndpointPort) bool {
+		name, ok := m.Names[src.ClusterID][p.Name]
+		return ok && name == port && p.Protocol == m.Ports[i].Protocol
+	})
 }
 
 // best returns the first tier with enough ready endpoints.

@@ -78,6 +78,23 @@ func TestT2Prefer(t *testing.T) {
 	}
 }
 
+// A Service's port became one of TCP, and its slice is still of UDP: nobody reaches that, so the next tier serves.
+func TestT2APortInAnotherProtocolServesNothing(t *testing.T) {
+	old := serving("a", discoveryv1.AddressTypeIPv4, true, "http")
+	old.Ports[0].Protocol = corev1.ProtocolUDP
+	names := map[string]string{"http": "http"}
+	m := &conflict.Merged{
+		Preference: hubv1alpha1.PreferLocal,
+		Names:      map[string]map[string]string{"a": names, "b": names},
+		Ports:      []clusterset.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Number: 80}},
+	}
+	sources := []*Source{old, serving("b", discoveryv1.AddressTypeIPv4, true, "http")}
+	out, _, _ := Prefer(sources, clusterset.Place{Cluster: "a"}, m, nil, time.Time{})
+	if out[1].NoTraffic {
+		t.Error("b has the port in its protocol, and gets no traffic")
+	}
+}
+
 // world is an import of a cluster in the EU, with what exporters a to d have ready.
 type world struct {
 	preference hubv1alpha1.Preference
