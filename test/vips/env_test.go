@@ -295,9 +295,11 @@ func (e *env) empty(t *testing.T, ns string) {
 	var deletions errgroup.Group
 	deletions.SetLimit(8)
 	for i := range services.Items {
-		deletions.Go(func() error {
-			return client.IgnoreNotFound(e.asAgent.Delete(t.Context(), &services.Items[i]))
-		})
+		svc, owner := &services.Items[i], e.Client
+		if svc.Labels[derived.LabelManagedBy] == kube.Manager { // nobody else may
+			owner = e.asAgent
+		}
+		deletions.Go(func() error { return client.IgnoreNotFound(owner.Delete(t.Context(), svc)) })
 	}
 	if err := deletions.Wait(); err != nil {
 		t.Fatal(err)
