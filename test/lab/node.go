@@ -194,7 +194,7 @@ func (n *Node) configure() error {
 		"cni/10-lab.conflist": fmt.Sprintf(cniConfig, strings.Join(ranges, ", ")),
 		"resolv.conf":         "nameserver " + n.options.Nameserver + "\n",
 		"kubelet.yaml":        fmt.Sprintf(kubeletConfig, n.cgroup, n.options.ClusterDNS, n.path("resolv.conf")),
-		"kube-proxy.yaml":     fmt.Sprintf(proxyConfig, n.plane.Kubeconfig(), n.options.Name),
+		"kube-proxy.yaml":     fmt.Sprintf(proxyConfig, n.plane.Kubeconfig(), "nftables", n.options.Name),
 	} {
 		errs = append(errs, os.WriteFile(n.path(name), []byte(text), 0o600))
 	}

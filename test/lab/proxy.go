@@ -30,22 +30,24 @@ subjects: [{kind: ServiceAccount, name: kube-proxy, namespace: kube-system}]
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: %q}
-mode: nftables
+mode: %s
 hostnameOverride: %s
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// Proxy is a running kube-proxy in nftables mode.
+// Proxy is a running kube-proxy.
 type Proxy struct {
 	dir  string
 	proc *process
 }
 
-// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount. in calls a
-// function on a thread that is in the network namespace where it is to run; loopback must be up there, and is its way
-// to the API server. It returns when kube-proxy is healthy, and whatever changes of its Node from then on is not lost
-// to it.
-func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func() error) error) (*Proxy, error) {
+// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount, in the mode
+// nftables or iptables. in calls a function on a thread that is in the network namespace where it is to run; loopback
+// must be up there, and is its way to the API server. It returns when kube-proxy is healthy, and whatever changes of
+// its Node from then on is not lost to it.
+func StartProxy(
+	ctx context.Context, c *ControlPlane, node, mode string, in func(func() error) error,
+) (*Proxy, error) {
 	path, err := programs(ctx, "kube-proxy")
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func StartProxy(ctx context.Context, c *ControlPlane, node string, in func(func(
 		return nil, err
 	}
 	config := filepath.Join(p.dir, "config.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, kubeconfig, node), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, kubeconfig, mode, node), 0o600); err != nil {
 		p.Stop()
 		return nil, err
 	}

@@ -20,6 +20,7 @@ var packages = map[string]string{
 	"setcap":     "libcap2-bin",
 	"ip":         "iproute2",
 	"nft":        "nftables",
+	"iptables":   "iptables",
 	"runc":       "runc",
 	"ptp":        "containernetworking-plugins",
 	"nslookup":   "bind9-dnsutils",

@@ -1,7 +1,7 @@
 // Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and
 // the right backends answer. A hub and three members run as in test/members; each member has a node with a real
-// kube-proxy in nftables mode, and pods in
-// network namespaces, routed flat. It needs root; where it cannot run, the last line it writes says why.
+// kube-proxy in nftables mode, and pods in network namespaces, routed flat. One test also asks through a kube-proxy in
+// iptables mode. It needs root; where it cannot run, the last line it writes says why.
 package packets
 
 import (
@@ -86,7 +86,7 @@ func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("not root"), nil
 	}
-	if err := lab.Require("ip", "nft", "conntrack", "dig"); err != nil {
+	if err := lab.Require("ip", "nft", "iptables", "conntrack", "dig"); err != nil {
 		return nil, err
 	}
 	n, obstacle := lab.NewNamespace()
@@ -158,7 +158,7 @@ func clusters(t *testing.T) (w *world, namespace string) {
 var serving = []int{8080, 8081, 8082}
 
 func (w *world) start(ctx context.Context) (err error) {
-	if w.net, err = newNetwork(4); err != nil { // the fourth is for who joins later
+	if w.net, err = newNetwork(5); err != nil { // one is for who joins later, one for another mode of kube-proxy
 		return err
 	}
 	w.set, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
@@ -227,7 +227,7 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, c.node.Do); err != nil {
+	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, "nftables", c.node.Do); err != nil {
 		return err
 	}
 	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show
