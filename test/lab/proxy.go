@@ -41,10 +41,10 @@ type Proxy struct {
 	proc *process
 }
 
-// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount, in mode nftables
-// or iptables. in calls a function on a thread that is in the network namespace where it is to run; loopback must be up
-// there, and is its way to the API server. It returns when kube-proxy is healthy, and whatever changes of its Node from
-// then on is not lost to it.
+// StartProxy runs the kube-proxy of a control plane's node, which must exist, with its ServiceAccount, in the mode
+// nftables or iptables. in calls a function on a thread that is in the network namespace where it is to run; loopback
+// must be up there, and is its way to the API server. It returns when kube-proxy is healthy, and whatever changes of
+// its Node from then on is not lost to it.
 func StartProxy(
 	ctx context.Context, c *ControlPlane, node, mode string, in func(func() error) error,
 ) (*Proxy, error) {

@@ -1,7 +1,7 @@
 // Package packets proves with packets what the other tests prove with objects: clients reach a clusterset IP, and
-// the right backends answer. A hub and three members run as in test/members. Each has a node with a real kube-proxy in
-// mode nftables, and pods in network namespaces, routed flat. It needs root; where it cannot run, the last line it
-// writes says why.
+// the right backends answer. A hub and three members run as in test/members; each member has a node with a real
+// kube-proxy in nftables mode, and pods in network namespaces, routed flat. One test also asks through a kube-proxy in
+// iptables mode. It needs root; where it cannot run, the last line it writes says why.
 package packets
 
 import (
@@ -158,7 +158,7 @@ func clusters(t *testing.T) (w *world, namespace string) {
 var serving = []int{8080, 8081, 8082}
 
 func (w *world) start(ctx context.Context) (err error) {
-	if w.net, err = newNetwork(4); err != nil { // the fourth is for who joins later
+	if w.net, err = newNetwork(5); err != nil { // one is for who joins later, one for another mode of kube-proxy
 		return err
 	}
 	w.set, err = lab.StartClusterSet(ctx, lab.ClusterSetOptions{
@@ -227,7 +227,7 @@ func (c *cluster) start(ctx context.Context) error {
 			}
 		}
 	}
-	if err := c.startProxy(ctx, "nftables"); err != nil {
+	if c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, "nftables", c.node.Do); err != nil {
 		return err
 	}
 	// The zone that its Node has at its start kube-proxy may miss for good: its informer runs already, and may show
@@ -236,12 +236,6 @@ func (c *cluster) start(ctx context.Context) error {
 	before := node.DeepCopy()
 	node.Labels[corev1.LabelTopologyZone] = c.zone
 	return c.Patch(ctx, node, client.MergeFrom(before))
-}
-
-// startProxy runs the node's kube-proxy in a mode.
-func (c *cluster) startProxy(ctx context.Context, mode string) (err error) {
-	c.proxy, err = lab.StartProxy(ctx, c.Cluster, nodeName, mode, c.node.Do)
-	return err
 }
 
 // tell logs what a failure may come from.

@@ -140,7 +140,7 @@ func (w *network) close() {
 	w.router.Close()
 }
 
-// ruleset is what nft(8) shows of kube-proxy's rules at the node, be they of nftables or iptables.
+// ruleset is what nft(8) shows of all rules at the node.
 func (nd *node) ruleset() (out string, err error) {
 	err = nd.Do(func() error {
 		said, err := exec.Command("nft", "list", "ruleset").CombinedOutput()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -133,29 +132,4 @@ func TestT2OrderOfClusters(t *testing.T) {
 	for _, c := range w.clusters {
 		c.wantConflict(t, ns, "PreferenceConflict")
 	}
-}
-
-// TestT2WithIPTables: the labels of slices that get no traffic keep it away in the other mode of kube-proxy as well, and
-// the first tier with a ready endpoint carries it.
-func TestT2WithIPTables(t *testing.T) {
-	w, svc, vip := preferring(t)
-	w.a.proxy.Stop()
-	t.Cleanup(func() {
-		w.a.proxy.Stop()
-		if err := w.a.startProxy(context.WithoutCancel(t.Context()), "nftables"); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := w.a.startProxy(t.Context(), "iptables"); err != nil {
-		t.Fatal(err)
-	}
-	if rules, err := w.a.node.ruleset(); err != nil || !strings.Contains(rules, "KUBE-SVC-") ||
-		strings.Contains(rules, "table ip kube-proxy") {
-		t.Fatalf("kube-proxy is not in mode iptables: %v\n%s", err, rules)
-	}
-	w.a.wantAnswers(t, "tcp", vip[w.a], own...)
-	w.a.ready(t, svc.Namespace, false)
-	w.a.wantAnswers(t, "tcp", vip[w.a], others...)
-	w.a.ready(t, svc.Namespace, true)
-	w.a.wantAnswers(t, "tcp", vip[w.a], own...)
 }

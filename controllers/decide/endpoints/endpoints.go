@@ -62,8 +62,8 @@ type Import struct {
 }
 
 // noTraffic are the labels that exclude a slice from what makes a Service's traffic. For kube-proxy, which watches
-// slices without either, adding one deletes the slice. Cilium's replacement of kube-proxy reads those with
-// IsHeadlessService where its Gateway API or Ingress is on, so a slice gets both.
+// slices without either, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those
+// with IsHeadlessService where its Gateway API or Ingress is on, so a slice gets both.
 var noTraffic = map[string]string{
 	corev1.IsHeadlessService:                   "",
 	"service.kubernetes.io/service-proxy-name": "none",
