@@ -88,7 +88,7 @@ func TestT2ScalesUnderLoad(t *testing.T) {
 	switch {
 	case failed > 0 || strayed > 0:
 		t.Errorf("of %d connections %d failed, and %d went to a cluster of no tier", len(s.made), failed, strayed)
-	case up < 10*time.Second:
+	case up < 10*time.Second-time.Second/2: // the last connection began some time before the change
 		t.Errorf("own endpoints alone carry the traffic %v after enough are ready, sooner than 10 s", up)
 	case down > 10*time.Second:
 		t.Errorf("own endpoints alone still carry the traffic %v after too few are ready", down)
@@ -159,8 +159,8 @@ func (s *scaled) figures() (up, down time.Duration, failed, strayed int) {
 
 const orderPage = `# Order of clusters under load
 
-` + "`make bench-order`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a
-real API server, our agent and a real kube-proxy, in network namespaces. Clusters a and b are of one region, c of
+` + "`make bench-order`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each
+has a real API server, our agent and a real kube-proxy, in network namespaces. Clusters a and b are of one region, c of
 another; b and c have %d ready endpoints. The preference is ` + "`local, same:region, any`" + `, with at least %d ready
 endpoints. Cluster a makes 30 new connections a second, while its own endpoints become ready in steps of five every
 three seconds, and then unready. Those that are not ready still answer, as what drains does. A cluster is of its own
