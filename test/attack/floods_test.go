@@ -213,7 +213,7 @@ func TestRequestsThatNeverEndExpireNobody(t *testing.T) {
 	must(t, from.moveTo(ctx, "10.1.9.1"))
 	var late time.Duration
 	for began := time.Now(); time.Since(began) < lasts; time.Sleep(200 * time.Millisecond) {
-		// The API server refuses what its queues have no room for, some 200 a level and account.
+		// The API server refuses what its queues cannot take, some 200 a level and account.
 		if open := opened.Load() - answered.Load(); open < 200 && time.Since(began) > 10*time.Second {
 			t.Fatalf("only %d requests are open", open)
 		}
@@ -236,7 +236,7 @@ func TestRequestsThatNeverEndExpireNobody(t *testing.T) {
 	must(t, moved("10.1.9.1"))
 	must(t, from.moveTo(t.Context(), "10.1.0.2"))
 	must(t, moved("10.1.0.2"))
-	t.Logf("for %v a renewal was up to %v old, and a change %s; %d requests were opened; %v after it changes arrive again",
+	t.Logf("for %v a renewal was up to %v old, and a change %s; %d requests were opened; %v after it changes arrive",
 		lasts, late.Round(time.Second), arrived, opened.Load(), time.Since(ended).Round(time.Second/10))
 	if after := w.changes(t); after.p99 > max(2*quiet.p99, time.Second) {
 		t.Errorf("after it a change takes %s, before it took %s", after, quiet)

@@ -77,7 +77,11 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 	}
 	run("serviceexport/db created", "export", "db")
 	exported(true)
-	eventually(t, "db.shop in south", func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) })
+	eventually(
+		t,
+		"db.shop in south",
+		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) },
+	)
 	run("serviceexport/db unchanged", "export", "db")
 	completed("db\nweb", "unexport", "")
 	completed("db.shop", "explain", "d")

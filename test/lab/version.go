@@ -50,7 +50,15 @@ func module(ctx context.Context, root, dir string) (folder string, flags []strin
 		}
 	}
 	var upstream struct{ GoMod string }
-	if err := goJSON(ctx, made, &upstream, "mod", "download", "-json", "k8s.io/kubernetes@"+KubernetesVersion); err != nil {
+	if err := goJSON(
+		ctx,
+		made,
+		&upstream,
+		"mod",
+		"download",
+		"-json",
+		"k8s.io/kubernetes@"+KubernetesVersion,
+	); err != nil {
 		return "", nil, err
 	}
 	if err := copyFile(upstream.GoMod, filepath.Join(made, "go.mod")); err != nil {

@@ -81,7 +81,11 @@ func (r result) String() string {
 func main() {
 	versions := flag.String("versions", "", "of Kubernetes, separated by spaces")
 	out := flag.String("out", "", "file for the page; empty: none")
-	older := flag.String("older", "", "an older build of clusterset-controller, by a path from the checkout; empty: none")
+	older := flag.String(
+		"older",
+		"",
+		"an older build of clusterset-controller, by a path from the checkout; empty: none",
+	)
 	olderVersion := flag.String("older-version", "", "its version")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -125,8 +129,12 @@ func matrix(ctx context.Context, versions []string, older, olderVersion, out str
 		for _, name := range r.failed {
 			failed = append(failed, name+" beside agents of "+olderVersion)
 		}
-		together = fmt.Sprintf("With one agent of this version, and the other agents of commit %s, of %d tests of members: %v.",
-			olderVersion, len(mixed.tests), r)
+		together = fmt.Sprintf(
+			"With one agent of this version, and the other agents of commit %s, of %d tests of members: %v.",
+			olderVersion,
+			len(mixed.tests),
+			r,
+		)
 	}
 	if out != "" {
 		if err := os.WriteFile(out, []byte(page(versions, results, together, failed)), 0o644); err != nil {
@@ -220,16 +228,23 @@ func page(versions []string, results map[string][]result, together string, faile
 		line("")
 	}
 	if slices.ContainsFunc(versions, func(v string) bool { return v < "v1.33" }) {
-		line("Before 1.33, kube-proxy's mode nftables is beta. There, 4 of 16,000 new connections were refused while traffic " +
-			"moved from one cluster to another (`TestT2OrderOfClusters`), and none of as many on 1.34 and 1.36.")
+		line(
+			"Before 1.33, kube-proxy's mode nftables is beta. There, 4 of 16,000 new connections were refused while " +
+				"traffic moved from one cluster to another (`TestT2OrderOfClusters`), and none of as many on 1.34 " +
+				"and 1.36.",
+		)
 		line("")
 	}
-	line("All clusters of a run have the same version: clusters of different versions in one clusterset are not tested.")
+	line(
+		"All clusters of a run have the same version: clusters of different versions in one clusterset are not tested.",
+	)
 	line("")
 	line("## Versions of ours")
 	line("")
-	line("Upgrade the hub first, then the members in any order ([operate](operate.md#upgrading)). A member may be one " +
-		"minor version older than the hub, and than other members. There is no release yet.")
+	line(
+		"Upgrade the hub first, then the members in any order ([operate](operate.md#upgrading)). A member may be one " +
+			"minor version older than the hub, and than other members. There is no release yet.",
+	)
 	line("")
 	line("%s", together)
 	return b.String()
