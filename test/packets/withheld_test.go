@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// through is the cluster, asked from another node, whose kube-proxy is in another mode. For it that is the same Node:
-// where the addresses of a Node are, it does not ask.
+// through is the cluster, asked from another node, whose kube-proxy is in another mode. Both share one Node object: what
+// its addresses are for, NodePorts, nobody asks.
 func (c *cluster) through(t *testing.T, mode string, at *node) *cluster {
 	t.Helper()
 	p, err := at.pod(c.ID + "-" + mode)
@@ -35,51 +35,47 @@ func (c *cluster) through(t *testing.T, mode string, at *node) *cluster {
 	return &other
 }
 
-// labelled sets or removes a label of the slices of the cluster's own Service.
-func (c *cluster) labelled(t *testing.T, svc *corev1.Service, label string, on bool) {
+// headless sets or removes the label of slices that kube-proxy does not watch, on those of the cluster's own Service.
+func (c *cluster) headless(t *testing.T, svc *corev1.Service, label string) {
 	t.Helper()
-	value := "null"
-	if on {
-		value = `"none"`
-	}
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, label, value))
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, corev1.IsHeadlessService, label)
 	for _, s := range c.endpoints(svc) {
-		if err := c.Patch(t.Context(), s, patch); err != nil {
+		if err := c.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestWithheldSlicesGetNoConnection (T2), with kube-proxy in either mode: neither those that the agent withholds, nor
-// any that has one of its two labels. They get connections once they are withheld no more.
+// TestWithheldSlicesGetNoConnection (T2) with kube-proxy in either mode: neither those that the agent withholds, nor
+// any that it does not touch and that have the label for Headless Services alone. Once they are not withheld, they do.
 func TestWithheldSlicesGetNoConnection(t *testing.T) {
 	w, svc, vip := preferring(t)
 	if err := w.a.Get(t.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
 		t.Fatal(err)
 	}
-	for mode, c := range map[string]*cluster{
-		"nftables": w.a, "iptables": w.a.through(t, "iptables", w.net.nodes[4]),
-	} {
-		t.Run(mode, func(t *testing.T) {
-			c.wantAnswers(t, "tcp", vip[w.a], own...) // b's slice is withheld
-			c.ready(t, svc.Namespace, false)
-			c.wantAnswers(t, "tcp", vip[w.a], others...)
-			c.ready(t, svc.Namespace, true)
-			c.wantAnswers(t, "tcp", vip[w.a], own...)
-
-			for _, label := range []string{corev1.IsHeadlessService, "service.kubernetes.io/service-proxy-name"} {
-				for _, on := range []bool{false, true, false} {
-					c.labelled(t, svc, label, on)
-					for _, ip := range svc.Spec.ClusterIPs {
-						to := netip.AddrPortFrom(netip.MustParseAddr(ip), 80)
-						if on {
-							c.wantRefused(t, "tcp", to)
-						} else {
-							c.wantAnswers(t, "tcp", to, own...)
-						}
-					}
-				}
-			}
-		})
+	modes := map[string]*cluster{"nftables": w.a, "iptables": w.a.through(t, "iptables", w.net.nodes[4])}
+	each := func(step string, check func(*testing.T, *cluster)) {
+		for mode, c := range modes {
+			t.Run(step+" "+mode, func(t *testing.T) { check(t, c) })
+		}
 	}
+	ownAnswer := func(t *testing.T, c *cluster) {
+		c.wantAnswers(t, "tcp", vip[w.a], own...)
+		for _, ip := range svc.Spec.ClusterIPs {
+			c.wantAnswers(t, "tcp", netip.AddrPortFrom(netip.MustParseAddr(ip), 80), own...)
+		}
+	}
+	each("others' withheld", ownAnswer)
+	w.a.ready(t, svc.Namespace, false)
+	each("others' not withheld", func(t *testing.T, c *cluster) { c.wantAnswers(t, "tcp", vip[w.a], others...) })
+	w.a.ready(t, svc.Namespace, true)
+	each("others' withheld again", ownAnswer)
+	w.a.headless(t, svc, `""`)
+	each("one label", func(t *testing.T, c *cluster) {
+		for _, ip := range svc.Spec.ClusterIPs {
+			c.wantRefused(t, "tcp", netip.AddrPortFrom(netip.MustParseAddr(ip), 80))
+		}
+	})
+	w.a.headless(t, svc, "null")
+	each("no label", ownAnswer)
 }

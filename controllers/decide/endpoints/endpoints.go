@@ -61,9 +61,10 @@ type Import struct {
 	Merged          *conflict.Merged
 }
 
-// noTraffic are the labels that exclude a slice from what makes a Service's traffic. For kube-proxy, which watches
-// slices without either, adding one deletes the slice. Cilium's replacement of kube-proxy, from 1.19.4 on, reads those
-// with IsHeadlessService where its Gateway API or Ingress is on, so a slice gets both.
+// noTraffic are the labels that exclude a slice from what makes a Service's traffic. kube-proxy watches slices without
+// IsHeadlessService, and up to 1.35 without the other label, too: for it, adding one deletes the slice. Cilium's
+// replacement of kube-proxy, from 1.19.4 on, reads those with IsHeadlessService where its Gateway API or Ingress is on.
+// So a slice gets both.
 var noTraffic = map[string]string{
 	corev1.IsHeadlessService:                   "",
 	"service.kubernetes.io/service-proxy-name": "none",

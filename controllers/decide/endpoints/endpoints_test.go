@@ -132,7 +132,7 @@ func TestC6HintsWhereDistributionAsks(t *testing.T) {
 	}
 }
 
-// selectors are those by which proxies watch slices, read in their source: kube-proxy 1.36.3
+// selectors are those by which proxies watch slices, read in their source: kube-proxy 1.35.6 and 1.36.3
 // (cmd/kube-proxy/app/server.go), and Cilium 1.20.2 (GetEndpointSliceListOptionsModifier of pkg/k8s/utils/utils.go, as
 // pkg/loadbalancer/reflectors/k8s.go calls it) without --k8s-service-proxy-name. With its Gateway API or Ingress on,
 // Cilium watches slices of Headless Services, too (daemon/k8s/resources.go).
@@ -151,7 +151,8 @@ func selectors(t *testing.T) map[string]k8slabels.Selector {
 		"endpointslice.kubernetes.io/managed-by", selection.NotEquals, "endpointslice-mesh-controller.cilium.io",
 	)
 	return map[string]k8slabels.Selector{
-		"kube-proxy":                  k8slabels.NewSelector().Add(noProxyName, notHeadless),
+		"kube-proxy 1.35":             k8slabels.NewSelector().Add(noProxyName, notHeadless),
+		"kube-proxy 1.36":             k8slabels.NewSelector().Add(notHeadless),
 		"Cilium":                      k8slabels.NewSelector().Add(noProxyName, notHeadless, notOfItsMesh),
 		"Cilium with its Gateway API": k8slabels.NewSelector().Add(noProxyName, notOfItsMesh),
 	}
