@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
-// through is the cluster, asked from another node, whose kube-proxy is in another mode. Both share one Node object: what
-// its addresses are for, NodePorts, nobody asks.
+// through is the cluster, asked from another node, whose kube-proxy is in another mode. Both share one Node object:
+// what its addresses are for, NodePorts, nobody asks.
 func (c *cluster) through(t *testing.T, mode string, at *node) *cluster {
 	t.Helper()
 	p, err := at.pod(c.ID + "-" + mode)
