@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab"
 )
 
 // outcomes is what doctor says with -o json, by check.
@@ -83,6 +85,9 @@ func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 	}, "--context", "east")
 
 	for _, p := range e.mistakes() {
+		if p.check == "ranges-here" && !lab.ServiceCIDRs() {
+			continue // what the Services' range is, only those tell
+		}
 		t.Run(p.check+"_"+strings.Fields(p.what)[0], func(t *testing.T) {
 			undo := p.plant(t, e)
 			defer undo()
