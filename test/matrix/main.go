@@ -201,7 +201,13 @@ func (a area) run(ctx context.Context, env string) (r result, err error) {
 
 func page(versions []string, results map[string][]result, together string, failed []string) string {
 	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if !strings.HasPrefix(text, "|") {
+			text = wrap(text)
+		}
+		b.WriteString(text + "\n")
+	}
 	line("# Compatibility")
 	line("")
 	line("`make matrix` wrote this page on %s, at version %s. It ran these tests of the laboratory with the etcd, "+
@@ -247,5 +253,25 @@ func page(versions []string, results map[string][]result, together string, faile
 	)
 	line("")
 	line("%s", together)
+	return b.String()
+}
+
+// wrap breaks a paragraph into lines of at most 120 columns.
+func wrap(text string) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 120:
+			b.WriteString("\n")
+			column = 0
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
 	return b.String()
 }
