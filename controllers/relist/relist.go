@@ -1,17 +1,20 @@
 // Package relist makes a Reflector list again after a gap, so that a cache survives an API server that was restored
 // from a backup. Such a server hands out resourceVersions a second time: a watch that continues from one of the first
-// time misses changes for good. The pauses between lists are the Reflector's own; this package adds none.
+// time misses changes for good. It also tries a list again soon, as long as no API server answers.
 package relist
 
 import (
 	"context"
 	"errors"
+	"math"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -25,16 +28,21 @@ const (
 	// grace is how long a request may outlast its timeout. The API server ends it in time, but a proxy may not pass on
 	// the end.
 	grace = 30 * time.Second
+	// logEvery is how often a list that fails over and over is logged.
+	logEvery = time.Minute
 )
 
+// pauses are those between the tries of a list. The Reflector's own double up to a minute, and are forgotten only after
+// two minutes without any: a cache could be stale for a minute after an API server that was away for seconds.
+var pauses = wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.5, Steps: math.MaxInt, Cap: 8 * time.Second}
+
 // ListerWatcher wraps another one for a single Reflector.
-// - A list after the first asks for the newest state. Another API server may lag behind the last known resourceVersion,
-// and a
-//
-//	  restored one may never reach it.
-//	- A watch that could not be opened is followed by a list, unless the API server was too busy (429).
-//	- A watch that ended before the time that it asked for is followed by a list.
-//	- A request that outlasts its timeout is cancelled.
+//   - A list after the first asks for the newest state. Another API server may lag behind the last known
+//     resourceVersion, and a restored one may never reach it.
+//   - A list, or the stream in its place, is tried until an API server does it or refuses it.
+//   - A watch that could not be opened is followed by a list, unless the API server was too busy (429).
+//   - A watch that ended before the time that it asked for is followed by a list.
+//   - A request that outlasts its timeout is cancelled.
 type ListerWatcher struct {
 	inner cache.ListerWatcherWithContext
 	// lastWatch is the latest watch since the last list; nil if there is none.
@@ -83,16 +91,50 @@ func (l *ListerWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 
 // ListWithContext implements cache.ListerWithContext.
 func (l *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout+grace)
-	defer cancel()
 	if o.ResourceVersion != "0" { // "0" is the first list, for which any state will do
 		o.ResourceVersion = ""
 	}
-	list, err := l.inner.ListWithContext(ctx, o)
+	var list runtime.Object
+	err := untilAnswered(ctx, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, listTimeout+grace)
+		defer cancel()
+		list, err = l.inner.ListWithContext(ctx, o)
+		return err
+	})
 	if err == nil {
 		l.lastWatch = nil
 	}
 	return list, err
+}
+
+// untilAnswered tries until it works, or an API server says that it will not, or ctx ends.
+func untilAnswered(ctx context.Context, try func() error) error {
+	var logged time.Time
+	for left := pauses; ; {
+		err := try()
+		if err == nil || !unanswered(err) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(logged) >= logEvery {
+			klog.FromContext(ctx).Error(err, "Failed to list, trying again")
+			logged = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(left.Step()):
+		}
+	}
+}
+
+// unanswered returns whether the error is none of an API server that has understood the request.
+func unanswered(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // WatchWithContext implements cache.WatcherWithContext. It returns an Expired error if a list is due.
@@ -106,12 +148,25 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptio
 	if o.TimeoutSeconds == nil {
 		o.TimeoutSeconds = ptr.To[int64](300)
 	}
+	if !streamed {
+		return l.open(ctx, o)
+	}
+	var w watch.Interface
+	err := untilAnswered(ctx, func() (err error) {
+		w, err = l.open(ctx, o)
+		return err
+	})
+	return w, err
+}
+
+// open opens a watch that may last as long as o says, and a grace.
+func (l *ListerWatcher) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s := span{start: time.Now(), timeout: time.Duration(*o.TimeoutSeconds) * time.Second}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+grace)
 	w, err := l.inner.WatchWithContext(ctx, o)
 	if err != nil {
 		cancel()
-		return nil, notRetriable(err, streamed)
+		return nil, notRetriable(err)
 	}
 	l.lastWatch = &s
 	return &cancelled{w, cancel}, nil
@@ -131,10 +186,9 @@ func (s *span) broken(ctx context.Context) bool {
 }
 
 // notRetriable hides from the Reflector that it could send a watch again after an error. Only a busy API server may be
-// asked for the same watch later. (A streamed list is not retried either, since the Reflector would ignore the end of
-// its context meanwhile.)
-func notRetriable(err error, streamed bool) error {
-	if utilnet.IsConnectionRefused(err) || streamed && apierrors.IsTooManyRequests(err) {
+// asked for the same watch later.
+func notRetriable(err error) error {
+	if utilnet.IsConnectionRefused(err) {
 		return errors.New(err.Error())
 	}
 	return err

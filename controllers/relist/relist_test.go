@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -28,6 +29,8 @@ type server struct {
 	version string
 	open    *watch.RaceFreeFakeWatcher
 	stall   bool // watches end with their context only
+	away    error
+	back    time.Time // until then every request gets away
 }
 
 func (s *server) List(o metav1.ListOptions) (runtime.Object, error) {
@@ -40,6 +43,9 @@ func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
 
 func (s *server) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.asked = append(s.asked, "list "+o.ResourceVersion)
+	if time.Now().Before(s.back) {
+		return nil, s.away
+	}
 	object := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "kept", ResourceVersion: s.version}}
 	return &corev1.ConfigMapList{
 		ListMeta: metav1.ListMeta{ResourceVersion: s.version},
@@ -53,6 +59,9 @@ func (s *server) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 		what = "stream "
 	}
 	s.asked = append(s.asked, what+o.ResourceVersion)
+	if time.Now().Before(s.back) {
+		return nil, s.away
+	}
 	if len(s.errs) > 0 {
 		err := s.errs[0]
 		s.errs = s.errs[1:]
@@ -135,7 +144,6 @@ func TestAWatchThatEndsInTimeContinues(t *testing.T) {
 
 // TestAWatchThatCannotBeOpenedIsFollowedByAList, unless the API server is busy.
 func TestAWatchThatCannotBeOpenedIsFollowedByAList(t *testing.T) {
-	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			err  error
@@ -170,54 +178,90 @@ func TestAStalledWatchEnds(t *testing.T) {
 	})
 }
 
-// TestAStreamedListAsksForTheNewestState, and is not retried by the Reflector within one attempt.
+// TestAStreamedListAsksForTheNewestState.
 func TestAStreamedListAsksForTheNewestState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{version: "90", errs: []error{apierrors.NewTooManyRequests("later", 1)}}
-		l := New(s)
-		o := metav1.ListOptions{ResourceVersion: "120", SendInitialEvents: ptr.To(true)}
-		if _, err := l.Watch(o); err == nil || apierrors.IsTooManyRequests(err) {
-			t.Errorf("got %v", err)
-		}
-		w, err := l.Watch(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Stop()
-		if _, err := l.Watch(metav1.ListOptions{ResourceVersion: "130"}); !apierrors.IsResourceExpired(err) {
-			t.Errorf("after a streamed list that broke off, a watch got %v", err)
-		}
-		if _, err := l.Watch(o); err != nil {
-			t.Error(err)
-		}
-		if got := strings.Join(s.asked, ", "); got != "stream , stream , stream " {
-			t.Errorf("asked for %q", got)
-		}
-	})
-}
-
-// failing lists fail.
-type failing struct{ *server }
-
-var errFailed = errors.New("failed")
-
-func (failing) ListWithContext(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return nil, errFailed
-}
-
-// TestAListThatFailedLeavesAListDue.
-func TestAListThatFailedLeavesAListDue(t *testing.T) {
 	s := &server{version: "90"}
-	l := New(failing{s})
-	w, err := l.Watch(metav1.ListOptions{})
+	l := New(s)
+	o := metav1.ListOptions{ResourceVersion: "120", SendInitialEvents: ptr.To(true)}
+	w, err := l.Watch(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Stop()
-	if _, err := l.List(metav1.ListOptions{}); !errors.Is(err, errFailed) {
-		t.Fatal(err)
+	if _, err := l.Watch(metav1.ListOptions{ResourceVersion: "130"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("after a streamed list that broke off, a watch got %v", err)
 	}
-	if _, err := l.Watch(metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
-		t.Errorf("got %v", err)
+	if _, err := l.Watch(o); err != nil {
+		t.Error(err)
 	}
+	if got := strings.Join(s.asked, ", "); got != "stream , stream " {
+		t.Errorf("asked for %q", got)
+	}
+}
+
+var (
+	refused   = fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
+)
+
+// TestAListIsTriedUntilItIsAnswered, at least every twelve seconds, and so is a streamed one.
+func TestAListIsTriedUntilItIsAnswered(t *testing.T) {
+	for name, err := range map[string]error{
+		"connection refused": refused,
+		"timeout":            context.DeadlineExceeded,
+		"unavailable":        apierrors.NewServiceUnavailable("it starts"),
+		"busy":               apierrors.NewTooManyRequests("later", 1),
+	} {
+		for _, streamed := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{version: "90", back: time.Now().Add(10 * time.Minute), away: err}
+				l := New(s)
+				var failed error
+				if streamed {
+					_, failed = l.Watch(metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+				} else {
+					_, failed = l.List(metav1.ListOptions{})
+				}
+				if late := time.Since(s.back); failed != nil || late < 0 || late > 12*time.Second {
+					t.Errorf("%s, streamed %t: got %v, %v after the API server was back", name, streamed, failed, late)
+				}
+				if len(s.asked) > 100 {
+					t.Errorf("%s, streamed %t: it was tried %d times within 10 minutes", name, streamed, len(s.asked))
+				}
+			})
+		}
+	}
+}
+
+// TestAListEndsWithItsContext while no API server answers.
+func TestAListEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+		defer stop()
+		l := New(&server{back: began.Add(time.Hour), away: refused})
+		if _, err := l.ListWithContext(ctx, metav1.ListOptions{}); err == nil || time.Since(began) != 4*time.Second {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestAListThatWasRefusedLeavesAListDue.
+func TestAListThatWasRefusedLeavesAListDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{version: "90"}
+		l := New(s)
+		w, err := l.Watch(metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Stop()
+		s.back, s.away = time.Now().Add(time.Hour), forbidden
+		if _, err := l.List(metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		if _, err := l.Watch(metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -100,7 +100,7 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 				if w.health.up() {
 					t.Fatal("api_up though no list of " + plural + " was read")
 				}
-				return len(a.asked()) > tries+3
+				return len(a.asked()) > tries
 			})
 			a.edit(func() { a.cut[plural] = false })
 			synced(t, w)
