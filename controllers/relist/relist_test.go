@@ -149,7 +149,7 @@ func TestAWatchThatCannotBeOpenedIsFollowedByAList(t *testing.T) {
 			err  error
 			list bool
 		}{
-			"connection refused": {refused, true},
+			"connection refused": {errRefused, true},
 			"timeout":            {context.DeadlineExceeded, true},
 			"unavailable":        {apierrors.NewServiceUnavailable("it starts"), true},
 			"busy":               {apierrors.NewTooManyRequests("later", 1), false},
@@ -200,14 +200,14 @@ func TestAStreamedListAsksForTheNewestState(t *testing.T) {
 }
 
 var (
-	refused   = fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
-	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
+	errRefused   = fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	errForbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
 )
 
 // TestAListIsTriedUntilItIsAnswered, at least every twelve seconds, and so is a streamed one.
 func TestAListIsTriedUntilItIsAnswered(t *testing.T) {
 	for name, err := range map[string]error{
-		"connection refused": refused,
+		"connection refused": errRefused,
 		"timeout":            context.DeadlineExceeded,
 		"unavailable":        apierrors.NewServiceUnavailable("it starts"),
 		"busy":               apierrors.NewTooManyRequests("later", 1),
@@ -239,7 +239,7 @@ func TestAListEndsWithItsContext(t *testing.T) {
 		began := time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
 		defer stop()
-		l := New(&server{back: began.Add(time.Hour), away: refused})
+		l := New(&server{back: began.Add(time.Hour), away: errRefused})
 		if _, err := l.ListWithContext(ctx, metav1.ListOptions{}); err == nil || time.Since(began) != 4*time.Second {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
@@ -256,7 +256,7 @@ func TestAListThatWasRefusedLeavesAListDue(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Stop()
-		s.back, s.away = time.Now().Add(time.Hour), forbidden
+		s.back, s.away = time.Now().Add(time.Hour), errForbidden
 		if _, err := l.List(metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Fatal(err)
 		}
