@@ -160,13 +160,15 @@ func (m *measuredCuts) slow(measured bool) (out []string) {
 
 const failoverPage = `# A cluster dies
 
-` + "`make bench-failover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores. Each has a
-real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces. A Service has
-two Pods in cluster c and one in a. Clusters a and b make ten new connections a second each to its VIP; one without an
-answer within two seconds has failed. The link of c is cut without a farewell, and restored after its endpoints are
-gone. Each cut is like the first: what is remembered
-of earlier ones, which would delay the return of a flapping cluster, is deleted in between, and so are the kernel's
-entries for connections that failed: for two minutes a new connection from the same source port would follow them.
+` + "`make bench-failover`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores.
+Each has a real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces. A
+Service has two Pods in cluster c and one in a. Clusters a and b make ten new connections a second each to its VIP. One
+without an answer within two seconds has failed. The link of c is cut without a farewell, and restored after its
+endpoints are gone.
+
+Each cut is like the first. What is remembered of earlier ones would delay the return of a flapping cluster, so it is
+deleted in between. So are the kernel's entries for connections that failed: for two minutes a new connection from the
+same source port would follow them.
 
 | what, seen from two clusters | times | p50 | p99 | max | bar of p99 |
 | --- | --- | --- | --- | --- | --- |
