@@ -82,7 +82,7 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		"db.shop in south",
 		func(ctx context.Context) error { return e.imported(ctx, "south", "shop", "db", 1) },
 	)
-	run("serviceexport/db unchanged", "export", "db")
+	run("serviceexport/db unchanged", "export", "db.shop")
 	completed("db\nweb", "unexport", "")
 	completed("db.shop", "explain", "d")
 	for _, side := range []string{"client", "server"} {

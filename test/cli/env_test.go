@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -145,7 +146,17 @@ func exitCode(err error) int {
 	return 0
 }
 
+// withImage adds the image that a build without a release must be given.
+func withImage(args []string) []string {
+	if len(args) == 0 || args[0] != "init" && args[0] != "join" ||
+		slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--image") || a == "--renew" }) {
+		return args
+	}
+	return append(slices.Clone(args), "--image=registry.example/clusterset-controller:v0.1.0")
+}
+
 func (e *environment) command(ctx context.Context, args ...string) *exec.Cmd {
+	args = withImage(args)
 	cmd := exec.CommandContext(ctx, filepath.Join(e.root, "bin", "kubectl-clusterset"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig, "HOME=/home/admin")
 	return cmd
@@ -190,7 +201,7 @@ func (e *environment) refused(t *testing.T, want []string, args ...string) {
 // golden compares a run with testdata/NAME: the command, what it printed, and how it ended.
 func (e *environment) golden(t *testing.T, name string, r result, args ...string) {
 	t.Helper()
-	got := "$ kubectl clusterset " + strings.Join(args, " ") + "\n" + e.normal(r.stderr+r.stdout)
+	got := "$ kubectl clusterset " + strings.Join(withImage(args), " ") + "\n" + e.normal(r.stderr+r.stdout)
 	if code := r.code(); code != 0 {
 		got += fmt.Sprintf("exit status %d\n", code)
 	}

@@ -13,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/lifecycle"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
+	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 // root holds what all commands share.
@@ -124,12 +126,19 @@ func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, er
 // say prints a line of progress.
 func (r *root) say(format string, args ...any) { fmt.Fprintf(r.errOut, format+"\n", args...) }
 
+// unnamed is where clients look for an API server if nothing names one.
+const unnamed = "http://localhost:8080"
+
 // member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
 	cfg, err := r.config.ToRESTConfig()
 	if err != nil {
 		return nil, report.WithRemedy(fmt.Errorf("this cluster: reading the kubeconfig failed: %w", err),
 			"--kubeconfig FILE, --context CONTEXT")
+	}
+	if cfg.Host == unnamed && ptr.Deref(r.config.APIServer, "") == "" {
+		return nil, report.WithRemedy(errors.New("this cluster: the kubeconfig has no current context"),
+			"--context CONTEXT, one of kubectl config get-contexts")
 	}
 	return cluster.New("this cluster", cfg)
 }
@@ -177,7 +186,7 @@ func writes(cmd *cobra.Command, o *lifecycle.Options, dryRun *cluster.DryRun) {
 
 // options fills in what all commands that write share.
 func (r *root) options(o *lifecycle.Options, dryRun cluster.DryRun) {
-	o.HubNamespace, o.Say = r.hubNamespace, r.say
+	o.HubNamespace, o.Say, o.Release = r.hubNamespace, r.say, deploy.Image(deploy.Controller, r.version)
 	if dryRun != cluster.DryRunNone {
 		o.DryRun, o.Rehearse = r.out, dryRun == cluster.DryRunServer
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
@@ -182,8 +183,9 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
-		Long:    short + `: the ServiceExport of the same name in the namespace of --namespace is ` + done + `.`,
-		Example: "  kubectl clusterset " + use[:len(use)-len("NAME")] + "web -n shop --context east",
+		Long: short + `: the ServiceExport of the same name is ` + done + `. NAME is that of a Service in the namespace of
+--namespace, or SERVICE.NAMESPACE.`,
+		Example: "  kubectl clusterset " + use[:len(use)-len("NAME")] + "web.shop --context east",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			member, err := r.member()
 			if err != nil {
@@ -193,7 +195,11 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 			if err != nil {
 				return err
 			}
-			said, err := do(cmd.Context(), member, types.NamespacedName{Namespace: namespace, Name: args[0]}, dryRun)
+			name, err := explain.ParseName(args[0], namespace)
+			if err != nil {
+				return err
+			}
+			said, err := do(cmd.Context(), member, name, dryRun)
 			if err != nil {
 				return err
 			}

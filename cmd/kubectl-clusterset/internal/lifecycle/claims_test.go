@@ -89,7 +89,7 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 			Renew: c.renew}, set: "blue"}
 		j.state = state{uid: "uid", setProperty: set,
 			id: &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}}
-		if err := errors.Join(j.chooseID(), j.hubReady(t.Context()), j.membership()); err != nil ||
+		if err := errors.Join(j.chooseID(t.Context()), j.hubReady(t.Context()), j.membership()); err != nil ||
 			j.ClusterID != "east" {
 			t.Errorf("%s as %q: %v", what, j.ClusterID, err)
 		}

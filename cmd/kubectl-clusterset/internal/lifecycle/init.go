@@ -64,8 +64,16 @@ func Init(ctx context.Context, o *InitOptions) error {
 		}
 	}
 	o.Say("the hub: ClusterSet %s is ready\nnext, for each member: kubectl clusterset join --context MEMBER "+
-		"--hub-context HUB", o.HubNamespace)
+		"--hub-context HUB --cluster-id ID%s", o.HubNamespace, imageFlag(o.Image))
 	return nil
+}
+
+// imageFlag returns the flag that a next command needs for the same image.
+func imageFlag(image string) string {
+	if image == "" {
+		return ""
+	}
+	return " --image " + image
 }
 
 // render returns what is applied.
@@ -74,8 +82,11 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	values := manifest.Values{Namespace: o.HubNamespace, Image: o.image(o.Hub, runs),
-		Args: extraArgs(runs, "hub-namespace")}
+	image, err := o.image(runs)
+	if err != nil {
+		return nil, err
+	}
+	values := manifest.Values{Namespace: o.HubNamespace, Image: image, Args: extraArgs(runs, "hub-namespace")}
 	for _, folder := range []string{manifest.Hub, manifest.ClusterSet, manifest.HubController} {
 		some, err := manifest.Render(folder, values)
 		if err != nil {

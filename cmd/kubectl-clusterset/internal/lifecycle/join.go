@@ -123,7 +123,7 @@ func (j *join) preflight(ctx context.Context) (err error) {
 	if j.state, err = read(ctx, j.Member); err != nil {
 		return err
 	}
-	if err := j.chooseID(); err != nil {
+	if err := j.chooseID(ctx); err != nil {
 		return err
 	}
 	if err := j.hubReady(ctx); err != nil {
@@ -200,7 +200,8 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 	return s, err
 }
 
-func (j *join) chooseID() error {
+// chooseID returns an error if the cluster has another ID.
+func (j *join) chooseID(ctx context.Context) error {
 	switch {
 	case j.id != nil && j.ClusterID == "":
 		j.ClusterID = j.id.Spec.Value
@@ -210,9 +211,16 @@ func (j *join) chooseID() error {
 		return report.WithRemedy(fmt.Errorf("%s is a member as %q, and keeps that cluster ID until it leaves",
 			j.Member.Name, j.id.Spec.Value), "kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
+		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
+		agent, err := containerOf(ctx, j.Member, "clusterset-controller")
+		switch {
+		case err != nil:
+			return err
+		case agent != nil: // of a join that was not finished: the hub has its claim
+			remedy = "kubectl clusterset leave --hub-context HUB, then join again"
+		}
 		return report.WithRemedy(fmt.Errorf("ClusterProperty %s of %s is %q", clusterset.PropertyID, j.Member.Name,
-			j.id.Spec.Value),
-			"join without --cluster-id, or first: kubectl delete clusterproperty "+clusterset.PropertyID)
+			j.id.Spec.Value), "to keep it, join without --cluster-id; to change it, first: "+remedy)
 	}
 	if err := clusterset.CheckID(j.ClusterID); err != nil {
 		return report.WithRemedy(err, "choose another with --cluster-id")

@@ -129,3 +129,42 @@ func TestAMemberIsNotTakenToAnotherHub(t *testing.T) {
 		}
 	}
 }
+
+// TestABuildWithoutAReleaseNeedsAnImage, unless something runs already.
+func TestABuildWithoutAReleaseNeedsAnImage(t *testing.T) {
+	runs := &corev1.Container{Image: "running"}
+	for name, c := range map[string]struct {
+		o    Options
+		runs *corev1.Container
+		want string
+	}{
+		"nothing": {},
+		"flag":    {Options{Image: "given", Release: "released"}, runs, "given"},
+		"runs":    {Options{Release: "released"}, runs, "running"},
+		"release": {Options{Release: "released"}, nil, "released"},
+	} {
+		got, err := c.o.image(c.runs)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--image REGISTRY/clusterset-controller:VERSION") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnotherClusterIDIsChangedByLeaving once a join has begun: the hub has its claim.
+func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
+	for want, objects := range map[string][]client.Object{
+		"kubectl delete clusterproperty": nil,
+		"kubectl clusterset leave":       {runs("clusterset-controller", "r/c:v1")},
+	} {
+		o, _ := options(inMemory(interceptor.Funcs{}))
+		j := &join{JoinOptions: &JoinOptions{Options: *o, Member: inMemory(interceptor.Funcs{}, objects...),
+			ClusterID: "west"}}
+		j.id = &aboutv1beta1.ClusterProperty{Spec: aboutv1beta1.ClusterPropertySpec{Value: "uid"}}
+		if err := j.chooseID(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,8 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
-	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
 // Options are common to all commands of this package.
@@ -28,6 +29,7 @@ type Options struct {
 	Hub          *cluster.Cluster // nil if none was named and the command works without it
 	HubNamespace string
 	Image        string
+	Release      string    // the image of this version's release, "" if this version is none
 	DryRun       io.Writer // prints what would be written; nil to write it
 	Rehearse     bool      // with DryRun, has the API servers check what init and join would apply
 	Wait         bool      // for the controller or agent that was started
@@ -132,16 +134,18 @@ func containerOf(ctx context.Context, c *cluster.Cluster, deployment string) (*c
 	return &d.Spec.Template.Spec.Containers[0], nil
 }
 
-// image returns the image of --image, or else that of the running container. Without both, it warns and returns "".
-func (o *Options) image(c *cluster.Cluster, runs *corev1.Container) string {
+// image returns the image of --image, or else that of the running container, or else this version's.
+func (o *Options) image(runs *corev1.Container) (string, error) {
 	switch {
 	case o.Image != "":
-		return o.Image
+		return o.Image, nil
 	case runs != nil:
-		return runs.Image
+		return runs.Image, nil
+	case o.Release != "":
+		return o.Release, nil
 	}
-	o.Say("%s: without --image, nodes pull %s", c.Name, deploy.Image(deploy.Controller, deploy.Version()))
-	return ""
+	return "", report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
+		"--image REGISTRY/clusterset-controller:VERSION, one that the nodes can pull; "+report.DocsImages)
 }
 
 // extraArgs returns the flags of the running container, with their values, except those in set.

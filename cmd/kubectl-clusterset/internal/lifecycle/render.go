@@ -17,7 +17,11 @@ func (j *join) render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: j.image(j.Member, runs)}
+	image, err := j.image(runs)
+	if err != nil {
+		return err
+	}
+	values := manifest.Values{Namespace: j.HubNamespace, ClusterID: j.ClusterID, Image: image}
 	values.Args = append([]string{"--cluster-id=" + j.ClusterID}, extraArgs(runs, "cluster-id", "hub-kubeconfig",
 		"hub-namespace")...)
 	if j.here, err = manifest.Render(manifest.Member, values); err != nil {
