@@ -44,6 +44,7 @@ func main() {
 		"",
 		"file for every change, fault and answer, packed; empty: bin/soak-DATE-SEED.log.gz",
 	)
+	flag.StringVar(&profiles, "profiles", "", "directory for the heap profiles of section G; empty: they are not kept")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
 	if err := errors.Join(echoes(), clockOff()); err != nil {

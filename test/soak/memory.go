@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -50,6 +52,9 @@ func growths(of []measure) (out []growth) {
 	return out
 }
 
+// profiles is where the heap profiles are kept, if anywhere.
+var profiles string
+
 var (
 	heapAlloc  = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 	goroutines = regexp.MustCompile(`^goroutine profile: total (\d+)`)
@@ -82,6 +87,10 @@ func (w *world) measure(ctx context.Context, t *tally, p plan) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", of.who, err)
 		}
+		name := fmt.Sprintf("%s-%d.pb.gz", strings.ReplaceAll(of.who, " ", "-"), len(t.memory))
+		if err := keep(of.profile, name); err != nil {
+			return fmt.Errorf("%s: %w", of.who, err)
+		}
 		m.who, m.process = append(m.who, of.who), append(m.process, of.pid*1000+of.starts)
 		m.heap, m.routine = append(m.heap, heap), append(m.routine, routines)
 	}
@@ -91,6 +100,18 @@ func (w *world) measure(ctx context.Context, t *tally, p plan) error {
 	w.mu.Unlock()
 	w.tape.note("heap after collection, of %v: %.0f; goroutines %v", m.who, m.heap, m.routine)
 	return nil
+}
+
+// keep writes the heap profile to a file of that name.
+func keep(profile func(string) (string, error), name string) error {
+	if profiles == "" {
+		return nil
+	}
+	text, err := profile("heap")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(profiles, name), []byte(text), 0o600)
 }
 
 // look collects twice, since what a pool holds goes with the second one only, and takes the least of some looks:
