@@ -29,8 +29,11 @@ var (
 	cluster = corev1.ServiceInternalTrafficPolicyCluster
 )
 
-// silencing keeps kube-proxy from a slice.
-const silencing = "service.kubernetes.io/headless"
+// silencing keeps kube-proxy from a slice, and so does the label of another proxy.
+const (
+	silencing    = "service.kubernetes.io/headless"
+	anotherProxy = "service.kubernetes.io/service-proxy-name"
+)
 
 func derivedService(name, vip string) corev1.Service {
 	svc := corev1.Service{ObjectMeta: metav1.ObjectMeta{
@@ -132,7 +135,7 @@ func settled() (*state, *truth) {
 					discoveryv1.LabelManagedBy: kube.Manager,
 				}
 				if imp.Spec.Type == mcsv1beta1.Headless || name == "steady" && source != id { // which all want near
-					of.Labels[silencing] = ""
+					of.Labels[silencing], of.Labels[anotherProxy] = "", "none"
 				}
 				of.OwnerReferences = []metav1.OwnerReference{
 					{
