@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -85,6 +86,7 @@ type Report struct {
 	Hosts           []string         `json:"hosts,omitempty"`
 	NotRead         []Part           `json:"notRead,omitempty"`
 	Exporters       []Exporter       `json:"exporters,omitempty"`
+	Endpoints       []Endpoint       `json:"endpoints,omitempty"` // some of each exporter
 	Properties      []Property       `json:"properties,omitempty"`
 	VIPs            []VIP            `json:"vips,omitempty"`
 	Withheld        []Withheld       `json:"withheld,omitempty"`
@@ -125,6 +127,15 @@ type Exporter struct {
 	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
 	// by which preference the VIP sends traffic to it and not to others, or its endpoints are answered first
 	Preferred string `json:"preferred,omitempty"`
+}
+
+// Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address then.
+type Endpoint struct {
+	Cluster string   `json:"cluster"`
+	Address string   `json:"address,omitempty"`
+	Ports   []string `json:"ports,omitempty"`
+	Ready   bool     `json:"ready"`
+	More    int      `json:"more,omitempty"`
 }
 
 // Property is something that clusters may disagree on, with the value in effect.
@@ -224,10 +235,12 @@ func Explain(f *Facts) Report {
 			r.answer(f, &d)
 		}
 	}
+	var merged conflict.Merged
 	if len(exports) > 0 {
 		conflict.Order(exports)
-		merged, _ := conflict.Merge(exports)
+		merged, _ = conflict.Merge(exports)
 		r.exporters(f, exports, &merged)
+		r.endpoints(f)
 		r.Properties = properties(exports, &merged, f.families(&merged))
 		r.Withheld = withheld(f, exports, &merged)
 		if d.denied == nil {
@@ -236,7 +249,7 @@ func Explain(f *Facts) Report {
 	}
 	r.Withheld = append(append(r.Withheld, invalid...), elsewhere...)
 	r.external(f)
-	r.findings(f, exports, invalid, elsewhere, d.denied)
+	r.findings(f, exports, &merged, invalid, elsewhere, d.denied)
 	return r
 }
 
@@ -330,6 +343,41 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		if x := &r.Exporters[i]; !x.NoTraffic {
 			x.Preferred = string(exports[0].Preference)
 		}
+	}
+}
+
+// listed is how many endpoints of a cluster are shown.
+const listed = 20
+
+// endpoints lists the first of every exporter.
+func (r *Report) endpoints(f *Facts) {
+	for i := range r.Exporters {
+		own, more := []Endpoint{}, 0
+		for j := range f.Slices {
+			s := &f.Slices[j]
+			if s.Labels[mcsv1beta1.LabelSourceCluster] != r.Exporters[i].Cluster {
+				continue
+			}
+			var ports []string
+			for _, p := range s.Ports {
+				ports = append(ports, fmt.Sprintf("%d/%s", ptr.Deref(p.Port, 0),
+					ptr.Deref(p.Protocol, corev1.ProtocolTCP)))
+			}
+			slices.Sort(ports)
+			ports = slices.Compact(ports)
+			for k := range s.Endpoints {
+				if len(own) == listed || len(s.Endpoints[k].Addresses) == 0 {
+					more++
+					continue
+				}
+				own = append(own, Endpoint{Cluster: r.Exporters[i].Cluster, Address: s.Endpoints[k].Addresses[0],
+					Ports: ports, Ready: isReady(&s.Endpoints[k])})
+			}
+		}
+		if more > 0 {
+			own = append(own, Endpoint{Cluster: r.Exporters[i].Cluster, More: more})
+		}
+		r.Endpoints = append(r.Endpoints, own...)
 	}
 }
 

@@ -133,6 +133,25 @@ func TestAHealthyNameHasAnswersAndNoProblem(t *testing.T) {
 	}
 }
 
+// TestWideListsTheFirstEndpoints of each cluster, and how many more there are.
+func TestWideListsTheFirstEndpoints(t *testing.T) {
+	f := member()
+	f.Slices[0] = slice("west", 20, 3)
+	r := explain.Explain(f)
+	var plain, wide strings.Builder
+	explain.Print(&plain, &r, false, start)
+	explain.Print(&wide, &r, true, start)
+	for _, want := range []string{"east      10.0.101.2    8080/TCP   ready", "west      10.0.119.20   8080/TCP   ready",
+		"west      and 3 more"} {
+		if !strings.Contains(wide.String(), want) || strings.Contains(plain.String(), want) {
+			t.Errorf("%q is not in the wide report alone:\n%s", want, wide.String())
+		}
+	}
+	if strings.Contains(wide.String(), "10.0.119.21") {
+		t.Errorf("a 21st endpoint:\n%s", wide.String())
+	}
+}
+
 func headless(f *explain.Facts) {
 	f.Import.Spec.Type, f.Import.Spec.IPs = mcsv1beta1.Headless, nil
 	for i := range f.Records {
@@ -214,7 +233,9 @@ var causes = []struct {
 		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
 	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
 	{"forgotten to export", func(f *explain.Facts) { gone(f); f.Records = nil; f.Service = &corev1.Service{} },
-		"kind: ServiceExport, metadata: {namespace: shop, name: web}"},
+		"→ kubectl clusterset export web -n shop\n"},
+	{"it has the Service, and others export it", func(f *explain.Facts) { f.Service = &corev1.Service{} },
+		"! this cluster has a Service shop/web without a ServiceExport"},
 	{"mistaken namespace", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Similar = nil, []types.NamespacedName{{Namespace: "store", Name: "web"}}
@@ -257,6 +278,20 @@ var causes = []struct {
 		headless(f)
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
 	}, "no endpoint is ready"},
+	{"all pods of a VIP down", func(f *explain.Facts) {
+		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
+	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east: kubectl " +
+		"-n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
+	{"ports that some have", func(f *explain.Facts) {
+		f.Records[0].Spec.Ports = []hubv1alpha1.ServicePort{{Name: "alt", Protocol: corev1.ProtocolTCP, Port: 8081}}
+	}, "! port 80/TCP reaches only east; port 8081/TCP reaches only west\n"},
+	{"own export of no Service", func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.Status.Conditions = []metav1.Condition{
+			condition("Valid", "False", "NoService", "there is no Service"),
+			condition("Ready", "False", "Pending", "waiting"),
+		}
+	}, "not valid (NoService): there is no Service\n  → create the Service, or kubectl -n shop delete serviceexport web\n\n"},
 	{"own export invalid", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{

@@ -2,21 +2,28 @@ package explain
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
 // findings adds what keeps the name from working as users expect, causes first.
 func (r *Report) findings(
-	f *Facts, exports []clusterset.Export, invalid, elsewhere []Withheld, denied []report.Finding,
+	f *Facts, exports []clusterset.Export, merged *conflict.Merged, invalid, elsewhere []Withheld,
+	denied []report.Finding,
 ) {
 	ns, name := f.Name.Namespace, f.Name.Name
 	exported := len(exports)+len(invalid) > 0
@@ -67,9 +74,46 @@ func (r *Report) findings(
 			r.error("check the pods in the clusters that export it",
 				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
+		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 {
+			r.traffic(f, merged)
+		}
+	}
+	if f.Service != nil && f.Export == nil && len(exports) > 0 && !f.unread(Exports) {
+		r.warn(export(f.Name), "this cluster has a Service %s/%s without a ServiceExport: the name sends its Pods no "+
+			"traffic", ns, name)
 	}
 	r.ownExport(f)
 	r.externalExport(f)
+}
+
+// traffic adds why connections to the VIP fail, or reach some clusters only.
+func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
+	if !f.unread(Endpoints) && !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
+		r.error(fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
+			r.Exporters[0].Cluster, f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name),
+			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
+	}
+	var some []string
+	for _, p := range merged.Ports {
+		var served []string
+		for _, c := range merged.Clusters {
+			if slices.Contains(slices.Collect(maps.Values(merged.Names[c])), p.Name) {
+				served = append(served, c)
+			}
+		}
+		if len(served) < len(merged.Clusters) {
+			some = append(some, fmt.Sprintf("port %d/%s reaches only %s", p.Number, p.Protocol,
+				strings.Join(served, ", ")))
+		}
+	}
+	if len(some) > 0 {
+		r.warn("make the ports of the Services the same in all clusters, or accept it", "%s", strings.Join(some, "; "))
+	}
+}
+
+// export is the command that exports a Service of this cluster.
+func export(name types.NamespacedName) string {
+	return fmt.Sprintf("kubectl clusterset export %s -n %s", name.Name, name.Namespace)
 }
 
 func (r *Report) error(remedy, what string, args ...any) {
@@ -108,8 +152,7 @@ func (r *Report) notExported(f *Facts) {
 	switch {
 	case f.Export != nil: // ownExport has the reason
 	case f.Service != nil && !f.unread(Exports):
-		r.error(fmt.Sprintf("%skubectl apply -f - <<< '{apiVersion: multicluster.x-k8s.io/v1beta1, kind: "+
-			"ServiceExport, metadata: {namespace: %s, name: %s}}'", first, ns, name),
+		r.error(first+export(f.Name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
@@ -131,14 +174,18 @@ func (r *Report) ownExport(f *Facts) {
 	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
 		r.error(facts.AgentLog, "the agent has set no condition on this cluster's ServiceExport")
 	}
+	valid := !meta.IsStatusConditionFalse(f.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 	for _, c := range f.Export.Status.Conditions {
 		ok := c.Status == metav1.ConditionTrue
 		switch kind := mcsv1beta1.ServiceExportConditionType(c.Type); {
 		case kind == mcsv1beta1.ServiceExportConditionValid && !ok:
-			r.error(fmt.Sprintf("make the Service exportable, or kubectl -n %s delete serviceexport %s",
-				f.Name.Namespace, f.Name.Name),
+			first := "make the Service exportable"
+			if c.Reason == string(mcsv1beta1.ServiceExportReasonNoService) {
+				first = "create the Service"
+			}
+			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
-		case kind == mcsv1beta1.ServiceExportConditionReady && !ok:
+		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
 			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionConflict && ok:

@@ -14,7 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Print writes the report for people; if wide, with the host names of a Headless name. Ages are counted from now.
+// Print writes the report for people; if wide, with endpoints and the host names of a Headless name. Ages are counted from now.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintf(out, "%s   %s", r.Name, headline(r))
 	if r.Cluster != "" {
@@ -35,7 +35,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		}
 		report.Note(out, "?", "you lack the right to read "+strings.Join(parts, ", "), "")
 	}
-	var answers, hosts, vips, exporters, properties, withheld, external [][]string
+	var answers, hosts, vips, exporters, listed, properties, withheld, external [][]string
 	for _, v := range r.VIPs {
 		vips = append(vips, []string{v.Address, v.Range, v.ServiceCIDR, v.Use})
 	}
@@ -47,6 +47,13 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	if wide {
 		for _, h := range r.Hosts {
 			hosts = append(hosts, []string{h})
+		}
+		for _, e := range r.Endpoints {
+			state := map[bool]string{true: "ready", false: "not ready"}[e.Ready]
+			if e.More > 0 {
+				e.Address, state = fmt.Sprintf("and %d more", e.More), ""
+			}
+			listed = append(listed, []string{e.Cluster, e.Address, strings.Join(e.Ports, ", "), state})
 		}
 	}
 	for i := range r.Exporters {
@@ -65,6 +72,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
 	report.Table(out, "EXPORTED BY (oldest first)", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY",
 		""}, exporters)
+	report.Table(out, "ENDPOINTS", []string{"CLUSTER", "ADDRESS", "PORTS", ""}, listed)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
 	for i := range r.External {

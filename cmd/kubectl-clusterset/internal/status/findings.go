@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -62,6 +63,9 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 			"parsing %s of cluster %s failed, so NAMES omits them: %s", report.Number(unreadable[id].count, "export"),
 			id, unreadable[id].first))
 	}
+	if f.Hub != nil {
+		r.emptyFinding(f.Hub)
+	}
 	for _, n := range r.Names {
 		name := n.Name + "." + n.Namespace
 		for _, message := range n.Conflicts {
@@ -89,6 +93,34 @@ func (r *Report) hubFindings(h *Hub) {
 	}
 	r.silentFinding(h)
 	r.Findings = append(r.Findings, h.ClockFindings()...)
+}
+
+// named is how many names a finding about several lists.
+const named = 5
+
+// emptyFinding finds names that no cluster serves: the hub has no ready endpoint of them.
+func (r *Report) emptyFinding(h *Hub) {
+	ready := map[key]bool{}
+	for i := range h.Endpoints {
+		s := &h.Endpoints[i].Spec
+		if slices.ContainsFunc(s.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ptr.Deref(e.Ready, true) }) {
+			ready[key{s.ServiceNamespace, s.ServiceName}] = true
+		}
+	}
+	var empty []string
+	for _, n := range r.Names {
+		if !ready[key{n.Namespace, n.Name}] {
+			empty = append(empty, n.Name+"."+n.Namespace)
+		}
+	}
+	if len(empty) == 0 {
+		return
+	}
+	remedy, list := "kubectl clusterset explain "+empty[0], strings.Join(empty[:min(len(empty), named)], ", ")
+	if more := len(empty) - named; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	r.add("", report.Warningf(remedy, "no cluster has a ready endpoint of %s: connections to them fail", list))
 }
 
 // silentFinding finds that most members do not renew. If they stopped together, live members keep their endpoints.

@@ -87,7 +87,8 @@ func sound() *status.Facts {
 			},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
-				Origin: hubv1alpha1.Origin{ClusterID: "west"}, Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
+				Origin:    hubv1alpha1.Origin{ClusterID: "west", ServiceNamespace: "shop", ServiceName: "web"},
+				Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
 		},
 		Member: &status.Member{
 			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow,
@@ -95,6 +96,26 @@ func sound() *status.Facts {
 			Exports:      []mcsv1beta1.ServiceExport{export}, Imports: []mcsv1beta1.ServiceImport{imp},
 			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
 		},
+	}
+}
+
+// TestNamesThatNobodyServesAreFound, in one finding.
+func TestNamesThatNobodyServesAreFound(t *testing.T) {
+	f := sound()
+	for i := range f.Hub.Endpoints[0].Spec.Endpoints {
+		f.Hub.Endpoints[0].Spec.Endpoints[i].Ready = new(bool)
+	}
+	for i := range 6 {
+		rec := record("west")
+		rec.Name, rec.Spec.ServiceName = fmt.Sprintf("x%d.shop.west", i), fmt.Sprintf("x%d", i)
+		f.Hub.Records = append(f.Hub.Records, rec)
+	}
+	r := status.Examine(f)
+	want := "no cluster has a ready endpoint of web.shop, x0.shop, x1.shop, x2.shop, x3.shop and 2 more: connections to " +
+		"them fail"
+	if len(r.Findings) != 1 || r.Findings[0].What != want ||
+		r.Findings[0].Remedy != "kubectl clusterset explain web.shop" {
+		t.Errorf("%+v", r.Findings)
 	}
 }
 
