@@ -182,7 +182,9 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 	cluster.DryRun) (string, error)) *cobra.Command {
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Use:   use,
+		Short: short,
+		Args:  cobra.ExactArgs(1),
 		Long: short + `: the ServiceExport of the same name is ` + done + `. NAME is that of a Service in the namespace of
 --namespace, or SERVICE.NAMESPACE.`,
 		Example: "  kubectl clusterset " + use[:len(use)-len("NAME")] + "web.shop --context east",

@@ -66,8 +66,15 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		if p := &pods[i]; p.Status.Phase == corev1.PodRunning {
 			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
 			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
-				find(report.Errorf(fmt.Sprintf("kubectl -n %s logs %s | grep -i reload; kubectl clusterset doctor", namespace,
-					p.Name), "Pod %s %s", p.Name, one.Problem))
+				find(
+					report.Errorf(
+						fmt.Sprintf("kubectl -n %s logs %s | grep -i reload; kubectl clusterset doctor", namespace,
+							p.Name),
+						"Pod %s %s",
+						p.Name,
+						one.Problem,
+					),
+				)
 			}
 		}
 	}

@@ -77,8 +77,12 @@ func corefileParses(f *Facts) []report.Finding {
 		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
 			"this one", err)
 	case twice(c) != "":
-		return wrong(edit+", and remove one of them", "two server blocks of the Corefile are for %s: CoreDNS keeps its "+
-			"previous Corefile, and does not start with this one", twice(c))
+		return wrong(
+			edit+", and remove one of them",
+			"two server blocks of the Corefile are for %s: CoreDNS keeps its "+
+				"previous Corefile, and does not start with this one",
+			twice(c),
+		)
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
 		return wrong(edit, "no server block of the Corefile is for %s", zone)
 	case len(c.Unknown) > 0:

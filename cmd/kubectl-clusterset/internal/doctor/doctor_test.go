@@ -231,8 +231,7 @@ var inMember = []planted{
 	{"no agent", "agent-deployment", bad, func(f *doctor.Facts) { f.Deployment, f.HubFacts.Leases = nil, nil },
 		"there is no Deployment"},
 	{"agent scaled to nothing", "agent-deployment", bad, func(f *doctor.Facts) {
-		f.HubFacts.Leases = nil
-		f.Deployment.Spec.Replicas = new(int32)
+		f.Deployment.Spec.Replicas = new(int32) // before its Lease shows it
 	}, "scaled to 0"},
 	{"no such image", "agent-deployment", bad, func(f *doctor.Facts) {
 		f.HubFacts.Leases = nil

@@ -114,15 +114,15 @@ func membership(f *Facts) []report.Finding {
 func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
 
 func agentDeployment(f *Facts) []report.Finding {
+	if d := f.Deployment; d != nil && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2",
+			"the agent's Deployment is scaled to 0")
+	}
 	if f.live() {
 		return nil
 	}
 	if f.Deployment == nil {
 		return wrong(join, "there is no Deployment clusterset-system/clusterset-controller")
-	}
-	if f.Deployment.Spec.Replicas != nil && *f.Deployment.Spec.Replicas == 0 {
-		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2",
-			"the agent's Deployment is scaled to 0")
 	}
 	if f.Deployment.Status.AvailableReplicas > 0 {
 		return nil

@@ -129,7 +129,8 @@ type Exporter struct {
 	Preferred string `json:"preferred,omitempty"`
 }
 
-// Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address then.
+// Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address
+// then.
 type Endpoint struct {
 	Cluster string   `json:"cluster"`
 	Address string   `json:"address,omitempty"`

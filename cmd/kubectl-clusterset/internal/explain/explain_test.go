@@ -141,8 +141,11 @@ func TestWideListsTheFirstEndpoints(t *testing.T) {
 	var plain, wide strings.Builder
 	explain.Print(&plain, &r, false, start)
 	explain.Print(&wide, &r, true, start)
-	for _, want := range []string{"east      10.0.101.2    8080/TCP   ready", "west      10.0.119.20   8080/TCP   ready",
-		"west      and 3 more"} {
+	for _, want := range []string{
+		"east      10.0.101.2    8080/TCP   ready",
+		"west      10.0.119.20   8080/TCP   ready",
+		"west      and 3 more",
+	} {
 		if !strings.Contains(wide.String(), want) || strings.Contains(plain.String(), want) {
 			t.Errorf("%q is not in the wide report alone:\n%s", want, wide.String())
 		}
@@ -280,8 +283,8 @@ var causes = []struct {
 	}, "no endpoint is ready"},
 	{"all pods of a VIP down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east: kubectl " +
-		"-n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
+	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east: " +
+		"kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
 	{"ports that some have", func(f *explain.Facts) {
 		f.Records[0].Spec.Ports = []hubv1alpha1.ServicePort{{Name: "alt", Protocol: corev1.ProtocolTCP, Port: 8081}}
 	}, "! port 80/TCP reaches only east; port 8081/TCP reaches only west\n"},
@@ -291,7 +294,8 @@ var causes = []struct {
 			condition("Valid", "False", "NoService", "there is no Service"),
 			condition("Ready", "False", "Pending", "waiting"),
 		}
-	}, "not valid (NoService): there is no Service\n  → create the Service, or kubectl -n shop delete serviceexport web\n\n"},
+	}, "not valid (NoService): there is no Service\n  → create the Service, or kubectl -n shop delete serviceexport " +
+		"web\n\n"},
 	{"own export invalid", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{

@@ -14,7 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
-// Print writes the report for people; if wide, with endpoints and the host names of a Headless name. Ages are counted from now.
+// Print writes the report for people; if wide, with endpoints and the host names of a Headless name. Ages are counted
+// from now.
 func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	fmt.Fprintf(out, "%s   %s", r.Name, headline(r))
 	if r.Cluster != "" {

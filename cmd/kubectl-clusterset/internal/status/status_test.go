@@ -111,8 +111,8 @@ func TestNamesThatNobodyServesAreFound(t *testing.T) {
 		f.Hub.Records = append(f.Hub.Records, rec)
 	}
 	r := status.Examine(f)
-	want := "no cluster has a ready endpoint of web.shop, x0.shop, x1.shop, x2.shop, x3.shop and 2 more: connections to " +
-		"them fail"
+	want := "no cluster has a ready endpoint of web.shop, x0.shop, x1.shop, x2.shop, x3.shop and 2 more: " +
+		"connections to them fail"
 	if len(r.Findings) != 1 || r.Findings[0].What != want ||
 		r.Findings[0].Remedy != "kubectl clusterset explain web.shop" {
 		t.Errorf("%+v", r.Findings)
