@@ -84,7 +84,7 @@ func (o *observed) served(what, schema, level string, err error) error {
 }
 
 // A member's renewals are served apart from everything else that members ask for, in each clusterset, and apart from
-// the Leases of the hub's own control plane.
+// the Leases of the hub's own control plane. Lists of records are apart from both.
 func TestRenewalsAreServedApartFromRecords(t *testing.T) {
 	e := setUp(t)
 	ctx := t.Context()
@@ -117,7 +117,10 @@ func TestRenewalsAreServedApartFromRecords(t *testing.T) {
 	watch.Stop()
 	must(t, m.served("a record", others, shared, m.Create(ctx, record)))
 	err = m.List(ctx, &hubv1alpha1.ServiceExportRecordList{}, client.InNamespace(home))
-	must(t, m.served("a list of records", others, shared, err))
+	const lists = "clusterset-lists.clusterset-dns.io"
+	must(t, m.served("a list of records", lists, lists, err))
+	err = m.List(ctx, &hubv1alpha1.EndpointRecordList{}, client.InNamespace(home))
+	must(t, m.served("a list of endpoints", lists, lists, err))
 	err = m.Get(ctx, client.ObjectKey{Namespace: other, Name: "m"}, &coordinationv1.Lease{})
 	must(t, m.served("a Lease of another clusterset", others, shared, client.IgnoreNotFound(err)))
 
