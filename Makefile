@@ -108,6 +108,10 @@ bench-failover: build ## power cuts of a cluster, CUTS times (default 100), as r
 bench-order: build ## a cluster's own endpoints go from 0 to 30 and back under load, as root; writes docs/benchmarks-order.md
 	ORDER_PAGE='$(CURDIR)/docs/benchmarks-order.md' $(GO) test -count=1 -timeout 10m -v -run '^TestT2ScalesUnderLoad$$' ./test/packets
 
+.PHONY: bench-hub
+bench-hub: build ## kills of the hub's API server with 200 members that watch; writes docs/benchmarks-hub.md
+	$(GO) run ./test/bench/members -peers 200 -hub-kills 3 -out docs/benchmarks-hub.md
+
 .PHONY: bench-scale
 bench-scale: build ## bench-members with 200 members, of the same names and of own ones; docs/benchmarks-scale*.md
 	$(GO) run ./test/bench/members -peers 200 -rounds 100 -restarts 2 -target bench-scale \

@@ -39,7 +39,7 @@ func now() cpu {
 		if err != nil {
 			continue // it has ended
 		}
-		if pid, ppid, n, ok := process(string(text)); ok {
+		if pid, ppid, _, n, ok := process(string(text)); ok {
 			parent[pid], used[pid] = ppid, n
 		}
 	}
@@ -54,14 +54,14 @@ func now() cpu {
 	return c
 }
 
-// process reads a line of /proc/PID/stat: the ticks are a process's own and, of the children that have ended, all
-// that they and theirs used.
-func process(stat string) (pid, parent, used int, ok bool) {
+// process reads a line of /proc/PID/stat: own are a process's own ticks. used are these and, of the children that have
+// ended, all that they and theirs used.
+func process(stat string) (pid, parent, own, used int, ok bool) {
 	var state, skip string
 	var user, system, theirUser, theirSystem int
 	_, rest, _ := strings.Cut(stat, ") ")
 	if _, err := fmt.Sscan(stat, &pid); err != nil {
-		return 0, 0, 0, false
+		return 0, 0, 0, 0, false
 	}
 	_, err := fmt.Sscan(
 		rest,
@@ -81,7 +81,7 @@ func process(stat string) (pid, parent, used int, ok bool) {
 		&theirUser,
 		&theirSystem,
 	)
-	return pid, parent, user + system + theirUser + theirSystem, err == nil
+	return pid, parent, user + system, user + system + theirUser + theirSystem, err == nil
 }
 
 // used is how many CPUs this program and its children have used since, and how many others have.

@@ -18,7 +18,7 @@ func TestCPUsOfAProcessThatHasEndedAreOurs(t *testing.T) {
 		"cut off": {"17 (agent) S 4 17 17 0", 17, 4, 0, false},
 		"nothing": {"", 0, 0, 0, false},
 	} {
-		pid, parent, used, ok := process(c.stat)
+		pid, parent, _, used, ok := process(c.stat)
 		if ok != c.ok || ok && (pid != c.pid || parent != c.parent || used != c.used) {
 			t.Errorf("%s: %d of %d used %d, %v", name, pid, parent, used, ok)
 		}

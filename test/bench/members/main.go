@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -30,9 +29,10 @@ import (
 const ns = "bench"
 
 type options struct {
-	rounds, peers, each, rate, restarts int
-	ownNames                            bool
-	target                              string
+	rounds, peers, each, rate, restarts, kills int
+	ownNames                                   bool
+	target                                     string
+	images                                     string
 }
 
 func main() {
@@ -45,7 +45,11 @@ func main() {
 	flag.BoolVar(&o.ownNames, "own-names", false, "each simulated member exports names of its own; else all the same")
 	flag.StringVar(&o.target, "target", "bench-members", "the target of make, for the page")
 	flag.IntVar(&o.restarts, "restarts", 10, "kills of b's agent")
+	flag.IntVar(&o.kills, "hub-kills", 0, "instead of all other lines, kills of the hub's API server, and a page of these")
 	flag.Parse()
+	if *out != "" {
+		o.images = filepath.Join(filepath.Dir(*out), "images")
+	}
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -78,7 +82,11 @@ const (
 
 func measure(ctx context.Context, o options) (string, bar.Missed, error) {
 	waiting := load()
-	set, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{Members: []string{"a", "b"}, DNS: true})
+	members := []string{"a", "b"}
+	if o.kills > 0 {
+		members = members[:1]
+	}
+	set, err := lab.StartClusterSet(ctx, lab.ClusterSetOptions{Members: members, DNS: true})
 	if err != nil {
 		return "", nil, err
 	}
@@ -91,6 +99,10 @@ func measure(ctx context.Context, o options) (string, bar.Missed, error) {
 		if _, err := m.Cluster.Kubectl(ctx, "", "create", "namespace", ns); err != nil {
 			return "", nil, err
 		}
+	}
+	if o.kills > 0 {
+		err := b.outagePage(ctx, &o)
+		return b.table.String(), b.missed, err
 	}
 	fmt.Fprintf(&b.table, membersPage, o.target, runtime.NumCPU(), waiting)
 	notes, err := b.run(ctx, o)
@@ -200,11 +212,10 @@ func (b *bench) spent(ctx context.Context) (s spending, err error) {
 }
 
 func connect(kubeconfig string) (client.Client, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	cfg, err := config(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	cfg.QPS = -1
 	return client.New(cfg, client.Options{Scheme: agent.Scheme()})
 }
 

@@ -12,10 +12,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/bench/bar"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
@@ -28,6 +32,7 @@ const renewal = 10 * time.Second
 // to.
 type peer struct {
 	id      string
+	config  *rest.Config
 	client  client.Client
 	lease   *coordinationv1.Lease
 	records []*hubv1alpha1.EndpointRecord
@@ -37,6 +42,8 @@ type peer struct {
 	took   []time.Duration // each write
 	missed int
 	err    error // the last one
+
+	renewals []time.Time // when the hub took each
 }
 
 // crowd are all of them.
@@ -74,7 +81,9 @@ func (b *bench) gather(ctx context.Context, o *options) (*crowd, error) {
 		return nil, err
 	}
 	c.began = time.Now()
-	c.done.Go(func() { c.drive(ctx, each, rate) })
+	if rate > 0 {
+		c.done.Go(func() { c.drive(ctx, each, rate) })
+	}
 	return c, nil
 }
 
@@ -91,7 +100,10 @@ func (b *bench) admit(ctx context.Context, p *peer) error {
 	if err != nil {
 		return err
 	}
-	p.client, err = connect(kubeconfig)
+	if p.config, err = config(kubeconfig); err != nil {
+		return err
+	}
+	p.client, err = client.New(p.config, client.Options{Scheme: agent.Scheme()})
 	return err
 }
 
@@ -221,6 +233,7 @@ func (p *peer) live(ctx context.Context) {
 	}
 }
 
+// renew renews its Lease, and tries again as soon as an agent does.
 func (p *peer) renew(ctx context.Context) {
 	p.mu.Lock()
 	lease := p.lease
@@ -228,10 +241,30 @@ func (p *peer) renew(ctx context.Context) {
 	if lease == nil {
 		return
 	}
-	renewed := metav1.NowMicro()
-	lease.Spec.RenewTime = &renewed
-	if err := p.client.Update(ctx, lease); err != nil && ctx.Err() == nil {
+	for pause := (wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}); ; {
+		renewed := metav1.NowMicro()
+		lease.Spec.RenewTime = &renewed
+		one, cancel := context.WithTimeout(ctx, renewal/2)
+		err := p.client.Update(one, lease)
+		if apierrors.IsConflict(err) { // an attempt without an answer was taken
+			err = p.client.Get(one, client.ObjectKeyFromObject(lease), lease)
+		}
+		cancel()
+		if err == nil {
+			p.mu.Lock()
+			p.renewals = append(p.renewals, time.Now())
+			p.mu.Unlock()
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		p.note(err, 0)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause.Step()):
+		}
 	}
 }
 
