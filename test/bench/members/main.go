@@ -72,6 +72,7 @@ type bench struct {
 	clients map[*lab.Member]client.Client
 	table   strings.Builder
 	missed  bar.Missed
+	rest    requests
 }
 
 // Bars of the 99th percentile.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +31,12 @@ import (
 const (
 	barSync    = 60 * time.Second // the last member has all of the hub's state
 	barRenewal = 20 * time.Second // the last member has renewed its Lease
+)
+
+// Bars of an agent at rest, in requests per second.
+const (
+	barLocal = .2  // writes to its own API server
+	barHub   = .15 // requests to the hub, besides those for watches
 )
 
 // calm is between two outages, and before the first.
@@ -97,6 +105,9 @@ func (b *bench) outages(ctx context.Context, o *options) (out []*outage, lost in
 	if err := b.countDeletions(watching, b.Members[0], &gone); err != nil {
 		return nil, 0, err
 	}
+	if b.rest, err = b.atRest(ctx, b.Members[0]); err != nil {
+		return nil, 0, err
+	}
 	for i := range o.kills {
 		one, err := b.outage(ctx, time.Duration(i%2)*later, crowd.peers, watchers)
 		if err != nil {
@@ -105,6 +116,51 @@ func (b *bench) outages(ctx context.Context, o *options) (out []*outage, lost in
 		out = append(out, one)
 	}
 	return out, gone.Load(), nil
+}
+
+// resting is how long requests are counted while nothing changes.
+const resting = 3 * time.Minute
+
+// requests are those of an agent per second.
+type requests struct{ localWrites, hubWrites, hubReads float64 }
+
+var clientRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{([^}]*)\} (\S+)$`)
+
+// atRest counts the requests of a member's agent while only Leases are renewed.
+func (b *bench) atRest(ctx context.Context, m *lab.Member) (requests, error) {
+	count := func() (r requests) {
+		for _, found := range clientRequests.FindAllStringSubmatch(m.Agent.Metrics(), -1) {
+			n, err := strconv.ParseFloat(found[2], 64)
+			if err != nil {
+				continue
+			}
+			toHub, read := strings.Contains(found[1], m.ToHub.Addr()), strings.Contains(found[1], `method="GET"`)
+			switch {
+			case toHub && read:
+				r.hubReads += n
+			case toHub:
+				r.hubWrites += n
+			case !read:
+				r.localWrites += n
+			}
+		}
+		return r
+	}
+	before := count()
+	select {
+	case <-ctx.Done():
+		return requests{}, ctx.Err()
+	case <-time.After(resting):
+	}
+	after, over := count(), resting.Seconds()
+	if after.hubWrites == before.hubWrites {
+		return requests{}, errors.New("the agent's metrics show no renewal on the hub")
+	}
+	return requests{
+		(after.localWrites - before.localWrites) / over,
+		(after.hubWrites - before.hubWrites) / over,
+		(after.hubReads - before.hubReads) / over,
+	}, nil
 }
 
 // countDeletions counts the imported slices that a member deletes.
@@ -280,6 +336,17 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 		"was %.1f s.\nMember a deleted %d imported EndpointSlices (bar: 0; holds: %s).\n",
 		seconds(away), slices.Max(between).Seconds(), lost,
 		b.missed.Holds(fmt.Sprintf("%d imported EndpointSlices deleted, bar 0", lost), lost == 0))
+	fmt.Fprintf(&b.table, "\nAt rest, for %.0f minutes before, while all renewed their Leases, a's agent made %.2f "+
+		"writes a second to its own\nAPI server (bar: ≤ %.2f; holds: %s), of which its leader election makes 0.5. To the "+
+		"hub it made %.2f a second\n(bar: ≤ %.2f; holds: %s), besides %.2f requests for watches and lists.\n",
+		resting.Minutes(),
+		b.rest.localWrites, barLocal,
+		b.missed.Holds(fmt.Sprintf("%.2f writes/s at rest, bar %.2f", b.rest.localWrites, barLocal),
+			b.rest.localWrites <= barLocal),
+		b.rest.hubWrites, barHub,
+		b.missed.Holds(fmt.Sprintf("%.2f requests/s to the hub at rest, bar %.2f", b.rest.hubWrites, barHub),
+			b.rest.hubWrites <= barHub),
+		b.rest.hubReads)
 	last := all[len(all)-1]
 	fmt.Fprintf(&b.table, "\nFrom its return until all were in sync, the last time, the hub's API server used %.0f s "+
 		"of CPU, its etcd %.0f s,\nand the simulated members, which discard what they read, %.0f s. They read %d MiB, "+
