@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -51,6 +52,7 @@ func main() {
 		o.images = filepath.Join(filepath.Dir(*out), "images")
 	}
 	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard()) // of informers that wait for a hub that was killed
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	table, missed, err := measure(ctx, o)
