@@ -48,7 +48,7 @@ const later = 20 * time.Second
 // outage is one kill of the hub's API server.
 type outage struct {
 	killed, back time.Time
-	marked       time.Time       // when the hub took the first change after it
+	marked       time.Duration   // from back until the hub took the first change
 	version      string          // of that change
 	synced       []time.Duration // by member, from back
 	renewed      []time.Duration // by member, from back to its first renewal; 0 if that came before back
@@ -208,12 +208,20 @@ func (b *bench) outage(ctx context.Context, pause time.Duration, peers []*peer, 
 	rec := peers[0].records[0]
 	rec.Spec.Revision++
 	rec.Spec.Endpoints[0].Address = address
+	var refused error
 	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
-		func(ctx context.Context) (bool, error) { return peers[0].client.Update(ctx, rec) == nil, nil },
+		func(ctx context.Context) (bool, error) {
+			err := peers[0].client.Update(ctx, rec)
+			if err != nil && (refused == nil || err.Error() != refused.Error()) {
+				refused = err
+				fmt.Fprintf(os.Stderr, "%v after its return the hub refuses a change: %v\n", time.Since(u.back), err)
+			}
+			return err == nil, nil
+		},
 	); err != nil {
-		return nil, fmt.Errorf("the first change after the hub is back: %w", err)
+		return nil, fmt.Errorf("the first change after the hub is back: %w; %w", err, refused)
 	}
-	u.marked, u.version = time.Now(), rec.ResourceVersion
+	u.marked, u.version = time.Since(u.back), rec.ResourceVersion
 	var all sync.WaitGroup
 	errs := make([]error, len(watchers)+1)
 	u.synced = make([]time.Duration, len(watchers))
@@ -312,11 +320,11 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 	}
 	fmt.Fprintf(&b.table, hubPage, o.peers+1, time.Now().UTC().Format("2 January 2006"), runtime.NumCPU(), o.peers,
 		o.each, o.kills)
-	var synced, renewed, reached []time.Duration
+	var synced, renewed, reached, marked []time.Duration
 	var away, between []time.Duration
 	for _, u := range all {
 		synced, renewed = append(synced, u.synced...), append(renewed, u.renewed...)
-		reached = append(reached, u.reached)
+		reached, marked = append(reached, u.reached), append(marked, u.marked)
 		away, between = append(away, u.back.Sub(u.killed)), append(between, u.between)
 	}
 	row := func(what string, took []time.Duration, most time.Duration) {
@@ -331,6 +339,7 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 	}
 	row("a simulated member is in sync", synced, barSync)
 	row("a simulated member has renewed its Lease", renewed, barRenewal)
+	row("the hub takes a change of an EndpointRecord", marked, 0)
 	row("a change made on the hub's return is in member a's EndpointSlice", reached, 0)
 	fmt.Fprintf(&b.table, "\nThe API server was away for %s. The longest time between two renewals of a member "+
 		"was %.1f s.\nMember a deleted %d imported EndpointSlices (bar: 0; holds: %s).\n",

@@ -15,8 +15,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -41,8 +43,11 @@ type watcher struct {
 	seen   map[string]time.Time // when a version of the marker came by a watch
 }
 
-// listed is when a list began and ended.
-type listed struct{ from, to time.Time }
+// listed is when a list began and ended, and the state that it has at least.
+type listed struct {
+	from, to time.Time
+	version  string
+}
 
 // config reads a kubeconfig, for a connection of its own and without a limit.
 func config(kubeconfig string) (*rest.Config, error) {
@@ -118,12 +123,17 @@ func (w *watcher) noting(resource string, lw *cache.ListWatch) *cache.ListWatch 
 	lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		from := time.Now()
 		l, err := list(ctx, o)
-		if err == nil {
-			w.mu.Lock()
-			w.listed[resource] = listed{from, time.Now()}
-			w.mu.Unlock()
+		if err != nil {
+			return nil, err
 		}
-		return l, err
+		of, err := meta.ListAccessor(l)
+		if err != nil {
+			return nil, err
+		}
+		w.mu.Lock()
+		w.listed[resource] = listed{from, time.Now(), of.GetResourceVersion()}
+		w.mu.Unlock()
+		return l, nil
 	}
 	return lw
 }
@@ -153,7 +163,8 @@ func (w *watcher) synced(u *outage) (after time.Duration, ok bool) {
 	for _, l := range w.listed {
 		after = max(after, l.to.Sub(u.back))
 	}
-	if w.listed["endpointrecords"].from.After(u.marked) {
+	order, err := resourceversion.CompareResourceVersion(w.listed["endpointrecords"].version, u.version)
+	if err == nil && order >= 0 {
 		return after, true
 	}
 	seen, ok := w.seen[u.version]
