@@ -110,7 +110,7 @@ bench-order: build ## a cluster's own endpoints go from 0 to 30 and back under l
 
 .PHONY: bench-hub
 bench-hub: build ## kills of the hub's API server with 200 members that watch; writes docs/benchmarks-hub.md
-	$(GO) run ./test/bench/members -peers 200 -hub-kills 3 -out docs/benchmarks-hub.md
+	$(GO) run ./test/bench/members -peers 200 -hub-kills 2 -out docs/benchmarks-hub.md
 
 .PHONY: bench-scale
 bench-scale: build ## bench-members with 200 members, of the same names and of own ones; docs/benchmarks-scale*.md

@@ -80,6 +80,9 @@ func (b *bench) outages(ctx context.Context, o *options) (out []*outage, lost in
 	if err := hub.UntilReady(ctx); err != nil {
 		return nil, 0, err
 	}
+	if b.rest, err = b.atRest(ctx, b.Members[0]); err != nil {
+		return nil, 0, err
+	}
 	crowd, err := b.gather(ctx, o)
 	if err != nil {
 		return nil, 0, err
@@ -105,9 +108,6 @@ func (b *bench) outages(ctx context.Context, o *options) (out []*outage, lost in
 	if err := b.countDeletions(watching, b.Members[0], &gone); err != nil {
 		return nil, 0, err
 	}
-	if b.rest, err = b.atRest(ctx, b.Members[0]); err != nil {
-		return nil, 0, err
-	}
 	for i := range o.kills {
 		one, err := b.outage(ctx, time.Duration(i%2)*later, crowd.peers, watchers)
 		if err != nil {
@@ -126,7 +126,7 @@ type requests struct{ localWrites, hubWrites, hubReads float64 }
 
 var clientRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{([^}]*)\} (\S+)$`)
 
-// atRest counts the requests of a member's agent while only Leases are renewed.
+// atRest counts the requests of a member's agent while nobody changes anything.
 func (b *bench) atRest(ctx context.Context, m *lab.Member) (requests, error) {
 	count := func() (r requests) {
 		for _, found := range clientRequests.FindAllStringSubmatch(m.Agent.Metrics(), -1) {
@@ -345,8 +345,8 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 		"was %.1f s.\nMember a deleted %d imported EndpointSlices (bar: 0; holds: %s).\n",
 		seconds(away), slices.Max(between).Seconds(), lost,
 		b.missed.Holds(fmt.Sprintf("%d imported EndpointSlices deleted, bar 0", lost), lost == 0))
-	fmt.Fprintf(&b.table, "\nAt rest, for %.0f minutes before, while all renewed their Leases, a's agent made %.2f "+
-		"writes a second to its own\nAPI server (bar: ≤ %.2f; holds: %s), of which its leader election makes 0.5. To the "+
+	fmt.Fprintf(&b.table, "\nAt rest, for %.0f minutes before the others joined, a's agent made %.2f writes a second "+
+		"to its own\nAPI server (bar: ≤ %.2f; holds: %s), of which its leader election makes 0.5. To the "+
 		"hub it made %.2f a second\n(bar: ≤ %.2f; holds: %s), besides %.2f requests for watches and lists.\n",
 		resting.Minutes(),
 		b.rest.localWrites, barLocal,
