@@ -17,17 +17,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
@@ -299,28 +296,6 @@ func pods() (out []client.Object) {
 	return out
 }
 
-// rights is the name of CoreDNS's ClusterRole, and of its binding.
-const rights = "clusterset-dns:coredns"
-
-// TestUninstallDeletesWhatAnInterruptedInstallLeft, and not what somebody applied by hand.
-func TestUninstallDeletesWhatAnInterruptedInstallLeft(t *testing.T) {
-	for _, manager := range []string{manifest.FieldManager, "kubectl"} {
-		here := load(t, "testdata/kubeadm.yaml", pods()...)
-		applied := rbacac.ClusterRole(rights).WithLabels(map[string]string{"a": "b"})
-		if err := here.Client.Apply(t.Context(), applied, client.FieldOwner(manager)); err != nil {
-			t.Fatal(err)
-		}
-		r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
-		if err := r.Uninstall(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		err := here.Get(t.Context(), client.ObjectKey{Name: rights}, &rbacv1.ClusterRole{})
-		if client.IgnoreNotFound(err) != nil || (err == nil) != (manager == "kubectl") {
-			t.Errorf("applied by %s: %v", manager, err)
-		}
-	}
-}
-
 // TestWhatDoesNotAnswerIsRolledBack. The API server and the answers are fakes: make e2e asks real Pods.
 func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -389,10 +364,6 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 			}
 			if same := written(t, after) == written(t, before); same == c.installed {
 				t.Errorf("afterwards the cluster has\n%s", written(t, after))
-			}
-			err = here.Get(t.Context(), client.ObjectKey{Name: rights}, &rbacv1.ClusterRole{})
-			if (err == nil) != c.installed || client.IgnoreNotFound(err) != nil {
-				t.Errorf("ClusterRole %s: %v", rights, err)
 			}
 			if !c.installed {
 				return

@@ -341,8 +341,8 @@ func (p *Plan) helm(s *State, to []string) error {
 }
 
 // Uninstall returns what restores the cluster as it was before Install.
-func Uninstall(s *State) (p *Plan, err error) {
-	p = &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
+func Uninstall(s *State) (*Plan, error) {
+	p := &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
 	if text := remove(s.Corefile()); text != s.Corefile() {
 		after := s.Config.DeepCopy()
 		after.Data[s.ConfigKey] = text
@@ -373,8 +373,7 @@ func Uninstall(s *State) (p *Plan, err error) {
 		p.Objects = all
 		return p, err
 	}
-	p.Objects, err = manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
-	return p, err
+	return p, nil
 }
 
 // unforward removes what forwards the zone elsewhere than in the Corefile.

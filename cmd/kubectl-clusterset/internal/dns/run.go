@@ -13,7 +13,6 @@ import (
 	miekg "github.com/miekg/dns"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -59,10 +58,6 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
-	added, _, err := r.find(ctx, p.Objects)
-	if err != nil {
-		return err
-	}
 	if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
 		return err
 	}
@@ -90,7 +85,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			err = step.verify()
 		}
 		if err != nil {
-			return r.rollBack(ctx, s, undo, added, err)
+			return r.rollBack(ctx, s, undo, err)
 		}
 	}
 	if p.ByHand != "" {
@@ -109,12 +104,7 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Mode == "" { // an Install that was interrupted leaves them
-		if _, p.Objects, err = r.find(ctx, p.Objects); err != nil {
-			return err
-		}
-	}
-	if p.Mode == "" && p.Forward == nil && len(p.Objects) == 0 {
+	if p.Mode == "" && p.Forward == nil {
 		r.Say("%s: our CoreDNS is not installed", r.Name)
 		return nil
 	}
@@ -144,28 +134,6 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 		}
 	}
 	return r.Remove(ctx, p.Objects)
-}
-
-// find returns which objects do not exist, and which this program has applied. Kinds are left out: they stay.
-func (r *Runner) find(ctx context.Context, objects []*unstructured.Unstructured) (
-	missing, applied []*unstructured.Unstructured, err error,
-) {
-	for _, o := range objects {
-		if o.GetKind() == "CustomResourceDefinition" {
-			continue
-		}
-		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(o.GroupVersionKind())
-		switch err := r.Get(ctx, client.ObjectKeyFromObject(o), there); {
-		case apierrors.IsNotFound(err):
-			missing = append(missing, o)
-		case err != nil:
-			return nil, nil, r.Failed(err, "reading %s", cluster.Title(o))
-		case manifest.Ours(there):
-			applied = append(applied, o)
-		}
-	}
-	return missing, applied, nil
 }
 
 // plan reads the State and plans.
@@ -274,11 +242,9 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
 
-// rollBack undoes changes, the last one first, also if ctx has ended, deletes what was added, and returns why.
-func (r *Runner) rollBack(
-	ctx context.Context, s *State, undo []*Change, added []*unstructured.Unstructured, why error,
-) error {
-	if len(undo)+len(added) == 0 {
+// rollBack undoes changes, the last one first, also if ctx has ended, and returns why.
+func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why error) error {
+	if len(undo) == 0 {
 		return why
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -304,9 +270,6 @@ func (r *Runner) rollBack(
 			return errors.Join(why, report.WithRemedy(r.Failed(err, "restoring %s", cluster.Title(c.object())),
 				"kubectl clusterset dns uninstall"))
 		}
-	}
-	if err := r.Remove(ctx, added); err != nil {
-		return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
 	}
 	return report.WithRemedy(fmt.Errorf("%w; the cluster's DNS is as it was", why),
 		"kubectl -n "+s.logsAt()+"; then run the command again")
@@ -422,18 +385,13 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 			if p := &pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 				asked++
 				if why := r.askPod(ctx, p, port, domain, want); why != "" {
-					return false, "Pod " + p.Name + " " + why, nil
+					return false, why, nil
 				}
 			}
 		}
 		return asked > 0, "no Pod runs", nil
 	})
-	if err != nil {
-		return report.WithRemedy(r.Failed(err, "asking for %s", zone),
-			fmt.Sprintf("kubectl -n %s logs -l '%s' --tail=-1 | grep -i reload; kubectl clusterset doctor", namespace,
-				selector))
-	}
-	return nil
+	return r.Failed(err, "asking for %s", zone)
 }
 
 // askPod returns why a Pod does not answer as wanted, or "".
@@ -443,9 +401,9 @@ func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain s
 	case err != nil:
 		return err.Error()
 	case got != want && want:
-		return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[version.Rcode], zone)
+		return fmt.Sprintf("Pod %s answers %s for %s", p.Name, miekg.RcodeToString[version.Rcode], zone)
 	case got != want:
-		return "still answers for " + zone
+		return fmt.Sprintf("Pod %s still answers for %s", p.Name, zone)
 	}
 	if domain == "" {
 		return ""
@@ -455,7 +413,7 @@ func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain s
 		return err.Error()
 	}
 	if own.Rcode != miekg.RcodeSuccess {
-		return fmt.Sprintf("answers %s for the cluster's own names", miekg.RcodeToString[own.Rcode])
+		return fmt.Sprintf("Pod %s answers %s for the cluster's own names", p.Name, miekg.RcodeToString[own.Rcode])
 	}
 	return ""
 }

@@ -37,7 +37,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	}
 	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: Detect(s), Mode: s.Mode(), Image: s.running(),
 		Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
-	const install = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
+	const install = "kubectl clusterset dns install"
 	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
 	if out.Mode == "" {
 		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
@@ -66,15 +66,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		if p := &pods[i]; p.Status.Phase == corev1.PodRunning {
 			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
 			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
-				find(
-					report.Errorf(
-						fmt.Sprintf("kubectl -n %s logs %s | grep -i reload; kubectl clusterset doctor", namespace,
-							p.Name),
-						"Pod %s %s",
-						p.Name,
-						one.Problem,
-					),
-				)
+				find(report.Errorf("kubectl -n "+namespace+" logs "+p.Name, "%s", one.Problem))
 			}
 		}
 	}

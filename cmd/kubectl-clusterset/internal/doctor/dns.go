@@ -19,7 +19,7 @@ const (
 	plugin        = "multicluster"
 	edit          = "kubectl -n kube-system edit configmap coredns"
 	editNodeLocal = "kubectl -n kube-system edit configmap node-local-dns"
-	install       = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION; by hand: " + report.DocsDNS
+	addLine       = edit + ", and append the server block of corefile.example; " + report.DocsDNS
 	useImage      = "; for an image with the plugin: " + report.DocsDNS
 )
 
@@ -30,17 +30,14 @@ var dnsChecks = []Check{
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherPlugins)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
 	{"corefile-cache", []Topic{DNS}, onCorefile(func(f *Facts, c *corefile.Corefile) []report.Finding {
-		switch {
-		case answeredElsewhere(f):
+		if answeredElsewhere(f) {
 			return cached(c, "CoreDNS", edit, ofForwarder)
-		case !isSetUp(f):
-			return nil
 		}
 		return cached(c, "CoreDNS", edit, nil)
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []report.Finding {
-		if answeredElsewhere(f) || !isSetUp(f) {
+		if answeredElsewhere(f) {
 			return nil
 		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks,
@@ -76,13 +73,6 @@ func corefileParses(f *Facts) []report.Finding {
 	case err != nil:
 		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
 			"this one", err)
-	case twice(c) != "":
-		return wrong(
-			edit+", and remove one of them",
-			"two server blocks of the Corefile are for %s: CoreDNS keeps its "+
-				"previous Corefile, and does not start with this one",
-			twice(c),
-		)
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
 		return wrong(edit, "no server block of the Corefile is for %s", zone)
 	case len(c.Unknown) > 0:
@@ -90,31 +80,6 @@ func corefileParses(f *Facts) []report.Finding {
 			strings.Join(c.Unknown, ", "))
 	}
 	return nil
-}
-
-// twice returns the address of two server blocks, or "". Blocks with bind may share one.
-func twice(c *corefile.Corefile) string {
-	seen := map[corefile.Key]bool{}
-	for i := range c.Blocks {
-		if len(c.Blocks[i].All("bind")) > 0 {
-			continue
-		}
-		for _, k := range c.Blocks[i].Keys {
-			if seen[k] {
-				return k.Zone + ".:" + k.Port
-			}
-			seen[k] = true
-		}
-	}
-	return ""
-}
-
-// isSetUp reports whether the Corefile may have a line of our plugin. Without one, only that is found: the image and
-// the rights come with what adds it.
-func isSetUp(f *Facts) bool {
-	c, err := corefile.Parse(f.DNSFacts.Corefile)
-	return err != nil || len(c.Unknown) > 0 ||
-		slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
 }
 
 // without matches images of CoreDNS that others publish, and that lack our plugin. The name proves nothing: it is a
@@ -132,7 +97,7 @@ func corednsImage(f *Facts) []report.Finding {
 	}
 	hint, added := "", ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image+":") && !answeredElsewhere(f) && isSetUp(f) {
+		if without.MatchString(c.Image+":") && !answeredElsewhere(f) {
 			hint = fmt.Sprintf("by its name, the image %s lacks the plugin %s", c.Image, plugin)
 			added = "; " + hint
 		}
@@ -199,7 +164,7 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 		return warn("ask in a pod: dig +short TXT dns-version."+zone,
 			"the Corefile forwards %s to %s, which was not checked", zone, strings.Join(to, " "))
 	}
-	return wrong(install, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
+	return wrong(addLine, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
 }
 
 // answeredElsewhere reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was

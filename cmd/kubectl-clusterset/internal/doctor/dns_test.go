@@ -123,13 +123,6 @@ var inDNS = []planted{
 	{"no block, and a part is elsewhere", "corefile-stanza", notice, edit(".:53 {",
 		"import custom/*.server\ncluster.local:53 {"),
 		"no server block of the Corefile is for clusterset.local, unless"},
-	{"a zone twice", "corefile", bad, func(f *doctor.Facts) { f.DNSFacts.Corefile += ".:53 {\n    errors\n}\n" },
-		"two server blocks of the Corefile are for .:53"},
-	{"not set up at all", "corefile-stanza", bad, func(f *doctor.Facts) {
-		edit("    multicluster clusterset.local\n", "    cache 30\n")(f)
-		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
-		f.DNSFacts.Lacks = []string{"watch serviceimports"}
-	}, "nothing in the server block .:53 of the Corefile answers clusterset.local"},
 	{"both", "corefile-zone", notice, edit("pods insecure", "pods insecure\n       multicluster clusterset.local"),
 		"as well"},
 	{"the zone on the line kubernetes, beside ours", "corefile-zone", notice,
