@@ -28,6 +28,9 @@ type Key struct {
 	Port string
 }
 
+// String is ZONE.:PORT.
+func (k Key) String() string { return k.Zone + ".:" + k.Port }
+
 // Line is one line with its body in braces.
 type Line struct {
 	Words []string
@@ -230,6 +233,25 @@ func (c *Corefile) For(zone, port string) *Block {
 		}
 	}
 	return nil
+}
+
+// Twice returns a zone and port of two server blocks, for which CoreDNS refuses the Corefile, or "". Blocks with the
+// plugin bind or view may share one.
+func (c *Corefile) Twice() string {
+	seen := map[Key]bool{}
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		if len(b.All("bind"))+len(b.All("view")) > 0 {
+			continue
+		}
+		for _, k := range b.Keys {
+			if seen[k] {
+				return k.String()
+			}
+			seen[k] = true
+		}
+	}
+	return ""
 }
 
 // All returns the lines of a plugin in the block.

@@ -67,6 +67,22 @@ func TestTheMostSpecificBlockOfThePortAnswers(t *testing.T) {
 	}
 }
 
+func TestAZoneAndPortOfTwoBlocksIsFound(t *testing.T) {
+	for text, want := range map[string]string{
+		".:53 {\n}\ncluster.local:53 {\n}\n":                      "",
+		".:53 {\n}\n.:5353 {\n}\n":                                "",
+		".:53 {\nerrors\n}\n. {\nerrors\n}\n":                     ".:53",
+		"a.local b.local {\n}\nB.local.:53 {\n}\n":                "b.local.:53",
+		". {\nbind 10.0.0.1\n}\n. {\nbind 10.0.0.2\n}\n":          "",
+		". {\nview a {\nexpr true\n}\n}\n. {\nwhoami\n}\n":        "",
+		"(x) {\nbind lo\n}\n. {\nimport x\n}\n. {\nimport x\n}\n": "",
+	} {
+		if got := parse(t, text).Twice(); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestBracesMustFit(t *testing.T) {
 	for _, text := range []string{". {\nerrors\n", ". {\nerrors\n}\n}\n"} {
 		if _, err := corefile.Parse(text); err == nil || !strings.Contains(err.Error(), "closing brace") {

@@ -3,6 +3,7 @@ package dns
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -29,6 +30,9 @@ func with(text, block string) (string, error) {
 	c, err := corefile.Parse(text)
 	if err != nil {
 		return "", err
+	}
+	if twice := c.Twice(); twice != "" {
+		return "", fmt.Errorf("two server blocks of the Corefile are for %s, and CoreDNS does not apply it", twice)
 	}
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
@@ -62,6 +66,33 @@ func remove(text string) string {
 		}
 	}
 	return text
+}
+
+// removeAlike returns a Corefile without a server block that equals the one of Install, apart from comments and
+// whitespace: somebody added it by hand.
+func removeAlike(text string) string {
+	want, _ := corefile.Parse(fmt.Sprintf(answers, port(text))) // it parses
+	all := strings.SplitAfter(text, "\n")
+	for from := range all {
+		if !strings.HasPrefix(strings.TrimSpace(all[from]), zone) {
+			continue
+		}
+		for to := from + 1; to <= len(all); to++ {
+			got, err := corefile.Parse(strings.Join(all[from:to], ""))
+			if err == nil && reflect.DeepEqual(got, want) {
+				return strings.Join(slices.Concat(all[:from], all[to:]), "")
+			}
+		}
+	}
+	return text
+}
+
+// answered reports whether a line multicluster of a Corefile answers the zone.
+func answered(text string) bool {
+	c, err := corefile.Parse(text)
+	return err == nil && slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool {
+		return b.Stanza("multicluster", zone) != nil
+	})
 }
 
 // ours reports whether a text has our block.

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -25,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
@@ -303,7 +306,7 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 		zone, own int // response codes
 		available bool
 		installed bool
-		why       string
+		why       string // and, after a rollback, where to look
 	}{
 		"answers":           {"y\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, true, ""},
 		"the user declines": {"\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, false, "not confirmed"},
@@ -336,11 +339,12 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := map[string]bool{}
+			var said strings.Builder
 			r := &Runner{
 				Cluster: here,
 				Confirm: strings.NewReader(c.confirm),
 				Out:     io.Discard,
-				Say:     t.Logf,
+				Say:     func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
 				Wait:    true,
 				Timeout: time.Second,
 				Ask: func(_ context.Context, p *corev1.Pod, port int32, q *miekg.Msg) (*miekg.Msg, error) {
@@ -358,12 +362,23 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 			if (err == nil) != c.installed || err != nil && !strings.Contains(err.Error(), c.why) {
 				t.Errorf("it ends with %v, want %q", err, c.why)
 			}
+			if err != nil && !errors.Is(err, ErrDeclined) && !strings.Contains(err.Error(),
+				"kubectl -n kube-system logs deployment/coredns | grep -i reload; if CoreDNS refuses the Corefile") {
+				t.Errorf("the remedy is missing: %v", err)
+			}
 			after, err := Read(t.Context(), here)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if same := written(t, after) == written(t, before); same == c.installed {
 				t.Errorf("afterwards the cluster has\n%s", written(t, after))
+			}
+			err = here.Get(t.Context(), client.ObjectKey{Name: "clusterset-dns:coredns"}, &rbacv1.ClusterRoleBinding{})
+			if client.IgnoreNotFound(err) != nil || (err == nil) != c.installed {
+				t.Errorf("afterwards the binding: %v", err)
+			}
+			if said := said.String(); strings.Contains(said, "next: kubectl clusterset verify") != c.installed {
+				t.Errorf("it says %s", said)
 			}
 			if !c.installed {
 				return
@@ -375,5 +390,126 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUninstallTakesBackRightsThatItsInstallGave, also if nothing else is installed; not those that others gave.
+func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
+	const byHand = ".:53 {\n multicluster clusterset.local\n kubernetes cluster.local\n reload\n}\n"
+	for name, c := range map[string]struct {
+		owner   client.FieldOwner
+		text    string
+		deleted bool
+		why     string
+	}{
+		"ours":                        {manifest.FieldManager, "", true, ""},
+		"of others":                   {"kubectl", "", false, ""},
+		"of others, and needed":       {"kubectl", byHand, false, ""},
+		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := load(t, "testdata/kubeadm.yaml")
+			setCorefile(t, here, c.text)
+			role := &unstructured.Unstructured{Object: map[string]any{}}
+			role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+			role.SetName("clusterset-dns:coredns")
+			role.SetLabels(map[string]string{"app.kubernetes.io/part-of": "clusterset-dns"}) // a manager owns fields
+			applied := client.ApplyConfigurationFromUnstructured(role)
+			if err := here.Client.Apply(t.Context(), applied, c.owner); err != nil {
+				t.Fatal(err)
+			}
+			r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf}
+			if err := r.Uninstall(t.Context()); (err == nil) != (c.why == "") ||
+				err != nil && !strings.Contains(err.Error(), c.why) {
+				t.Errorf("it ends with %v, want %q", err, c.why)
+			}
+			err := here.Get(t.Context(), client.ObjectKeyFromObject(role), role)
+			if client.IgnoreNotFound(err) != nil || (err != nil) != c.deleted {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// setCorefile changes that of a cluster, if there is a text.
+func setCorefile(t *testing.T, c *cluster.Cluster, text string) {
+	t.Helper()
+	if text == "" {
+		return
+	}
+	m := &corev1.ConfigMap{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: kubeSystem, Name: "coredns"}, m); err != nil {
+		t.Fatal(err)
+	}
+	m.Data["Corefile"] = text
+	if err := c.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestABlockLikeOursIsTakenOut, whoever added it; another one is not.
+func TestABlockLikeOursIsTakenOut(t *testing.T) {
+	const own = ".:53 {\n reload\n}\n"
+	example, err := os.ReadFile("../../../../corefile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block, taken := range map[string]bool{
+		fmt.Sprintf(answers, "53"): true,
+		"clusterset.local. { # by hand\n\terrors\n\n\tready\n\tprometheus :9153\n\tmulticluster\n}\n": true,
+		"clusterset.local {\n multicluster\n}\n":                                                      false,
+		fmt.Sprintf(answers, "5353"):                                                                  false,
+	} {
+		if got := removeAlike(block + own); (got == own) != taken || !taken && got != block+own {
+			t.Errorf("%q becomes %q", block+own, got)
+		}
+	}
+	if got := removeAlike(string(example)); answered(got) || !strings.Contains(got, "kubernetes cluster.local") {
+		t.Errorf("corefile.example becomes %q", got)
+	}
+}
+
+// TestACorefileThatCoreDNSRefusesIsNotChanged: it would not apply our block.
+func TestACorefileThatCoreDNSRefusesIsNotChanged(t *testing.T) {
+	got, err := with(".:53 {\n reload\n}\n. {\n errors\n}\n", fmt.Sprintf(answers, "53"))
+	if err == nil || !strings.Contains(err.Error(), "two server blocks of the Corefile are for .:53") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestStatusSaysWhereToLook, with the name of each Pod once in its row.
+func TestStatusSaysWhereToLook(t *testing.T) {
+	here := load(t, "testdata/kubeadm.yaml", pods()...)
+	r := &Runner{Cluster: here, Out: io.Discard, Say: t.Logf, Wait: true,
+		Ask: func(_ context.Context, _ *corev1.Pod, _ int32, q *miekg.Msg) (*miekg.Msg, error) {
+			return new(miekg.Msg).SetRcode(q, miekg.RcodeServerFailure), nil
+		}}
+	status := func() string {
+		t.Helper()
+		all, err := r.Status(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		PrintReport(&out, all)
+		return out.String()
+	}
+	if got := status(); !strings.Contains(got, doctor.InstallDNS) ||
+		!strings.Contains(got, "  coredns-a   answers SERVFAIL for clusterset.local\n") {
+		t.Error(got)
+	}
+	r.Wait = false
+	if err := r.Install(t.Context(), Wanted{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait = true
+	if got := status(); !strings.Contains(got, "x Pod coredns-a answers SERVFAIL for clusterset.local\n"+
+		"  → kubectl -n kube-system logs coredns-a | grep -i reload; if CoreDNS refuses the Corefile, it "+
+		"says why there") {
+		t.Error(got)
+	}
+	if got, err := r.Unanswered(t.Context()); err != nil || len(got) != 2 ||
+		got[0] != (doctor.Unanswered{Pod: "coredns-a", Why: "answers SERVFAIL for clusterset.local"}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -343,7 +343,8 @@ func (p *Plan) helm(s *State, to []string) error {
 // Uninstall returns what restores the cluster as it was before Install.
 func Uninstall(s *State) (*Plan, error) {
 	p := &Plan{Distribution: Detect(s), Mode: s.Mode(), Image: s.running()}
-	if text := remove(s.Corefile()); text != s.Corefile() {
+	text := removeAlike(remove(s.Corefile()))
+	if text != s.Corefile() {
 		after := s.Config.DeepCopy()
 		after.Data[s.ConfigKey] = text
 		p.Forward, p.Restart = &Change{s.Config, after}, !reloads(text)
@@ -354,12 +355,14 @@ func Uninstall(s *State) (*Plan, error) {
 			delete(after.Annotations, AnnotationImage)
 			p.Deployment = &Change{s.Deployment, after}
 		}
-		if c, err := with(remove(s.Corefile()), "multicluster"); p.Deployment != nil && err == nil &&
-			c == remove(s.Corefile()) {
-			return nil, report.WithRemedy(errors.New("the Corefile has a line multicluster that this command did not "+
-				"add, and the original image does not start with it"), "remove it first: kubectl -n kube-system edit "+
-				"configmap "+s.Config.Name)
-		}
+	}
+	if answered(text) && (p.Deployment != nil || len(s.Granted) > 0) {
+		return nil, report.WithRemedy(errors.New("the Corefile has a line multicluster that this command did not "+
+			"add, and it needs our image and rights"),
+			"kubectl -n kube-system edit configmap "+s.Config.Name+", and remove the line multicluster, or the server "+
+				"block that is for "+zone+" alone; then run the command again")
+	}
+	if p.Mode == Replace {
 		all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
 		p.Objects = all
 		return p, err
@@ -370,9 +373,10 @@ func Uninstall(s *State) (*Plan, error) {
 			p.ByHand = "first remove what forwards " + zone + " from the cluster's DNS"
 		}
 		all, err := manifest.Render(manifest.Beside, manifest.Values{Namespace: "clusterset"})
-		p.Objects = all
+		p.Objects = append(all, s.Granted...)
 		return p, err
 	}
+	p.Objects = s.Granted
 	return p, nil
 }
 

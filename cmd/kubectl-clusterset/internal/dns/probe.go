@@ -17,6 +17,16 @@ import (
 // Asker sends one question to a Pod and returns the answer.
 type Asker func(ctx context.Context, pod *corev1.Pod, port int32, question *miekg.Msg) (*miekg.Msg, error)
 
+// versionQuestion is one that our CoreDNS alone answers.
+func versionQuestion() *miekg.Msg {
+	return new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT)
+}
+
+// refused says what came in place of an answer.
+func refused(m *miekg.Msg) string {
+	return fmt.Sprintf("answers %s for %s", miekg.RcodeToString[m.Rcode], zone)
+}
+
 // patience is the time for one question, with its port-forward.
 const patience = 10 * time.Second
 
@@ -28,7 +38,7 @@ func Forwarded(cfg *rest.Config) Asker {
 		defer cancel()
 		local, failed, err := cluster.Forward(ctx, cfg, pod, port)
 		if err != nil {
-			return nil, fmt.Errorf("port-forward to pod %s failed: %w", pod.Name, err)
+			return nil, fmt.Errorf("cannot be asked: the port-forward failed: %w", err)
 		}
 		c := miekg.Client{Net: "tcp", Timeout: patience}
 		answer, _, err := c.ExchangeContext(ctx, question, net.JoinHostPort("127.0.0.1", strconv.Itoa(int(local))))
@@ -40,7 +50,7 @@ func Forwarded(cfg *rest.Config) Asker {
 		default:
 		}
 		if err != nil {
-			return nil, fmt.Errorf("asking pod %s failed: %w", pod.Name, err)
+			return nil, fmt.Errorf("cannot be asked: %w", err)
 		}
 		return answer, nil
 	}

@@ -13,6 +13,7 @@ import (
 	miekg "github.com/miekg/dns"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -58,6 +59,10 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 		return err
 	}
 	r.Say("%s: applying what our CoreDNS needs", r.Name)
+	brought, err := r.absent(ctx, p)
+	if err != nil {
+		return err
+	}
 	if err := r.Apply(ctx, p.Objects, r.Say); err != nil {
 		return err
 	}
@@ -85,7 +90,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 			err = step.verify()
 		}
 		if err != nil {
-			return r.rollBack(ctx, s, undo, err)
+			return r.rollBack(ctx, s, undo, brought, err)
 		}
 	}
 	if p.ByHand != "" {
@@ -95,16 +100,57 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if r.Wait {
 		r.Say("%s: %s is answered", r.Name, zone)
 	}
+	r.Say("next: kubectl clusterset verify --context MEMBER --with OTHER")
 	return nil
+}
+
+// absent returns the rights that a plan brings and the cluster lacks. A CoreDNS beside keeps its own.
+func (r *Runner) absent(ctx context.Context, p *Plan) (out []*unstructured.Unstructured, err error) {
+	for _, o := range p.Objects {
+		if p.Mode != Replace || o.GroupVersionKind().Group != rbacv1.GroupName {
+			continue
+		}
+		err := r.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopy())
+		if client.IgnoreNotFound(err) != nil {
+			return nil, r.Failed(err, "reading %s", cluster.Title(o))
+		}
+		if err != nil {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// granted returns the rights of the cluster's CoreDNS that this program applied.
+func (r *Runner) granted(ctx context.Context) (out []*unstructured.Unstructured, err error) {
+	all, err := manifest.Render(manifest.CoreDNS, manifest.Values{Namespace: "clusterset"})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		err := r.Get(ctx, client.ObjectKeyFromObject(o), o)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, r.Failed(err, "reading %s", cluster.Title(o))
+		}
+		if err == nil && manifest.Ours(o) {
+			out = append(out, o)
+		}
+	}
+	return out, nil
 }
 
 // Uninstall restores the cluster's DNS, and deletes what Install applied except the CRDs.
 func (r *Runner) Uninstall(ctx context.Context) error {
-	s, p, err := r.plan(ctx, Uninstall)
+	s, p, err := r.plan(ctx, func(s *State) (_ *Plan, err error) {
+		if s.Granted, err = r.granted(ctx); err != nil {
+			return nil, err
+		}
+		return Uninstall(s)
+	})
 	if err != nil {
 		return err
 	}
-	if p.Mode == "" && p.Forward == nil {
+	if p.Mode == "" && p.Forward == nil && len(p.Objects) == 0 {
 		r.Say("%s: our CoreDNS is not installed", r.Name)
 		return nil
 	}
@@ -242,10 +288,13 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
 
-// rollBack undoes changes, the last one first, also if ctx has ended, and returns why.
-func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why error) error {
-	if len(undo) == 0 {
-		return why
+// rollBack undoes changes, the last one first, also if ctx has ended, deletes the rights that this run brought, and
+// returns why.
+func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought []*unstructured.Unstructured,
+	why error) error {
+	remedy := s.logsAt() + "; then run the command again"
+	if len(undo)+len(brought) == 0 {
+		return report.WithRemedy(why, remedy)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -271,16 +320,22 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, why err
 				"kubectl clusterset dns uninstall"))
 		}
 	}
-	return report.WithRemedy(fmt.Errorf("%w; the cluster's DNS is as it was", why),
-		"kubectl -n "+s.logsAt()+"; then run the command again")
+	if err := r.Remove(ctx, brought); err != nil {
+		return errors.Join(why, report.WithRemedy(err, "kubectl clusterset dns uninstall"))
+	}
+	return report.WithRemedy(fmt.Errorf("%w; the cluster's DNS is as it was", why), remedy)
 }
 
-// logsAt returns the arguments of kubectl that show why our CoreDNS does not answer.
+// logsAt returns commands that show why our CoreDNS does not answer.
 func (s *State) logsAt() string {
-	if s.Beside != nil {
-		return besideNamespace + " logs deployment/" + besideName
+	out := "kubectl -n " + kubeSystem + " get events"
+	if s.Deployment != nil {
+		out = fmt.Sprintf(doctor.RefusedAt, s.Deployment.Namespace, "deployment/"+s.Deployment.Name)
 	}
-	return kubeSystem + " get events"
+	if s.Beside != nil {
+		out = "kubectl -n " + besideNamespace + " logs deployment/" + besideName + "; " + out
+	}
+	return out
 }
 
 // besideRuns waits until our own Deployment answers, and plans again with the address of its Service.
@@ -385,7 +440,7 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 			if p := &pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 				asked++
 				if why := r.askPod(ctx, p, port, domain, want); why != "" {
-					return false, why, nil
+					return false, "Pod " + p.Name + " " + why, nil
 				}
 			}
 		}
@@ -394,16 +449,16 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 	return r.Failed(err, "asking for %s", zone)
 }
 
-// askPod returns why a Pod does not answer as wanted, or "".
+// askPod returns what a Pod does instead of answering as wanted, or "".
 func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain string, want bool) string {
-	version, err := r.Ask(ctx, p, port, new(miekg.Msg).SetQuestion("dns-version."+zone+".", miekg.TypeTXT))
+	version, err := r.Ask(ctx, p, port, versionQuestion())
 	switch got := err == nil && len(version.Answer) > 0; {
 	case err != nil:
 		return err.Error()
 	case got != want && want:
-		return fmt.Sprintf("Pod %s answers %s for %s", p.Name, miekg.RcodeToString[version.Rcode], zone)
+		return refused(version)
 	case got != want:
-		return fmt.Sprintf("Pod %s still answers for %s", p.Name, zone)
+		return "still answers for " + zone
 	}
 	if domain == "" {
 		return ""
@@ -413,7 +468,7 @@ func (r *Runner) askPod(ctx context.Context, p *corev1.Pod, port int32, domain s
 		return err.Error()
 	}
 	if own.Rcode != miekg.RcodeSuccess {
-		return fmt.Sprintf("Pod %s answers %s for the cluster's own names", p.Name, miekg.RcodeToString[own.Rcode])
+		return fmt.Sprintf("answers %s for the cluster's own names", miekg.RcodeToString[own.Rcode])
 	}
 	return ""
 }

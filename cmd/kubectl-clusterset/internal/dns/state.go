@@ -43,6 +43,9 @@ type State struct {
 	NodeLocal  bool                       // NodeLocal DNSCache runs
 	Beside     *appsv1.Deployment         // ours
 	Service    *corev1.Service            // ours
+
+	// Granted are rights of the cluster's CoreDNS that this program applied. Only Uninstall knows them.
+	Granted []*unstructured.Unstructured
 }
 
 // Read reads the State of a cluster.

@@ -1,14 +1,18 @@
 package dns
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -37,12 +41,16 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	}
 	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: Detect(s), Mode: s.Mode(), Image: s.running(),
 		Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
-	const install = "kubectl clusterset dns install"
+	install := doctor.InstallDNS
+	if release != "" { // the default image
+		install = "kubectl clusterset dns install"
+	}
 	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
 	if out.Mode == "" {
 		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
 	} else if p, err := Install(s, Wanted{Image: out.Image}); err != nil {
-		find(report.Errorf(install, "%v", err))
+		what, remedy, _ := strings.Cut(err.Error(), "\n  → ")
+		find(report.Errorf(cmp.Or(remedy, install), "%s", what))
 	} else {
 		if p.Forward != nil || p.Deployment != nil {
 			find(report.Errorf(install, "the cluster's DNS has lost its configuration for %s", zone))
@@ -66,8 +74,39 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		if p := &pods[i]; p.Status.Phase == corev1.PodRunning {
 			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
 			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
-				find(report.Errorf("kubectl -n "+namespace+" logs "+p.Name, "%s", one.Problem))
+				find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, p.Name), "Pod %s %s", p.Name, one.Problem))
 			}
+		}
+	}
+	return out, nil
+}
+
+// Unanswered asks every running Pod of the cluster's DNS for the zone, and returns those that do not answer it. It
+// fails if a Pod cannot be asked.
+func (r *Runner) Unanswered(ctx context.Context) (out []doctor.Unanswered, err error) {
+	s, err := Read(ctx, r.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	namespace, selector, port := s.servers()
+	if selector == nil {
+		return nil, errors.New("the cluster's DNS has no Pods that are known")
+	}
+	pods, err := r.pods(ctx, namespace, selector)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+			continue
+		}
+		version, err := r.Ask(ctx, p, port, versionQuestion())
+		if err != nil {
+			return nil, fmt.Errorf("Pod %s: %w", p.Name, err)
+		}
+		if len(version.Answer) == 0 {
+			out = append(out, doctor.Unanswered{Pod: p.Name, Why: refused(version)})
 		}
 	}
 	return out, nil

@@ -19,8 +19,12 @@ const (
 	plugin        = "multicluster"
 	edit          = "kubectl -n kube-system edit configmap coredns"
 	editNodeLocal = "kubectl -n kube-system edit configmap node-local-dns"
-	addLine       = edit + ", and append the server block of corefile.example; " + report.DocsDNS
-	useImage      = "; for an image with the plugin: " + report.DocsDNS
+	useImage      = "; for an image with the plugin: " + InstallDNS
+
+	// InstallDNS is the remedy for all that dns install brings.
+	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
+	// RefusedAt is how a remedy says what CoreDNS refuses: first comes the namespace, then a Pod or a Deployment.
+	RefusedAt = "kubectl -n %s logs %s | grep -i reload; if CoreDNS refuses the Corefile, it says why there"
 )
 
 var dnsChecks = []Check{
@@ -30,6 +34,9 @@ var dnsChecks = []Check{
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherPlugins)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
 	{"corefile-cache", []Topic{DNS}, onCorefile(func(f *Facts, c *corefile.Corefile) []report.Finding {
+		if missing(f) {
+			return nil
+		}
 		if answeredElsewhere(f) {
 			return cached(c, "CoreDNS", edit, ofForwarder)
 		}
@@ -37,12 +44,12 @@ var dnsChecks = []Check{
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []report.Finding {
-		if answeredElsewhere(f) {
+		if missing(f) || answeredElsewhere(f) {
 			return nil
 		}
-		return lacks("CoreDNS", f.DNSFacts.Lacks,
-			"bind ClusterRole clusterset-dns:coredns to CoreDNS's ServiceAccount; "+report.DocsDNS)
+		return lacks("CoreDNS", f.DNSFacts.Lacks, InstallDNS)
 	}},
+	{"dns-answers", []Topic{DNS, DNSAnswers}, unanswered},
 	{"nodelocal-forward", []Topic{NodeLocal}, nodeLocalForward},
 	{"nodelocal-cache", []Topic{NodeLocal}, func(f *Facts) []report.Finding {
 		c, err := corefile.Parse(f.DNSFacts.NodeLocal)
@@ -73,8 +80,12 @@ func corefileParses(f *Facts) []report.Finding {
 	case err != nil:
 		return wrong(edit, "parsing the Corefile failed: %v; CoreDNS keeps its previous one, and does not start with "+
 			"this one", err)
+	case c.Twice() != "":
+		return wrong(edit+", and remove one of them",
+			"two server blocks of the Corefile are for %s: CoreDNS does not apply it, and does not start with it",
+			c.Twice())
 	case c.For(zone, "53") == nil && len(c.Unknown) == 0:
-		return wrong(edit, "no server block of the Corefile is for %s", zone)
+		return wrong(InstallDNS, "no server block of the Corefile is for %s", zone)
 	case len(c.Unknown) > 0:
 		return warn("check the imported files by hand", "the Corefile imports %s, which was not checked",
 			strings.Join(c.Unknown, ", "))
@@ -97,7 +108,7 @@ func corednsImage(f *Facts) []report.Finding {
 	}
 	hint, added := "", ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image+":") && !answeredElsewhere(f) {
+		if without.MatchString(c.Image+":") && !missing(f) && !answeredElsewhere(f) {
 			hint = fmt.Sprintf("by its name, the image %s lacks the plugin %s", c.Image, plugin)
 			added = "; " + hint
 		}
@@ -153,7 +164,7 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 	}
 	for _, l := range b.All("kubernetes") {
 		if l.Option(plugin) != nil {
-			return wrong(edit+", append the server block clusterset.local:53, and remove the option; "+report.DocsDNS,
+			return wrong(InstallDNS+"; then "+edit+", and remove the option",
 				"the option multicluster of the plugin kubernetes answers %s, ClusterSetIP names only in part", zone)
 		}
 	}
@@ -164,7 +175,7 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 		return warn("ask in a pod: dig +short TXT dns-version."+zone,
 			"the Corefile forwards %s to %s, which was not checked", zone, strings.Join(to, " "))
 	}
-	return wrong(addLine, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
+	return wrong(InstallDNS, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
 }
 
 // answeredElsewhere reports whether this CoreDNS has no line of our plugin, and forwards the zone or imports what was
@@ -178,10 +189,29 @@ func answeredElsewhere(f *Facts) bool {
 	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
 }
 
+// missing reports whether the Corefile has no line of our plugin, and nothing else answers the zone. Then dns install
+// is the remedy for the image, the rights and the cache, too, and one finding says so.
+func missing(f *Facts) bool {
+	c, err := corefile.Parse(f.DNSFacts.Corefile)
+	return f.DNSFacts.Corefile != "" && err == nil && !answeredElsewhere(f) &&
+		!slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
+}
+
+// unanswered finds DNS Pods that do not answer the zone, whatever the Corefile says.
+func unanswered(f *Facts) (out []report.Finding) {
+	if missing(f) {
+		return nil
+	}
+	for _, a := range f.DNSFacts.Unanswered {
+		out = append(out, report.Errorf(fmt.Sprintf(RefusedAt, "kube-system", a.Pod), "Pod %s %s", a.Pod, a.Why))
+	}
+	return out
+}
+
 func keys(b *corefile.Block) string {
 	var out []string
 	for _, k := range b.Keys {
-		out = append(out, k.Zone+".:"+k.Port)
+		out = append(out, k.String())
 	}
 	return strings.Join(out, ", ")
 }

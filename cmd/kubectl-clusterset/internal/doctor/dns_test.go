@@ -70,6 +70,22 @@ func TestACoreDNSThatSendsTheZoneOnNeedsNothingOfOurs(t *testing.T) {
 	}
 }
 
+// TestBeforeDNSIsSetUpOneRemedyIsGiven: image, rights and cache are consequences, and what edits the Corefile alone
+// would stop a stock image.
+func TestBeforeDNSIsSetUpOneRemedyIsGiven(t *testing.T) {
+	f := sound(t)
+	edit("    multicluster clusterset.local\n", "")(f)
+	edit(" cluster.local clusterset.local\n", " cluster.local\n")(f)
+	image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
+	f.DNSFacts.Lacks = []string{"watch serviceimports"}
+	f.DNSFacts.Unanswered = []doctor.Unanswered{{Pod: "coredns-a", Why: "answers NXDOMAIN for clusterset.local"}}
+	r := doctor.Examine(f)
+	all := r.Findings()
+	if len(all) != 1 || all[0].Check != "corefile-stanza" || all[0].Remedy != doctor.InstallDNS {
+		t.Errorf("%+v", all)
+	}
+}
+
 var inDNS = []planted{
 	{"CoreDNS does not start", "coredns-image", bad, func(f *doctor.Facts) {
 		image("registry.k8s.io/coredns/coredns:v1.12.0")(f)
@@ -87,6 +103,11 @@ var inDNS = []planted{
 		"lacks the plugin"},
 	{"k3s's image", "coredns-image", notice, image("rancher/mirrored-coredns-coredns:1.12.0"), "lacks the plugin"},
 	{"a brace is missing", "corefile", bad, edit("    loadbalance\n}", "    loadbalance\n"), "closing brace"},
+	{"two blocks for all", "corefile", bad, func(f *doctor.Facts) { f.DNSFacts.Corefile += ".:53 {\n    errors\n}\n" },
+		"two server blocks of the Corefile are for .:53"},
+	{"a Pod does not answer", "dns-answers", bad, func(f *doctor.Facts) {
+		f.DNSFacts.Unanswered = []doctor.Unanswered{{Pod: "coredns-a", Why: "answers SERVFAIL for clusterset.local"}}
+	}, "Pod coredns-a answers SERVFAIL for clusterset.local"},
 	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
 	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n",
 		"    loadbalance\n    import custom/*.override\n"), "custom/*.override"},

@@ -33,6 +33,7 @@ const (
 	HubLeader   Topic = "the leader of clusterset-controller hub"
 	DNS         Topic = "CoreDNS"
 	DNSAuth     Topic = "CoreDNS's rights"
+	DNSAnswers  Topic = "the answers of the DNS Pods"
 	NodeLocal   Topic = "NodeLocal DNS"
 	Ranges      Topic = "this cluster's address ranges"
 	Imports     Topic = "ServiceImports and their EndpointSlices"
@@ -104,4 +105,8 @@ type DNSFacts struct {
 	Corefile   string
 	Lacks      []string // rights that deploy/coredns grants
 	NodeLocal  string   // the Corefile of NodeLocal DNS, "" without it
+	Unanswered []Unanswered
 }
+
+// Unanswered is a running Pod of the cluster's DNS that does not answer the zone.
+type Unanswered struct{ Pod, Why string }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -78,6 +79,18 @@ func (g *gatherer) corefile(ctx context.Context, name, key string) (string, erro
 
 func (g *gatherer) nodeLocal(ctx context.Context) (err error) {
 	g.DNSFacts.NodeLocal, err = g.corefile(ctx, "node-local-dns", "Corefile")
+	return err
+}
+
+// dnsAnswers asks the Pods of the cluster's DNS.
+func (g *gatherer) dnsAnswers(ctx context.Context) error {
+	right := cluster.Right{Verb: "create", Resource: "pods/portforward", Namespace: "kube-system"}
+	if err := g.Member.Allowed(ctx, []cluster.Right{right}); err != nil {
+		return err
+	}
+	r := dns.Runner{Cluster: g.Member, Ask: dns.Forwarded(g.Member.Config)}
+	var err error
+	g.DNSFacts.Unanswered, err = r.Unanswered(ctx)
 	return err
 }
 

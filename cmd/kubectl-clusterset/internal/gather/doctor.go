@@ -48,8 +48,9 @@ func Doctor(ctx context.Context, s Source) (*doctor.Facts, error) {
 		doctor.Policies:   func(ctx context.Context) error { return enforced(ctx, s.Member, &f.Kinds) },
 		doctor.Membership: g.membership, doctor.Agent: g.agent, doctor.AgentEvents: g.agentEvent,
 		doctor.AgentAuth: g.agentRights,
-		doctor.DNS:       g.dns, doctor.DNSAuth: g.dnsRights, doctor.NodeLocal: g.nodeLocal,
-		doctor.Ranges: g.ranges, doctor.Imports: g.imports,
+		doctor.DNS:       g.dns, doctor.DNSAuth: g.dnsRights, doctor.DNSAnswers: g.dnsAnswers,
+		doctor.NodeLocal: g.nodeLocal,
+		doctor.Ranges:    g.ranges, doctor.Imports: g.imports,
 		doctor.Exports: g.exports,
 	} {
 		if err := read(ctx); err != nil {

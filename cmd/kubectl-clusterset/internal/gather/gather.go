@@ -1,5 +1,5 @@
 // Package gather reads the facts of status, explain and doctor from a member and its hub. It decides nothing, and
-// writes nothing except access reviews.
+// writes nothing except access reviews. It asks DNS Pods through a port-forward.
 package gather
 
 import (
