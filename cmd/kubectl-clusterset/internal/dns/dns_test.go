@@ -402,9 +402,11 @@ func TestUninstallTakesBackRightsThatItsInstallGave(t *testing.T) {
 		deleted bool
 		why     string
 	}{
-		"ours":                        {manifest.FieldManager, "", true, ""},
-		"of others":                   {"kubectl", "", false, ""},
-		"of others, and needed":       {"kubectl", byHand, false, ""},
+		"ours":                  {manifest.FieldManager, "", true, ""},
+		"of others":             {"kubectl", "", false, ""},
+		"of others, and needed": {"kubectl", byHand, false, ""},
+		"ours, and a block like ours": {manifest.FieldManager, ".:53 {\n reload\n}\n" + fmt.Sprintf(answers, "53"),
+			true, ""},
 		"ours, and needed for a line": {manifest.FieldManager, byHand, false, "and remove the line multicluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
