@@ -36,7 +36,7 @@ const (
 // Bars of an agent at rest, in requests per second.
 const (
 	barLocal = .2  // writes to its own API server
-	barHub   = .15 // requests to the hub, besides those for watches
+	barHub   = .15 // requests to the hub, without those for watches
 )
 
 // calm is between two outages, and before the first.
@@ -346,8 +346,8 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 		seconds(away), slices.Max(between).Seconds(), lost,
 		b.missed.Holds(fmt.Sprintf("%d imported EndpointSlices deleted, bar 0", lost), lost == 0))
 	fmt.Fprintf(&b.table, "\nAt rest, for %.0f minutes before the others joined, a's agent made %.2f writes a second "+
-		"to its own\nAPI server (bar: ≤ %.2f; holds: %s), of which its leader election makes 0.5. To the "+
-		"hub it made %.2f a second\n(bar: ≤ %.2f; holds: %s), besides %.2f requests for watches and lists.\n",
+		"to its own\nAPI server (bar: ≤ %.2f; holds: %s). Its leader election makes 0.5 of them. To the "+
+		"hub it made %.2f a second\n(bar: ≤ %.2f; holds: %s), and %.2f requests for watches and lists.\n",
 		resting.Minutes(),
 		b.rest.localWrites, barLocal,
 		b.missed.Holds(fmt.Sprintf("%.2f writes/s at rest, bar %.2f", b.rest.localWrites, barLocal),

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -237,12 +238,12 @@ func (c *collection) get(ctx context.Context, query url.Values, encoding string)
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // for people
 		return nil, apierrors.NewGenericServerResponse(
-			resp.StatusCode, "get", metav1.Unversioned.WithResource("records").GroupResource(), "", string(text), 0, true)
+			resp.StatusCode, "get", schema.GroupResource{Resource: "records"}, "", string(text), 0, true)
 	}
 	return resp.Body, nil
 }
 
-// events are those of a watch, of which names and versions are read.
+// events are those of a watch. Names and versions are read.
 type events struct {
 	body io.Closer
 	in   *json.Decoder
