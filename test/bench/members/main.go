@@ -46,7 +46,7 @@ func main() {
 	flag.BoolVar(&o.ownNames, "own-names", false, "each simulated member exports names of its own; else all the same")
 	flag.StringVar(&o.target, "target", "bench-members", "the target of make, for the page")
 	flag.IntVar(&o.restarts, "restarts", 10, "kills of b's agent")
-	flag.IntVar(&o.kills, "hub-kills", 0, "kills of the hub's API server, and a page of these instead of all other lines")
+	flag.IntVar(&o.kills, "hub-kills", 0, "kills of the hub's API server, and a page of these alone")
 	flag.Parse()
 	if *out != "" {
 		o.images = filepath.Join(filepath.Dir(*out), "images")
