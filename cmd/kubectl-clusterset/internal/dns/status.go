@@ -102,7 +102,7 @@ func (r *Runner) Unanswered(ctx context.Context) (out []doctor.Unanswered, err e
 		}
 		version, err := r.Ask(ctx, p, port, versionQuestion())
 		if err != nil {
-			return nil, fmt.Errorf("Pod %s: %w", p.Name, err)
+			return nil, fmt.Errorf("pod %s: %w", p.Name, err)
 		}
 		if len(version.Answer) == 0 {
 			out = append(out, doctor.Unanswered{Pod: p.Name, Why: refused(version)})
