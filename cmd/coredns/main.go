@@ -1,7 +1,8 @@
 // Command coredns is stock CoreDNS with every stock plugin, plus multicluster and multicluster_external.
 //
 // It takes the stock flags (-conf, -plugins, -version, ...) and is meant to replace the stock image without any
-// other change. The only addition to the plugin order is multicluster, right before kubernetes (see order.go).
+// other change. The only additions to the plugin order are multicluster_external and multicluster, right before
+// kubernetes (order.go).
 package main
 
 import (

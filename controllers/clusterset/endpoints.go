@@ -98,10 +98,14 @@ func Claimable(address string, reserved []netip.Prefix) bool {
 var neverImported = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
-	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
-	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle Cloud
-	netip.MustParsePrefix("fd00:ec2::254/128"),  // AWS
+	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba Cloud
+	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
+	netip.MustParsePrefix("192.0.0.192/32"),         // Oracle Cloud
+	netip.MustParsePrefix("fd00:ec2::254/128"),      // AWS
+	netip.MustParsePrefix("fd00:ec2::23/128"),       // AWS: EKS Pod Identity
+	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Cloud
+	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud
+	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
 	netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("::ffff:0:0/96"),
 	netip.MustParsePrefix("64:ff9b::/96"),

@@ -135,6 +135,10 @@ func TestS4AddressesThatNoPeerMayClaim(t *testing.T) {
 			"100.100.100.200", "168.63.129.16", "192.0.0.192"},
 		"IPv6": {"::1", "fe80::1", "::", "ff02::1", "::ffff:10.0.0.1", "::10.0.0.1", "10.0.0.1", "fd00::1%eth0",
 			"fd00:ec2::254",
+			"fd00:ec2::23",
+			"fd20:ce::254",
+			"fd00:c1::a9fe:a9fe",
+			"fd00:42::42",
 			"64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1"},
 	} {
 		rec := &hubv1alpha1.EndpointRecord{}

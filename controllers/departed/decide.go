@@ -16,7 +16,8 @@ import (
 )
 
 // newest returns the creation time of the newest record, or zero if there is none. It is a time of the hub's clock,
-// like the deletionTimestamp of a ClusterProfile, so either can be the time of a departure.
+// like the deletionTimestamp of a ClusterProfile, so the two can be compared. A departure that covers this record is a
+// second later.
 func newest(records []metav1.PartialObjectMetadata) (last metav1.Time) {
 	for i := range records {
 		if at := records[i].CreationTimestamp; last.Before(&at) {

@@ -10,6 +10,7 @@ import (
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
 
@@ -54,7 +55,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	states := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
 	for i := range profiles.Items {
-		states[state(&profiles.Items[i])]++
+		if p := &profiles.Items[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
+			states[state(p)]++
+		}
 	}
 	for state, n := range states {
 		ch <- prometheus.MustNewConstMetric(c.members, prometheus.GaugeValue, float64(n), state)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -88,7 +89,7 @@ func usage(template string) string {
 	return template
 }
 
-// exit is an error with its exit status. Without an error, the report has been printed.
+// exit is an error with its exit status. errFindings means that the report has been printed, and says all.
 type exit struct {
 	error
 	code int
@@ -131,16 +132,12 @@ const unnamed = "http://localhost:8080"
 
 // member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
-	cfg, err := r.config.ToRESTConfig()
+	const name = "this cluster"
+	cfg, err := current(r.config, name, "--kubeconfig FILE, --context CONTEXT")
 	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("this cluster: reading the kubeconfig failed: %w", err),
-			"--kubeconfig FILE, --context CONTEXT")
+		return nil, err
 	}
-	if cfg.Host == unnamed && ptr.Deref(r.config.APIServer, "") == "" {
-		return nil, report.WithRemedy(errors.New("this cluster: the kubeconfig has no current context"),
-			"--context CONTEXT, one of kubectl config get-contexts")
-	}
-	return cluster.New("this cluster", cfg)
+	return cluster.New(name, cfg)
 }
 
 // namedHub returns the hub, or nil if no flag names it.
@@ -170,11 +167,24 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	if !orThis {
 		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
-	cfg, err := r.config.ToRESTConfig()
+	const name = "the hub"
+	cfg, err := current(r.config, name, remedy)
 	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("the hub: reading the kubeconfig failed: %w", err), remedy)
+		return nil, err
 	}
-	return cluster.New("the hub", cfg)
+	return cluster.New(name, cfg)
+}
+
+// current returns the configuration that kubectl's own flags name.
+func current(flags *genericclioptions.ConfigFlags, name, remedy string) (*rest.Config, error) {
+	cfg, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, report.WithRemedy(fmt.Errorf("%s: reading the kubeconfig failed: %w", name, err), remedy)
+	}
+	if cfg.Host == unnamed && ptr.Deref(flags.APIServer, "") == "" {
+		return nil, report.WithRemedy(fmt.Errorf("%s: the kubeconfig has no current context", name), remedy)
+	}
+	return cfg, nil
 }
 
 // writes adds the flags of commands that write.

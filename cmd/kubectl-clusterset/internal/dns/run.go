@@ -437,7 +437,7 @@ func (r *Runner) ask(ctx context.Context, namespace string, selector labels.Sele
 		}
 		asked := 0
 		for i := range pods {
-			if p := &pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			if p := &pods[i]; running(p) {
 				asked++
 				if why := r.askPod(ctx, p, port, domain, want); why != "" {
 					return false, "Pod " + p.Name + " " + why, nil

@@ -70,14 +70,22 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		return nil, r.Failed(err, "listing Pods")
 	}
 	for i := range pods {
-		if p := &pods[i]; p.Status.Phase == corev1.PodRunning {
+		if p := &pods[i]; running(p) {
 			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
 			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
 				find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, p.Name), "Pod %s %s", p.Name, one.Problem))
 			}
 		}
 	}
+	if len(out.Pods) == 0 && out.Mode != "" {
+		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS runs"))
+	}
 	return out, nil
+}
+
+// running reports whether a Pod should answer.
+func running(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
 }
 
 // Unanswered asks every running Pod of the cluster's DNS for the zone, and returns those that do not answer it. It
@@ -97,7 +105,7 @@ func (r *Runner) Unanswered(ctx context.Context) (out []doctor.Unanswered, err e
 	}
 	for i := range pods {
 		p := &pods[i]
-		if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		if !running(p) {
 			continue
 		}
 		version, err := r.Ask(ctx, p, port, versionQuestion())

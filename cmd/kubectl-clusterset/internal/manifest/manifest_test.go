@@ -158,6 +158,8 @@ func TestNewerKindsAreLeftAlone(t *testing.T) {
 			"v0.3.0"), ""},
 		{"a newer revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision",
 			"3"), "schema revision 3 is newer"},
+		{"an older revision", "serviceimports.multicluster.x-k8s.io", label("multicluster.x-k8s.io/crd-schema-revision",
+			"-1"), ""},
 		{"no release, so an old one", "serviceimports.multicluster.x-k8s.io",
 			func(o *unstructured.Unstructured) { o.SetLabels(nil) }, ""},
 		{"the same, by others", "serviceimports.multicluster.x-k8s.io", func(*unstructured.Unstructured) {},

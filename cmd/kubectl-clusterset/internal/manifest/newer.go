@@ -39,8 +39,12 @@ func Keep(there, ours *unstructured.Unstructured) string {
 		return ""
 	case err == nil && err2 == nil:
 		a, _ := strconv.Atoi(theirs[labelRevision])
-		if b, _ := strconv.Atoi(mine[labelRevision]); a > b {
+		b, _ := strconv.Atoi(mine[labelRevision])
+		switch {
+		case a > b:
 			return fmt.Sprintf("its schema revision %d is newer than %d", a, b)
+		case a < b:
+			return ""
 		}
 	}
 	if is != nil && was == nil || Ours(there) {
@@ -60,7 +64,7 @@ func Ours(o *unstructured.Unstructured) bool {
 }
 
 // OnlyOurs reports whether kubectl-clusterset applied a CRD, and nobody else did. Everyone who applied it owns fields
-// of its spec: server- side apply shares fields that do not differ, and records earlier writers as the manager
+// of its spec: server-side apply shares fields that do not differ, and records earlier writers as the manager
 // before-first-apply.
 func OnlyOurs(crd *unstructured.Unstructured) bool {
 	for _, f := range crd.GetManagedFields() {
