@@ -53,13 +53,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if !c.list(&profiles) {
 		return
 	}
-	states := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
-	for i := range profiles.Items {
-		if p := &profiles.Items[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
-			states[state(p)]++
-		}
-	}
-	for state, n := range states {
+	for state, n := range states(profiles.Items) {
 		ch <- prometheus.MustNewConstMetric(c.members, prometheus.GaugeValue, float64(n), state)
 	}
 	var sets hubv1alpha1.ClusterSetList
@@ -91,6 +85,17 @@ func (c *collector) blocks(
 	for family, members := range refused {
 		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.GaugeValue, float64(len(members)), string(family))
 	}
+}
+
+// states returns how many of our ClusterProfiles are in each state. Those of other cluster managers are no members.
+func states(profiles []inventoryv1alpha1.ClusterProfile) map[string]int {
+	out := map[string]int{"healthy": 0, "expired": 0, "pending": 0, "leaving": 0}
+	for i := range profiles {
+		if p := &profiles[i]; p.Spec.ClusterManager.Name == clusterset.ClusterManager {
+			out[state(p)]++
+		}
+	}
+	return out
 }
 
 // state returns the label value of a ClusterProfile.

@@ -299,13 +299,13 @@ func (p *peer) renewedSince(ctx context.Context, moment time.Time) (first time.T
 const hubPage = `# The hub is away and comes back, with %d members
 
 ` + "`make bench-hub`" + ` wrote this page on %s, on one machine of %d CPUs. The hub is a real control plane with our
-controller. Member a is a real cluster with our agent and CoreDNS. The other %d are simulated: each has a ServiceAccount,
-a connection, a Lease, %d EndpointRecords and the five informers of an agent, which list and watch all that is on the
-hub. They read their lists to the end and do not decode them, since real members do that on machines of their own. All
-of them run on the CPUs of the hub.
+controller. Member a is a real cluster with our agent and CoreDNS. The other %d are simulated: each has a
+ServiceAccount, a connection, a Lease, %d EndpointRecords and the five informers of an agent, which list and watch all
+that is on the hub. They read their lists to the end and do not decode them, since real members do that on machines of
+their own. All of them run on the CPUs of the hub.
 
-The hub's API server is killed (SIGKILL), %d times in all. It is started again at once, and after 20 s every other time. A
-member is in sync when it has listed each kind again, and has the first change that the hub took.
+The hub's API server is killed (SIGKILL), %d times in all. It is started again at once, and after 20 s every other
+time. A member is in sync when it has listed each kind again, and has the first change that the hub took.
 
 | from the hub's return | p50 | p99 | most | bar | holds |
 | --- | --- | --- | --- | --- | --- |
@@ -346,8 +346,8 @@ func (b *bench) outagePage(ctx context.Context, o *options) error {
 		seconds(away), slices.Max(between).Seconds(), lost,
 		b.missed.Holds(fmt.Sprintf("%d imported EndpointSlices deleted, bar 0", lost), lost == 0))
 	fmt.Fprintf(&b.table, "\nAt rest, for %.0f minutes before the others joined, a's agent made %.2f writes a second "+
-		"to its own\nAPI server (bar: ≤ %.2f; holds: %s). Its leader election makes 0.5 of them. To the "+
-		"hub it made %.2f a second\n(bar: ≤ %.2f; holds: %s), and %.2f requests for watches and lists.\n",
+		"to its own\nAPI server (bar: ≤ %.2f; holds: %s). To the hub it made %.2f a second\n"+
+		"(bar: ≤ %.2f; holds: %s), and %.2f requests for watches and lists.\n",
 		resting.Minutes(),
 		b.rest.localWrites, barLocal,
 		b.missed.Holds(fmt.Sprintf("%.2f writes/s at rest, bar %.2f", b.rest.localWrites, barLocal),

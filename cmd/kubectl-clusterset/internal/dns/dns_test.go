@@ -514,4 +514,12 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 		got[0] != (doctor.Unanswered{Pod: "coredns-a", Why: "answers SERVFAIL for clusterset.local"}) {
 		t.Errorf("%v, %v", got, err)
 	}
+	for _, p := range pods() {
+		if err := here.Delete(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := status(); !strings.Contains(got, "x no Pod of the cluster's DNS runs\n") {
+		t.Error(got)
+	}
 }
