@@ -115,16 +115,17 @@ type Answer struct {
 
 // Exporter is one cluster that exports the name. The first is the oldest, which wins conflicts.
 type Exporter struct {
-	Cluster   string    `json:"cluster"`
-	Since     time.Time `json:"since"` // by which it ranks (conflict.Order)
-	Type      string    `json:"type"`
-	Ports     []string  `json:"ports,omitempty"`
-	Ready     int       `json:"ready"`
-	NotReady  int       `json:"notReady"`
-	Here      bool      `json:"here,omitempty"`
-	Held      string    `json:"held,omitempty"`      // why it counts although the hub does not show it
-	Expired   string    `json:"expired,omitempty"`   // since when, and the state of its endpoints
-	NoTraffic bool      `json:"noTraffic,omitempty"` // from the VIP, by preference
+	Cluster     string    `json:"cluster"`
+	Since       time.Time `json:"since"` // by which it ranks (conflict.Order)
+	Type        string    `json:"type"`
+	Ports       []string  `json:"ports,omitempty"`
+	Ready       int       `json:"ready"`
+	NotReady    int       `json:"notReady"`
+	Here        bool      `json:"here,omitempty"`
+	Held        string    `json:"held,omitempty"`        // why it counts although the hub does not show it
+	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
+	AgentSilent string    `json:"agentSilent,omitempty"` // since when its agent does not answer, while its endpoints do
+	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	// by which preference the VIP sends traffic to it and not to others, or its endpoints are answered first
 	Preferred string `json:"preferred,omitempty"`
 }
@@ -309,6 +310,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
+			AgentSilent: f.agentSilent(e.Cluster),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
@@ -430,6 +432,18 @@ func (f *Facts) expired(cluster string) string {
 				said)
 		}
 		return said
+	}
+	return ""
+}
+
+// agentSilent returns since when a live cluster's agent does not answer here, while its endpoints do; "" otherwise.
+func (f *Facts) agentSilent(cluster string) string {
+	for i := range f.Leases {
+		v := reach.Read(&f.Leases[i])
+		if f.Leases[i].Labels[liveness.LabelSource] == cluster && v.State == reach.Serving &&
+			!liveness.StateOf(&f.Leases[i]).Expired {
+			return v.Since.UTC().Format(time.RFC3339)
+		}
 	}
 	return ""
 }

@@ -280,7 +280,8 @@ var causes = []struct {
 	{"all pods down", func(f *explain.Facts) {
 		headless(f)
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "no endpoint is ready"},
+	}, "does not exist\n  → in cluster east: kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
+		"kubernetes.io/service-name=web\n"},
 	{"all pods of a VIP down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
 	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east: " +
@@ -364,6 +365,21 @@ var causes = []struct {
 		f.Leases = []coordinationv1.Lease{gone}
 	}, "expired: neither its agent nor its endpoints answer here since 2026-01-01T12:00:09Z, while others do; its " +
 		"endpoints follow onExpiry=Remove"},
+	{"a cluster whose agent is silent", func(f *explain.Facts) {
+		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
+		reach.Restored(reach.Stored{State: reach.Serving, Since: time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)}).
+			Write(&silent, 0)
+		f.Leases = []coordinationv1.Lease{silent}
+	}, "its agent does not answer here since 2026-01-01T12:00:09Z, but its endpoints do: they stay"},
+	{"this cluster's agent does not run", func(f *explain.Facts) {
+		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
+		kept.Name, kept.ManagedFields = clusterset.LeaseRenewed, []metav1.ManagedFieldsEntry{{Time: &noon}}
+		kept.Spec.RenewTime = &renewed
+		f.Leases, f.Now = []coordinationv1.Lease{kept}, noon.Add(time.Minute)
+	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes in other clusters are missing " +
+		"here\n  → kubectl clusterset doctor\n"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"

@@ -50,6 +50,11 @@ func (r *Report) findings(
 	case f.Import == nil && !exported && !f.unread(Records):
 		r.notExported(f)
 	}
+	if at, expired, _ := facts.HubSeen(f.Leases, f.Now); expired && f.Import != nil && exported && f.Set != "" &&
+		!f.Leaving {
+		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes in other "+
+			"clusters are missing here", at.UTC().Format(time.RFC3339))
+	}
 	for _, x := range invalid {
 		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
 			report.DocsUpgrade, "parsing the export of cluster %s failed: %s", x.Cluster, x.Why)
@@ -71,7 +76,7 @@ func (r *Report) findings(
 				facts.AgentLog, ns, name), "%sno cluster exports the name, but there is a ServiceImport", seen)
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
-			r.error("check the pods in the clusters that export it",
+			r.error(r.pods(f),
 				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 {
@@ -89,9 +94,7 @@ func (r *Report) findings(
 // traffic adds why connections to the VIP fail, or reach some clusters only.
 func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	if !f.unread(Endpoints) && !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
-		r.error(fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
-			r.Exporters[0].Cluster, f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name),
-			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
+		r.error(r.pods(f), "no endpoint is ready in a cluster that exports it: connections to its VIP fail")
 	}
 	var some []string
 	for _, p := range merged.Ports {
@@ -109,6 +112,12 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	if len(some) > 0 {
 		r.warn("make the ports of the Services the same in all clusters, or accept it", "%s", strings.Join(some, "; "))
 	}
+}
+
+// pods is where to look for endpoints that are not ready: in the oldest exporter.
+func (r *Report) pods(f *Facts) string {
+	return fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
+		r.Exporters[0].Cluster, f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name)
 }
 
 // export is the command that exports a Service of this cluster.

@@ -134,6 +134,9 @@ func note(e *Exporter, merged string) string {
 	if e.Expired != "" {
 		out = append(out, "expired: "+e.Expired)
 	}
+	if e.AgentSilent != "" {
+		out = append(out, "its agent does not answer here since "+e.AgentSilent+", but its endpoints do: they stay")
+	}
 	switch {
 	case e.NoTraffic:
 		out = append(out, "no traffic from the VIP: the preference puts others first, or leaves this cluster out")

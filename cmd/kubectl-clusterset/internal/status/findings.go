@@ -80,7 +80,7 @@ func (r *Report) hubFindings(h *Hub) {
 	profiles := slices.Clone(h.Profiles)
 	slices.SortFunc(profiles, func(a, b inventoryv1alpha1.ClusterProfile) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range profiles {
-		if found, ok := profileFinding(h, &profiles[i]); ok {
+		if found, ok := profileFinding(h, &profiles[i], r.here(profiles[i].Name)); ok {
 			r.add(profiles[i].Name, found)
 		}
 	}
@@ -144,7 +144,12 @@ func (r *Report) silentFinding(h *Hub) {
 			"live members keep their endpoints", silent, members))
 }
 
-func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding, bool) {
+// here reports whether a member is the cluster that is asked, by its ID.
+func (r *Report) here(member string) bool {
+	return slices.ContainsFunc(r.Members, func(m MemberRow) bool { return m.Here && m.Cluster == member })
+}
+
+func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (report.Finding, bool) {
 	lease := h.Lease(p.Name)
 	age := h.Now.Sub(p.CreationTimestamp.Time)
 	evict := "kubectl clusterset leave " + p.Name + " --evict"
@@ -162,8 +167,11 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile) (report.Finding
 		return report.Errorf(facts.DoctorThere, "it has claimed its cluster ID, and has never renewed its Lease"), true
 	case facts.Expired(lease, h.Now):
 		at, _, _ := facts.Renewed(lease)
-		return report.Errorf(facts.DoctorThere+"; if it is permanently lost: "+evict,
-			"it last renewed its Lease %s ago", report.Age(h.Now.Sub(at))), true
+		remedy := facts.DoctorThere + "; if it is permanently lost: " + evict
+		if here {
+			remedy = doctor
+		}
+		return report.Errorf(remedy, "it last renewed its Lease %s ago", report.Age(h.Now.Sub(at))), true
 	case meta.IsStatusConditionFalse(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy):
 		c := meta.FindStatusCondition(p.Status.Conditions, inventoryv1alpha1.ConditionControlPlaneHealthy)
 		return report.Errorf(facts.DoctorThere, "%s: %s", c.Reason, c.Message), true

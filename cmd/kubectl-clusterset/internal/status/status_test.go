@@ -119,6 +119,23 @@ func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	}
 }
 
+// TestNobodyIsAdvisedToEvictTheClusterThatIsAsked: evicting is for clusters that do not return.
+func TestNobodyIsAdvisedToEvictTheClusterThatIsAsked(t *testing.T) {
+	for asked, want := range map[string]string{
+		"east": "kubectl clusterset doctor",
+		"west": "in that cluster: kubectl clusterset doctor; if it is permanently lost: kubectl clusterset leave " +
+			"east --evict",
+	} {
+		f := sound()
+		f.Member.ID, f.Hub.Leases[0] = asked, lease("east", 90*time.Second, 0)
+		r := status.Examine(f)
+		if len(r.Findings) != 1 || r.Findings[0].What != "it last renewed its Lease 90s ago" ||
+			r.Findings[0].Remedy != want {
+			t.Errorf("asked in %s: %+v", asked, r.Findings)
+		}
+	}
+}
+
 func TestASoundClustersetHasNoFindings(t *testing.T) {
 	r := status.Examine(sound())
 	if len(r.Findings) != 0 {
