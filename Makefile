@@ -104,6 +104,11 @@ bench-failover: build ## power cuts of a cluster, CUTS times (default 100), as r
 	CUTS=$(or $(CUTS),100) FAILOVER_PAGE='$(CURDIR)/docs/benchmarks-failover.md' \
 		$(GO) test -count=1 -timeout 60m -v -run '^TestF4PowerCut$$' ./test/packets
 
+.PHONY: bench-faults
+bench-faults: build ## FAULTS (default 500) of clusters whose Pods serve, as root: nobody may lose endpoints; writes docs/benchmarks-faults.md
+	FAULTS=$(or $(FAULTS),500) FAULTS_SEED=$(or $(SEED),27) FAULTS_PAGE='$(CURDIR)/docs/benchmarks-faults.md' \
+		$(GO) test -count=1 -timeout 150m -v -run '^TestF4NobodyLivingIsEvicted$$' ./test/packets
+
 .PHONY: bench-order
 bench-order: build ## a cluster's own endpoints go from 0 to 30 and back under load, as root; writes docs/benchmarks-order.md
 	ORDER_PAGE='$(CURDIR)/docs/benchmarks-order.md' $(GO) test -count=1 -timeout 10m -v -run '^TestT2ScalesUnderLoad$$' ./test/packets

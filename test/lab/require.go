@@ -13,6 +13,7 @@ var packages = map[string]string{
 	"dig":        "bind9-dnsutils",
 	"dnsperf":    "dnsperf",
 	"taskset":    "util-linux",
+	"nsenter":    "util-linux",
 	"unshare":    "util-linux",
 	"hostname":   "hostname",
 	"conntrack":  "conntrack",

@@ -28,6 +28,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/test/lab"
+	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
 
 // reportFile names the file to which the last lines of this package's output are appended, for whoever runs it
@@ -43,6 +44,10 @@ var (
 func TestMain(m *testing.M) {
 	if os.Getenv(parentMark) != "" {
 		beParent()
+	}
+	if err := offclock.Run(); err != nil {
+		fmt.Println("packets:", err)
+		os.Exit(1)
 	}
 	log.SetLogger(logr.Discard()) // else controller-runtime asks for one
 	var err error
@@ -86,7 +91,7 @@ func possible() (obstacle, err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("not root"), nil
 	}
-	if err := lab.Require("ip", "nft", "iptables", "conntrack", "dig"); err != nil {
+	if err := lab.Require("ip", "nft", "iptables", "conntrack", "dig", "nsenter"); err != nil {
 		return nil, err
 	}
 	n, obstacle := lab.NewNamespace()

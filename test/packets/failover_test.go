@@ -26,12 +26,16 @@ type failover struct {
 	ns    string
 	ctx   context.Context // outlives the test, for what is put back
 	moved map[*cluster]*lab.Controller
+	toHub map[*cluster]*lab.Forwarder // the way of the moved agent
 }
 
 func newFailover(t *testing.T) *failover {
 	t.Helper()
 	w, ns := clusters(t)
-	f := &failover{world: w, ns: ns, ctx: context.WithoutCancel(t.Context()), moved: map[*cluster]*lab.Controller{}}
+	f := &failover{
+		world: w, ns: ns, ctx: context.WithoutCancel(t.Context()),
+		moved: map[*cluster]*lab.Controller{}, toHub: map[*cluster]*lab.Forwarder{},
+	}
 	for _, c := range w.clusters {
 		f.move(t, c)
 	}
@@ -91,21 +95,26 @@ func (f *failover) move(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.node.Do(func() (err error) {
-		moved, err = lab.StartAgent(
-			t.Context(),
-			filepath.Join(root, "bin", "clusterset-controller"),
-			lab.AgentOptions{
-				Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: c.ID,
-				Env: []string{fmt.Sprintf("POD_IPS=10.77.%d.1,fd77:%[1]d::1", c.node.number)},
-			},
-		)
-		return err
+	program := onNode(t, c, filepath.Join(root, "bin", "clusterset-controller"))
+	moved, err = lab.StartAgent(t.Context(), program, lab.AgentOptions{
+		Kubeconfig: local, HubKubeconfig: hub, HubNamespace: lab.HubNamespace, ClusterID: c.ID,
+		Env: []string{fmt.Sprintf("POD_IPS=10.77.%d.1,fd77:%[1]d::1", c.node.number)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.moved[c] = moved
+	f.moved[c], f.toHub[c] = moved, there
+}
+
+// onNode returns a program that runs another one in the network namespace of a cluster's node, whoever starts it.
+func onNode(t *testing.T, c *cluster, program string) string {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), filepath.Base(program))
+	text := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=%s %s \"$@\"\n", c.node.Path(), program)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return script
 }
 
 // wantState waits until one cluster knows this of another.
@@ -124,14 +133,25 @@ func (f *failover) wantState(t *testing.T, c, of *cluster, state string) {
 // power cuts a cluster's link without a farewell, or restores it.
 func (f *failover) power(t *testing.T, c *cluster, on bool) {
 	t.Helper()
-	rules := "add table inet power\ndelete table inet power\n"
+	var rules []string
 	if !on {
-		rules += "table inet power { chain off { type filter hook forward priority 0; " +
-			fmt.Sprintf("iifname node%d drop; oifname node%[1]d drop; }; }\n", c.node.number)
+		rules = []string{"iifname LINK drop", "oifname LINK drop"}
 	}
-	if err := f.net.router.Do(func() error { return command(rules, "nft", "-f", "-") }); err != nil {
+	if err := f.filter(c, "power", rules...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// filter replaces what the router does with packets from and to a cluster's LINK; a name has rules of its own.
+func (f *failover) filter(c *cluster, name string, rules ...string) error {
+	link := fmt.Sprint("node", c.node.number)
+	table := fmt.Sprintf("table inet %s-%s", name, link)
+	text := fmt.Sprintf("add %s\ndelete %[1]s\n", table)
+	if len(rules) > 0 {
+		text += fmt.Sprintf("%s { chain filter { type filter hook forward priority 0; %s; }; }\n", table,
+			strings.ReplaceAll(strings.Join(rules, "; "), "LINK", link))
+	}
+	return f.net.router.Do(func() error { return command(text, "nft", "-f", "-") })
 }
 
 // endpointsOf returns how many endpoints of another cluster a cluster has.
@@ -225,9 +245,9 @@ func (f *failover) forgetFlaps(t *testing.T) {
 		lease.Namespace, lease.Name = "clusterset-system", "source-c"
 		err := c.Delete(t.Context(), lease)
 		if err == nil {
-			err = c.node.Do(func() error {
-				return errors.Join(command("", "conntrack", "-F"), f.moved[c].Start(f.ctx))
-			})
+			err = errors.Join(
+				c.node.Do(func() error { return command("", "conntrack", "-F") }),
+				f.moved[c].Start(f.ctx))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -62,11 +62,15 @@ func (w *World) somethingFails() {
 			continue
 		}
 		m := pick(w, w.honest())
-		if f.name == "restart" || f.name == "backup" {
-			f.happen(w, nil)
-		} else if len(m.agents) > 0 && !w.Without[f.name] {
-			f.happen(w, pick(w, m.agents))
+		var a *agent
+		if f.name != "restart" && f.name != "backup" {
+			if len(m.agents) == 0 || w.Without[f.name] {
+				return
+			}
+			a = pick(w, m.agents)
 		}
+		w.history.Faults++
+		f.happen(w, a)
 		return
 	}
 }

@@ -24,12 +24,14 @@ import (
 // Stats are for the reader of a run.
 type Stats struct {
 	Steps, Settled int
+	Faults         int           // that happened in trouble; those at writes are not counted
 	Slowest        time.Duration // to settle, simulated
 	Events         map[string]int
 }
 
 func (s *Stats) add(o Stats) {
-	s.Steps, s.Settled, s.Slowest = s.Steps+o.Steps, s.Settled+o.Settled, max(s.Slowest, o.Slowest)
+	s.Steps, s.Settled, s.Faults = s.Steps+o.Steps, s.Settled+o.Settled, s.Faults+o.Faults
+	s.Slowest = max(s.Slowest, o.Slowest)
 	for k, n := range o.Events {
 		s.Events[k] += n
 	}

@@ -92,6 +92,7 @@ func TestSeeds(t *testing.T) {
 		}
 		total.add(o.Stats)
 	}
-	t.Logf("%d seeds in %s: %d steps, settled %d times, at the slowest in %s of simulated time; %v",
-		*seeds, time.Since(began).Round(time.Millisecond), total.Steps, total.Settled, total.Slowest, total.Events)
+	t.Logf("%d seeds in %s: %d steps, %d faults, settled %d times, at the slowest in %s of simulated time; %v",
+		*seeds, time.Since(began).Round(time.Millisecond), total.Steps, total.Faults, total.Settled, total.Slowest,
+		total.Events)
 }

@@ -2,124 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"net/http"
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-
-	"github.com/clusterset-dns/clusterset-dns/controllers/agent"
-	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
+	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
-
-// clockVariable makes this program an agent whose clock is off by its value. A kernel gives no process a wall clock
-// of its own, and what comes between a program and the system's does not reach ours, which are linked statically;
-// so its clock is set where it asks for it.
-const clockVariable = "SOAK_CLOCK_OFF_BY"
-
-// clockOff runs that agent, if asked to, and does not return then but with an error.
-func clockOff() error {
-	off, err := time.ParseDuration(os.Getenv(clockVariable))
-	if os.Getenv(clockVariable) == "" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	flags := flag.NewFlagSet("agent", flag.ContinueOnError)
-	kubeconfig, hub, namespace := flags.String(
-		"kubeconfig",
-		"",
-		"",
-	), flags.String(
-		"hub-kubeconfig",
-		"",
-		"",
-	), flags.String(
-		"hub-namespace",
-		"",
-		"",
-	)
-	id, metrics, probes := flags.String(
-		"cluster-id",
-		"",
-		"",
-	), flags.String(
-		"metrics-bind-address",
-		"",
-		"",
-	), flags.String(
-		"health-probe-bind-address",
-		"",
-		"",
-	)
-	pprof := flags.String("pprof-bind-address", "", "")
-	if err := flags.Parse(os.Args[2:]); err != nil {
-		return err
-	}
-	logger := textlogger.NewLogger(textlogger.NewConfig())
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
-	local, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	if err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(local, ctrl.Options{
-		Scheme:                 agent.Scheme(),
-		Metrics:                server.Options{BindAddress: *metrics},
-		HealthProbeBindAddress: *probes,
-		PprofBindAddress:       *pprof,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&hubv1alpha1.ServiceExportRecord{}: {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
-				&coordinationv1.Lease{}:            {Namespaces: map[string]cache.Config{kube.SystemNamespace: {}}},
-			},
-		},
-	})
-	if err != nil {
-		return err
-	}
-	a, err := agent.New(
-		mgr,
-		func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", *hub) },
-		agent.Options{
-			Cluster:      *id,
-			HubNamespace: *namespace,
-			Holder:       "clock_" + string(uuid.NewUUID()),
-			Now:          func() time.Time { return time.Now().Add(off) },
-		},
-	)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(
-		mgr.Add(a),
-		mgr.AddReadyzCheck("controllers", func(*http.Request) error { return a.Ready() }),
-	); err != nil {
-		return err
-	}
-	logger.Info("starting", "clock is off by", off)
-	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
-		return err
-	}
-	os.Exit(0)
-	return nil
-}
 
 // clocks is B: b's clock is ten minutes fast, then ten minutes slow, then right again; each for longer than any
 // Lease lasts.
@@ -201,7 +88,7 @@ func (s *stage) setClock(ctx context.Context, self string, m *member, off time.D
 	if off == 0 {
 		err = m.Agent.Start(ctx)
 	} else {
-		err = m.Agent.StartAs(self, fmt.Sprintf("%s=%v", clockVariable, off))
+		err = m.Agent.StartAs(self, offclock.Variable(off))
 	}
 	if err == nil {
 		err = m.Agent.UntilReady(ctx)

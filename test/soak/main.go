@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
 
 // version is the commit that is run, set by the Makefile.
@@ -47,7 +48,7 @@ func main() {
 	flag.StringVar(&profiles, "profiles", "", "directory for the heap profiles of section G; empty: they are not kept")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // of the clients
-	if err := errors.Join(echoes(), clockOff()); err != nil {
+	if err := errors.Join(echoes(), offclock.Run()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -12,10 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
 )
 
 func TestMain(m *testing.M) {
-	if err := errors.Join(echoes(), clockOff()); err != nil {
+	if err := errors.Join(echoes(), offclock.Run()); err != nil {
 		panic(err)
 	}
 	log.SetLogger(logr.Discard()) // of the clients

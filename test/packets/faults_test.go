@@ -1,0 +1,499 @@
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset-dns/test/lab/offclock"
+)
+
+// pair is a cluster and another one whose endpoints it has.
+type pair struct{ of, from *cluster }
+
+// disturbances happen to clusters whose Pods serve all the while. Whoever loses the endpoints of a cluster that it can
+// reach has evicted a living one.
+type disturbances struct {
+	*failover
+	t *testing.T
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	left     int // to begin
+	happened map[string]int
+	now      []string      // what is wrong at present
+	apart    map[pair]bool // the network of one is down, or was and the endpoints are not back
+	down     map[*cluster]bool
+	evicted  map[pair]bool // reported, and not back yet
+	wrongly  []string      // evictions
+	rightly  int
+}
+
+// disturbance is one kind of fault.
+type disturbance struct {
+	name  string
+	from  time.Duration // how long it lasts, at least
+	to    time.Duration // at most
+	begin func(*disturbances, *cluster) error
+	end   func(*disturbances, *cluster) error
+}
+
+// ofMembers happen to one member at a time.
+var ofMembers = []disturbance{
+	{
+		"agent rolled", 0, 0,
+		func(d *disturbances, c *cluster) error { d.moved[c].Terminate(); return nil }, (*disturbances).start,
+	},
+	{"all replicas of an agent killed", 0, 12 * time.Second, (*disturbances).kill, (*disturbances).start},
+	{"agent killed for longer than its Lease", 65 * time.Second, 70 * time.Second,
+		(*disturbances).kill, (*disturbances).start},
+	{
+		"agent paused", time.Second, 14 * time.Second,
+		func(d *disturbances, c *cluster) error { return d.moved[c].Pause() },
+		func(d *disturbances, c *cluster) error { return d.moved[c].Resume() },
+	},
+	{
+		"member's API server killed", time.Second, 10 * time.Second,
+		func(_ *disturbances, c *cluster) error { c.Cluster.KillAPIServer(); return nil },
+		func(d *disturbances, c *cluster) error { return c.Cluster.StartAPIServer(d.ctx) },
+	},
+	{
+		"member's etcd killed", time.Second, 10 * time.Second,
+		func(_ *disturbances, c *cluster) error { c.Cluster.KillEtcd(); return nil },
+		func(_ *disturbances, c *cluster) error { return c.Cluster.StartEtcd() },
+	},
+	{
+		"link to the hub cut", time.Second, 12 * time.Second,
+		func(d *disturbances, c *cluster) error { d.toHub[c].Cut(); return nil }, (*disturbances).restoreLink,
+	},
+	{
+		"link to the hub silent, not closed", time.Second, 12 * time.Second,
+		func(d *disturbances, c *cluster) error { d.toHub[c].Hang(); return nil }, (*disturbances).restoreLink,
+	},
+	{"clock an hour fast", 5 * time.Second, 8 * time.Second, clockOff(time.Hour), (*disturbances).restart},
+	{"clock an hour slow", 5 * time.Second, 8 * time.Second, clockOff(-time.Hour), (*disturbances).restart},
+	{
+		"30 % of packets lost, each way", 5 * time.Second, 12 * time.Second,
+		func(d *disturbances, c *cluster) error {
+			const lost = "LINK numgen random mod 10 < 3 drop"
+			return d.filter(c, "loss", "iifname "+lost, "oifname "+lost)
+		},
+		func(d *disturbances, c *cluster) error { return d.filter(c, "loss") },
+	},
+	{"CPU at 100 %", 5 * time.Second, 10 * time.Second, (*disturbances).burn, (*disturbances).stopBurning},
+	{
+		"a NetworkPolicy blocks the agent's port", 5 * time.Second, 12 * time.Second,
+		func(d *disturbances, c *cluster) error {
+			return d.filter(
+				c,
+				"policy",
+				fmt.Sprintf("oifname LINK ip daddr 10.77.%d.1 tcp dport 8082 drop", c.node.number),
+				fmt.Sprintf("oifname LINK ip6 daddr fd77:%d::1 tcp dport 8082 drop", c.node.number),
+			)
+		},
+		func(d *disturbances, c *cluster) error { return d.filter(c, "policy") },
+	},
+	{
+		"a NetworkPolicy blocks the Pods' ports", 5 * time.Second, 12 * time.Second,
+		func(d *disturbances, c *cluster) error {
+			return d.filter(
+				c,
+				"pods",
+				fmt.Sprintf("oifname LINK ip daddr 10.%d.0.0/16 tcp flags syn drop", 200+c.node.number),
+				fmt.Sprintf("oifname LINK ip6 daddr fd02:%d::/48 tcp flags syn drop", c.node.number),
+			)
+		},
+		func(d *disturbances, c *cluster) error { return d.filter(c, "pods") },
+	},
+	{
+		"own network cut", 4 * time.Second, 9 * time.Second,
+		func(d *disturbances, c *cluster) error {
+			d.network(c, false)
+			return d.filter(c, "power", "iifname LINK drop", "oifname LINK drop")
+		},
+		func(d *disturbances, c *cluster) error {
+			err := d.filter(c, "power")
+			d.network(c, true)
+			return err
+		},
+	},
+	{
+		"20 flaps of the network", 0, 0,
+		func(d *disturbances, c *cluster) error {
+			var errs []error
+			for range 20 {
+				errs = append(errs, d.filter(c, "power", "iifname LINK drop", "oifname LINK drop"))
+				d.pause(200*time.Millisecond, 1200*time.Millisecond)
+				errs = append(errs, d.filter(c, "power"))
+				d.pause(800*time.Millisecond, 1200*time.Millisecond)
+			}
+			return errors.Join(errs...)
+		},
+		func(*disturbances, *cluster) error { return nil },
+	},
+}
+
+// ofHub happen beside those.
+var ofHub = []disturbance{
+	{
+		"hub's API server killed", time.Second, 12 * time.Second,
+		func(d *disturbances, _ *cluster) error { d.set.Hub.KillAPIServer(); return nil },
+		func(d *disturbances, _ *cluster) error { return d.set.Hub.StartAPIServer(d.ctx) },
+	},
+	{
+		"hub's etcd killed", time.Second, 12 * time.Second,
+		func(d *disturbances, _ *cluster) error { d.set.Hub.KillEtcd(); return nil },
+		func(d *disturbances, _ *cluster) error { return d.set.Hub.StartEtcd() },
+	},
+	{
+		"hub restored from a snapshot", 0, 0,
+		func(d *disturbances, _ *cluster) error {
+			snapshot, err := d.set.Hub.Snapshot()
+			if err != nil {
+				return err
+			}
+			d.pause(time.Second, 12*time.Second)
+			return errors.Join(d.set.Hub.Restore(d.ctx, snapshot), os.RemoveAll(snapshot))
+		},
+		func(*disturbances, *cluster) error { return nil },
+	},
+	{
+		"every link to the hub cut", time.Second, 12 * time.Second,
+		func(d *disturbances, _ *cluster) error {
+			for _, c := range d.clusters {
+				d.toHub[c].Cut()
+			}
+			return nil
+		},
+		(*disturbances).restoreLinks,
+	},
+	{
+		"every link to the hub silent, not closed", time.Second, 12 * time.Second,
+		func(d *disturbances, _ *cluster) error {
+			for _, c := range d.clusters {
+				d.toHub[c].Hang()
+			}
+			return nil
+		},
+		(*disturbances).restoreLinks,
+	},
+}
+
+func (d *disturbances) start(c *cluster) error { return d.moved[c].Start(d.ctx) }
+func (d *disturbances) kill(c *cluster) error  { d.moved[c].Kill(); return nil }
+
+func (d *disturbances) restart(c *cluster) error {
+	d.moved[c].Terminate()
+	return d.start(c)
+}
+
+func (d *disturbances) restoreLink(c *cluster) error { d.toHub[c].Restore(); return nil }
+
+func (d *disturbances) restoreLinks(*cluster) error {
+	for _, c := range d.clusters {
+		d.toHub[c].Restore()
+	}
+	return nil
+}
+
+// clockOff starts the agent again with a clock that is off.
+func clockOff(by time.Duration) func(*disturbances, *cluster) error {
+	return func(d *disturbances, c *cluster) error {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		d.moved[c].Terminate()
+		return d.moved[c].StartAs(onNode(d.t, c, self), offclock.Variable(by))
+	}
+}
+
+var burning struct {
+	sync.Mutex
+	all []*exec.Cmd
+}
+
+// burn takes the CPU of all: clusters share a machine here.
+func (d *disturbances) burn(*cluster) (err error) {
+	burning.Lock()
+	defer burning.Unlock()
+	for range 4 * runtime.NumCPU() {
+		b := exec.Command("sh", "-c", "while :; do :; done")
+		if err = b.Start(); err != nil {
+			return err
+		}
+		burning.all = append(burning.all, b)
+	}
+	return nil
+}
+
+func (d *disturbances) stopBurning(*cluster) error {
+	burning.Lock()
+	defer burning.Unlock()
+	var errs []error
+	for _, b := range burning.all {
+		errs = append(errs, b.Process.Kill())
+		_ = b.Wait() // it says that it was killed
+	}
+	burning.all = nil
+	return errors.Join(errs...)
+}
+
+// network notes that a cluster's network is down, or up again.
+func (d *disturbances) network(c *cluster, up bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down[c] = !up
+	for _, p := range d.pairs() {
+		if !up && (p.of == c || p.from == c) {
+			d.apart[p] = true
+		}
+	}
+}
+
+func (d *disturbances) pairs() (out []pair) {
+	for _, of := range d.clusters {
+		for _, from := range d.clusters {
+			out = append(out, pair{of, from})
+		}
+	}
+	return out
+}
+
+func (d *disturbances) pause(from, to time.Duration) {
+	d.mu.Lock()
+	more := d.random.Int64N(int64(to-from) + 1)
+	d.mu.Unlock()
+	time.Sleep(from + time.Duration(more)) // how long a fault lasts
+}
+
+// happen lets disturbances of these kinds happen to one of these at a time, until none is left. nil is the hub.
+func (d *disturbances) happen(kinds []disturbance, to ...*cluster) {
+	kinds = slices.Clone(kinds)
+	for {
+		d.mu.Lock()
+		d.random.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+		d.mu.Unlock()
+		for _, k := range kinds {
+			d.mu.Lock()
+			if d.left == 0 {
+				d.mu.Unlock()
+				return
+			}
+			d.left--
+			c, what := to[d.random.IntN(len(to))], k.name
+			if c != nil {
+				what += ", " + c.ID
+			}
+			d.happened[k.name]++
+			d.now = append(d.now, what)
+			d.mu.Unlock()
+			err := k.begin(d, c)
+			d.pause(k.from, k.to)
+			if err = errors.Join(err, k.end(d, c)); err == nil {
+				err = d.settle()
+			}
+			if err != nil {
+				d.t.Errorf("%s: %v", what, err)
+				return
+			}
+			d.mu.Lock()
+			d.now = slices.DeleteFunc(d.now, func(s string) bool { return s == what })
+			d.mu.Unlock()
+		}
+	}
+}
+
+// settle waits until the agents hear of each other again, but for what is not back yet.
+func (d *disturbances) settle() error {
+	var last error
+	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(200 * time.Millisecond) {
+		last = nil
+		for _, p := range d.pairs() {
+			d.mu.Lock()
+			apart := d.apart[p]
+			d.mu.Unlock()
+			if p.of == p.from || apart {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
+			lease := &coordinationv1.Lease{}
+			name := client.ObjectKey{Namespace: "clusterset-system", Name: "source-" + p.from.ID}
+			err := p.of.Get(ctx, name, lease)
+			cancel()
+			if got := lease.Annotations["clusterset-dns.io/reach"]; err == nil && got != "Answers" {
+				err = fmt.Errorf("%s of %s: %q", p.of.ID, p.from.ID, got)
+			}
+			last = errors.Join(last, err)
+		}
+		if last == nil {
+			return nil
+		}
+	}
+	return last
+}
+
+// watch looks at a cluster's endpoints five times a second; those of an evicted cluster are away for two seconds at
+// least.
+func (d *disturbances) watch(ctx context.Context, of *cluster) {
+	for pace := time.NewTicker(200 * time.Millisecond); ; {
+		select {
+		case <-ctx.Done():
+			pace.Stop()
+			return
+		case <-pace.C:
+		}
+		var list discoveryv1.EndpointSliceList
+		asked, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := of.List(
+			asked,
+			&list,
+			client.InNamespace(d.ns),
+			client.MatchingLabels{mcsv1beta1.LabelServiceName: "web"},
+		)
+		cancel()
+		if err != nil {
+			continue // its API server is away
+		}
+		seen := map[string]int{}
+		for _, s := range list.Items {
+			seen[s.Labels[mcsv1beta1.LabelSourceCluster]] += len(s.Endpoints)
+		}
+		for _, from := range d.clusters {
+			d.saw(pair{of, from}, seen[from.ID])
+		}
+	}
+}
+
+// saw takes how many endpoints one cluster has of another: two Pods of two families.
+func (d *disturbances) saw(p pair, endpoints int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case endpoints == 4:
+		d.evicted[p] = false
+		if !d.down[p.of] && !d.down[p.from] {
+			d.apart[p] = false
+		}
+	case d.evicted[p]:
+	case d.apart[p] && !d.down[p.of]:
+		if endpoints == 0 {
+			d.evicted[p] = true
+			d.rightly++
+		}
+	default:
+		d.evicted[p] = true
+		what := fmt.Sprintf(
+			"%s %s has %d of 4 endpoints of %s, during: %s",
+			time.Now().UTC().Format(time.TimeOnly),
+			p.of.ID,
+			endpoints,
+			p.from.ID,
+			strings.Join(d.now, "; "),
+		)
+		d.wrongly = append(d.wrongly, what)
+		d.t.Error(what)
+	}
+}
+
+// TestF4NobodyLivingIsEvicted: while agents, API servers, links, clocks and networks fail, no cluster loses the
+// endpoints of another that it can reach.
+func TestF4NobodyLivingIsEvicted(t *testing.T) {
+	f := newFailover(t)
+	svc := service(f.ns, tcp("one", 80), tcp("two", 81), tcp("three", 82))
+	for _, c := range f.clusters {
+		c.exports(t, svc.DeepCopy(), c.ID+"1", c.ID+"2")
+	}
+	for _, c := range f.clusters {
+		for _, from := range f.clusters {
+			f.wantEndpoints(t, c, from, true)
+		}
+	}
+	seed := uint64(times(t, "FAULTS_SEED", 27))
+	d := &disturbances{
+		failover: f, t: t, random: rand.New(rand.NewPCG(seed, 0)), left: times(t, "FAULTS", 6),
+		happened: map[string]int{}, apart: map[pair]bool{}, down: map[*cluster]bool{}, evicted: map[pair]bool{},
+	}
+	began := time.Now()
+	watched, enough := context.WithCancel(t.Context())
+	var watchers, happening sync.WaitGroup
+	for _, c := range f.clusters {
+		watchers.Go(func() { d.watch(watched, c) })
+	}
+	happening.Go(func() { d.happen(ofMembers, f.clusters...) })
+	happening.Go(func() { d.happen(ofHub, nil) })
+	happening.Wait()
+	for _, p := range d.pairs() {
+		eventually(t, p.of.ID+" has the endpoints of "+p.from.ID, func() error {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if d.apart[p] || d.evicted[p] {
+				return errors.New("not all are back")
+			}
+			return nil
+		})
+	}
+	enough()
+	watchers.Wait()
+	for _, c := range f.clusters {
+		for _, vip := range c.asked(t, f.ns, 80, "a", "b", "c") {
+			c.wantAnswers(t, "tcp", vip, "a1:8080", "a2:8080", "b1:8080", "b2:8080", "c1:8080", "c2:8080")
+		}
+	}
+	t.Logf(
+		"%v: %d false evictions, %d of clusters whose network was down; seed %d; %v",
+		time.Since(began).Round(time.Second),
+		len(d.wrongly),
+		d.rightly,
+		seed,
+		d.happened,
+	)
+	if page := os.Getenv("FAULTS_PAGE"); page != "" {
+		if err := d.write(page, began, seed); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+const faultsPage = `# Faults of clusters that serve
+
+` + "`make bench-faults`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores.
+Each has a real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces.
+Every member exports one Service with two Pods of both families. Faults happened to one member and to the hub at a time,
+for %s. Seed %d draws them again. Five times a second, each member's own API server was asked for the endpoints that
+it has of each cluster. Their Pods served throughout.
+
+| fault | times |
+| --- | --- |
+%s| all | %d |
+
+| | times |
+| --- | --- |
+| a member lost endpoints of a cluster that it could reach | %d |
+| a member lost the endpoints of a cluster whose network was cut, as it should | %d |
+`
+
+func (d *disturbances) write(page string, began time.Time, seed uint64) error {
+	rows, all := "", 0
+	for _, k := range slices.Concat(ofMembers, ofHub) {
+		rows += fmt.Sprintf("| %s | %d |\n", k.name, d.happened[k.name])
+		all += d.happened[k.name]
+	}
+	text := fmt.Sprintf(faultsPage, began.UTC().Format("2 January 2006"), runtime.NumCPU(),
+		time.Since(began).Round(time.Minute), seed, rows, all, len(d.wrongly), d.rightly)
+	return os.WriteFile(page, []byte(text), 0o644)
+}
