@@ -22,7 +22,7 @@ import (
 )
 
 // foreign returns an object that has a name that the import needs and that the agent may not write (I10); nil if there
-// is none.
+// is none. Of several it is always the same one: what is reported names it, and must not change from pass to pass.
 func (s *snapshot) foreign() client.Object {
 	if s.imp != nil && !kube.Writable(s.imp) {
 		return s.imp
@@ -30,12 +30,17 @@ func (s *snapshot) foreign() client.Object {
 	if s.svc != nil && !kube.Writable(s.svc) {
 		return s.svc
 	}
-	for _, slice := range s.strays {
-		if endpoints.ServiceOf(slice.Name) == s.derivedName() && !kube.Writable(slice) {
-			return slice
+	var first *discoveryv1.EndpointSlice
+	for _, slice := range s.strays { // in any order, as the cache has them
+		if endpoints.ServiceOf(slice.Name) == s.derivedName() && !kube.Writable(slice) &&
+			(first == nil || slice.Name < first.Name) {
+			first = slice
 		}
 	}
-	return nil
+	if first == nil {
+		return nil
+	}
+	return first
 }
 
 // notOwned returns the condition Imported. It names the object and not its manager: another program may change its

@@ -189,3 +189,18 @@ func TestI10TheExportSaysSoOnce(t *testing.T) {
 		t.Errorf("after the import is gone: %v, %q", c, m.reason())
 	}
 }
+
+// TestI10OfSeveralOneIsNamed, in whichever order the cache has them: another one would be written and told again.
+func TestI10OfSeveralOneIsNamed(t *testing.T) {
+	one, other := foreignSlice(nil), foreignSlice(nil)
+	other.AddressType = discoveryv1.AddressTypeIPv6
+	other.Name = endpoints.SliceName(
+		derived.Name("shop", "web"), clusterset.EndpointRecordName("u", "c"), discoveryv1.AddressTypeIPv6,
+	)
+	name := types.NamespacedName{Namespace: "shop", Name: "web"}
+	s := &snapshot{name: name, strays: []*discoveryv1.EndpointSlice{one, other}}
+	first := s.foreign()
+	if slices.Reverse(s.strays); first == nil || s.foreign() != first {
+		t.Errorf("%v is named, and then %v", first, s.foreign())
+	}
+}
