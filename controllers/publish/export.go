@@ -49,7 +49,7 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 		rec.Namespace, rec.Name = r.HubNamespace, s.own.Name
 		return 0, r.write(ctx, s, rec, s.own.Spec)
 	}
-	if s.published.Spec.Withdrawn && s.own.Spec.Withdrawn {
+	if s.own.Spec.Withdrawn && s.isWithdrawn() {
 		if again, err = r.retain(ctx, s); s.published == nil || err != nil {
 			return again, err
 		}
@@ -63,6 +63,12 @@ func (r *reconciler) publishExport(ctx context.Context, s *state) (again time.Du
 	rec := s.published.DeepCopy()
 	rec.Spec = s.own.Spec
 	return again, r.write(ctx, s, rec, s.own.Spec)
+}
+
+// isWithdrawn returns whether the hub shows that the own record is withdrawn. It may show an earlier withdrawal of the
+// same record, from a backup: members that saw the export since do not believe that one.
+func (s *state) isWithdrawn() bool {
+	return s.published != nil && s.published.Spec.Withdrawn && s.published.Spec.Revision == s.own.Spec.Revision
 }
 
 // nextRevision makes the own record's revision higher than the hub's, which other members have seen, and returns
@@ -175,8 +181,7 @@ func (r *reconciler) withdrawUnknown(ctx context.Context, s *state) (again time.
 
 // restartRetention gives other members the full retention to see a withdrawal that the hub has not shown yet.
 func (r *reconciler) restartRetention(ctx context.Context, s *state) error {
-	shown := s.published != nil && s.published.Spec.Withdrawn
-	if shown || age(s.own, r.Now()) < withdrawal.MaxRetention/2 {
+	if s.isWithdrawn() || age(s.own, r.Now()) < withdrawal.MaxRetention/2 {
 		return nil
 	}
 	rec := s.own.DeepCopy()

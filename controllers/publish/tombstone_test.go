@@ -174,3 +174,20 @@ func TestE10ARestoredHubGetsTheWithdrawalAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestE10AnEarlierWithdrawalIsNotTheOne: a hub that was restored shows it. Members that have seen the export since then
+// hold it until they see the later one, whatever they had acknowledged before.
+func TestE10AnEarlierWithdrawalIsNotTheOne(t *testing.T) {
+	earlier := clusterset.Withdrawn(exportedAt(1).Origin, start.Add(-day))
+	own := clusterset.Withdrawn(exportedAt(1000).Origin, start.Add(-time.Hour))
+	o := newOwner(t, &earlier, &own, "east", "west")
+	o.acknowledge("west")
+	rec := o.at(0)
+	if rec == nil || rec.Spec.Revision != own.Revision || !rec.Spec.Withdrawn {
+		t.Fatalf("the hub shows %+v, want the withdrawal of revision %d", rec, own.Revision)
+	}
+	o.acknowledge("west")
+	if rec := o.at(time.Minute); rec != nil || o.hasOwn() {
+		t.Errorf("west has acknowledged it, and it is still there: %+v", rec)
+	}
+}
