@@ -227,6 +227,7 @@ func (r *reconciler) retain(ctx context.Context, s *state) (again time.Duration,
 	}
 	log.FromContext(ctx).Info("deleting a withdrawn record", "record", s.published.Name, "acknowledged", acknowledged)
 	err = r.deleteRecord(ctx, s.published)
+	r.deleted(s.published.Name, r.Now()) // the cache may show the own record a little longer
 	s.published = nil
 	return 0, err
 }

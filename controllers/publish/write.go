@@ -111,10 +111,15 @@ func (r *reconciler) recreate(ctx context.Context, s *state, rec client.Object) 
 	if err := kube.Delete(ctx, r.Hub(), rec); err != nil {
 		return 0, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.records[rec.GetName()] = &history{deleted: r.Now()}
+	r.deleted(rec.GetName(), r.Now())
 	return recreateAfter, nil
+}
+
+// deleted notes that a record was deleted. It is not created again before recreateAfter.
+func (m *memory) deleted(record string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.records[record] = &history{deleted: at}
 }
 
 // recreateIn returns how much longer a record stays deleted.

@@ -124,6 +124,7 @@ func (w *World) restoreHub(*agent) {
 	if !w.mayLose("the hub") {
 		return
 	}
+	w.lost = "nowhere else" // who has copied a record from this backup would hold it if the next one lacks it
 	w.note("fault: the HUB IS RESTORED from a backup")
 	w.hub.Restore(pick(w, w.backups))
 	w.resurrected()
@@ -146,11 +147,21 @@ func (w *World) emptyHub(*agent) {
 
 // resurrected gives up the promise for names of which the backup holds what nobody stands by any more: until its owner
 // is heard, that is followed. A record of endpoints has the name of its slice, which may be another Service's by now.
+// It gives it up as well where the backup lacks one of several exports: that one is created again, and ranks last (C1).
 func (w *World) resurrected() {
 	stands := map[types.NamespacedName]map[string]bool{}
 	for _, n := range names {
 		t := w.truthOf(n)
 		stands[n] = t.records()
+		for _, e := range t.exports {
+			rec := w.hub.Get(api.Key{
+				Kind:           api.ServiceExportRecord,
+				NamespacedName: types.NamespacedName{Namespace: hubNamespace, Name: recordName(n, e.Cluster)},
+			})
+			if rec == nil && len(t.exports) > 1 {
+				delete(w.frozen, n)
+			}
+		}
 	}
 	for _, kind := range []string{api.ServiceExportRecord, api.EndpointRecord} {
 		for _, o := range w.hub.List(kind) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -67,6 +68,9 @@ func (w *World) tamperService(m *member, n types.NamespacedName) {
 	case 2:
 		w.remove(m, svc) // refused by the policy
 	default: // by an admin, against the policy: the import remembers the address, unless it is Headless
+		if m.server.Now().Sub(svc.CreationTimestamp.Time) < 2*time.Second {
+			return // nobody is that fast, and the agent may not have seen the address yet
+		}
 		if imp := get[*mcsv1beta1.ServiceImport](
 			m,
 			api.ServiceImport,

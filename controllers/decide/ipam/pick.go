@@ -40,11 +40,11 @@ func (q *Request) Lose(a netip.Addr, why string) {
 	q.Lost[a] = why
 }
 
-// Waited returns for how long the import has not been Ready.
+// Waited returns for how long the import has not been Ready. A clock that was set back since then ends no wait later.
 func (q *Request) Waited(now time.Time) time.Duration {
 	for _, c := range q.Import.Status.Conditions {
 		if c.Type == string(mcsv1beta1.ServiceImportConditionReady) && c.Status != "True" {
-			return now.Sub(c.LastTransitionTime.Time)
+			return now.Sub(c.LastTransitionTime.Time).Abs()
 		}
 	}
 	return 0

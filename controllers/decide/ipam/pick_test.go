@@ -5,6 +5,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // TestPickFindsAFreeAddressIfThereIsOne, for random ranges and random addresses in use, and gives out no other.
@@ -79,5 +83,23 @@ func TestPickGivesUpAfterItsProbes(t *testing.T) {
 	); found ||
 		asked != 64 {
 		t.Errorf("found %v after %d probes", found, asked)
+	}
+}
+
+// TestAWaitEndsAlthoughTheClockIsSetBack: else a VIP would not be asked for before the old time has come again.
+func TestAWaitEndsAlthoughTheClockIsSetBack(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	imp := &mcsv1beta1.ServiceImport{}
+	imp.Status.Conditions = []metav1.Condition{{
+		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionFalse,
+		LastTransitionTime: metav1.NewTime(at),
+	}}
+	q := Request{Import: imp}
+	for now, want := range map[time.Time]time.Duration{
+		at: 0, at.Add(time.Second): time.Second, at.Add(-time.Hour): time.Hour,
+	} {
+		if got := q.Waited(now); got != want {
+			t.Errorf("at %v: waited %v, want %v", now, got, want)
+		}
 	}
 }
