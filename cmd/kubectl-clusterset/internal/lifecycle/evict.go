@@ -93,26 +93,27 @@ func evictable(all []inventoryv1alpha1.ClusterProfile, id string) error {
 // If the claim changes meanwhile, it is examined again.
 func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, uid string) error {
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
-	deadline, deleted := time.Now().Add(patience), false
+	deadline := time.Now().Add(patience)
+	var deleted types.UID // of the claim that was deleted
 	var life pulse
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		if err != nil && !meta.IsNoMatchError(err) {
 			return false, "", err
 		}
-		if p == nil || uid != "" && !heldBy(p, uid) {
-			return true, "", nil
+		if p == nil || uid != "" && !heldBy(p, uid) || deleted != "" && p.UID != deleted {
+			return true, "", nil // gone, or another cluster's, or claimed again since
 		}
 		if uid != "" && inUse(p) {
 			if ended, err := life.ended(ctx, o.Hub, name); err != nil || life.renewed || !ended {
 				return life.renewed, "its Lease on the hub has not expired yet", err
 			}
 		}
-		if p.DeletionTimestamp == nil && !deleted && time.Now().After(deadline) {
+		if p.DeletionTimestamp == nil && deleted == "" && time.Now().After(deadline) {
 			if err := kube.DeleteUnchanged(ctx, o.Hub.Client, p); err != nil {
 				return false, "", err
 			}
-			deleted = true
+			deleted = p.UID
 			o.Say("the hub: deleting ClusterProfile %s", id)
 		}
 		return false, "ClusterProfile " + id + " still exists", nil

@@ -22,35 +22,41 @@ const FieldManager = "kubectl-clusterset"
 // Keep returns why an existing CRD must not be replaced by ours, or "". A newer CRD has fields and versions that
 // objects may use, and CRDs of other projects may have been applied by others.
 func Keep(there, ours *unstructured.Unstructured) string {
-	if v := further(there, ours); v != "" {
+	if v := versionOnlyOf(there, ours); v != "" {
 		return "it has version " + v + ", which this kubectl-clusterset does not know"
 	}
 	group, _, _ := unstructured.NestedString(ours.Object, "spec", "group")
-	if group == "hub.clusterset-dns.io" || len(lacks(there, ours)) > 0 {
+	if group == "hub.clusterset-dns.io" || len(servedOnlyBy(ours, there)) > 0 {
 		return ""
 	}
-	theirs, mine := there.GetLabels(), ours.GetLabels()
-	was, err := version.ParseSemantic(theirs[labelRelease])
-	is, err2 := version.ParseSemantic(mine[labelRelease])
+	theirs, mine := releaseOf(there), releaseOf(ours)
 	switch {
-	case err == nil && err2 == nil && is.LessThan(was):
-		return fmt.Sprintf("its release %s is newer than %s", theirs[labelRelease], mine[labelRelease])
-	case err == nil && err2 == nil && was.LessThan(is):
+	case mine.version == nil:
+	case theirs.version == nil || theirs.version.LessThan(mine.version):
 		return ""
-	case err == nil && err2 == nil:
-		a, _ := strconv.Atoi(theirs[labelRevision])
-		b, _ := strconv.Atoi(mine[labelRevision])
-		switch {
-		case a > b:
-			return fmt.Sprintf("its schema revision %d is newer than %d", a, b)
-		case a < b:
-			return ""
-		}
+	case mine.version.LessThan(theirs.version):
+		return fmt.Sprintf("its release v%s is newer than v%s", theirs.version, mine.version)
+	case theirs.revision < mine.revision:
+		return ""
+	case theirs.revision > mine.revision:
+		return fmt.Sprintf("its schema revision %d is newer than %d", theirs.revision, mine.revision)
 	}
-	if is != nil && was == nil || Ours(there) {
+	if Ours(there) {
 		return ""
 	}
 	return "others applied it, and it serves all that is needed"
+}
+
+// release is which mcs-api a CRD comes from.
+type release struct {
+	version  *version.Version // nil if it does not say
+	revision int              // of the schema, within the release
+}
+
+func releaseOf(crd *unstructured.Unstructured) (r release) {
+	r.version, _ = version.ParseSemantic(crd.GetLabels()[labelRelease])
+	r.revision, _ = strconv.Atoi(crd.GetLabels()[labelRevision])
+	return r
 }
 
 // Ours reports whether kubectl-clusterset applied an object.
@@ -82,8 +88,8 @@ func OnlyOurs(crd *unstructured.Unstructured) bool {
 // Served returns the versions that a CRD serves.
 func Served(crd *unstructured.Unstructured) []string { return versions(crd, true) }
 
-// further returns a version that only there has.
-func further(there, ours *unstructured.Unstructured) string {
+// versionOnlyOf returns a version that there has and ours has not, or "".
+func versionOnlyOf(there, ours *unstructured.Unstructured) string {
 	known := versions(ours, false)
 	for _, v := range versions(there, false) {
 		if !slices.Contains(known, v) {
@@ -93,10 +99,10 @@ func further(there, ours *unstructured.Unstructured) string {
 	return ""
 }
 
-// lacks returns the versions that only ours serves.
-func lacks(there, ours *unstructured.Unstructured) (out []string) {
-	served := Served(there)
-	for _, v := range Served(ours) {
+// servedOnlyBy returns the versions that one CRD serves and the other one does not.
+func servedOnlyBy(one, other *unstructured.Unstructured) (out []string) {
+	served := Served(other)
+	for _, v := range Served(one) {
 		if !slices.Contains(served, v) {
 			out = append(out, v)
 		}
