@@ -193,13 +193,16 @@ func (r *Reconciler) decide(ctx context.Context, cluster string) (reconcile.Resu
 	}
 	o := r.observe(cluster, stored, hub, until, liveness.RenewalOf(onHub), limits)
 	m := r.known(cluster, stored)
-	state := liveness.State{Expired: m.IsExpired(o.Expired)}
+	wait := again(o, load(stored), hub, limits)
+	var state liveness.State
+	var in time.Duration
+	if state.Expired, in = m.IsExpired(o.Expired, r.Now(), limits.Expiry); in > 0 {
+		wait = min(wait, in)
+	}
 	if state.Expired {
 		state.OnExpiry, state.KeepLast = spec.OnExpiry, spec.KeepLast
 	}
-	return reconcile.Result{
-		RequeueAfter: again(o, load(stored), hub, limits),
-	}, r.save(ctx, cluster, stored, o, m, state, limits)
+	return reconcile.Result{RequeueAfter: wait}, r.save(ctx, cluster, stored, o, m, state, limits)
 }
 
 // again returns when to observe a member without an event: a moment after its Lease expires, or after a missed
@@ -311,7 +314,7 @@ func (r *Reconciler) known(cluster string, stored *coordinationv1.Lease) member 
 	if m := r.members[cluster]; m != nil {
 		return *m
 	}
-	return member{Member: reach.Restored(reach.Read(stored))}
+	return member{Member: reach.Restored(reach.Read(stored), r.Now())}
 }
 
 // forget deletes what is stored of a member that left.

@@ -152,7 +152,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		r.mu.Lock()
 		m, known := r.members[q.cluster]
 		if !known {
-			m = &member{Member: reach.Restored(reach.Read(q.stored))}
+			m = &member{Member: reach.Restored(reach.Read(q.stored), now)}
 			r.members[q.cluster] = m
 		}
 		if len(addresses) > 0 {

@@ -70,19 +70,24 @@ type Member struct {
 	Since time.Time // of the state
 
 	answered  time.Time // when its agent last answered; zero if it never did, or its port is blocked
+	alive     time.Time // when its agent or an endpoint last answered
 	missed    int       // rounds in a row that speak for Unreachable
 	good      int       // rounds in a row that speak for the end of Unreachable
 	goodSince time.Time
 	losses    []time.Time // recent changes to Unreachable
 }
 
-// Restored returns the member for which an earlier process stored a state. What a user has edited counts as nothing.
-func Restored(s Stored) Member {
-	m := Member{State: s.State, Since: s.Since, answered: s.Since}
+// Restored returns at now the member for which an earlier process stored a state. What a user has edited counts as
+// nothing.
+func Restored(s Stored, now time.Time) Member {
+	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
 	switch {
 	case s.Since.IsZero():
 		return Member{}
-	case s.State == Answers, s.State == Silent, s.State == Serving:
+	case s.State == Answers, s.State == Serving:
+		m.alive = now // as the earlier process knew it to its end
+		return m
+	case s.State == Silent:
 		return m
 	case s.State == Unreachable:
 		m.losses = []time.Time{s.Since}
@@ -98,6 +103,9 @@ func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 
 // Next returns the member after a round.
 func (m Member) Next(r Round) Member {
+	if r.Agent == Yes || r.Endpoints == Yes {
+		m.alive = r.Now
+	}
 	switch {
 	case r.Agent == Yes:
 		m.answered = r.Now
@@ -129,16 +137,21 @@ func (m Member) Next(r Round) Member {
 	return m.become(Silent, r.Now)
 }
 
-// IsExpired reports whether the endpoints of the member follow onExpiry. leaseExpired says that its Lease has expired,
-// which counts only if nothing of the member answers.
-func (m Member) IsExpired(leaseExpired bool) bool {
-	switch m.State {
-	case Unreachable:
-		return true
-	case Answers, Serving:
-		return false
+// IsExpired reports whether the endpoints of the member follow onExpiry; if not, it may be so in a while even if no
+// round changes the member. leaseExpired says that its Lease has expired. That counts only if nothing of the member
+// answers; and where something did, no sooner than expiry after that: a Lease may still count as expired (T3) when the
+// member has long been back.
+func (m Member) IsExpired(leaseExpired bool, now time.Time, expiry time.Duration) (expired bool, in time.Duration) {
+	switch {
+	case m.State == Unreachable:
+		return true, 0
+	case m.State == Answers, m.State == Serving, !leaseExpired:
+		return false, 0
+	case m.State == Unknown:
+		return true, 0
 	}
-	return leaseExpired
+	in = expiry - now.Sub(m.alive)
+	return in <= 0, max(in, 0)
 }
 
 // reached returns the member after a round in which it answered. One that was unreachable must answer in several

@@ -37,6 +37,14 @@ func (p *play) want(v State) {
 	}
 }
 
+// expired tells whether the member is, with a Lease that has expired or has not.
+func (p *play) expired(lease bool) bool {
+	expired, _ := p.m.IsExpired(lease, p.now, expiry)
+	return expired
+}
+
+const expiry = 50 * time.Second
+
 var (
 	alive = Round{Agent: Yes, Endpoints: Yes, Others: true}
 	dead  = Round{Agent: No, Endpoints: No, Others: true}
@@ -79,7 +87,7 @@ func TestF4WhereNoAgentAnsweredTheLeaseDecides(t *testing.T) {
 		p.want(Unknown)
 		p.rounds(300, Round{Agent: No, Endpoints: endpoints, Others: true, Overdue: true})
 		p.want(Unknown)
-		if p.m.IsExpired(false) || !p.m.IsExpired(true) {
+		if p.expired(false) || !p.expired(true) {
 			t.Error("its Lease does not decide")
 		}
 	}
@@ -119,7 +127,7 @@ func TestF4WhoReachesNobodyDecidesNothing(t *testing.T) {
 	p.rounds(10, alive)
 	p.rounds(300, alone)
 	p.want(Silent)
-	if p.m.IsExpired(false) || !p.m.IsExpired(true) {
+	if p.expired(false) || !p.expired(true) {
 		t.Error("its Lease does not decide")
 	}
 	p.rounds(2, dead)
@@ -177,7 +185,7 @@ func TestT3FlappingIsDamped(t *testing.T) {
 
 func TestStatesOutliveAProcess(t *testing.T) {
 	p := newPlay(t)
-	p.m = Restored(Stored{State: Unreachable, Since: start})
+	p.m = Restored(Stored{State: Unreachable, Since: start}, p.now)
 	p.rounds(100, dead)
 	p.want(Unreachable)
 	p.rounds(100, Round{Agent: No, Others: true}) // the hub does not show what it exports
@@ -185,14 +193,54 @@ func TestStatesOutliveAProcess(t *testing.T) {
 	p.rounds(2, Round{Agent: No, Endpoints: Yes})
 	p.want(Serving)
 	for _, edited := range []Stored{{State: Unreachable}, {State: "Gone", Since: start}} { // by a user
-		if m := Restored(edited); m.State != Unknown {
+		if m := Restored(edited, start); m.State != Unknown {
 			t.Errorf("%+v is restored as %+v", edited, m)
 		}
 	}
 	for _, state := range []State{Answers, Silent, Serving} { // the agent has answered once: what does now counts
 		p := newPlay(t)
-		p.m = Restored(Stored{State: state, Since: start.Add(-time.Hour)})
+		p.m = Restored(Stored{State: state, Since: start.Add(-time.Hour)}, p.now)
 		p.rounds(1, Round{Agent: No, Endpoints: Yes, Overdue: true})
 		p.want(Serving)
+	}
+}
+
+// TestF4AnOldExpirationNeedsSilenceAsLong: the Lease of a member that was away may count as expired for minutes after
+// it has returned (T3). That takes nothing from a member that answered until now.
+func TestF4AnOldExpirationNeedsSilenceAsLong(t *testing.T) {
+	alone, proxied := dead, dead
+	alone.Others, proxied.Endpoints = false, NotAsked
+	for _, silent := range []Round{alone, proxied, {Agent: No, Endpoints: Refused, Others: true}} {
+		for _, before := range []Round{alive, {Agent: No, Endpoints: Yes, Others: true, Overdue: true}} {
+			p := newPlay(t)
+			p.rounds(10, alive)
+			p.rounds(100, before)
+			p.rounds(int(expiry/Interval)-1, silent)
+			p.want(Silent)
+			if _, in := p.m.IsExpired(true, p.now, expiry); p.expired(true) || in != Interval {
+				t.Errorf("%+v after %+v: it is expired, or will be in %v", silent, before, in)
+			}
+			p.rounds(1, silent)
+			if !p.expired(true) || p.expired(false) {
+				t.Errorf("%+v after %+v: its Lease does not decide", silent, before)
+			}
+		}
+	}
+}
+
+// TestF4ARestartForgetsNoSignOfLife, and makes none.
+func TestF4ARestartForgetsNoSignOfLife(t *testing.T) {
+	long := start.Add(-time.Hour)
+	for state, want := range map[State]bool{Answers: false, Serving: false, Silent: true, Unreachable: true} {
+		p := newPlay(t)
+		p.m = Restored(Stored{State: state, Since: long}, p.now)
+		p.rounds(1, Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
+		if state == Unreachable {
+			p.rounds(1, Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
+		}
+		p.want(Silent)
+		if p.expired(true) != want {
+			t.Errorf("%s: expired is %v", state, !want)
+		}
 	}
 }

@@ -360,16 +360,16 @@ var causes = []struct {
 		"live at most 5m0s after that; its endpoints follow onExpiry=Remove"},
 	{"F4 a cluster that is not reached", func(f *explain.Facts) {
 		gone := dead("west")
-		reach.Restored(reach.Stored{State: reach.Unreachable, Since: time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)}).
-			Write(&gone, 0)
+		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
+		reach.Restored(reach.Stored{State: reach.Unreachable, Since: at}, at).Write(&gone, 0)
 		f.Leases = []coordinationv1.Lease{gone}
 	}, "expired: neither its agent nor its endpoints answer here since 2026-01-01T12:00:09Z, while others do; its " +
 		"endpoints follow onExpiry=Remove"},
 	{"a cluster whose agent is silent", func(f *explain.Facts) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{liveness.LabelSource: "east"}, Annotations: map[string]string{}}}
-		reach.Restored(reach.Stored{State: reach.Serving, Since: time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)}).
-			Write(&silent, 0)
+		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
+		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
 	}, "its agent does not answer here since 2026-01-01T12:00:09Z, but its endpoints do: they stay"},
 	{"this cluster's agent does not run", func(f *explain.Facts) {
