@@ -317,3 +317,35 @@ func TestAQuietSetIsNotWritten(t *testing.T) {
 	r.want("a", reach.Unreachable, true)
 	r.want("b", reach.Answers, false)
 }
+
+// TestF4AnOldExpirationIsDecidedAgainInTime: the Lease of a has expired while its agent answered. Once nothing answers
+// any more, it counts no sooner than a Lease lasts after that, and no later than the pass that is asked for.
+func TestF4AnOldExpirationIsDecidedAgainInTime(t *testing.T) {
+	r := newReached(t, "a", "b")
+	r.rounds(2)
+	for range 9 {
+		r.pass(10*time.Second, r.others, "b")
+		r.rounds(1)
+	}
+	r.want("a", reach.Answers, false)
+	last := r.now
+	r.silence(agentOf(0), agentOf(1), endpointOf(0)+":80", endpointOf(1)+":80")
+	r.rounds(5)
+	r.want("a", reach.Silent, false)
+	for {
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if since := r.now.Sub(last); since >= 50*time.Second {
+			r.want("a", reach.Silent, true)
+			if since > 51*time.Second {
+				t.Errorf("it has expired %v after it last answered", since)
+			}
+			return
+		}
+		r.want("a", reach.Silent, false)
+		r.now = r.now.Add(result.RequeueAfter)
+		r.renew("b")
+	}
+}

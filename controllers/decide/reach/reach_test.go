@@ -37,7 +37,7 @@ func (p *play) want(v State) {
 	}
 }
 
-// expired tells whether the member is, with a Lease that has expired or has not.
+// expired returns whether the member is, with a Lease that has expired or has not.
 func (p *play) expired(lease bool) bool {
 	expired, _ := p.m.IsExpired(lease, p.now, expiry)
 	return expired
