@@ -131,20 +131,22 @@ var ofMembers = []disturbance{
 			return err
 		},
 	},
-	{
-		"20 flaps of the network", 0, 0,
-		func(d *disturbances, c *cluster) error {
-			var errs []error
-			for range 20 {
-				errs = append(errs, d.filter(c, "power", "iifname LINK drop", "oifname LINK drop"))
-				d.pause(200*time.Millisecond, 1200*time.Millisecond)
-				errs = append(errs, d.filter(c, "power"))
-				d.pause(800*time.Millisecond, 1200*time.Millisecond)
-			}
-			return errors.Join(errs...)
-		},
-		func(*disturbances, *cluster) error { return nil },
+	{"a flap of the network", 0, 0, (*disturbances).flap, func(*disturbances, *cluster) error { return nil }},
+}
+
+// flaps happen once, in a run of a hundred faults at least.
+var flaps = disturbance{
+	"20 flaps of the network in 5 minutes", 0, 0,
+	func(d *disturbances, c *cluster) error {
+		var errs []error
+		for range 20 {
+			next := time.Now().Add(15 * time.Second)
+			errs = append(errs, d.flap(c))
+			time.Sleep(time.Until(next))
+		}
+		return errors.Join(errs...)
 	},
+	func(*disturbances, *cluster) error { return nil },
 }
 
 // ofHub happen beside those.
@@ -208,6 +210,13 @@ func (d *disturbances) restoreLinks(*cluster) error {
 		d.toHub[c].Restore()
 	}
 	return nil
+}
+
+// flap cuts a cluster's network for a moment.
+func (d *disturbances) flap(c *cluster) error {
+	err := d.filter(c, "power", "iifname LINK drop", "oifname LINK drop")
+	d.pause(500*time.Millisecond, 2500*time.Millisecond)
+	return errors.Join(err, d.filter(c, "power"))
 }
 
 // clockOff starts the agent again with a clock that is off.
@@ -289,33 +298,41 @@ func (d *disturbances) happen(kinds []disturbance, to ...*cluster) {
 		d.random.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		d.mu.Unlock()
 		for _, k := range kinds {
-			d.mu.Lock()
-			if d.left == 0 {
-				d.mu.Unlock()
+			if !d.happenOnce(k, to) {
 				return
 			}
-			d.left--
-			c, what := to[d.random.IntN(len(to))], k.name
-			if c != nil {
-				what += ", " + c.ID
-			}
-			d.happened[k.name]++
-			d.now = append(d.now, what)
-			d.mu.Unlock()
-			err := k.begin(d, c)
-			d.pause(k.from, k.to)
-			if err = errors.Join(err, k.end(d, c)); err == nil {
-				err = d.settle()
-			}
-			if err != nil {
-				d.t.Errorf("%s: %v", what, err)
-				return
-			}
-			d.mu.Lock()
-			d.now = slices.DeleteFunc(d.now, func(s string) bool { return s == what })
-			d.mu.Unlock()
 		}
 	}
+}
+
+// happenOnce lets one disturbance happen to one of these. It returns false if none is left, or all is lost.
+func (d *disturbances) happenOnce(k disturbance, to []*cluster) bool {
+	d.mu.Lock()
+	if d.left == 0 {
+		d.mu.Unlock()
+		return false
+	}
+	d.left--
+	c, what := to[d.random.IntN(len(to))], k.name
+	if c != nil {
+		what += ", " + c.ID
+	}
+	d.happened[k.name]++
+	d.now = append(d.now, what)
+	d.mu.Unlock()
+	err := k.begin(d, c)
+	d.pause(k.from, k.to)
+	if err = errors.Join(err, k.end(d, c)); err == nil {
+		err = d.settle()
+	}
+	if err != nil {
+		d.t.Errorf("%s: %v", what, err)
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now = slices.DeleteFunc(d.now, func(s string) bool { return s == what })
+	return true
 }
 
 // settle waits until the agents hear of each other again, but for what is not back yet.
@@ -428,13 +445,18 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 		failover: f, t: t, random: rand.New(rand.NewPCG(seed, 0)), left: times(t, "FAULTS", 6),
 		happened: map[string]int{}, apart: map[pair]bool{}, down: map[*cluster]bool{}, evicted: map[pair]bool{},
 	}
-	began := time.Now()
+	began, many := time.Now(), d.left >= 100
 	watched, enough := context.WithCancel(t.Context())
 	var watchers, happening sync.WaitGroup
 	for _, c := range f.clusters {
 		watchers.Go(func() { d.watch(watched, c) })
 	}
-	happening.Go(func() { d.happen(ofMembers, f.clusters...) })
+	happening.Go(func() {
+		if many {
+			d.happenOnce(flaps, f.clusters)
+		}
+		d.happen(ofMembers, f.clusters...)
+	})
 	happening.Go(func() { d.happen(ofHub, nil) })
 	happening.Wait()
 	for _, p := range d.pairs() {
@@ -489,7 +511,7 @@ it has of each cluster. Their Pods served throughout.
 
 func (d *disturbances) write(page string, began time.Time, seed uint64) error {
 	rows, all := "", 0
-	for _, k := range slices.Concat(ofMembers, ofHub) {
+	for _, k := range slices.Concat(ofMembers, []disturbance{flaps}, ofHub) {
 		rows += fmt.Sprintf("| %s | %d |\n", k.name, d.happened[k.name])
 		all += d.happened[k.name]
 	}
