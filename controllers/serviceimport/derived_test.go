@@ -405,3 +405,24 @@ func TestI6AnAgentThatEndsWaitsForTheServiceThatItMakes(t *testing.T) {
 		t.Errorf("%v, %v; it was told to end: %v", svc, err, ctx.Err())
 	}
 }
+
+// TestI6TheVIPOfAServiceThatIsGoneIsNotShown: the cache may show a derived Service that was deleted, with its address.
+func TestI6TheVIPOfAServiceThatIsGoneIsNotShown(t *testing.T) {
+	m := newMember(t)
+	merged := &conflict.Merged{
+		Type:  mcsv1beta1.ClusterSetIP,
+		Ports: []clusterset.Port{{Protocol: corev1.ProtocolTCP, Number: 80}},
+	}
+	families := []corev1.IPFamily{corev1.IPv4Protocol}
+	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	s.svc = derived.Service("shop", "web", kube.Manager, merged, families, nil, []string{"10.96.0.8"})
+	merged.Ports[0].Number = 81
+	m.Local = interceptor.NewClient(m.local, interceptor.Funcs{
+		Update: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.UpdateOption) error {
+			return apierrors.NewNotFound(corev1.Resource("services"), o.GetName())
+		},
+	})
+	if svc, err := m.write(t.Context(), s, merged, families, nil); !apierrors.IsNotFound(err) || svc != nil {
+		t.Errorf("%v, %v", svc, err)
+	}
+}

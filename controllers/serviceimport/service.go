@@ -144,7 +144,8 @@ func (r *reconciler) write(
 	return done, err
 }
 
-// put writes the derived Service if it differs, and returns the current one.
+// put writes the derived Service if it differs, and returns the current one. That is nil where only a cache that lags
+// still has it: its VIP may be another's by now.
 func (r *reconciler) put(
 	ctx context.Context, s *snapshot, svc *corev1.Service,
 ) (*corev1.Service, error) {
@@ -155,7 +156,10 @@ func (r *reconciler) put(
 		return s.svc, nil
 	}
 	log.FromContext(ctx).Info("changing the derived Service", "service", svc.Name)
-	if err := r.Local.Update(ctx, svc); err != nil {
+	switch err := r.Local.Update(ctx, svc); {
+	case apierrors.IsNotFound(err):
+		return nil, err
+	case err != nil:
 		return s.svc, err
 	}
 	return svc, nil

@@ -290,11 +290,9 @@ func (w *World) watchVIP(m *member, c *api.Write) {
 			given = map[corev1.IPFamily]string{}
 			w.guard.vips[imp.UID] = given
 		}
-		if w.guard.deleted[place{m.id, n}] && len(imp.Spec.IPs) == 0 {
-			w.guard.forgive(
-				m,
-				n,
-			) // the address was in the import only, and the import became Headless before the Service was back
+		if w.guard.deleted[place{m.id, n}] && len(imp.Spec.IPs) < len(given) {
+			// The address was in the import only, which became Headless or lost a family before the Service was back.
+			w.guard.forgive(m, n)
 			return
 		}
 		for i, ip := range imp.Spec.IPs {
