@@ -47,9 +47,11 @@ const (
 // member is what this process knows of another member.
 type member struct {
 	reach.Member
-	address   int           // index of the agent's address to ask next
-	roundTrip time.Duration // of the last answer
-	reported  bool          // an Event has said that its agent is silent
+	renewal   liveness.Renewal // the latest one that the hub has shown
+	renewedAt time.Time        // when it first did, by this process
+	address   int              // index of the agent's address to ask next
+	roundTrip time.Duration    // of the last answer
+	reported  bool             // an Event has said that its agent is silent
 }
 
 // question is what a round asks of one member.
@@ -159,6 +161,12 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 			q.agent = addresses[m.address%len(addresses)]
 		}
 		o := r.observations[q.cluster]
+		if o.Renewal != m.renewal {
+			if m.renewal != (liveness.Renewal{}) {
+				m.renewedAt = now
+			}
+			m.renewal = o.Renewal
+		}
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
 		suspect := m.IsSuspect(now, q.overdue)
 		r.mu.Unlock()
@@ -299,7 +307,12 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		return false
 	}
 	m.Member = m.Next(reach.Round{
-		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
+		Now:       r.Now(),
+		Overdue:   q.overdue,
+		RenewedAt: m.renewedAt,
+		Agent:     q.agentIs,
+		Endpoints: q.endpoints,
+		Others:    others,
 	})
 	switch q.agentIs {
 	case reach.Yes:

@@ -40,7 +40,7 @@ const (
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
 	// forgetAfter is how long a member whose endpoints answer and whose Lease is renewed is suspect. Then its port is
-	// taken for blocked.
+	// taken for blocked. It must have renewed its Lease after half of that time.
 	forgetAfter = time.Minute
 )
 
@@ -58,10 +58,11 @@ const (
 // Round is what one round has shown of a member.
 type Round struct {
 	Now       time.Time
-	Overdue   bool   // the member has missed a renewal of its Lease
-	Agent     Answer // of its agents
-	Endpoints Answer // of a sample of its endpoints
-	Others    bool   // something else answered, so that this cluster's own network works
+	Overdue   bool      // the member has missed a renewal of its Lease
+	RenewedAt time.Time // when the hub last showed a new renewal; zero if it has not since this process began
+	Agent     Answer    // of its agents
+	Endpoints Answer    // of a sample of its endpoints
+	Others    bool      // something else answered, so that this cluster's own network works
 }
 
 // Member is what this cluster knows of one other member. The zero value knows nothing.
@@ -113,7 +114,8 @@ func (m Member) Next(r Round) Member {
 	case !m.IsSuspect(r.Now, r.Overdue):
 		return m
 	case r.Endpoints == Yes:
-		if m.State == Serving && !r.Overdue && r.Now.Sub(m.answered) >= forgetAfter {
+		if m.State == Serving && !r.Overdue && r.Now.Sub(m.answered) >= forgetAfter &&
+			r.RenewedAt.Sub(m.answered) >= forgetAfter/2 { // nothing is overdue while the hub is not seen
 			m.answered = time.Time{}
 			return m.become(Unknown, r.Now)
 		}

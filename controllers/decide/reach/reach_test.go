@@ -112,11 +112,21 @@ func TestF4APortThatIsBlockedLaterIsForgotten(t *testing.T) {
 	blocked := Round{Agent: No, Endpoints: Yes, Others: true}
 	p.rounds(50, blocked)
 	p.want(Serving)
+	blocked.RenewedAt = p.now
 	p.rounds(20, blocked)
 	p.want(Unknown)
 	if p.m.IsSuspect(p.now.Add(time.Hour), false) {
 		t.Error("it is suspect for ever")
 	}
+}
+
+// TestF4ADeadAgentIsNotForgottenWhileTheHubIsAway: no renewal is overdue then, and none is seen. Once it is back, the
+// Lease would decide about a member that serves.
+func TestF4ADeadAgentIsNotForgottenWhileTheHubIsAway(t *testing.T) {
+	p := newPlay(t)
+	p.rounds(10, alive)
+	p.rounds(300, Round{Agent: No, Endpoints: Yes, Others: true, RenewedAt: p.now.Add(20 * time.Second)})
+	p.want(Serving)
 }
 
 // TestF4WhoReachesNobodyDecidesNothing: the Lease does.
