@@ -37,6 +37,9 @@ const (
 	Interval = time.Second
 	// suspectAfter is how long the agent of a member is silent before its endpoints are tried.
 	suspectAfter = 3 * time.Second
+	// silence is how long nothing of a member has answered before it is Unreachable. Else a member with an overdue
+	// Lease, as after an outage of the hub, would be lost by a link that is down for two seconds.
+	silence = 4 * time.Second
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
 	// forgetAfter is how long a member whose endpoints answer and whose Lease is renewed is suspect. Then its port is
@@ -128,7 +131,7 @@ func (m Member) Next(r Round) Member {
 		m.missed = 0
 	case r.Endpoints == No:
 		m.good = 0
-		if m.missed++; m.missed >= rounds && m.State != Unreachable {
+		if m.missed++; m.missed >= rounds && r.Now.Sub(m.alive) >= silence && m.State != Unreachable {
 			m.losses = append(liveness.Recent(m.losses, r.Now), r.Now)
 			return m.become(Unreachable, r.Now)
 		}

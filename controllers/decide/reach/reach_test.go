@@ -254,3 +254,21 @@ func TestF4ARestartForgetsNoSignOfLife(t *testing.T) {
 		}
 	}
 }
+
+// TestF4AShortCutLosesNobody, although the Lease is overdue, as it is after an outage of the hub. What serves without
+// its agent is not lost by it either.
+func TestF4AShortCutLosesNobody(t *testing.T) {
+	for _, before := range []Round{alive, {Agent: No, Endpoints: Yes, Others: true, Overdue: true}} {
+		p := newPlay(t)
+		p.rounds(10, alive)
+		p.rounds(10, before)
+		cut := dead
+		cut.Overdue = true
+		p.rounds(3, cut)
+		if p.m.State == Unreachable {
+			t.Fatal("it is lost after three seconds")
+		}
+		p.rounds(1, cut)
+		p.want(Unreachable)
+	}
+}
