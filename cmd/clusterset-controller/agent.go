@@ -104,7 +104,7 @@ func agentCommand(ctx context.Context, logger logr.Logger, args []string) error 
 	given := f.cluster != ""
 	kinds, err := waitForKinds(ctx, logger, local, f.probes)
 	if err == nil && !given {
-		f.cluster, err = waitForID(ctx, logger, local, kinds)
+		f.cluster, err = waitForID(ctx, logger, local, kinds, f.probes)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -154,18 +154,29 @@ func agentOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 	return o
 }
 
-// waitForID waits until this cluster has a valid ID. It returns an error if ctx ends.
-func waitForID(ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper) (string, error) {
+// waitForID waits until this cluster has a valid ID, and serves probes meanwhile, as waitForKinds does. It returns an
+// error if ctx ends.
+func waitForID(
+	ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper, probes string,
+) (string, error) {
 	c, err := client.New(cfg, client.Options{Scheme: agent.Scheme(), Mapper: kinds})
 	if err != nil {
 		return "", err
 	}
-	for pause := kube.Pause; ; {
+	stop, err := serveProbes(probes)
+	if err != nil {
+		return "", err
+	}
+	defer stop()
+	for last, pause := "", kube.Pause; ; {
 		id, err := clusterID(ctx, c)
 		if err == nil {
 			return id, nil
 		}
-		logger.Info("waiting for this cluster's ID", "reason", err.Error())
+		if err.Error() != last {
+			last = err.Error()
+			logger.Info("waiting for this cluster's ID", "reason", last, "remedy", "kubectl clusterset doctor")
+		}
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()

@@ -158,8 +158,8 @@ func serveMetrics(mgr manager.Manager, address string, labels prometheus.Labels)
 }
 
 // waitForKinds waits until the API server answers and serves this project's kinds, since no manager can be created
-// before. Meanwhile /healthz succeeds, because a restart of this program would not help, and /readyz fails. It returns
-// an error if ctx ends.
+// before. Meanwhile /healthz succeeds, because a restart of this program would not help, and /readyz fails. It fails if
+// ctx ends, or if probes cannot be served.
 func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, probes string) (meta.RESTMapper, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 5 * time.Second
@@ -212,7 +212,7 @@ func serveProbes(address string) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "waiting for the API server and its kinds", http.StatusServiceUnavailable)
+		http.Error(w, "waiting for the API server, its kinds and a cluster ID", http.StatusServiceUnavailable)
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(listener) }()

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 )
 
 // TestStartWaitsForTheAPIServer and for its kinds, alive but not ready for a kubelet, and gives the address of the
@@ -124,5 +128,45 @@ func TestStartWaitsForTheAPIServer(t *testing.T) {
 	cancel()
 	if _, err := waitForKinds(ended, logr.Discard(), &rest.Config{Host: "http://" + free()}, "0"); err == nil {
 		t.Error("it was to end, and says that the API server answers")
+	}
+}
+
+// TestStartWaitsForTheID: a kubelet that found nobody at /healthz would restart the agent again and again.
+func TestStartWaitsForTheID(t *testing.T) {
+	var id atomic.Pointer[string]
+	id.Store(new("not an ID"))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		const property = `{"kind": "ClusterProperty", "apiVersion": "about.k8s.io/v1beta1", "spec": {"value": %q}}`
+		fmt.Fprintf(w, property, *id.Load())
+	}))
+	defer api.Close()
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(aboutv1beta1.GroupVersion.WithKind("ClusterProperty"), meta.RESTScopeRoot)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	probes := l.Addr().String()
+	l.Close()
+	done := make(chan error, 1)
+	var got string
+	go func() {
+		var err error
+		got, err = waitForID(t.Context(), logr.Discard(), &rest.Config{Host: api.URL}, kinds, probes)
+		done <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if r, err := http.Get("http://" + probes + "/healthz"); err == nil {
+			r.Body.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("/healthz is not served")
+		}
+	}
+	id.Store(new("east"))
+	if err := <-done; err != nil || got != "east" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

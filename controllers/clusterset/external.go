@@ -68,7 +68,8 @@ func ParseExternal(spec *hubv1alpha1.ServiceExportRecordSpec, reserved []netip.P
 		}
 		slices.Sort(out)
 		if len(out) > maxExternal {
-			refused = append(refused, fmt.Errorf("%d addresses are too many; the limit is %d", len(out), maxExternal))
+			const text = "%d of %d addresses or host names are left out; the limit is %d"
+			refused = append(refused, fmt.Errorf(text, len(out)-maxExternal, len(out), maxExternal))
 			out = out[:maxExternal]
 		}
 		return out

@@ -56,7 +56,7 @@ func TestF5S4WhatIsKeptOfALoadBalancer(t *testing.T) {
 			External{ExternalAddresses: hubv1alpha1.ExternalAddresses{
 				IPs: many("192.0.2.1%02d")[:16], Hostnames: many("h%02d.example")[:16],
 			}},
-			[]string{"20 addresses are too many", "20 addresses are too many"}},
+			[]string{"4 of 20 addresses", "4 of 20 addresses"}},
 		{"weights", hubv1alpha1.ExternalAddresses{Weight: new(int32(0))}, nil,
 			External{ExternalAddresses: hubv1alpha1.ExternalAddresses{Weight: new(int32(0))}}, nil},
 		{"more than the largest weight", hubv1alpha1.ExternalAddresses{Weight: new(int32(2000))}, nil,

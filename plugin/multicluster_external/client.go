@@ -25,7 +25,7 @@ func (e *External) asker(w dns.ResponseWriter, r *dns.Msg) (who asker, ok bool) 
 	}
 	if s := who.subnet; s != nil {
 		addr, _ := netip.AddrFromSlice(s.Address)
-		if s.Family == 1 {
+		if s.Family != 2 { // 1, or 0 by dig +subnet=0
 			addr = addr.Unmap()
 		}
 		prefix, err := addr.Prefix(int(s.SourceNetmask))

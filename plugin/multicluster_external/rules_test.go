@@ -194,6 +194,14 @@ func TestX4ClientSubnet(t *testing.T) {
 		}
 	}
 
+	// dig +subnet=0 sends no family.
+	r := asked(web, dns.TypeA, "0.0.0.0/0")
+	clientSubnet(r).Family = 0
+	if m, rcode := ask(t, serving(plain), context.Background(), r); rcode != dns.RcodeSuccess || len(m.Answer) == 0 ||
+		clientSubnet(m) == nil || clientSubnet(m).Family != 0 || clientSubnet(m).SourceScope != 0 {
+		t.Errorf("a subnet of no family: rcode %d, %v", rcode, m)
+	}
+
 	// The subnet decides, and not who asks for it; without the option it is the other way.
 	bySubnet, byAsker := map[string]bool{}, map[string]bool{}
 	for i := range 40 {

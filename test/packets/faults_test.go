@@ -531,8 +531,8 @@ const faultsPage = `# Faults of clusters that serve
 ` + "`make bench-faults`" + ` wrote this page on %s, with a hub and three members on one machine of %d cores.
 Each has a real API server, our agent with default settings and a real kube-proxy (nftables), in network namespaces.
 Every member exports one Service with two Pods of both families. Faults happened to one member and to the hub at a time,
-for %s. Seed %d draws them again. Five times a second, each member's own API server was asked for the endpoints that
-it has of each cluster. Their Pods served throughout.
+for %s. Seed %d draws them again. Five times a second, each member's own API server was asked for its
+endpoints of each cluster. Their Pods served throughout.
 
 | fault | times |
 | --- | --- |

@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"errors"
 	"time"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
@@ -9,9 +10,9 @@ import (
 // notifyInterval is how often the serial is compared. Changes within it share one NOTIFY.
 const notifyInterval = time.Second
 
-// Notify has send tell the secondaries of each zone of a plugin that its serial changed (RFC 1996), until stop is
-// closed. Those that it does not reach find out when the SOA's refresh is over. serial reports false while there is
-// nothing to transfer.
+// Notify calls send for each zone of a plugin when the serial has changed (RFC 1996), until stop is closed. A secondary
+// that no NOTIFY reaches learns of the change at its next SOA refresh. serial returns false while there is nothing to
+// transfer. The first of failures in a row is logged.
 func Notify(
 	plugin string, zones []string, serial func() (uint32, bool), send func(zone string) error, stop <-chan struct{},
 ) {
@@ -31,12 +32,14 @@ func Notify(
 			continue
 		}
 		sent = current
+		var errs []error
 		for _, zone := range zones {
-			err := send(zone)
-			if err != nil && !failing {
-				log.Warningf("%v", err)
-			}
-			failing = err != nil
+			errs = append(errs, send(zone))
 		}
+		err := errors.Join(errs...)
+		if err != nil && !failing {
+			log.Warningf("%v", err)
+		}
+		failing = err != nil
 	}
 }

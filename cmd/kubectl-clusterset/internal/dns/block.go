@@ -139,8 +139,11 @@ func chartServers(text string) (out []any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Unknown) > 0 || len(c.Blocks) == 0 {
-		return nil, fmt.Errorf("the Corefile has no server block, or imports %s", strings.Join(c.Unknown, ", "))
+	switch {
+	case len(c.Unknown) > 0:
+		return nil, fmt.Errorf("the Corefile imports %s, which cannot be converted", strings.Join(c.Unknown, ", "))
+	case len(c.Blocks) == 0:
+		return nil, errors.New("the Corefile has no server block")
 	}
 	for _, b := range c.Blocks {
 		var zones, plugins []any
@@ -177,7 +180,7 @@ func chartServers(text string) (out []any, err error) {
 func words(all []string) string {
 	var out []string
 	for _, w := range all {
-		if w == "" || strings.ContainsAny(w, " \t\"") {
+		if w == "" || strings.ContainsAny(w, " \t\r\n\"#") {
 			w = `"` + strings.ReplaceAll(w, `"`, `\"`) + `"`
 		}
 		out = append(out, w)

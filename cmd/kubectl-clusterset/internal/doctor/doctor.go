@@ -85,7 +85,10 @@ func Print(out io.Writer, r *Report, wide bool) {
 			}
 			skipped[o.Skipped] = append(skipped[o.Skipped], o.Check)
 		case len(o.Findings) > 0:
-			result = string(o.Findings[0].Severity)
+			result = string(report.Warning)
+			if report.Count(o.Findings).Errors > 0 {
+				result = string(report.Error)
+			}
 		}
 		rows = append(rows, []string{o.Check, result})
 	}
