@@ -119,8 +119,9 @@ type Exporter struct {
 	Since       time.Time `json:"since"` // by which it ranks (conflict.Order)
 	Type        string    `json:"type"`
 	Ports       []string  `json:"ports,omitempty"`
-	Ready       int       `json:"ready"`
+	Ready       int       `json:"ready"` // of what is imported here
 	NotReady    int       `json:"notReady"`
+	NotImported bool      `json:"notImported,omitempty"` // so that both are unknown
 	Here        bool      `json:"here,omitempty"`
 	Held        string    `json:"held,omitempty"`        // why it counts although the hub does not show it
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
@@ -298,6 +299,9 @@ func (f *Facts) exports() (out []clusterset.Export, invalid, elsewhere []Withhel
 	return out, invalid, elsewhere
 }
 
+// imports reports whether this cluster imports the name: the import exists, and all that it needs is the agent's.
+func (f *Facts) imports() bool { return f.Import != nil && len(facts.NotImported(f.Records)) == 0 }
+
 // exporters counts every exporter's imported endpoints.
 func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Merged) {
 	late := conflict.Late(exports)
@@ -310,7 +314,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
-			AgentSilent: f.agentSilent(e.Cluster),
+			AgentSilent: f.agentSilent(e.Cluster), NotImported: !f.imports(),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))

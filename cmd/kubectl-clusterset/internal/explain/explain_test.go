@@ -388,6 +388,31 @@ var causes = []struct {
 	}, "no traffic from the VIP"},
 }
 
+// TestWhatIsNotImportedIsNotCounted: that no endpoint of it is here says nothing about the exporter.
+func TestWhatIsNotImportedIsNotCounted(t *testing.T) {
+	for name, edit := range map[string]func(*explain.Facts){
+		"foreign": func(f *explain.Facts) {
+			f.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
+				"ServiceImport shop/web belongs to another program; kubectl annotate")}
+			f.Slices = nil
+		},
+		"no namespace": func(f *explain.Facts) {
+			f.NamespaceExists = false
+			gone(f)
+		},
+	} {
+		f := member()
+		edit(f)
+		r := explain.Explain(f)
+		out := text(&r)
+		for _, wrong := range []string{"no endpoint is ready", "none was published"} {
+			if strings.Contains(out, wrong) || !r.Exporters[0].NotImported {
+				t.Errorf("%s: %q\n%s", name, wrong, out)
+			}
+		}
+	}
+}
+
 func TestTheCauseIsNamed(t *testing.T) {
 	for _, c := range causes {
 		t.Run(c.name, func(t *testing.T) {

@@ -75,11 +75,12 @@ func (r *Report) findings(
 			r.warn(fmt.Sprintf("%s%s; if another program created it: kubectl -n %s delete serviceimport %s", first,
 				facts.AgentLog, ns, name), "%sno cluster exports the name, but there is a ServiceImport", seen)
 		}
-		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 {
+		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
+			f.imports() {
 			r.error(r.pods(f),
 				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
-		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 {
+		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
 			r.traffic(f, merged)
 		}
 	}

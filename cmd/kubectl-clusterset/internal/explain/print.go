@@ -59,8 +59,12 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	}
 	for i := range r.Exporters {
 		e := &r.Exporters[i]
+		ready, notReady := strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady)
+		if e.NotImported {
+			ready, notReady = "-", "-" // only what is imported is seen here
+		}
 		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type,
-			strings.Join(e.Ports, ", "), strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady), note(e, r.Type)})
+			strings.Join(e.Ports, ", "), ready, notReady, note(e, r.Type)})
 	}
 	for _, p := range r.Properties {
 		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})

@@ -166,7 +166,7 @@ func (f *Facts) endpointsOf(cluster string) (out []Withheld) {
 		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "the cluster has expired: " + expired})
 	case n > 0:
 		out = append(out, Withheld{cluster, report.Number(n, "endpoint"), "not ready in that cluster"})
-	case seen || f.Import == nil || f.unread(Endpoints):
+	case seen || !f.imports() || f.unread(Endpoints):
 	case expired != "":
 		out = append(out, Withheld{cluster, "all endpoints", "the cluster has expired: " + expired})
 	default:
