@@ -154,8 +154,8 @@ func agentOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 	return o
 }
 
-// waitForID waits until this cluster has a valid ID, and serves probes meanwhile, as waitForKinds does. It returns an
-// error if ctx ends.
+// waitForID waits until this cluster has a valid ID, and serves probes meanwhile, as waitForKinds does. It fails if ctx
+// ends, or if probes cannot be served.
 func waitForID(
 	ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper, probes string,
 ) (string, error) {

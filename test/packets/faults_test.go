@@ -43,6 +43,7 @@ type disturbances struct {
 	evicted  map[pair]bool          // reported, and not back yet
 	wrongly  []string               // evictions
 	rightly  int
+	looks    map[*cluster]int // at its endpoints
 }
 
 // disturbance is one kind of fault.
@@ -242,12 +243,13 @@ var burning struct {
 	all []*exec.Cmd
 }
 
-// burn takes the CPU of all: clusters share a machine here.
+// burn takes the CPU of all: clusters share a machine here. Each burner ends after 20 s of CPU, even if the test is
+// killed.
 func (d *disturbances) burn(*cluster) (err error) {
 	burning.Lock()
 	defer burning.Unlock()
 	for range 4 * runtime.NumCPU() {
-		b := exec.Command("sh", "-c", "while :; do :; done")
+		b := exec.Command("sh", "-c", "ulimit -t 20; while :; do :; done")
 		if err = b.Start(); err != nil {
 			return err
 		}
@@ -400,6 +402,9 @@ func (d *disturbances) watch(ctx context.Context, of *cluster) {
 		for _, s := range list.Items {
 			seen[s.Labels[mcsv1beta1.LabelSourceCluster]] += len(s.Endpoints)
 		}
+		d.mu.Lock()
+		d.looks[of]++
+		d.mu.Unlock()
 		for _, from := range d.clusters {
 			d.saw(pair{of, from}, seen[from.ID])
 		}
@@ -486,6 +491,7 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 		down:     map[*cluster]bool{},
 		back:     map[*cluster]time.Time{},
 		evicted:  map[pair]bool{},
+		looks:    map[*cluster]int{},
 	}
 	began, many := time.Now(), d.left >= 100
 	watched, enough := context.WithCancel(t.Context())
@@ -506,6 +512,12 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 	}
 	enough()
 	watchers.Wait()
+	took := time.Since(began)
+	for _, c := range f.clusters { // an eviction lasts for two seconds at least
+		if n := d.looks[c]; n < int(took.Seconds()) {
+			t.Errorf("the endpoints of %s were looked at %d times in %v", c.ID, n, took)
+		}
+	}
 	for _, c := range f.clusters {
 		for _, vip := range c.asked(t, f.ns, 80, "a", "b", "c") {
 			c.wantAnswers(t, "tcp", vip, "a1:8080", "a2:8080", "b1:8080", "b2:8080", "c1:8080", "c2:8080")
@@ -513,7 +525,7 @@ func TestF4NobodyLivingIsEvicted(t *testing.T) {
 	}
 	t.Logf(
 		"%v: %d false evictions, %d of clusters whose network was down; seed %d; %v",
-		time.Since(began).Round(time.Second),
+		took.Round(time.Second),
 		len(d.wrongly),
 		d.rightly,
 		seed,

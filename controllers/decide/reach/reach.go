@@ -82,8 +82,11 @@ type Member struct {
 }
 
 // Restored returns at now the member for which an earlier process stored a state. What a user has edited counts as
-// nothing.
+// nothing, and a time after now, by a clock that was ahead, as now.
 func Restored(s Stored, now time.Time) Member {
+	if s.Since.After(now) {
+		s.Since = now
+	}
 	m := Member{State: s.State, Since: s.Since, answered: s.Since, alive: s.Since}
 	switch {
 	case s.Since.IsZero():

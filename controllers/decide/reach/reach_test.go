@@ -272,3 +272,19 @@ func TestF4AShortCutLosesNobody(t *testing.T) {
 		p.want(Unreachable)
 	}
 }
+
+// TestF4AClockThatWasAheadDelaysNothing: an agent that starts again with its clock set right by an hour.
+func TestF4AClockThatWasAheadDelaysNothing(t *testing.T) {
+	for _, state := range []State{Answers, Serving, Silent} {
+		p := newPlay(t)
+		p.m = Restored(Stored{State: state, Since: start.Add(time.Hour)}, p.now)
+		p.rounds(6, dead)
+		p.want(Unreachable)
+	}
+	p := newPlay(t)
+	p.m = Restored(Stored{State: Silent, Since: start.Add(time.Hour)}, p.now)
+	p.rounds(int(expiry/Interval), Round{Agent: No, Endpoints: Refused, Others: true, Overdue: true})
+	if !p.expired(true) {
+		t.Error("its Lease does not decide")
+	}
+}

@@ -523,3 +523,14 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestWordsAreQuotedAsACorefileNeeds: # begins a comment, and a line break ends a line.
+func TestWordsAreQuotedAsACorefileNeeds(t *testing.T) {
+	for word, want := range map[string]string{
+		"a": "a", "": `""`, "a b": `"a b"`, "a#b": `"a#b"`, "a\nb": "\"a\nb\"", `a"b`: `"a\"b"`,
+	} {
+		if got := words([]string{word}); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

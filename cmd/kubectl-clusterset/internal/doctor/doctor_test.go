@@ -452,3 +452,15 @@ func TestASkippedCheckIsReported(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+// TestTheTableShowsTheWorstOfACheck, whichever of its findings comes first.
+func TestTheTableShowsTheWorstOfACheck(t *testing.T) {
+	r := doctor.Report{Outcomes: []doctor.Outcome{{Check: "options", Findings: []report.Finding{
+		report.Warningf("", "first"), report.Errorf("", "second"),
+	}}}}
+	var out strings.Builder
+	doctor.Print(&out, &r, true)
+	if !strings.Contains(out.String(), "options   error") {
+		t.Error(out.String())
+	}
+}

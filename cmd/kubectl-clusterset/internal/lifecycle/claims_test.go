@@ -202,6 +202,26 @@ func TestWhatCouldNotBeDeletedIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestAClaimMadeAgainEndsTheWait: the agent of an evicted member that runs on claims its ID again at once.
+func TestAClaimMadeAgainEndsTheWait(t *testing.T) {
+	first := profile("east", clusterset.AnnotationClusterUID, "uid")
+	first.UID = "first"
+	hub := inMemory(interceptor.Funcs{Delete: func(ctx context.Context, in client.WithWatch, o client.Object,
+		opts ...client.DeleteOption) error {
+		if err := in.Delete(ctx, o, opts...); err != nil {
+			return err
+		}
+		again := profile("east", clusterset.AnnotationClusterUID, "uid")
+		again.UID = "another"
+		return in.Create(ctx, again)
+	}}, first)
+	o, said := options(hub)
+	o.Timeout = 5 * time.Second
+	if err := giveUp(t.Context(), o, "east", 0, ""); err != nil || !strings.Contains(said.String(), "removed east") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // TestID4LeavingEvictsNobodyElse: a clone that joined under an id of its own has its original's UID, and may be
 // silent because its own way to the hub is cut. What is said of it is how to evict it, should that be wanted.
 func TestID4LeavingEvictsNobodyElse(t *testing.T) {
