@@ -110,7 +110,7 @@ func (r *Reconciler) requestsForLease(ctx context.Context, lease client.Object) 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: lease.GetName()}}}
 }
 
-// requestsForAll returns every member that was ever observed, and this one: when the last other member leaves, only
+// requestsForAll returns every member with a stored Lease, and this one: when the last other member leaves, only
 // the request for this one ends a common silence.
 func (r *Reconciler) requestsForAll(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	stored, err := stored(ctx, r.Local)
@@ -269,7 +269,8 @@ func (r *Reconciler) observedUntil(
 	until := r.silence.ObservedUntil(hub, others, renewals, l)
 	held := until.Before(hub.SeenUntil)
 	if held != r.held {
-		log.FromContext(ctx).Info("most other members are silent together", "held", held, "since", until.UTC())
+		log.FromContext(ctx).
+			Info("whether most other members are silent together has changed", "held", held, "since", until.UTC())
 	}
 	if held && !r.held {
 		r.Events.Event(
@@ -277,9 +278,9 @@ func (r *Reconciler) observedUntil(
 			kube.Warning,
 			"SourcesHeld",
 			fmt.Sprintf("Most of %d other members have not renewed their Leases "+
-				"on the hub since %s. None of them expires while the ClusterSet's spec.lease.mostSilent is Hold. "+
-				"Repair the hub's network, "+
-				"evict members that will not return, or set mostSilent to Expire.",
+				"on the hub since %s. None of them expires by its Lease while spec.lease.mostSilent of the "+
+				"ClusterSet is Hold; one that does not answer here either is unreachable all the same. Repair the "+
+				"hub's network, evict members that will not return, or set mostSilent to Expire.",
 				len(others), until.Add(-2*l.Renew).UTC().Format(time.RFC3339)),
 		)
 	}
@@ -380,16 +381,21 @@ func (r *Reconciler) save(
 		)
 	case m.State == reach.Unreachable:
 		r.Events.Event(lease, kube.Warning, "SourceUnreachable", fmt.Sprintf("Neither the agent of cluster %s nor any "+
-			"endpoint of it that was tried answers since %s, while others do. Its endpoints follow onExpiry=%s.",
-			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry))
+			"endpoint of it that was tried answers since %s, while others do. Its endpoints follow onExpiry=%s. It "+
+			"counts as live again when it has answered for %v.",
+			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry, m.Damping(r.Now())))
 	case state.Expired:
+		why := "nothing of it has proven for as long that it serves"
+		if m.State == reach.Unknown {
+			why = "its agent has never answered here, at TCP port 8082"
+		}
 		r.Events.Event(
 			lease,
 			kube.Warning,
 			"SourceExpired",
-			fmt.Sprintf("Cluster %s has not renewed its Lease on the hub since %s, and nothing of it answers here. "+
+			fmt.Sprintf("Cluster %s has not renewed its Lease on the hub since %s or earlier, and %s. "+
 				"Its endpoints follow onExpiry=%s. Run `kubectl clusterset doctor` in that cluster.",
-				cluster, o.RenewedAt.UTC().Format(time.RFC3339), state.OnExpiry),
+				cluster, o.RenewedAt.UTC().Format(time.RFC3339), why, state.OnExpiry),
 		)
 	default:
 		after := o.SinceExpiration()
@@ -397,7 +403,7 @@ func (r *Reconciler) save(
 			after = r.Now().Sub(was.Since)
 		}
 		r.Events.Event(lease, kube.Normal, "SourceLive", fmt.Sprintf(
-			"Cluster %s is live again, after %v. Its endpoints are as it publishes them.",
+			"Cluster %s counts as live again, after %v. Its endpoints are as it publishes them.",
 			cluster, after.Round(time.Second)))
 	}
 	return nil

@@ -34,12 +34,12 @@ var round = types.NamespacedName{Namespace: "reach", Name: "round"}
 const (
 	// patience is how long an agent or an endpoint may take to answer.
 	patience = time.Second
-	// tried is how many endpoints of a suspect member are tried in a round.
+	// tried is how many endpoints of a suspect member are tried in a round, at most.
 	tried = 8
+	// allTried is how many endpoints of all suspect members are tried in a round: one of each member at least.
+	allTried = 512
 	// looked is among how many EndpointRecords a round looks for these endpoints.
 	looked = 64
-	// suspects is of how many members endpoints are tried in a round.
-	suspects = 16
 	// reportSilent is how long an agent is silent while its endpoints answer before an Event says so.
 	reportSilent = 30 * time.Second
 )
@@ -47,11 +47,9 @@ const (
 // member is what this process knows of another member.
 type member struct {
 	reach.Member
-	renewal   liveness.Renewal // the latest one that the hub has shown
-	renewedAt time.Time        // when it first did, by this process
-	address   int              // index of the agent's address to ask next
-	roundTrip time.Duration    // of the last answer
-	reported  bool             // an Event has said that its agent is silent
+	address   int           // index of the agent's address to ask next
+	roundTrip time.Duration // of the last answer
+	reported  bool          // an Event has said that its agent is silent
 }
 
 // question is what a round asks of one member.
@@ -69,8 +67,8 @@ type question struct {
 	behindProxy bool
 }
 
-// answers reports whether anything of the member answers.
-func (q *question) answers() bool { return q.agentIs == reach.Yes || q.endpoints >= reach.Refused }
+// answers reports whether anything of the member answers. A refusal may be that of a firewall before this cluster.
+func (q *question) answers() bool { return q.agentIs == reach.Yes || q.endpoints == reach.Yes }
 
 // askAll runs one round. A second request within the Interval waits.
 func (r *Reconciler) askAll(ctx context.Context) (reconcile.Result, error) {
@@ -138,7 +136,7 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 		return nil, err
 	}
 	l := limitsOf(spec)
-	suspected := 0
+	var suspects []*question
 	for _, lease := range byName(stored) {
 		q := &question{cluster: lease.Labels[liveness.LabelSource], stored: lease}
 		if lease.Name != liveness.LeaseName(q.cluster) {
@@ -161,29 +159,25 @@ func (r *Reconciler) questions(ctx context.Context, now time.Time) (out []*quest
 			q.agent = addresses[m.address%len(addresses)]
 		}
 		o := r.observations[q.cluster]
-		if o.Renewal != m.renewal {
-			if m.renewal != (liveness.Renewal{}) {
-				m.renewedAt = now
-			}
-			m.renewal = o.Renewal
-		}
 		q.overdue = o.Expired || o.ObservedUntil.Sub(o.RenewedAt) > l.Renew*3/2
 		suspect := m.IsSuspect(now, q.overdue)
 		r.mu.Unlock()
-		if suspect && suspected < suspects {
-			suspected++
-			if q.tries, err = r.sample(ctx, q.cluster); err != nil {
-				return nil, err
-			}
+		if suspect {
+			suspects = append(suspects, q)
 		}
 		out = append(out, q)
+	}
+	for _, q := range suspects {
+		if q.tries, err = r.sample(ctx, q.cluster, max(1, min(tried, allTried/len(suspects)))); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
 
-// sample returns some of the TCP endpoints that a member publishes, of as many EndpointRecords as possible. Each round
-// returns others.
-func (r *Reconciler) sample(ctx context.Context, cluster string) (out []string, err error) {
+// sample returns up to size of the TCP endpoints that a member publishes, of as many EndpointRecords as possible. Each
+// round returns others.
+func (r *Reconciler) sample(ctx context.Context, cluster string, size int) (out []string, err error) {
 	families, err := r.Families(ctx)
 	if err != nil {
 		return nil, err
@@ -195,9 +189,9 @@ func (r *Reconciler) sample(ctx context.Context, cluster string) (out []string, 
 	}
 	sorted := byName(records.Items)
 	n := len(sorted)
-	for turn := range min(n*tried, looked) {
-		rec := sorted[(r.rounds*tried+turn)%n]
-		if len(out) == tried || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
+	for turn := range min(n*size, looked) {
+		rec := sorted[(r.rounds*size+turn)%n]
+		if len(out) == size || !slices.Contains(families, corev1.IPFamily(rec.Spec.AddressType)) {
 			continue
 		}
 		if a := target(rec, r.rounds+turn/n, r.Reserved); a != "" && !slices.Contains(out, a) {
@@ -298,7 +292,7 @@ func (r *Reconciler) try(ctx context.Context, addresses []string) reach.Answer {
 	return best
 }
 
-// take continues what is known of a member, and returns whether that is not stored yet.
+// take continues what is known of a member, and reports whether its stored Lease has another state.
 func (r *Reconciler) take(q *question, others bool) (changed bool) {
 	r.mu.Lock()
 	m := r.members[q.cluster]
@@ -307,12 +301,7 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		return false
 	}
 	m.Member = m.Next(reach.Round{
-		Now:       r.Now(),
-		Overdue:   q.overdue,
-		RenewedAt: m.renewedAt,
-		Agent:     q.agentIs,
-		Endpoints: q.endpoints,
-		Others:    others,
+		Now: r.Now(), Overdue: q.overdue, Agent: q.agentIs, Endpoints: q.endpoints, Others: others,
 	})
 	switch q.agentIs {
 	case reach.Yes:
@@ -321,17 +310,17 @@ func (r *Reconciler) take(q *question, others bool) (changed bool) {
 		m.address++
 	}
 	silent := m.State == reach.Serving && r.Now().Sub(m.Since) >= reportSilent
-	report := silent && !m.reported
-	if m.reported = m.reported && m.State == reach.Serving || silent; !report {
-		defer r.mu.Unlock()
-		return m.State != reach.Read(q.stored).State
-	}
-	since := m.Since
+	report, since := silent && !m.reported, m.Since
+	m.reported = silent
+	changed = m.State != reach.Read(q.stored).State
 	r.mu.Unlock()
+	if !report {
+		return changed
+	}
 	r.Events.Event(q.stored, kube.Warning, "SourceSilent", fmt.Sprintf(
-		"The agent of cluster %s has not answered since %s, but its endpoints do. They stay. "+
-			"Run `kubectl clusterset doctor` in that cluster.", q.cluster, since.UTC().Format(time.RFC3339)))
-	return m.State != reach.Read(q.stored).State
+		"Since %s only endpoints of cluster %s answer, not its agent. They stay. "+
+			"Run `kubectl clusterset doctor` in that cluster.", since.UTC().Format(time.RFC3339), q.cluster))
+	return changed
 }
 
 // Unreachable returns the members that a cluster does not reach, and since when, as its own Leases say: those that are

@@ -42,9 +42,6 @@ const (
 	silence = 4 * time.Second
 	// rounds in a row are needed for a change to Unreachable and back.
 	rounds = 2
-	// forgetAfter is how long a member whose endpoints answer and whose Lease is renewed is suspect. Then its port is
-	// taken for blocked. It must have renewed its Lease after half of that time.
-	forgetAfter = time.Minute
 )
 
 // Answer is what a round has shown of an agent or of endpoints.
@@ -54,18 +51,17 @@ type Answer int
 const (
 	NotAsked Answer = iota
 	No
-	Refused // a connection: a dead node does not, but a firewall may
+	Refused // a connection was refused: a dead node refuses none, but a firewall may
 	Yes
 )
 
 // Round is what one round has shown of a member.
 type Round struct {
 	Now       time.Time
-	Overdue   bool      // the member has missed a renewal of its Lease
-	RenewedAt time.Time // when the hub last showed a new renewal; zero if it has not since this process began
-	Agent     Answer    // of its agents
-	Endpoints Answer    // of a sample of its endpoints
-	Others    bool      // something else answered, so that this cluster's own network works
+	Overdue   bool   // the member has missed a renewal of its Lease
+	Agent     Answer // of its agents
+	Endpoints Answer // of a sample of its endpoints
+	Others    bool   // something else answered, so that this cluster's own network works
 }
 
 // Member is what this cluster knows of one other member. The zero value knows nothing.
@@ -73,7 +69,7 @@ type Member struct {
 	State State
 	Since time.Time // of the state
 
-	answered  time.Time // when its agent last answered; zero if it never did, or its port is blocked
+	answered  time.Time // when its agent last answered; zero if it never did
 	alive     time.Time // when its agent or an endpoint last answered
 	missed    int       // rounds in a row that speak for Unreachable
 	good      int       // rounds in a row that speak for the end of Unreachable
@@ -103,9 +99,12 @@ func Restored(s Stored, now time.Time) Member {
 	return Member{}
 }
 
-// IsSuspect reports whether the next round must try endpoints.
+// IsSuspect reports whether the next round must try endpoints: the agent is silent, if its Lease is overdue for one
+// round.
 func (m Member) IsSuspect(now time.Time, overdue bool) bool {
-	return !m.answered.IsZero() && (m.State == Unreachable || overdue || now.Sub(m.answered) >= suspectAfter)
+	silent := now.Sub(m.answered)
+	return !m.answered.IsZero() &&
+		(m.State == Unreachable || silent >= suspectAfter || overdue && silent >= 3*Interval/2)
 }
 
 // Next returns the member after a round.
@@ -120,19 +119,12 @@ func (m Member) Next(r Round) Member {
 	case !m.IsSuspect(r.Now, r.Overdue):
 		return m
 	case r.Endpoints == Yes:
-		if m.State == Serving && !r.Overdue && r.Now.Sub(m.answered) >= forgetAfter &&
-			r.RenewedAt.Sub(m.answered) >= forgetAfter/2 { // nothing is overdue while the hub is not seen
-			m.answered = time.Time{}
-			return m.become(Unknown, r.Now)
-		}
 		return m.reached(Serving, r)
 	case r.Endpoints == Refused:
 		return m.reached(Silent, r)
-	case m.State == Unreachable && r.Endpoints == NotAsked:
-		return m // what it exports may be hidden with the hub
-	case r.Endpoints == No && !r.Others: // it may be this cluster's own network
-		m.missed = 0
-	case r.Endpoints == No:
+	case r.Endpoints == NotAsked, !r.Others: // nothing to try, or it may be this cluster's own network
+		m.missed, m.good = 0, 0
+	default:
 		m.good = 0
 		if m.missed++; m.missed >= rounds && r.Now.Sub(m.alive) >= silence && m.State != Unreachable {
 			m.losses = append(liveness.Recent(m.losses, r.Now), r.Now)
@@ -145,10 +137,10 @@ func (m Member) Next(r Round) Member {
 	return m.become(Silent, r.Now)
 }
 
-// IsExpired reports whether the endpoints of the member follow onExpiry; if not, it may be so in a while even if no
-// round changes the member. leaseExpired says that its Lease has expired. That counts only if nothing of the member
-// answers; and where something did, no sooner than expiry after that: a Lease may still count as expired (T3) when the
-// member has long been back.
+// IsExpired reports whether the endpoints of the member follow onExpiry, and in how long to ask again; 0 if only a
+// round can change it. leaseExpired says that its Lease has expired. That counts only if nothing of the member answers;
+// and where something did, no sooner than expiry after that: a Lease may still count as expired (T3) when the member
+// has long been back.
 func (m Member) IsExpired(leaseExpired bool, now time.Time, expiry time.Duration) (expired bool, in time.Duration) {
 	switch {
 	case m.State == Unreachable:
@@ -172,12 +164,16 @@ func (m Member) reached(v State, r Round) Member {
 	if m.good++; m.good == 1 {
 		m.goodSince = r.Now
 	}
-	damping := liveness.Damping(len(liveness.Recent(m.losses, r.Now)))
-	if m.good < rounds || r.Now.Sub(m.goodSince) < damping {
+	if m.good < rounds || r.Now.Sub(m.goodSince) < m.Damping(r.Now) {
 		return m
 	}
 	m.good = 0
 	return m.become(v, r.Now)
+}
+
+// Damping returns for how long a member that was unreachable must answer before it counts as live (T3).
+func (m Member) Damping(now time.Time) time.Duration {
+	return max(liveness.Damping(len(liveness.Recent(m.losses, now))), (rounds-1)*Interval)
 }
 
 func (m Member) become(v State, now time.Time) Member {

@@ -106,27 +106,52 @@ func TestF4WhereConnectionsAreRefusedTheLeaseDecides(t *testing.T) {
 	p.want(Silent)
 }
 
-func TestF4APortThatIsBlockedLaterIsForgotten(t *testing.T) {
+// TestF4APortThatIsBlockedLater: the endpoints go on answering, and nothing of it is lost, whatever its Lease says.
+func TestF4APortThatIsBlockedLater(t *testing.T) {
 	p := newPlay(t)
 	p.rounds(10, alive)
-	blocked := Round{Agent: No, Endpoints: Yes, Others: true}
-	p.rounds(50, blocked)
+	p.rounds(3600, Round{Agent: No, Endpoints: Yes, Others: true})
 	p.want(Serving)
-	blocked.RenewedAt = p.now
-	p.rounds(20, blocked)
-	p.want(Unknown)
-	if p.m.IsSuspect(p.now.Add(time.Hour), false) {
-		t.Error("it is suspect for ever")
+	if p.expired(true) {
+		t.Error("its Lease decides")
 	}
 }
 
-// TestF4ADeadAgentIsNotForgottenWhileTheHubIsAway: no renewal is overdue then, and none is seen. Once it is back, the
-// Lease would decide about a member that serves.
-func TestF4ADeadAgentIsNotForgottenWhileTheHubIsAway(t *testing.T) {
+// TestF4RoundsCountOnlyInARow: what a round could not try proves nothing, for or against.
+func TestF4RoundsCountOnlyInARow(t *testing.T) {
+	nothing := Round{Agent: No, Others: true}
+	alone := Round{Agent: No, Endpoints: No}
+	for _, between := range []Round{nothing, alone} {
+		p := newPlay(t)
+		p.rounds(10, alive)
+		p.rounds(3, between)
+		for range 50 {
+			p.rounds(1, dead)
+			p.rounds(1, between)
+		}
+		p.want(Silent)
+		p.rounds(2, dead)
+		p.want(Unreachable)
+		for range 50 {
+			p.rounds(1, alive)
+			p.rounds(1, between)
+		}
+		p.want(Unreachable)
+		p.rounds(2, alive)
+		p.want(Answers)
+	}
+}
+
+// TestF4WhileTheAgentAnswersNothingElseIsTried, even if its link to the hub is down and its Lease overdue.
+func TestF4WhileTheAgentAnswersNothingElseIsTried(t *testing.T) {
 	p := newPlay(t)
 	p.rounds(10, alive)
-	p.rounds(300, Round{Agent: No, Endpoints: Yes, Others: true, RenewedAt: p.now.Add(20 * time.Second)})
-	p.want(Serving)
+	if p.m.IsSuspect(p.now.Add(Interval), true) {
+		t.Error("it is suspect before it misses a round")
+	}
+	if !p.m.IsSuspect(p.now.Add(2*Interval), true) {
+		t.Error("it is not suspect though it missed a round")
+	}
 }
 
 // TestF4WhoReachesNobodyDecidesNothing: the Lease does.
