@@ -159,6 +159,8 @@ func agentOptions(f agentFlags, kinds meta.RESTMapper) ctrl.Options {
 func waitForID(
 	ctx context.Context, logger logr.Logger, cfg *rest.Config, kinds meta.RESTMapper, probes string,
 ) (string, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 5 * time.Second
 	c, err := client.New(cfg, client.Options{Scheme: agent.Scheme(), Mapper: kinds})
 	if err != nil {
 		return "", err

@@ -184,13 +184,8 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 		}
 		if err.Error() != last {
 			last = err.Error()
-			logger.Info(
-				"waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(),
-				"reason",
-				last,
-				"remedy",
-				"kubectl apply -k deploy/member, or on a hub deploy/hub",
-			)
+			logger.Info("waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(),
+				"reason", last, "remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
 		}
 		select {
 		case <-ctx.Done():
@@ -216,5 +211,6 @@ func serveProbes(address string) (stop func(), err error) {
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(listener) }()
-	return func() { _ = srv.Close() }, nil
+	// The listener is closed here, because Serve may not have begun.
+	return func() { _ = errors.Join(srv.Close(), listener.Close()) }, nil
 }

@@ -27,7 +27,6 @@ func (c *collector) sources(ctx context.Context, ch chan<- prometheus.Metric) {
 		}
 		source := lease.Labels[liveness.LabelSource]
 		c.gauge(ch, c.sourceLive, boolean(!liveness.StateOf(lease).Expired), source)
-		c.gauge(ch, c.sourceSeen, float64(lease.Spec.RenewTime.UnixMicro())/1e6, source)
 		r := reach.Read(lease)
 		c.gauge(ch, c.sourceReach, 1, source, r.State.String())
 		if r.RoundTrip > 0 {

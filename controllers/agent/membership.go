@@ -100,7 +100,7 @@ func (a *Agent) enter(ctx context.Context) error {
 	)
 }
 
-// eventRepeater decides when an Event says again why this cluster is not a member.
+// eventRepeater decides when an Event says again why something does not succeed.
 type eventRepeater struct {
 	reason      string
 	since, last time.Time // of the first and of the latest Event with this reason
@@ -134,20 +134,26 @@ func (a *Agent) renew(ctx context.Context) {
 		Now:          a.Now,
 	}
 	last := ""
+	var events eventRepeater
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 		again, err := renewer.Renew(attempt)
 		cancel()
-		if err == nil {
-			last = ""
-		} else if ctx.Err() == nil && err.Error() != last {
-			last = err.Error()
-			a.log.Info("renewing the token for the hub failed", "reason", last)
+		switch {
+		case err == nil:
+			last, events = "", eventRepeater{}
+		case ctx.Err() == nil:
+			if err.Error() != last {
+				last = err.Error()
+				a.log.Info("renewing the token for the hub failed", "reason", last)
+			}
 			kind := kube.Warning
 			if errors.Is(err, credentials.ErrElsewhere) {
 				kind = kube.Normal // whoever made the credentials renews them
 			}
-			a.env.Events.Event(kube.System(), kind, "TokenNotRenewed", last)
+			if note := events.next(last, a.Now()); note != "" {
+				a.env.Events.Event(kube.System(), kind, "TokenNotRenewed", note)
+			}
 		}
 		select {
 		case <-ctx.Done():

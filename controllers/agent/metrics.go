@@ -20,7 +20,7 @@ type collector struct {
 	a                                        *Agent
 	member, fresh, cloned, relisted          *prometheus.Desc
 	records, exports, conflicts, imports, ip *prometheus.Desc
-	sourceLive, sourceSeen, sourcesHeld      *prometheus.Desc
+	sourceLive, sourcesHeld                  *prometheus.Desc
 	sourceReach, roundTrip                   *prometheus.Desc
 	tokenExpires, tokenLives                 *prometheus.Desc
 }
@@ -60,10 +60,10 @@ func newCollector(a *Agent) *collector {
 			"1 while another member is live, 0 while it is expired in this cluster.",
 			"source",
 		),
-		sourceSeen: desc("source_seen_timestamp_seconds",
-			"When that member's last renewal was seen, plus the time in which the hub was not seen.", "source"),
-		sourcesHeld: desc("sources_held",
-			"1 while most other members do not renew their Leases, and none of them expires because of that."),
+		sourcesHeld: desc(
+			"sources_held",
+			"1 while most other members do not renew their Leases, and none of them expires by its Lease because of that.",
+		),
 		sourceReach: desc(
 			"source_reach",
 			"1 for what is known of another member: Answers, Silent (its agent), Serving (its "+
@@ -82,8 +82,7 @@ func newCollector(a *Agent) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.member, c.fresh, c.cloned, c.relisted, c.records, c.exports, c.conflicts, c.imports, c.ip,
-		c.sourceLive, c.sourceSeen, c.sourcesHeld,
-		c.sourceReach, c.roundTrip, c.tokenExpires, c.tokenLives,
+		c.sourceLive, c.sourcesHeld, c.sourceReach, c.roundTrip, c.tokenExpires, c.tokenLives,
 	} {
 		ch <- d
 	}

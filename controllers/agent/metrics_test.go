@@ -256,8 +256,8 @@ func TestMetricsOfOtherMembers(t *testing.T) {
 		}
 	}
 	want(t, got, map[string]float64{
-		"source_live/west": 1, "source_seen_timestamp_seconds/west": 1_000_070, "source_reach/west/Unknown": 1,
-		"source_live/north": 0, "source_reach/north/Unknown": 1, "source_seen_timestamp_seconds/north": 1_000_000,
+		"source_live/west": 1, "source_reach/west/Unknown": 1,
+		"source_live/north": 0, "source_reach/north/Unknown": 1,
 	})
 }
 

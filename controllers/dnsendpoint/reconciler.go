@@ -143,7 +143,7 @@ func (r *reconciler) apply(ctx context.Context, want, is *externaldnsv1alpha1.DN
 	case !kube.Owned(is):
 		if want != nil {
 			r.Events.Event(is, kube.Warning, "DNSEndpointNotOwned", fmt.Sprintf(
-				"External names of this Service are not written: DNSEndpoint %s/%s belongs to another program. "+
+				"The external names of Service %s/%s are not written: this DNSEndpoint belongs to another program. "+
 					"If they should be: kubectl -n %[1]s delete dnsendpoint %[2]s", is.Namespace, is.Name))
 		}
 		return nil

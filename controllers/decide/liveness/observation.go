@@ -137,16 +137,19 @@ func (l Limits) skipGap(t, previous, current, stoppedSince, ownRenewal time.Time
 	return t
 }
 
+// refresh is how often the observation of a member whose agent answers is stored.
+const refresh = time.Hour
+
 // NeedsWrite reports whether current must replace the stored observation o: after each change of state, each renewal
 // and each missed renewal, so that a restarted agent loses at most one renewal interval. For an expired member it is
-// less often. While a member's agent answers, only changes of state are stored: it was alive until this agent stopped,
-// and a restarted agent asks it again.
+// less often. While a member's agent answers, changes of state are stored, and once an hour the rest, for people: it
+// was alive until this agent stopped, and a restarted agent asks it again.
 func (o Observation) NeedsWrite(current Observation, answers bool, l Limits) bool {
 	if o.Expired != current.Expired || !o.RenewingSince.Equal(current.RenewingSince) {
 		return true
 	}
 	if answers && !current.Expired {
-		return false
+		return current.ObservedUntil.Sub(o.ObservedUntil).Abs() >= refresh
 	}
 	if !current.RenewingSince.IsZero() && current.HubSeenUntil.Sub(o.HubSeenUntil) >= 2*l.Renew {
 		return true // damping continues after a restart
