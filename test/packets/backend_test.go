@@ -81,6 +81,9 @@ type flow struct {
 	net.Conn
 	lines *bufio.Reader
 	limit time.Duration // of an answer
+
+	socket int // a second descriptor, while the connection is made
+	port   int // that the pod connects from
 }
 
 // open starts a flow from the pod to an address; from is one of the pod's, or none in particular if it is zero.
@@ -91,7 +94,7 @@ func (p *pod) open(protocol string, from netip.Addr, to netip.AddrPort) (*flow, 
 func (p *pod) openWithin(limit time.Duration, protocol string, from netip.Addr, to netip.AddrPort) (*flow, error) {
 	f := &flow{limit: limit}
 	err := p.Do(func() (err error) {
-		d := net.Dialer{Timeout: limit}
+		d := net.Dialer{Timeout: limit, Control: f.keep}
 		switch {
 		case !from.IsValid():
 		case protocol == "tcp":
@@ -102,11 +105,35 @@ func (p *pod) openWithin(limit time.Duration, protocol string, from netip.Addr, 
 		f.Conn, err = d.Dial(protocol, to.String())
 		return err
 	})
+	f.port = sourcePort(f.socket)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	f.lines = bufio.NewReader(f)
 	return f, nil
+}
+
+// keep keeps a second descriptor of the socket, because a dialer that fails does not say which port it came from.
+func (f *flow) keep(_, _ string, c syscall.RawConn) (err error) {
+	if failed := c.Control(func(fd uintptr) { f.socket, err = syscall.Dup(int(fd)) }); err == nil {
+		err = failed
+	}
+	return err
+}
+
+// sourcePort returns the port of a socket, which it closes; 0 if there is none.
+func sourcePort(socket int) int {
+	if socket == 0 {
+		return 0
+	}
+	defer syscall.Close(socket)
+	switch from, _ := syscall.Getsockname(socket); a := from.(type) {
+	case *syscall.SockaddrInet4:
+		return a.Port
+	case *syscall.SockaddrInet6:
+		return a.Port
+	}
+	return 0
 }
 
 // ask sends one line or datagram, and returns the answer: which backend, and which port of it.

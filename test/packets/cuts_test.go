@@ -18,6 +18,7 @@ import (
 type connection struct {
 	began  time.Time
 	answer string // "" if it failed
+	port   int    // that it came from
 }
 
 // dialer makes ten new connections a second, also while earlier ones wait for an answer.
@@ -45,13 +46,14 @@ func dialing(t *testing.T, c *cluster, to netip.AddrPort) *dialer {
 			case began := <-pace.C:
 				d.all.Go(func() {
 					answer := ""
-					if f, err := c.pod.openWithin(dialLimit, "tcp", netip.Addr{}, to); err == nil {
+					f, err := c.pod.openWithin(dialLimit, "tcp", netip.Addr{}, to)
+					if err == nil {
 						answer, _ = f.ask() // "" with an error
 						_ = f.Close()
 					}
 					d.mu.Lock()
 					defer d.mu.Unlock()
-					d.made = append(d.made, connection{began, answer})
+					d.made = append(d.made, connection{began, answer, f.port})
 				})
 			}
 		}
@@ -87,6 +89,11 @@ func (d *dialer) stop() []connection {
 // measuredCuts are what connections of other clusters saw of all cuts.
 type measuredCuts struct {
 	lastFailed, firstBack []time.Duration
+	// Without connections that the kernel sent where an earlier one from the same source port had failed: for two
+	// minutes it keeps an entry for that one, and kube-proxy does not delete it.
+	lastNew []time.Duration
+	// How many connections began once no new one failed any more, and how many of them went after an earlier one.
+	later, followed int
 	// How many connections there were in each tenth of a second since the cut and the return, how many of them failed,
 	// and how many reached the cluster.
 	cutMade, cutFailed, backMade, backReached [shownTenths]int
@@ -97,7 +104,9 @@ const shownTenths = 80
 // add takes the connections of one cluster around one cut.
 func (m *measuredCuts) add(t *testing.T, made []connection, cut, back time.Time) {
 	t.Helper()
-	last, first := time.Duration(-1), time.Duration(-1)
+	last, lastNew, first := time.Duration(-1), time.Duration(-1), time.Duration(-1)
+	failed := map[int]bool{} // source ports
+	later, followed := 0, 0
 	for _, c := range made {
 		reached := strings.HasPrefix(c.answer, "c")
 		switch sinceCut, sinceBack := c.began.Sub(cut), c.began.Sub(back); {
@@ -109,9 +118,16 @@ func (m *measuredCuts) add(t *testing.T, made []connection, cut, back time.Time)
 					m.cutFailed[i]++
 				}
 			}
-			if c.answer == "" {
-				last = sinceCut
+			later++
+			if c.answer != "" {
+				continue
 			}
+			if last = sinceCut; failed[c.port] {
+				followed++
+				continue
+			}
+			failed[c.port] = true
+			lastNew, later, followed = sinceCut, 0, 0
 		default:
 			if i := int(sinceBack / dialEvery); i < shownTenths {
 				m.backMade[i]++
@@ -129,7 +145,9 @@ func (m *measuredCuts) add(t *testing.T, made []connection, cut, back time.Time)
 			len(made), last, first)
 		return
 	}
-	m.lastFailed, m.firstBack = append(m.lastFailed, last), append(m.firstBack, first)
+	m.lastFailed, m.lastNew, m.firstBack = append(m.lastFailed, last), append(m.lastNew, lastNew),
+		append(m.firstBack, first)
+	m.later, m.followed = m.later+later, m.followed+followed
 }
 
 // Bars of issue 27: p99, with default settings.
@@ -139,9 +157,11 @@ const (
 )
 
 func (m *measuredCuts) summary() string {
-	const text = "the last connection failed after the cut: %d times, p50 %v, p99 %v, max %v; " +
-		"the first reached it after its return: %d times, p50 %v, p99 %v, max %v"
-	return fmt.Sprintf(text, append(quantiles(m.lastFailed), quantiles(m.firstBack)...)...)
+	const text = "the last connection failed after the cut: %d times, p50 %v, p99 %v, max %v; without those that " +
+		"followed an earlier one: %d times, p50 %v, p99 %v, max %v; the first reached it after its return: %d times, " +
+		"p50 %v, p99 %v, max %v; later connections: %d, and %d of them followed"
+	return fmt.Sprintf(text, append(slices.Concat(quantiles(m.lastFailed), quantiles(m.lastNew),
+		quantiles(m.firstBack)), m.later, m.followed)...)
 }
 
 // slow returns which bars do not hold, where they are measured; elsewhere other tests take the CPU.
@@ -150,7 +170,7 @@ func (m *measuredCuts) slow(measured bool) (out []string) {
 		what string
 		took []time.Duration
 		bar  time.Duration
-	}{{"the last failed connection", m.lastFailed, barLastFailed}, {"the first one back", m.firstBack, barFirstBack}} {
+	}{{"the last failed connection", m.lastNew, barLastFailed}, {"the first one back", m.firstBack, barFirstBack}} {
 		if p99 := quantiles(x.took)[2].(time.Duration); measured && p99 > x.bar {
 			out = append(out, fmt.Sprintf("%s: p99 %v, bar %v", x.what, p99, x.bar))
 		}
@@ -167,13 +187,17 @@ without an answer within two seconds has failed. The link of c is cut without a 
 endpoints are gone.
 
 Each cut is like the first. What is remembered of earlier ones would delay the return of a flapping cluster, so it is
-deleted in between. So are the kernel's entries for connections that failed: for two minutes a new connection from the
-same source port would follow them.
+deleted in between.
 
 | what, seen from two clusters | times | p50 | p99 | max | bar of p99 |
 | --- | --- | --- | --- | --- | --- |
 | from the cut to the begin of the last connection that fails | %s | 8s |
+| the same, with those that the kernel sent after an earlier one | %s | |
 | from the return to the begin of the first connection that reaches it | %s | 5s |
+
+For two minutes the kernel keeps an entry for each connection that failed, and kube-proxy does not delete those of TCP.
+A new connection from the same source port follows the entry to the dead cluster, though its endpoints are gone. Such
+connections are known by their port: %d of %d that began after the last other failure.
 
 ![share of failed connections after the cut, and of those that reach the cluster after its return](images/failover.svg)
 `
@@ -181,8 +205,8 @@ same source port would follow them.
 // write writes the page and, below it, its plot.
 func (m *measuredCuts) write(page string, at time.Time) error {
 	row := func(took []time.Duration) string { return fmt.Sprintf("%d | %v | %v | %v", quantiles(took)...) }
-	text := fmt.Sprintf(failoverPage, at.UTC().Format("2 January 2006"), runtime.NumCPU(), row(m.lastFailed),
-		row(m.firstBack))
+	text := fmt.Sprintf(failoverPage, at.UTC().Format("2 January 2006"), runtime.NumCPU(), row(m.lastNew),
+		row(m.lastFailed), row(m.firstBack), m.followed, m.later)
 	return errors.Join(
 		os.WriteFile(page, []byte(text), 0o644),
 		os.WriteFile(filepath.Join(filepath.Dir(page), "images", "failover.svg"), []byte(m.plot()), 0o644),
@@ -228,16 +252,29 @@ func (m *measuredCuts) plot() string {
 func TestConnectionsAroundACut(t *testing.T) {
 	cut := time.Unix(1000, 0)
 	back := cut.Add(6 * time.Second)
-	at := func(seconds float64, answer string) connection {
-		return connection{began: cut.Add(time.Duration(seconds * float64(time.Second))), answer: answer}
+	at := func(seconds float64, answer string, port int) connection {
+		return connection{cut.Add(time.Duration(seconds * float64(time.Second))), answer, port}
 	}
 	var m measuredCuts
 	m.add(t, []connection{
-		at(-1, ""), at(-0.5, "c1:8080"), at(0.15, "a1:8080"), at(0.25, ""), at(4.05, ""), at(5, "a1:8080"),
-		at(6.5, "a1:8080"), at(7.55, "c2:8080"), at(8, "c1:8080"),
+		at(
+			-1,
+			"",
+			1,
+		),
+		at(-0.5, "c1:8080", 2),
+		at(0.15, "a1:8080", 3),
+		at(0.25, "", 4),
+		at(4.05, "", 5),
+		at(5, "a1:8080", 6),
+		at(5.5, "", 4),
+		at(6.5, "a1:8080", 7),
+		at(7.55, "c2:8080", 8),
+		at(8, "c1:8080", 9),
 	}, cut, back)
-	if len(m.lastFailed) != 1 || m.lastFailed[0] != 4050*time.Millisecond || m.firstBack[0] != 1550*time.Millisecond {
-		t.Errorf("%v, %v", m.lastFailed, m.firstBack)
+	if len(m.lastFailed) != 1 || m.lastFailed[0] != 5500*time.Millisecond || m.lastNew[0] != 4050*time.Millisecond ||
+		m.firstBack[0] != 1550*time.Millisecond || m.later != 2 || m.followed != 1 {
+		t.Errorf("%+v", m)
 	}
 	if m.cutMade[1] != 1 || m.cutFailed[1] != 0 || m.cutFailed[2] != 1 || m.cutFailed[40] != 1 ||
 		m.backReached[15] != 1 {
@@ -249,7 +286,7 @@ func TestConnectionsAroundACut(t *testing.T) {
 	if len(m.slow(true)) != 0 {
 		t.Errorf("%v", m.slow(true))
 	}
-	m.lastFailed[0] = 9 * time.Second
+	m.lastNew[0] = 9 * time.Second
 	if len(m.slow(true)) != 1 || len(m.slow(false)) != 0 {
 		t.Errorf("%v", m.slow(true))
 	}
