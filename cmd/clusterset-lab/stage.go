@@ -35,7 +35,7 @@ const (
 	joinWest   = "join --context=west --hub-context=hub --cluster-id=west --image=" + image
 	showStatus = "status --context=east --hub-context=hub"
 	explainWeb = "explain web.shop --context=west"
-	leaveWest  = "leave --context=west --hub-context=hub"
+	leaveWest  = "leave --context=west --hub-context=hub --yes"
 )
 
 // stage is a hub and its members.

@@ -58,11 +58,10 @@ func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 				clusterset.AnnotationExternal),
 		)
 	}
-	valid := conditions.Valid()
 	if err := errors.Join(leftOut...); err != nil {
-		valid.Message = fmt.Sprintf("The Service is exported without what is invalid: %v", err)
+		return &spec, conditions.ValidWithout(err)
 	}
-	return &spec, valid
+	return &spec, conditions.Valid()
 }
 
 // exportTo returns which clusters the Service was exported to last: none but its own if it was not exported.

@@ -31,15 +31,15 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 	}
 	const patience = "--timeout=60s" // in it an agent starts, comes to lead, and sees its rival renew
 	e.refused(t, []string{"is this cluster a clone? If it is, run: kubectl clusterset leave --force"},
-		in("leave", patience)...)
+		in("leave", "--yes", patience)...)
 	e.ok(t, in("join", "--renew")...) // it is leaving; other credentials help it as little
-	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", patience)...)
-	r := e.ok(t, in("leave", "--force")...)
+	e.refused(t, []string{"kubectl clusterset leave --force"}, in("leave", "--yes", patience)...)
+	r := e.ok(t, in("leave", "--yes", "--force")...)
 	if !strings.Contains(r.stderr, "east stays: it is in use, and --force deletes no claim in use") {
 		t.Errorf("leave --force does not say so:\n%s", r.stderr)
 	}
 	e.ok(t, in("join", "--cluster-id", "copy")...)
-	r = e.ok(t, in("leave")...)
+	r = e.ok(t, in("leave", "--yes")...)
 	if !strings.Contains(r.stderr, "east stays: it has this cluster's kube-system UID, and not its cluster ID") {
 		t.Errorf("leave of the clone that is a member does not say so:\n%s", r.stderr)
 	}
@@ -55,7 +55,7 @@ func TestID4ACloneCannotTakeItsOriginalOut(t *testing.T) {
 		t.Errorf("the clone's own claim: %v", err)
 	}
 	for _, c := range []string{"east", "west"} {
-		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
+		e.ok(t, "leave", "--yes", "--context", c, "--hub-context", "hub")
 	}
 	e.forget(t, "cloned")
 }

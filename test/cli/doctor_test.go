@@ -96,7 +96,7 @@ func TestDoctorFindsWhatIsWrongInRealClusters(t *testing.T) {
 		})
 	}
 	e.finds(t, "all mistakes are undone", addressOnly, all...)
-	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 	e.noCoreDNS(t, "east")
 }
 

@@ -55,5 +55,5 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 		}
 		return nil
 	})
-	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 }

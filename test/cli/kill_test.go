@@ -63,7 +63,7 @@ func TestALeaveKilledAfterAnyWriteGoesOn(t *testing.T) {
 // What is killed.
 var (
 	joining = []string{"join", "--context", "west", "--hub-context", "hub", "--cluster-id", "killed"}
-	leaving = []string{"leave", "--context", "west", "--hub-context", "hub"}
+	leaving = []string{"leave", "--yes", "--context", "west", "--hub-context", "hub"}
 )
 
 // clusters are the hub and the member as they are now.

@@ -37,14 +37,14 @@ func TestAClusterThatLeavesIsAsBeforeItJoined(t *testing.T) {
 		})
 	}
 
-	r := e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	r := e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 	t.Logf("leave took %v", r.took)
 	e.asBefore(t, "east", "leaving", before)
 	if more := gone(e.snapshot(t, "hub"), hub); slices.ContainsFunc(more,
 		func(n string) bool { return strings.Contains(n, "east") }) {
 		t.Errorf("on the hub is left %v", more)
 	}
-	e.ok(t, "leave", "--context", "south", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "south", "--hub-context", "hub")
 	if missing, more := gone(hub, e.snapshot(t, "hub")), gone(e.snapshot(t, "hub"), hub); len(missing)+len(more) > 0 {
 		t.Errorf("the hub lacks %v and has in addition %v", missing, more)
 	}
@@ -121,7 +121,7 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 		return e.dropped(ctx, "west", "evicted",
 			"web")
 	})
-	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "west", "--hub-context", "hub")
 	if missing, more := gone(hub, e.snapshot(t, "hub")), gone(e.snapshot(t, "hub"), hub); len(missing)+len(more) > 0 {
 		t.Errorf("the hub lacks %v and has in addition %v", missing, more)
 	}
@@ -132,7 +132,7 @@ func TestAnEvictedMemberIsCleanedUpOnTheHub(t *testing.T) {
 	if r.code() != 2 || !strings.Contains(r.stdout, "x hub: reading the hub failed") {
 		t.Errorf("status of an evicted member: %v\n%s%s", r.err, r.stdout, r.stderr)
 	}
-	r = e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	r = e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 	if !strings.Contains(r.stderr, "this cluster was evicted") {
 		t.Errorf("leave of an evicted member:\n%s", r.stderr)
 	}
@@ -172,7 +172,7 @@ func TestID3AnEvictedMemberIsTakenInAgain(t *testing.T) {
 			after.Spec.IPs, err)
 	}
 	for _, c := range []string{"east", "west"} {
-		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
+		e.ok(t, "leave", "--yes", "--context", c, "--hub-context", "hub")
 	}
 	e.forget(t, "again")
 }

@@ -162,7 +162,7 @@ func TestKindsThatOthersBroughtAreLeftAlone(t *testing.T) {
 		crd.Labels["multicluster.x-k8s.io/release-version"] == "" {
 		t.Errorf("%s was not brought up to date: %v, labels %v", older, err, crd.Labels)
 	}
-	r = e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	r = e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 	if !strings.Contains(r.stderr, older+" stays: others applied it") {
 		t.Errorf("it does not say so:\n%s", r.stderr)
 	}
@@ -179,7 +179,7 @@ func TestAHubMayBeAMember(t *testing.T) {
 	e.ok(t, "init", "--context", "hub")
 	before := e.snapshot(t, "hub")
 	e.ok(t, "join", "--context", "hub", "--hub-context", "hub", "--cluster-id", "hub")
-	e.ok(t, "leave", "--context", "hub", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "hub", "--hub-context", "hub")
 	after := e.snapshot(t, "hub")
 	for _, name := range gone(before, after) {
 		t.Errorf("it took %s away", name)

@@ -82,7 +82,7 @@ func TestV2WhoLeavesTakesItsRangesAlong(t *testing.T) {
 		t.Errorf("VIPs %v, of %d blocks of %+v; want them of the user's range and of two blocks", vips, blocks,
 			set.Status.Blocks)
 	}
-	e.ok(t, "leave", "--context", "east", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "east", "--hub-context", "hub")
 	// Kubernetes keeps a ServiceCIDR for ten seconds, and for as long as there is an address of a Service in it.
 	eventually(t, "nothing is left of the agent's ranges", func(ctx context.Context) error {
 		var cidrs networkingv1.ServiceCIDRList

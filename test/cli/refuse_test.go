@@ -159,16 +159,16 @@ func TestAMemberStaysWhatItIs(t *testing.T) {
 	e.refused(t, []string{"cluster ID west is taken", "by the cluster whose kube-system has the UID"},
 		"join", "--context", "east", "--hub-context", "hub", "--cluster-id", "west", "--wait=false")
 	e.refused(t, []string{"has no member west", "name the hub of ClusterSet clusterset"},
-		"leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
+		"leave", "--yes", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
 
 	// It moves: by leaving the one first.
-	e.ok(t, "leave", "--context", "west", "--hub-context", "hub")
+	e.ok(t, "leave", "--yes", "--context", "west", "--hub-context", "hub")
 	e.ok(t, join("--hub-namespace", "blue", "--cluster-id", "west")...)
 	r := e.run(t, "status", "--context", "west")
 	if !strings.HasPrefix(r.stdout, "ClusterSet blue: 1 member,") {
 		t.Errorf("status:\n%s", r.stdout)
 	}
-	e.ok(t, "leave", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
+	e.ok(t, "leave", "--yes", "--context", "west", "--hub-context", "hub", "--hub-namespace", "blue")
 	for _, args := range [][]string{{"delete", "namespace", "blue"}, {"-n", "clusterset-system", "delete",
 		"deployment", "clusterset-hub-blue"}} {
 		if _, err := e.planes["hub"].Kubectl(t.Context(), "", args...); err != nil {

@@ -64,11 +64,12 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	e.servicesAreExportedByName(t)
 	e.whatIsGatheredHasNoCredentials(t)
 
-	golden("leave", "leave", "--context", "west", "--hub-context", "hub")
+	golden("leave-declined", "leave", "--context", "west", "--hub-context", "hub")
+	golden("leave", "leave", "--yes", "--context", "west", "--hub-context", "hub")
 	eventually(t, "web.shop in south has one exporter", func(ctx context.Context) error {
 		return e.imported(ctx, "south", "shop", "web", 1)
 	})
-	golden("leave-again", "leave", "--context", "west", "--hub-context", "hub")
+	golden("leave-again", "leave", "--yes", "--context", "west", "--hub-context", "hub")
 	golden("rejoin", "join", "--context", "west", "--hub-context", "hub", "--cluster-id", "west")
 	eventually(t, "web.shop in south has two exporters again", func(ctx context.Context) error {
 		return e.imported(ctx, "south", "shop", "web", 2)
@@ -80,7 +81,7 @@ func TestAnAdminCreatesAClusterSet(t *testing.T) {
 	golden("evict-nobody", "leave", "south", "--evict", "--context", "hub")
 
 	for _, c := range []string{"east", "west", "south"} {
-		e.ok(t, "leave", "--context", c, "--hub-context", "hub")
+		e.ok(t, "leave", "--yes", "--context", c, "--hub-context", "hub")
 	}
 	e.noCoreDNS(t, "east")
 	e.forget(t, "shop")

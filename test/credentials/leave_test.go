@@ -20,7 +20,7 @@ func TestID3AMemberWhoseTokenRanOutLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.restart(t, "east")
-	const leave = "leave --context=east --hub-context=hub"
+	const leave = "leave --context=east --hub-context=hub --yes"
 	out, err := e.plugin(t.Context(), leave+" --timeout=60s") // in which its agent starts, and is refused
 	if err == nil {
 		t.Fatalf("it left without a token:\n%s", out)

@@ -41,6 +41,22 @@ func Valid() metav1.Condition {
 		string(mcsv1beta1.ServiceExportReasonValid), "The Service can be exported.")
 }
 
+// validWithout begins the message of a Service that is exported without a part that is invalid.
+const validWithout = "The Service is exported without what is invalid: "
+
+// ValidWithout returns the condition Valid of a ServiceExport that is in effect without a part.
+func ValidWithout(leftOut error) metav1.Condition {
+	c := Valid()
+	c.Message = validWithout + leftOut.Error()
+	return c
+}
+
+// LeftOut returns what ValidWithout was told, or "".
+func LeftOut(valid *metav1.Condition) string {
+	_, what, _ := strings.Cut(valid.Message, validWithout)
+	return what
+}
+
 // Invalid returns the condition Valid of a ServiceExport that is not valid.
 func Invalid(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
 	return condition(string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse, string(reason), message)

@@ -54,6 +54,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 	cmd.SetErr(errOut)
 	cmd.SetVersionTemplate("kubectl-clusterset {{.Version}}\n")
 	cmd.SetUsageTemplate(usage(cmd.UsageTemplate()))
+	cmd.SetFlagErrorFunc(wrongFlag)
 	r.config.AddFlags(cmd.PersistentFlags())
 	for _, sub := range []*cobra.Command{r.init(), r.join(), r.leave(), r.status(), r.explain(), r.doctor(),
 		newVerify(r), newVersion(r), newGather(r), newExport(r), newUnexport(r), r.dns()} {
@@ -62,9 +63,9 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 			flags.StringVar(&r.hubKubeconfig, "hub-kubeconfig", "",
 				"kubeconfig of the hub (default: this cluster's, with --hub-context)")
 			flags.StringVar(&r.hubContext, "hub-context", "", "context of the hub in its kubeconfig")
-			flags.StringVar(&r.hubNamespace, "hub-namespace", "clusterset",
+			flags.StringVar(&r.hubNamespace, "hub-namespace", lifecycle.DefaultHubNamespace,
 				"namespace of the ClusterSet on the hub, and its name; "+
-					"status and doctor default to that of this cluster's credentials")
+					"status, doctor and leave default to that of this cluster's membership")
 		}
 		cmd.AddCommand(sub)
 	}
@@ -107,11 +108,16 @@ func ExitCode(err error) (code int, print bool) {
 	return 1, true
 }
 
+// wrongFlag says where the flags of a command are listed.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	return report.WithRemedy(err, cmd.CommandPath()+" --help")
+}
+
 var errFindings = errors.New("there are findings")
 
 // examines makes a command one whose exit status is that of its findings, or 2 if it fails.
 func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, error)) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{err, 2} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exit{wrongFlag(cmd, err), 2} })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		tally, err := run(cmd)
 		switch {
@@ -152,7 +158,8 @@ func (r *root) namedHub() (*cluster.Cluster, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: r.hubContext}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the hub: reading the kubeconfig failed: %w", err)
+		return nil, report.WithRemedy(fmt.Errorf("the hub: reading the kubeconfig failed: %w", err),
+			"kubectl config get-contexts")
 	}
 	return cluster.New("the hub", cfg)
 }

@@ -95,13 +95,13 @@ including during leave (which needs the hub).`,
 func (r *root) leave() *cobra.Command {
 	var o lifecycle.LeaveOptions
 	var dryRun cluster.DryRun
-	var evict bool
+	var evict, yes bool
 	cmd := &cobra.Command{
 		Use: "leave [CLUSTER --evict]", Short: "Remove this cluster from its ClusterSet, or evict a member",
 		Args: cobra.MaximumNArgs(1),
 		Long: `Remove this cluster from its ClusterSet: the agent withdraws its exports and deletes its imports,
 the hub revokes its credentials, and what join installed is deleted. ServiceExports stay. The
-command also undoes an unfinished join.
+command asks first. It also undoes an unfinished join.
 
 With --evict, remove another member from the hub, for example one that is permanently lost. It loses
 its credentials at once, and the other members lose its exports.`,
@@ -125,11 +125,18 @@ its credentials at once, and the other members lose its exports.`,
 			if o.Member, err = r.member(); err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("hub-namespace") {
+				o.HubNamespace = "" // that of the membership
+			}
+			if o.Out = r.out; !yes {
+				o.Confirm = cmd.InOrStdin()
+			}
 			return lifecycle.Leave(cmd.Context(), &o)
 		},
 	}
 	writes(cmd, &o.Options, &dryRun)
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&evict, "evict", false, "evict the named member from the hub")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "leave without contacting the hub; only if it is permanently lost")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "the agent leaves without the hub; only if that is permanently lost")
 	return cmd
 }

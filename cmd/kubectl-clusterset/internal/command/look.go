@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -178,6 +179,15 @@ func newUnexport(r *root) *cobra.Command {
 	return newExports(r, "unexport NAME", "Withdraw a Service from the ClusterSet", "deleted", export.Delete)
 }
 
+// nameOf returns the name that an argument means. Without a namespace, it is in that of --namespace or the context.
+func nameOf(config *genericclioptions.ConfigFlags, arg string) (types.NamespacedName, error) {
+	namespace, _, err := config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return types.NamespacedName{}, err
+	}
+	return explain.ParseName(arg, namespace)
+}
+
 func newExports(r *root, use, short, done string, do func(context.Context, *cluster.Cluster, types.NamespacedName,
 	cluster.DryRun) (string, error)) *cobra.Command {
 	var dryRun cluster.DryRun
@@ -193,11 +203,7 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 			if err != nil {
 				return err
 			}
-			namespace, _, err := r.config.ToRawKubeConfigLoader().Namespace()
-			if err != nil {
-				return err
-			}
-			name, err := explain.ParseName(args[0], namespace)
+			name, err := nameOf(r.config, args[0])
 			if err != nil {
 				return err
 			}

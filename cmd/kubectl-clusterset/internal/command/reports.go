@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
@@ -83,9 +81,15 @@ outside the clusters ask, it shows which clusters answer them. The command write
   kubectl clusterset explain web -n shop
   kubectl clusterset explain web.shop --from 203.0.113.7`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := explain.ParseName(args[0], ptr.Deref(r.config.Namespace, ""))
+			name, err := nameOf(r.config, args[0])
 			if err != nil {
 				return err
+			}
+			var client netip.Addr
+			if from != "" {
+				if client, err = netip.ParseAddr(from); err != nil {
+					return fmt.Errorf("--from: %w", err)
+				}
 			}
 			member, err := r.member()
 			if err != nil {
@@ -95,13 +99,9 @@ outside the clusters ask, it shows which clusters answer them. The command write
 			if err != nil {
 				return err
 			}
-			if from != "" {
-				if facts.From, err = netip.ParseAddr(from); err != nil {
-					return fmt.Errorf("--from: %w", err)
-				}
-			}
+			facts.From = client
 			all := explain.Explain(facts)
-			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, time.Now()) })
+			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, facts.Now) })
 		},
 	}
 	f.add(cmd)

@@ -24,8 +24,9 @@ type Block struct {
 
 // Key is an address of a server block.
 type Key struct {
-	Zone string // lower case, without a dot at the end; "" is the root
-	Port string
+	Scheme string // such as tls, "" for plain DNS
+	Zone   string // lower case, without a dot at the end; "" is the root
+	Port   string
 }
 
 // String is ZONE.:PORT.
@@ -196,7 +197,7 @@ func key(s string) Key {
 	if scheme, after, ok := strings.Cut(s, "://"); ok {
 		s = after
 		if port, other := ports[strings.ToLower(scheme)]; other {
-			k.Port = port
+			k.Scheme, k.Port = strings.ToLower(scheme), port
 		}
 	}
 	k.Zone = s
@@ -233,6 +234,24 @@ func (c *Corefile) For(zone, port string) *Block {
 		}
 	}
 	return nil
+}
+
+// ClusterDomain is the cluster's own domain: the first zone of the plugin kubernetes, which is one of its server block
+// if its line names none. The default is Kubernetes'.
+func (c *Corefile) ClusterDomain() string {
+	for i := range c.Blocks {
+		for _, l := range c.Blocks[i].All("kubernetes") {
+			if len(l.Args()) > 0 {
+				return Normal(l.Args()[0])
+			}
+			for _, k := range c.Blocks[i].Keys {
+				if k.Zone != "" && !Covers("arpa", k.Zone) {
+					return k.Zone
+				}
+			}
+		}
+	}
+	return "cluster.local"
 }
 
 // Twice returns a zone and port of two server blocks, for which CoreDNS refuses the Corefile, or "". Blocks with the

@@ -23,8 +23,8 @@ const (
 		"    forward . %s\n}\n"
 )
 
-// with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has its own block or
-// line for the zone, it returns the Corefile unchanged if that does what the block would, and otherwise an error.
+// with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has a block or a line
+// of its own for the zone, it returns the Corefile without our block if that does the same, and otherwise an error.
 func with(text, block string) (string, error) {
 	text = remove(text)
 	c, err := corefile.Parse(text)
@@ -114,16 +114,11 @@ func port(text string) string {
 
 // domain returns the cluster's own domain.
 func domain(text string) string {
-	if c, err := corefile.Parse(text); err == nil {
-		for i := range c.Blocks {
-			for _, l := range c.Blocks[i].All("kubernetes") {
-				if len(l.Args()) > 0 {
-					return corefile.Normal(l.Args()[0])
-				}
-			}
-		}
+	c, err := corefile.Parse(text)
+	if err != nil {
+		c = &corefile.Corefile{}
 	}
-	return "cluster.local"
+	return c.ClusterDomain()
 }
 
 // reloads reports whether CoreDNS applies a changed Corefile by itself.
@@ -148,7 +143,13 @@ func chartServers(text string) (out []any, err error) {
 	for _, b := range c.Blocks {
 		var zones, plugins []any
 		for _, k := range b.Keys {
-			zones = append(zones, map[string]any{"zone": k.Zone + "."})
+			z := map[string]any{"zone": k.Zone + "."}
+			if k.Scheme != "" {
+				z["scheme"] = k.Scheme + "://"
+			}
+			if zones = append(zones, z); k.Port != b.Keys[0].Port {
+				return nil, fmt.Errorf("a server block is for the ports %s and %s", b.Keys[0].Port, k.Port)
+			}
 		}
 		for _, l := range b.Plugins {
 			p := map[string]any{"name": l.Name()}

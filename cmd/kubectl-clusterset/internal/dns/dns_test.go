@@ -301,36 +301,43 @@ func pods() (out []client.Object) {
 
 // TestWhatDoesNotAnswerIsRolledBack. The API server and the answers are fakes: make e2e asks real Pods.
 func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
+	const logs = "kubectl -n kube-system logs deployment/coredns | grep -i reload; if CoreDNS refuses the Corefile"
+	rolled := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 2, Replicas: 2}
+	// An old Pod runs on, and two new ones do not.
+	stuck := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3}
+	const yes, refused, failed = miekg.RcodeSuccess, miekg.RcodeRefused, miekg.RcodeServerFailure
 	for name, c := range map[string]struct {
 		confirm   string
 		zone, own int // response codes
-		available bool
-		installed bool
-		why       string // and, after a rollback, where to look
+		status    appsv1.DeploymentStatus
+		noImage   bool
+		why       string // it fails, "" if it does not
+		remedy    string
 	}{
-		"answers":           {"y\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, true, ""},
-		"the user declines": {"\n", miekg.RcodeSuccess, miekg.RcodeSuccess, true, false, "not confirmed"},
-		"nobody is there":   {"", miekg.RcodeSuccess, miekg.RcodeSuccess, true, false, "not confirmed"},
-		"the zone is refused": {"y\n", miekg.RcodeRefused, miekg.RcodeSuccess, true, false,
-			"answers REFUSED for clusterset"},
-		"own names fail": {"y\n", miekg.RcodeSuccess, miekg.RcodeServerFailure, true, false,
-			"the cluster's own names"},
-		"no new replica comes": {"y\n", miekg.RcodeSuccess, miekg.RcodeSuccess, false, false, "0 of 2 new replicas"},
+		"answers":              {"y\n", yes, yes, rolled, false, "", ""},
+		"the user declines":    {"\n", yes, yes, rolled, false, "not confirmed", "--yes"},
+		"nobody is there":      {"", yes, yes, rolled, false, "not confirmed", "--yes"},
+		"the zone is refused":  {"y\n", refused, yes, rolled, false, "answers REFUSED for clusterset", logs},
+		"own names fail":       {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
+		"no new replica comes": {"y\n", yes, yes, stuck, false, "0 of 2 new replicas", logs},
+		"no image": {"y\n", yes, yes, stuck, true, "0 of 2 new replicas are available; pod coredns-c: ErrImagePull",
+			"choose an --image that the nodes can pull"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here := load(t, "testdata/kubeadm.yaml", pods()...)
+			installed := c.why == ""
+			objects := pods()
+			if c.noImage {
+				p := objects[0].DeepCopyObject().(*corev1.Pod)
+				p.Name, p.Status = "coredns-c", corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+					State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
+				objects = append(objects, p)
+			}
+			here := load(t, "testdata/kubeadm.yaml", objects...)
 			d := &appsv1.Deployment{}
 			if err := here.Get(t.Context(), client.ObjectKey{Namespace: kubeSystem, Name: "coredns"}, d); err != nil {
 				t.Fatal(err)
 			}
-			if c.available {
-				d.Status = appsv1.DeploymentStatus{
-					ObservedGeneration: 9,
-					UpdatedReplicas:    2,
-					AvailableReplicas:  2,
-					Replicas:           2,
-				}
-			}
+			d.Status = c.status
 			if err := here.Status().Update(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
@@ -359,28 +366,25 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 				},
 			}
 			err = r.Install(t.Context(), Wanted{Image: image})
-			if (err == nil) != c.installed || err != nil && !strings.Contains(err.Error(), c.why) {
-				t.Errorf("it ends with %v, want %q", err, c.why)
-			}
-			if err != nil && !errors.Is(err, ErrDeclined) && !strings.Contains(err.Error(),
-				"kubectl -n kube-system logs deployment/coredns | grep -i reload; if CoreDNS refuses the Corefile") {
-				t.Errorf("the remedy is missing: %v", err)
+			if (err == nil) != installed || err != nil && (!strings.Contains(err.Error(), c.why) ||
+				!strings.Contains(err.Error(), "\n  → "+c.remedy) && !errors.Is(err, cluster.ErrDeclined)) {
+				t.Errorf("it ends with %v, want %q and %q", err, c.why, c.remedy)
 			}
 			after, err := Read(t.Context(), here)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if same := written(t, after) == written(t, before); same == c.installed {
+			if same := written(t, after) == written(t, before); same == installed {
 				t.Errorf("afterwards the cluster has\n%s", written(t, after))
 			}
 			err = here.Get(t.Context(), client.ObjectKey{Name: "clusterset-dns:coredns"}, &rbacv1.ClusterRoleBinding{})
-			if client.IgnoreNotFound(err) != nil || (err == nil) != c.installed {
+			if client.IgnoreNotFound(err) != nil || (err == nil) != installed {
 				t.Errorf("afterwards the binding: %v", err)
 			}
-			if said := said.String(); strings.Contains(said, "next: kubectl clusterset verify") != c.installed {
+			if said := said.String(); strings.Contains(said, "next: kubectl clusterset verify") != installed {
 				t.Errorf("it says %s", said)
 			}
-			if !c.installed {
+			if !installed {
 				return
 			}
 			for _, want := range []string{"coredns-a", "coredns-b"} {
@@ -532,5 +536,20 @@ func TestWordsAreQuotedAsACorefileNeeds(t *testing.T) {
 		if got := words([]string{word}); got != want {
 			t.Errorf("%q: %s, want %s", word, got, want)
 		}
+	}
+}
+
+// TestAChartGetsTheSchemesOfABlock, and no block whose zones have several ports, which a chart cannot say.
+func TestAChartGetsTheSchemesOfABlock(t *testing.T) {
+	got, err := chartServers("tls://. {\n forward . 10.0.0.1\n}\n")
+	want := "[map[plugins:[map[name:forward parameters:. 10.0.0.1]] port:853 zones:[map[scheme:tls:// zone:.]]]]"
+	if fmt.Sprint(got) != want || err != nil {
+		t.Errorf("%v, %v; want %s", got, err, want)
+	}
+	if got, err := chartServers(
+		".:53 tls://. {\n errors\n}\n",
+	); err == nil ||
+		!strings.Contains(err.Error(), "53 and 853") {
+		t.Errorf("two ports: %v, %v", got, err)
 	}
 }

@@ -1,13 +1,11 @@
 package dns
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	miekg "github.com/miekg/dns"
@@ -37,9 +35,6 @@ type Runner struct {
 	Wait    bool // for rollouts and answers; without it, nothing is verified or rolled back
 	Timeout time.Duration
 }
-
-// ErrDeclined says that the user did not confirm.
-var ErrDeclined = report.WithRemedy(errors.New("not confirmed, and nothing was written"), "answer y, or use --yes")
 
 // Install installs our CoreDNS. If the new configuration does not answer within Timeout, Install restores what was.
 func (r *Runner) Install(ctx context.Context, w Wanted) error {
@@ -203,15 +198,10 @@ func (r *Runner) announce(ctx context.Context, p *Plan, verb string) (done bool,
 	case cluster.DryRunServer:
 		return true, r.rehearse(ctx, p, verb)
 	}
-	if err := r.Allowed(ctx, p.rights(verb, r.Wait)); err != nil || r.Confirm == nil {
+	if err := r.Allowed(ctx, p.rights(verb, r.Wait)); err != nil {
 		return false, err
 	}
-	fmt.Fprint(r.Out, "\nGo on? [y/N] ")
-	line, _ := bufio.NewReader(r.Confirm).ReadString('\n') // nothing is no
-	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(line))) {
-		return false, ErrDeclined
-	}
-	return false, nil
+	return false, cluster.Confirm(r.Confirm, r.Out)
 }
 
 // rehearse has the API server check all writes without storing them.
@@ -292,7 +282,11 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 // returns why.
 func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought []*unstructured.Unstructured,
 	why error) error {
-	remedy := s.logsAt() + "; then run the command again"
+	remedy := s.logsAt()
+	if doctor.NoImage(why.Error()) {
+		remedy = "choose an --image that the nodes can pull; " + report.DocsImages
+	}
+	remedy += "; then run the command again"
 	if len(undo)+len(brought) == 0 {
 		return report.WithRemedy(why, remedy)
 	}
@@ -374,7 +368,7 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 
 // rollout waits until all replicas of a Deployment are new and available.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
-	now := &appsv1.Deployment{}
+	now, say := &appsv1.Deployment{}, r.Say.Waiting("the Pods of Deployment "+d.Name, r.Timeout)
 	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
 		if err := r.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
 			return false, "", err
@@ -388,7 +382,8 @@ func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 			st.Replicas <= st.UpdatedReplicas {
 			return true, "", nil
 		}
-		why := fmt.Sprintf("%d of %d new replicas are available", min(st.UpdatedReplicas, st.AvailableReplicas), want)
+		old := st.Replicas - st.UpdatedReplicas // the Deployment keeps those that are available
+		why := fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
 		if selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector); err == nil {
 			pods, _ := r.pods(ctx, now.Namespace, selector)
 			for i := range pods {
@@ -397,6 +392,7 @@ func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 				}
 			}
 		}
+		say(why)
 		return false, why, nil
 	})
 	return r.Failed(err, "rolling out Deployment %s/%s", d.Namespace, d.Name)

@@ -44,6 +44,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if release != "" { // the default image
 		install = "kubectl clusterset dns install"
 	}
+	lost := false
 	find := func(f report.Finding) { out.Findings = append(out.Findings, f) }
 	if out.Mode == "" {
 		find(report.Warningf(install, "our CoreDNS is not installed by this command"))
@@ -51,7 +52,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		what, remedy, _ := strings.Cut(err.Error(), "\n  → ")
 		find(report.Errorf(cmp.Or(remedy, install), "%s", what))
 	} else {
-		if p.Forward != nil || p.Deployment != nil {
+		if lost = p.Forward != nil; lost || p.Deployment != nil {
 			find(report.Errorf(install, "the cluster's DNS has lost its configuration for %s", zone))
 		}
 		for _, n := range p.Notes {
@@ -69,13 +70,20 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if err != nil {
 		return nil, r.Failed(err, "listing Pods")
 	}
+	answering := ""
 	for i := range pods {
 		if p := &pods[i]; running(p) {
 			one := PodReport{Name: p.Name, Problem: r.askPod(ctx, p, port, domain(s.Corefile()), true)}
 			if out.Pods = append(out.Pods, one); one.Problem != "" && out.Mode != "" {
 				find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, p.Name), "Pod %s %s", p.Name, one.Problem))
 			}
+			if one.Problem == "" {
+				answering = p.Name
+			}
 		}
+	}
+	if lost && answering != "" {
+		find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, answering), doctor.Earlier))
 	}
 	if len(out.Pods) == 0 && out.Mode != "" {
 		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS runs"))

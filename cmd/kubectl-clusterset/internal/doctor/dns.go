@@ -23,6 +23,9 @@ const (
 
 	// InstallDNS is the remedy for all that dns install brings.
 	InstallDNS = "kubectl clusterset dns install --image=REGISTRY/coredns:VERSION"
+	// Earlier says that DNS Pods answer the zone although their Corefile does not.
+	Earlier = "the DNS Pods answer " + zone + " by an earlier Corefile: CoreDNS has refused this one, or reads it " +
+		"within two minutes. A Pod that starts with it does not answer " + zone + ", or does not start"
 	// RefusedAt is how a remedy says what CoreDNS refuses: first comes the namespace, then a Pod or a Deployment.
 	RefusedAt = "kubectl -n %s logs %s | grep -i reload; if CoreDNS refuses the Corefile, it says why there"
 )
@@ -197,10 +200,14 @@ func missing(f *Facts) bool {
 		!slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
 }
 
-// unanswered finds DNS Pods that do not answer the zone, whatever the Corefile says.
+// unanswered finds DNS Pods that do not answer the zone, whatever the Corefile says, or that answer it although the
+// Corefile does not.
 func unanswered(f *Facts) (out []report.Finding) {
 	if missing(f) {
-		return nil
+		if len(f.DNSFacts.Pods) == 0 || len(f.DNSFacts.Unanswered) > 0 {
+			return nil
+		}
+		return wrong(fmt.Sprintf(RefusedAt, "kube-system", f.DNSFacts.Pods[0].Name), Earlier)
 	}
 	for _, a := range f.DNSFacts.Unanswered {
 		out = append(out, report.Errorf(fmt.Sprintf(RefusedAt, "kube-system", a.Pod), "Pod %s %s", a.Pod, a.Why))
@@ -384,11 +391,15 @@ func nodeLocalForward(f *Facts) []report.Finding {
 	if err != nil {
 		return wrong(editNodeLocal, "parsing the Corefile of NodeLocal DNS failed: %v", err)
 	}
-	own, ours := forwards(c.For(domain(f), "53")), forwards(c.For(zone, "53"))
+	domain := "cluster.local"
+	if own, err := corefile.Parse(f.DNSFacts.Corefile); err == nil {
+		domain = own.ClusterDomain()
+	}
+	own, ours := forwards(c.For(domain, "53")), forwards(c.For(zone, "53"))
 	if ours != "" && own == ours {
 		return nil
 	}
-	return wrong(editNodeLocal+", and add a server block "+zone+":53 like that for "+domain(f)+"; "+
+	return wrong(editNodeLocal+", and add a server block "+zone+":53 like that for "+domain+"; "+
 		report.DocsNodeLocal,
 		"NodeLocal DNS forwards %s to %s and not to the cluster's DNS (%s): pods on its nodes cannot resolve it", zone,
 		cmp.Or(ours, "nobody"), cmp.Or(own, "nobody"))
@@ -403,18 +414,4 @@ func forwards(b *corefile.Block) string {
 		}
 	}
 	return strings.Join(out, " ")
-}
-
-// domain returns the cluster's own domain, the first zone of the plugin kubernetes.
-func domain(f *Facts) string {
-	if c, err := corefile.Parse(f.DNSFacts.Corefile); err == nil {
-		for i := range c.Blocks {
-			for _, l := range c.Blocks[i].All("kubernetes") {
-				if len(l.Args()) > 0 {
-					return corefile.Normal(l.Args()[0])
-				}
-			}
-		}
-	}
-	return "cluster.local"
 }

@@ -108,6 +108,10 @@ var inDNS = []planted{
 	{"a Pod does not answer", "dns-answers", bad, func(f *doctor.Facts) {
 		f.DNSFacts.Unanswered = []doctor.Unanswered{{Pod: "coredns-a", Why: "answers SERVFAIL for clusterset.local"}}
 	}, "Pod coredns-a answers SERVFAIL for clusterset.local"},
+	{"the Pods run an earlier Corefile", "dns-answers", bad, func(f *doctor.Facts) {
+		edit("    multicluster clusterset.local\n", "    multiclustr clusterset.local\n")(f)
+		f.DNSFacts.Pods = make([]corev1.Pod, 1)
+	}, doctor.Earlier},
 	{"no block for the zone", "corefile", bad, edit(".:53 {", "cluster.local:53 {"), "no server block"},
 	{"a part is elsewhere", "corefile", notice, edit("    loadbalance\n",
 		"    loadbalance\n    import custom/*.override\n"), "custom/*.override"},

@@ -47,7 +47,9 @@ func Examine(f *Facts) Report {
 		o := Outcome{Check: c.Name}
 		for _, t := range c.Needs {
 			if why, unread := f.Unread[t]; unread {
-				o.Skipped = fmt.Sprintf("reading %s failed: %s", t, why)
+				if o.Skipped = why; why != NotAsked {
+					o.Skipped = fmt.Sprintf("reading %s failed: %s", t, why)
+				}
 				break
 			}
 		}

@@ -40,6 +40,9 @@ const (
 	Exports     Topic = "ServiceExports"
 )
 
+// NotAsked is in Facts.Unread for what only an admin of the hub may read, if no flag names the hub.
+const NotAsked = "to check this as well, name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+
 // Facts are what all checks use.
 type Facts struct {
 	facts.Membership

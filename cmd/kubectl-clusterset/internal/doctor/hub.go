@@ -99,8 +99,8 @@ func tokenLifetime(f *Facts) []report.Finding {
 	left := c.Expires.Sub(f.Now)
 	switch {
 	case left <= 0:
-		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and this cluster is "+
-			"expired for other members", report.Age(-left))
+		return wrong(renew, "the token for the hub expired %s ago: imports are not updated, and other members see no "+
+			"change of this cluster's exports", report.Age(-left))
 	case left > 24*time.Hour+time.Minute:
 		return warn(renew, "the token for the hub is valid for another %s, which is longer than a day: the hub's "+
 			"policy on tokens is missing, or somebody else created it", report.Age(left))
@@ -302,14 +302,15 @@ func (f *Facts) renewsElsewhere() bool {
 }
 
 func heartbeat(f *Facts) []report.Finding {
-	if f.Set == "" || f.live() || f.renewsElsewhere() {
+	stopped := f.Deployment != nil && f.Deployment.Status.AvailableReplicas == 0 // agentDeployment finds it
+	if f.Set == "" || f.live() || f.renewsElsewhere() || stopped {
 		return nil
 	}
 	if l := f.HubFacts.Lease(f.ID); l != nil {
 		if at, _, ok := facts.Renewed(l); ok {
 			return wrong(facts.AgentLog,
-				"the agent last renewed its Lease on the hub %s ago: this cluster is expired for other members",
-				report.Age(f.HubFacts.Now.Sub(at)))
+				"the agent last renewed its Lease on the hub %s ago: other members see no change of this cluster's "+
+					"exports, and drop its endpoints where these do not answer", report.Age(f.HubFacts.Now.Sub(at)))
 		}
 	}
 	return wrong(facts.AgentLog, "the agent has never renewed its Lease on the hub")

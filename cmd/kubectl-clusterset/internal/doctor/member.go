@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
@@ -115,7 +116,7 @@ func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
 
 func agentDeployment(f *Facts) []report.Finding {
 	if d := f.Deployment; d != nil && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-		return wrong("kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2",
+		return wrong(facts.StartAgent,
 			"the agent's Deployment is scaled to 0")
 	}
 	if f.live() {
@@ -130,7 +131,7 @@ func agentDeployment(f *Facts) []report.Finding {
 	for i := range f.Pods {
 		if why := Waiting(&f.Pods[i]); why != "" {
 			remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
-			if strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName") {
+			if NoImage(why) {
 				remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " +
 					report.DocsImages
 			}
@@ -154,6 +155,11 @@ func Waiting(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// NoImage reports whether a reason of Waiting is that no image can be pulled.
+func NoImage(why string) bool {
+	return strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName")
 }
 
 // argument returns the value of --name=value in the agent's container; the last one counts.

@@ -20,6 +20,9 @@ type dns struct {
 	podNames bool             // endpoints without a host name are named after their pods
 	denied   []report.Finding // why it answers NXDOMAIN despite the import
 	unsure   []string         // why it may answer something else
+	// notServed says that no server block is for the zone, or that its block lacks our plugin. What CoreDNS answers
+	// then depends on the rest of the Corefile, and on whether it runs an earlier one.
+	notServed bool
 }
 
 // dns reads the Corefile. What it cannot know is in unsure.
@@ -54,6 +57,7 @@ func (f *Facts) dns() (d dns) {
 		d.unsure = append(d.unsure, "the option multicluster of the plugin kubernetes answers "+
 			Zone+" here: it serves ClusterSetIP names only in part")
 	default:
+		d.notServed = true
 		d.denied = append(d.denied, report.Errorf("kubectl clusterset doctor; "+report.DocsDNS,
 			"the Corefile of this cluster's CoreDNS has no line multicluster in the server block that answers %s",
 			Zone))

@@ -103,7 +103,8 @@ const (
 	Success   Outcome = "Success"
 	NoData    Outcome = "NoData"
 	NameError Outcome = "NameError"
-	Unknown   Outcome = "Unknown" // what decides it was not read
+	NotServed Outcome = "NotServed" // the cluster's DNS is not configured for the zone
+	Unknown   Outcome = "Unknown"   // what decides it was not read
 )
 
 // Answer is a question at or below the name, with its answer.
@@ -121,11 +122,11 @@ type Exporter struct {
 	Ports       []string  `json:"ports,omitempty"`
 	Ready       int       `json:"ready"` // of what is imported here
 	NotReady    int       `json:"notReady"`
-	NotImported bool      `json:"notImported,omitempty"` // so that both are unknown
+	NotCounted  bool      `json:"notCounted,omitempty"` // not imported, or not to be read: both are unknown
 	Here        bool      `json:"here,omitempty"`
 	Held        string    `json:"held,omitempty"`        // why it counts although the hub does not show it
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
-	AgentSilent string    `json:"agentSilent,omitempty"` // since when its agent does not answer, while its endpoints do
+	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
 	// by which preference the VIP sends traffic to it and not to others, or its endpoints are answered first
 	Preferred string `json:"preferred,omitempty"`
@@ -164,12 +165,14 @@ type Withheld struct {
 	Why     string `json:"why"`
 }
 
-// ParseName accepts web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a final dot, or web with a
-// namespace.
+// ParseName accepts web.shop, web.shop.svc, web.shop.svc.clusterset.local with or without a final dot, names below the
+// latter, or web with a namespace.
 func ParseName(name, namespace string) (types.NamespacedName, error) {
-	short := strings.ToLower(strings.TrimSuffix(name, "."))
-	short = strings.TrimSuffix(strings.TrimSuffix(short, "."+Zone), ".svc")
-	labels := strings.Split(short, ".")
+	short, full := strings.CutSuffix(strings.ToLower(strings.TrimSuffix(name, ".")), ".svc."+Zone)
+	labels := strings.Split(strings.TrimSuffix(short, ".svc"), ".")
+	if full && len(labels) > 2 { // of an endpoint or a port
+		labels = labels[len(labels)-2:]
+	}
 	if len(labels) == 1 && namespace != "" {
 		labels = append(labels, namespace)
 	}
@@ -226,6 +229,9 @@ func Explain(f *Facts) Report {
 	}
 	exports, invalid, elsewhere := f.exports()
 	d := f.dns()
+	if d.notServed {
+		r.Outcome = NotServed
+	}
 	if f.Import != nil {
 		r.Type = string(f.Import.Spec.Type)
 		r.VIPs = f.vips()
@@ -314,20 +320,19 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		x := Exporter{
 			Cluster: e.Cluster, Since: since, Type: string(e.Type), Here: e.Cluster == f.ID,
 			Held: f.message(e.Cluster, hubv1alpha1.ConditionHeld, "True"), Expired: f.expired(e.Cluster),
-			AgentSilent: f.agentSilent(e.Cluster), NotImported: !f.imports(),
+			AgentSilent: f.agentSilent(e.Cluster), NotCounted: !f.imports() || f.unread(Endpoints),
 		}
 		for _, p := range e.Ports {
 			x.Ports = append(x.Ports, portText(p))
 		}
 		byType := map[discoveryv1.AddressType]struct{ ready, notReady int }{}
+		slicesHere, withTraffic := 0, false
 		for j := range f.Slices {
 			s := &f.Slices[j]
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != e.Cluster {
 				continue
 			}
-			if endpoints.WithoutTraffic(s) && m.Type == mcsv1beta1.ClusterSetIP {
-				x.NoTraffic = true
-			}
+			slicesHere, withTraffic = slicesHere+1, withTraffic || !endpoints.WithoutTraffic(s)
 			n := byType[s.AddressType]
 			for k := range s.Endpoints {
 				if isReady(&s.Endpoints[k]) {
@@ -338,6 +343,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 			}
 			byType[s.AddressType] = n
 		}
+		x.NoTraffic = m.Type == mcsv1beta1.ClusterSetIP && slicesHere > 0 && !withTraffic
 		for _, n := range byType { // a dual-stack pod is in a slice of each family
 			x.Ready, x.NotReady = max(x.Ready, n.ready), max(x.NotReady, n.notReady)
 		}
@@ -347,7 +353,7 @@ func (r *Report) exporters(f *Facts, exports []clusterset.Export, m *conflict.Me
 		return
 	}
 	for i := range r.Exporters {
-		if x := &r.Exporters[i]; !x.NoTraffic {
+		if x := &r.Exporters[i]; !x.NoTraffic && x.Ready > 0 {
 			x.Preferred = string(exports[0].Preference)
 		}
 	}
@@ -424,7 +430,7 @@ func (f *Facts) expired(cluster string) string {
 			said += ", except those of ports that no other cluster serves (keepLast)"
 		}
 		if v := reach.Read(lease); v.State == reach.Unreachable {
-			return fmt.Sprintf("neither its agent nor its endpoints answer here since %s, while others do; %s",
+			return fmt.Sprintf("neither its agent nor its endpoints answered here at %s, while others did; %s",
 				v.Since.UTC().Format(time.RFC3339), said)
 		}
 		if back := liveness.RenewingSince(lease); !back.IsZero() {
@@ -432,15 +438,18 @@ func (f *Facts) expired(cluster string) string {
 				"live at most %v after that; %s", back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
 		}
 		if seen := lease.Spec.RenewTime; seen != nil {
-			return fmt.Sprintf("it has not renewed its Lease on the hub since %s; %s", seen.UTC().Format(time.RFC3339),
-				said)
+			return fmt.Sprintf(
+				"it has not renewed its Lease on the hub since %s or earlier; %s",
+				seen.UTC().Format(time.RFC3339),
+				said,
+			)
 		}
 		return said
 	}
 	return ""
 }
 
-// agentSilent returns since when a live cluster's agent does not answer here, while its endpoints do; "" otherwise.
+// agentSilent returns since when only the endpoints of a live cluster answer here, not its agent; "" if its agent does.
 func (f *Facts) agentSilent(cluster string) string {
 	for i := range f.Leases {
 		v := reach.Read(&f.Leases[i])

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
@@ -79,12 +81,13 @@ func member() *explain.Facts {
 
 func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 	for _, in := range [][2]string{{"web.shop", ""}, {"Web.Shop.svc.clusterset.local.", ""},
-		{"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"}} {
+		{"web.shop.svc", "default"}, {"web", "shop"}, {"web.shop", "other"},
+		{"_http._tcp.web.shop.svc.clusterset.local", ""}, {"db-0.east.web.shop.svc.clusterset.local.", ""}} {
 		if got, err := explain.ParseName(in[0], in[1]); err != nil || got != web {
 			t.Errorf("%v: %v %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop.svc.clusterset.local",
+	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop",
 		"web.shop.svc.cluster.local", "-.shop"} {
 		if got, err := explain.ParseName(
 			in,
@@ -280,12 +283,21 @@ var causes = []struct {
 	{"all pods down", func(f *explain.Facts) {
 		headless(f)
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "does not exist\n  → in cluster east: kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
+	}, "does not exist\n  → in cluster east, west: kubectl -n shop get pods; kubectl -n shop get endpointslices -l " +
 		"kubernetes.io/service-name=web\n"},
 	{"all pods of a VIP down", func(f *explain.Facts) {
 		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 0, 1)}
-	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east: " +
+	}, "x no endpoint is ready in a cluster that exports it: connections to its VIP fail\n  → in cluster east, west: " +
 		"kubectl -n shop get pods; kubectl -n shop get endpointslices -l kubernetes.io/service-name=web\n"},
+	{"all pods of one cluster down", func(f *explain.Facts) {
+		f.Slices = []discoveryv1.EndpointSlice{slice("east", 0, 2), slice("west", 1, 0)}
+	}, "! no endpoint is ready in east: the other clusters serve the name\n  → in cluster east: kubectl -n shop " +
+		"get pods"},
+	{
+		"the Corefile has no block for the zone",
+		func(f *explain.Facts) { f.Corefile = ".:53 {\n forward . 10.0.0.1\n}\n" },
+		"is not served: this cluster's DNS is not configured for clusterset.local",
+	},
 	{"ports that some have", func(f *explain.Facts) {
 		f.Records[0].Spec.Ports = []hubv1alpha1.ServicePort{{Name: "alt", Protocol: corev1.ProtocolTCP, Port: 8081}}
 	}, "! port 80/TCP reaches only east; port 8081/TCP reaches only west\n"},
@@ -303,6 +315,12 @@ var causes = []struct {
 			condition("Valid", "False", "NoService", "there is no Service"),
 		}
 	}, "not valid (NoService): there is no Service"},
+	{"own export invalid in part", func(f *explain.Facts) {
+		valid := conditions.ValidWithout(errors.New(`annotation preference: "prefer-locl"`))
+		f.Export = &mcsv1beta1.ServiceExport{}
+		f.Export.Status.Conditions = []metav1.Condition{valid}
+	}, "! this cluster exports the Service without what is invalid: annotation preference: \"prefer-locl\"\n  → " +
+		"kubectl -n shop edit serviceexport web\n"},
 	{"own export not published", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{
@@ -350,7 +368,7 @@ var causes = []struct {
 		dead.Spec.RenewTime = &noon
 		liveness.State{Expired: true, OnExpiry: hubv1alpha1.ExpiryRemove}.Write(dead.Annotations)
 		f.Leases = []coordinationv1.Lease{dead}
-	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z; its endpoints follow " +
+	}, "expired: it has not renewed its Lease on the hub since 2026-01-01T12:00:00Z or earlier; its endpoints follow " +
 		"onExpiry=Remove"},
 	{"T3 a cluster that is damped", func(f *explain.Facts) {
 		damped := dead("west")
@@ -363,7 +381,7 @@ var causes = []struct {
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Unreachable, Since: at}, at).Write(&gone, 0)
 		f.Leases = []coordinationv1.Lease{gone}
-	}, "expired: neither its agent nor its endpoints answer here since 2026-01-01T12:00:09Z, while others do; its " +
+	}, "expired: neither its agent nor its endpoints answered here at 2026-01-01T12:00:09Z, while others did; its " +
 		"endpoints follow onExpiry=Remove"},
 	{"a cluster whose agent is silent", func(f *explain.Facts) {
 		silent := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -371,7 +389,7 @@ var causes = []struct {
 		at := time.Date(2026, 1, 1, 12, 0, 9, 0, time.UTC)
 		reach.Restored(reach.Stored{State: reach.Serving, Since: at}, at).Write(&silent, 0)
 		f.Leases = []coordinationv1.Lease{silent}
-	}, "its agent does not answer here since 2026-01-01T12:00:09Z, but its endpoints do: they stay"},
+	}, "since 2026-01-01T12:00:09Z only its endpoints answer here, not its agent: they stay"},
 	{"this cluster's agent does not run", func(f *explain.Facts) {
 		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
@@ -388,8 +406,8 @@ var causes = []struct {
 	}, "no traffic from the VIP"},
 }
 
-// TestWhatIsNotImportedIsNotCounted: that no endpoint of it is here says nothing about the exporter.
-func TestWhatIsNotImportedIsNotCounted(t *testing.T) {
+// TestWhatIsNotCountedIsNotCounted: that no endpoint of it is here says nothing about the exporter.
+func TestWhatIsNotCountedIsNotCounted(t *testing.T) {
 	for name, edit := range map[string]func(*explain.Facts){
 		"foreign": func(f *explain.Facts) {
 			f.Records[0].Status.Conditions = []metav1.Condition{condition("Imported", "False", "NotOwned",
@@ -406,7 +424,7 @@ func TestWhatIsNotImportedIsNotCounted(t *testing.T) {
 		r := explain.Explain(f)
 		out := text(&r)
 		for _, wrong := range []string{"no endpoint is ready", "none was published"} {
-			if strings.Contains(out, wrong) || !r.Exporters[0].NotImported {
+			if strings.Contains(out, wrong) || !r.Exporters[0].NotCounted {
 				t.Errorf("%s: %q\n%s", name, wrong, out)
 			}
 		}
@@ -501,8 +519,8 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 	}
 	f := member()
 	f.Slices, f.Unread = nil, []explain.Part{explain.Endpoints}
-	if r := explain.Explain(f); len(r.Withheld) > 0 {
-		t.Errorf("%+v", r.Withheld)
+	if r := explain.Explain(f); len(r.Withheld) > 0 || !r.Exporters[0].NotCounted {
+		t.Errorf("%+v %+v", r.Withheld, r.Exporters)
 	}
 }
 
@@ -595,10 +613,17 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 			"east 192.0.2.1 no 100 100% eu more than half of the other live members do not reach it, or no endpoint " +
 				"is ready there: kubectl clusterset status",
 		},
+		"one that has expired here": {
+			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
+				outside("south", "192.0.2.4", "100", false)},
+			"east 192.0.2.1 yes 100 100% eu, south 192.0.2.4 no 100 0% eu more than half of the other live members do " +
+				"not reach it, or no endpoint is ready there: kubectl clusterset status",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := member()
-			f.Records = append(f.Records, record("north", 1, nil))
+			f.Records = append(f.Records, record("north", 1, nil), record("south", 1, nil))
+			f.Leases = []coordinationv1.Lease{dead("south")}
 			f.Outside = c.outside
 			var text strings.Builder
 			r := explain.Explain(f)

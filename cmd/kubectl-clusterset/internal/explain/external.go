@@ -10,7 +10,6 @@ import (
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/external"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 )
@@ -108,15 +107,14 @@ func (r *Report) chosen(f *Facts) {
 // share sets the shares as the rule X3 of the DNS specification has it: by weight, of the clusters that are up; of all
 // if none is; and of those of weight 0 only if there is no other.
 func share(all []External) {
-	takes := make([]bool, len(all))
+	takes := slices.Repeat([]bool{true}, len(all))
 	for _, property := range []func(x *External) bool{
-		func(*External) bool { return true },
 		func(x *External) bool { return x.Up },
 		func(x *External) bool { return x.Weight > 0 },
 	} {
 		some := make([]bool, len(all))
 		for i := range all {
-			some[i] = (takes[i] || !slices.Contains(takes, true)) && property(&all[i])
+			some[i] = takes[i] && property(&all[i])
 		}
 		if slices.Contains(some, true) {
 			takes = some
@@ -138,26 +136,12 @@ func share(all []External) {
 // whyDown returns why no client gets a cluster, as far as this cluster shows it.
 func (r *Report) whyDown(f *Facts, cluster string) string {
 	for i := range r.Exporters {
-		if x := &r.Exporters[i]; x.Cluster == cluster && x.Ready == 0 && !f.unread(Endpoints) {
+		if x := &r.Exporters[i]; x.Cluster == cluster && x.Ready == 0 && !x.NotCounted && x.Expired == "" {
 			return "no endpoint of the Service is ready there"
 		}
 	}
 	return "more than half of the other live members do not reach it, or no endpoint is ready there: " +
 		"kubectl clusterset status"
-}
-
-// externalExport finds what keeps this cluster's export from clients outside. The agent says it in condition Valid.
-func (r *Report) externalExport(f *Facts) {
-	if f.Export == nil || f.Export.Annotations[clusterset.AnnotationExternal] == "" {
-		return
-	}
-	for _, c := range f.Export.Status.Conditions {
-		if c.Type == string(mcsv1beta1.ServiceExportConditionValid) && c.Status == "True" &&
-			strings.Contains(c.Message, clusterset.AnnotationExternal) {
-			r.warn("correct what the message names; docs/external.md",
-				"this cluster's load balancer is not published as it is asked for: %s", c.Message)
-		}
-	}
 }
 
 func (x *External) row() []string {

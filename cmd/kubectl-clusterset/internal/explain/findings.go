@@ -17,6 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
 
@@ -39,7 +40,7 @@ func (r *Report) findings(
 	case f.Refuses && exported:
 		r.warn("to import it: kubectl annotate namespace "+ns+" "+clusterset.AnnotationNamespaceImport+"-",
 			"namespace %s of this cluster refuses imports", ns)
-	case f.Import == nil && len(exports) > 0:
+	case f.Import == nil && len(exports) > 0 && len(facts.NotImported(f.Records)) == 0:
 		r.error(facts.AgentLog+"; kubectl clusterset doctor",
 			"%s, and this cluster's agent has not created a ServiceImport", exporting(exports))
 	case f.Import == nil && !exported && len(elsewhere) > 0:
@@ -77,11 +78,14 @@ func (r *Report) findings(
 		}
 		if r.Outcome == NameError && denied == nil && f.Import.Spec.Type == mcsv1beta1.Headless && len(exports) > 0 &&
 			f.imports() {
-			r.error(r.pods(f),
+			r.error(r.pods(f, r.without()),
 				"no endpoint is ready: a Headless name without ready endpoints does not exist")
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
 			r.traffic(f, merged)
+		}
+		if f.imports() && !f.unread(Endpoints) {
+			r.idle(f)
 		}
 	}
 	if f.Service != nil && f.Export == nil && len(exports) > 0 && !f.unread(Exports) {
@@ -89,13 +93,21 @@ func (r *Report) findings(
 			"traffic", ns, name)
 	}
 	r.ownExport(f)
-	r.externalExport(f)
 }
 
 // traffic adds why connections to the VIP fail, or reach some clusters only.
 func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
-	if !f.unread(Endpoints) && !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
-		r.error(r.pods(f), "no endpoint is ready in a cluster that exports it: connections to its VIP fail")
+	ready := func(x Exporter) bool { return x.Ready > 0 }
+	switch {
+	case f.unread(Endpoints):
+	case !slices.ContainsFunc(r.Exporters, ready):
+		r.error(
+			r.pods(f, r.without()),
+			"no endpoint is ready in a cluster that exports it: connections to its VIP fail",
+		)
+	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
+		r.error(r.pods(f, r.without())+"; or change the annotation "+clusterset.AnnotationPreference,
+			"the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
 	}
 	var some []string
 	for _, p := range merged.Ports {
@@ -115,10 +127,32 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	}
 }
 
-// pods is where to look for endpoints that are not ready: in the oldest exporter.
-func (r *Report) pods(f *Facts) string {
+// without returns the live exporters that have no ready endpoint.
+func (r *Report) without() (clusters []string) {
+	for i := range r.Exporters {
+		if x := &r.Exporters[i]; x.Ready == 0 && x.Expired == "" {
+			clusters = append(clusters, x.Cluster)
+		}
+	}
+	return clusters
+}
+
+// idle adds that some clusters export the name and have no ready endpoint, while others have.
+func (r *Report) idle(f *Facts) {
+	if none := r.without(); len(none) > 0 &&
+		slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return x.Ready > 0 }) {
+		r.warn(r.pods(f, none), "no endpoint is ready in %s: the other clusters serve the name",
+			strings.Join(none, ", "))
+	}
+}
+
+// pods is where to look for endpoints that are not ready.
+func (r *Report) pods(f *Facts, clusters []string) string {
+	if len(clusters) == 0 { // all have expired
+		clusters = []string{r.Exporters[0].Cluster}
+	}
 	return fmt.Sprintf("in cluster %s: kubectl -n %s get pods; kubectl -n %[2]s get endpointslices -l %s=%s",
-		r.Exporters[0].Cluster, f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name)
+		strings.Join(clusters, ", "), f.Name.Namespace, discoveryv1.LabelServiceName, f.Name.Name)
 }
 
 // export is the command that exports a Service of this cluster.
@@ -182,7 +216,7 @@ func (r *Report) ownExport(f *Facts) {
 		return
 	}
 	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
-		r.error(facts.AgentLog, "the agent has set no condition on this cluster's ServiceExport")
+		r.error("kubectl clusterset doctor", "the agent has set no condition on this cluster's ServiceExport")
 	}
 	valid := !meta.IsStatusConditionFalse(f.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 	for _, c := range f.Export.Status.Conditions {
@@ -195,6 +229,9 @@ func (r *Report) ownExport(f *Facts) {
 			}
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
+		case kind == mcsv1beta1.ServiceExportConditionValid && conditions.LeftOut(&c) != "":
+			r.warn(fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
+				"this cluster exports the Service without what is invalid: %s", conditions.LeftOut(&c))
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
 			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)

@@ -99,6 +99,35 @@ func TestAPodOfBothFamiliesIsOneEndpoint(t *testing.T) {
 	}
 }
 
+// TestAPreferenceThatNobodyServesIsAnError, and nobody gets the traffic.
+func TestAPreferenceThatNobodyServesIsAnError(t *testing.T) {
+	f := member()
+	f.Records[1] = record("east", 2,
+		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = "local" })
+	f.Slices = []discoveryv1.EndpointSlice{slice("west", 0, 1), slice("east", 2, 0)}
+	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
+	r := explain.Explain(f)
+	if got := text(&r); !strings.Contains(got, "x the preference selects no cluster that has a ready endpoint") ||
+		strings.Contains(got, "gets the traffic") {
+		t.Error(got)
+	}
+}
+
+// TestAClusterWithTrafficInOneFamilyHasTraffic: order is by family, and a dual-stack cluster may serve one alone.
+func TestAClusterWithTrafficInOneFamilyHasTraffic(t *testing.T) {
+	f := member()
+	f.Records[1] = record("east", 2,
+		func(s *hubv1alpha1.ServiceExportRecordSpec) { s.Preference = hubv1alpha1.PreferLocal })
+	f.Slices[1].Labels[corev1.IsHeadlessService] = ""
+	other := slice("east", 2, 0)
+	other.Name, other.AddressType = "derived-east-6", discoveryv1.AddressTypeIPv6
+	f.Slices = append(f.Slices, other)
+	r := explain.Explain(f)
+	if got := text(&r); strings.Contains(got, "no traffic from the VIP") {
+		t.Error(got)
+	}
+}
+
 // TestWhereAVIPSendsTrafficIsTold by the preference of the oldest export.
 func TestWhereAVIPSendsTrafficIsTold(t *testing.T) {
 	f := member()

@@ -60,8 +60,8 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	for i := range r.Exporters {
 		e := &r.Exporters[i]
 		ready, notReady := strconv.Itoa(e.Ready), strconv.Itoa(e.NotReady)
-		if e.NotImported {
-			ready, notReady = "-", "-" // only what is imported is seen here
+		if e.NotCounted {
+			ready, notReady = "-", "-" // only what is imported and may be read is seen here
 		}
 		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type,
 			strings.Join(e.Ports, ", "), ready, notReady, note(e, r.Type)})
@@ -75,8 +75,13 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "ANSWERS", nil, answers)
 	report.Table(out, "HOSTS", nil, hosts)
 	report.Table(out, "VIPS", []string{"ADDRESS", "RANGE", "SERVICECIDR", "FOR"}, vips)
-	report.Table(out, "EXPORTED BY (oldest first)", []string{"CLUSTER", "AGE", "TYPE", "PORTS", "READY", "NOT READY",
-		""}, exporters)
+	report.Table(
+		out,
+		"EXPORTED BY (oldest first)",
+		[]string{"CLUSTER", "EXPORTED FOR", "TYPE", "PORTS", "READY", "NOT READY",
+			""},
+		exporters,
+	)
 	report.Table(out, "ENDPOINTS", []string{"CLUSTER", "ADDRESS", "PORTS", ""}, listed)
 	report.Table(out, "IN EFFECT", []string{"PROPERTY", "VALUE", "FROM", "OTHER VALUES"}, properties)
 	report.Table(out, "WITHHELD", []string{"CLUSTER", "WHAT", "WHY"}, withheld)
@@ -119,6 +124,8 @@ func headline(r *Report) string {
 			data = append(data[:4], fmt.Sprintf("… (%d)", len(data)))
 		}
 		return r.Type + "   " + strings.Join(data, " ")
+	case NotServed:
+		return "is not served: this cluster's DNS is not configured for " + Zone
 	case Unknown:
 		return r.Type + "   whether it has addresses is unknown"
 	case NoData:
@@ -139,11 +146,11 @@ func note(e *Exporter, merged string) string {
 		out = append(out, "expired: "+e.Expired)
 	}
 	if e.AgentSilent != "" {
-		out = append(out, "its agent does not answer here since "+e.AgentSilent+", but its endpoints do: they stay")
+		out = append(out, "since "+e.AgentSilent+" only its endpoints answer here, not its agent: they stay")
 	}
 	switch {
 	case e.NoTraffic:
-		out = append(out, "no traffic from the VIP: the preference puts others first, or leaves this cluster out")
+		out = append(out, "no traffic from the VIP: the preference puts others first, or leaves it out")
 	case e.Preferred != "" && merged == string(mcsv1beta1.Headless):
 		out = append(out, "answered first here ("+e.Preferred+")")
 	case e.Preferred != "":

@@ -20,6 +20,7 @@ const (
 	Init        = "kubectl clusterset init --hub-context=HUB"
 	AgentLog    = "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	HubLog      = "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"
+	StartAgent  = "kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2"
 	DoctorThere = "in that cluster: kubectl clusterset doctor"
 )
 

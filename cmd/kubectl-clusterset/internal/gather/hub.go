@@ -24,9 +24,9 @@ func (g *gatherer) hub(ctx context.Context) {
 	g.Credentials = creds
 	hub, namespace := g.Hub, g.namespace(creds)
 	g.HubFacts.Asked = g.givenNamespace()
-	g.Unread[doctor.HubLeader] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+	g.Unread[doctor.HubLeader] = doctor.NotAsked
 	if g.Hub == nil {
-		g.Unread[doctor.HubAdmin] = "name the hub, as its admin, with --hub-kubeconfig or --hub-context"
+		g.Unread[doctor.HubAdmin] = doctor.NotAsked
 	}
 	g.Unread[doctor.HubAuth] = "there are no credentials to try"
 	if file != nil {

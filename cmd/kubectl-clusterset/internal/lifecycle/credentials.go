@@ -142,7 +142,7 @@ func (j *join) lifetime() time.Duration {
 
 // await waits until the agent has written ClusterProperty clusterset.k8s.io here and renewed its Lease on the hub.
 func (j *join) await(ctx context.Context) error {
-	say := j.waiter("the agent")
+	say := j.Say.Waiting("the agent", j.Timeout)
 	began := time.Now()
 	err := cluster.Until(ctx, j.Timeout, func(ctx context.Context) (bool, string, error) {
 		set, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, j.Member,
@@ -172,7 +172,8 @@ func (j *join) await(ctx context.Context) error {
 	}
 	j.Say("%s: is a member of ClusterSet %s as %s", j.Member.Name, j.set, j.ClusterID)
 	if !j.Renew {
-		j.Say("next, set up DNS: %s\nthen, check it: kubectl clusterset doctor", report.DocsDNS)
+		j.Say("next, unless this cluster's DNS answers clusterset.local already: %s\n"+
+			"then, check it: kubectl clusterset doctor", doctor.InstallDNS)
 	}
 	return nil
 }

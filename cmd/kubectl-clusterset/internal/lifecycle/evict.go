@@ -95,6 +95,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)
 	var deleted types.UID // of the claim that was deleted
+	taken := false        // by another cluster, or claimed again
 	var life pulse
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
@@ -102,7 +103,8 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			return false, "", err
 		}
 		if p == nil || uid != "" && !heldBy(p, uid) || deleted != "" && p.UID != deleted {
-			return true, "", nil // gone, or another cluster's, or claimed again since
+			taken = p != nil && deleted == ""
+			return true, "", nil
 		}
 		if uid != "" && inUse(p) {
 			if ended, err := life.ended(ctx, o.Hub, name); err != nil || life.renewed || !ended {
@@ -124,6 +126,10 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 	}
 	if life.renewed {
 		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)
+		return nil
+	}
+	if taken {
+		o.Say("the hub: the claim on %s is gone, and there is another", id)
 		return nil
 	}
 	o.Say("the hub: removed %s, with its credentials, records and Lease", id)

@@ -213,7 +213,7 @@ func forgeries(namespace, forger string) []forgery {
 
 // awaitHub waits until a replica of the hub's controller is leader.
 func (o *Options) awaitHub(ctx context.Context) error {
-	say := o.waiter("clusterset-controller hub")
+	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
 	name := client.ObjectKey{Namespace: kube.SystemNamespace, Name: clusterset.LeaseHubPrefix + o.HubNamespace}
 	was := ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {

@@ -202,6 +202,9 @@ func read(ctx context.Context, c *cluster.Cluster) (s state, err error) {
 
 // chooseID returns an error if the cluster has another ID.
 func (j *join) chooseID(ctx context.Context) error {
+	if err := clusterset.CheckID(j.ClusterID); j.ClusterID != "" && err != nil {
+		return report.WithRemedy(err, "choose another with --cluster-id")
+	}
 	switch {
 	case j.id != nil && j.ClusterID == "":
 		j.ClusterID = j.id.Spec.Value

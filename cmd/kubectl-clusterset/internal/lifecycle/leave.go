@@ -1,8 +1,10 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -23,11 +25,16 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// LeaveOptions are the options of Leave.
+// DefaultHubNamespace is where a ClusterSet is if nobody names another namespace.
+const DefaultHubNamespace = "clusterset"
+
+// LeaveOptions are the options of Leave. Without a HubNamespace, it is that of the ClusterSet.
 type LeaveOptions struct {
 	Options
-	Member *cluster.Cluster
-	Force  bool // without contacting the hub
+	Member  *cluster.Cluster
+	Force   bool      // the agent leaves without the hub
+	Confirm io.Reader // the user's answer, of a member that is not leaving yet; nil to go on without it
+	Out     io.Writer // for the question
 }
 
 // leave is the state of one run.
@@ -51,6 +58,10 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if l.state, err = read(ctx, o.Member); err != nil {
 		return err
 	}
+	if l.HubNamespace == "" && l.setProperty != nil {
+		l.HubNamespace = l.setProperty.Spec.Value
+	}
+	l.HubNamespace = cmp.Or(l.HubNamespace, DefaultHubNamespace)
 	if err := l.plan(ctx); err != nil {
 		return err
 	}
@@ -66,7 +77,28 @@ func Leave(ctx context.Context, o *LeaveOptions) error {
 	if err := o.Member.Allowed(ctx, l.rights()); err != nil {
 		return err
 	}
+	if p := l.setProperty; p != nil && p.Annotations[clusterset.AnnotationLeaving] == "" {
+		fmt.Fprintf(
+			o.Out,
+			"%s leaves ClusterSet %s, where it is the member %s: the other clusters lose its exports, "+
+				"and it loses theirs.\n",
+			o.Member.Name,
+			p.Spec.Value,
+			l.memberID(),
+		)
+		if err := cluster.Confirm(o.Confirm, o.Out); err != nil {
+			return err
+		}
+	}
 	return l.run(ctx)
+}
+
+// memberID returns this cluster's ID as users know it.
+func (l *leave) memberID() string {
+	if l.id == nil {
+		return "(without a cluster ID)"
+	}
+	return l.id.Spec.Value
 }
 
 // run takes the steps. Each can be repeated, and finds nothing to do if an earlier run finished it.
@@ -110,6 +142,10 @@ func (l *leave) claimed(ctx context.Context) error {
 		return report.WithRemedy(err, "if the hub is permanently lost: --force, without --hub-context")
 	}
 	own, others := l.own(held)
+	if l.setProperty != nil { // it has finished its join, so another one may be its clone's
+		mine, clones := l.own(begun)
+		begun, others = mine, append(others, clones...)
+	}
 	for _, id := range others {
 		if l.stays[id] {
 			continue
@@ -162,7 +198,7 @@ func (l *leave) withdraw(ctx context.Context) error {
 	}
 	l.Say("%s: is leaving ClusterSet %s; its agent withdraws its exports and deletes its imports", l.Member.Name,
 		l.setProperty.Spec.Value)
-	say := l.waiter("the agent")
+	say := l.Say.Waiting("the agent", l.Timeout)
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*aboutv1beta1.ClusterProperty](ctx, l.Member,
 			types.NamespacedName{Name: clusterset.PropertySet})

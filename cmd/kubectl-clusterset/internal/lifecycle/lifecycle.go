@@ -109,21 +109,6 @@ func firstOf(objects []*unstructured.Unstructured, kind string) *unstructured.Un
 	return nil
 }
 
-// waiter returns a function that prints a reason for waiting, once, if it has stood for 10 s. What passes by itself
-// sooner is none that a user could act on.
-func (o *Options) waiter(what string) func(why string) {
-	last, said, since := "", "", time.Now()
-	return func(why string) {
-		if why != last {
-			last, since = why, time.Now()
-		}
-		if why != "" && why != said && time.Since(since) >= 10*time.Second {
-			said = why
-			o.Say("waiting for %s: %s", what, why)
-		}
-	}
-}
-
 // containerOf returns the first container of a Deployment, or nil if there is no Deployment.
 func containerOf(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
 	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,

@@ -20,6 +20,7 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -64,7 +65,7 @@ func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 			id, unreadable[id].first))
 	}
 	if f.Hub != nil {
-		r.emptyFinding(f.Hub)
+		r.emptyFinding()
 	}
 	for _, n := range r.Names {
 		name := n.Name + "." + n.Namespace
@@ -99,17 +100,10 @@ func (r *Report) hubFindings(h *Hub) {
 const named = 5
 
 // emptyFinding finds names that no cluster serves: the hub has no ready endpoint of them.
-func (r *Report) emptyFinding(h *Hub) {
-	ready := map[key]bool{}
-	for i := range h.Endpoints {
-		s := &h.Endpoints[i].Spec
-		if slices.ContainsFunc(s.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ptr.Deref(e.Ready, true) }) {
-			ready[key{s.ServiceNamespace, s.ServiceName}] = true
-		}
-	}
+func (r *Report) emptyFinding() {
 	var empty []string
 	for _, n := range r.Names {
-		if !ready[key{n.Namespace, n.Name}] {
+		if len(n.Idle) == len(n.Clusters) {
 			empty = append(empty, n.Name+"."+n.Namespace)
 		}
 	}
@@ -141,7 +135,7 @@ func (r *Report) silentFinding(h *Hub) {
 	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset "+
 		"leave NAME --evict, or set spec.lease.mostSilent of the ClusterSet to Expire",
 		"%d of %d members do not renew their Leases: if they stopped together, "+
-			"live members keep their endpoints", silent, members))
+			"live members keep the endpoints of those that answer", silent, members))
 }
 
 // here reports whether a member is the cluster that is asked, by its ID.
@@ -178,7 +172,7 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (rep
 	}
 	unreachable, err := reach.ReadUnreachable(lease)
 	if err != nil {
-		return report.Warningf("upgrade or check that cluster", "what it does not reach is invalid: %v", err), true
+		return report.Warningf(facts.DoctorThere, "what it does not reach is invalid: %v", err), true
 	}
 	if len(unreachable) == 0 {
 		return report.Finding{}, false
@@ -187,8 +181,11 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (rep
 	for _, id := range slices.Sorted(maps.Keys(unreachable)) {
 		out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(h.Now.Sub(unreachable[id]))))
 	}
-	return report.Warningf("check these clusters, and the network between; "+report.DocsReach,
-		"it does not reach %s, and sends no traffic there", strings.Join(out, ", ")), true
+	return report.Warningf(
+		"check these clusters, and the network between; "+report.DocsReach,
+		"it does not reach %s: the endpoints there follow spec.lease.onExpiry of the ClusterSet",
+		strings.Join(out, ", "),
+	), true
 }
 
 func (r *Report) memberFindings(m *Member, hub *Hub) {
@@ -207,7 +204,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 			"the hub has no ClusterProfile %s: it was evicted, or the hub was restored from an earlier backup, or "+
 				"this is another hub", m.ID))
 	}
-	if m.Set != "" && (hub == nil || !hub.Live(m.ID)) {
+	if stopped := m.Agent != nil && ptr.Deref(m.Agent.Spec.Replicas, 1) == 0; m.Set != "" && stopped {
+		r.add(onHere, report.Errorf(facts.StartAgent,
+			"the agent's Deployment is scaled to 0: exports and imports are not updated"))
+	} else if m.Set != "" && (hub == nil || !hub.Live(m.ID)) {
 		switch {
 		case m.Agent == nil:
 			r.add(onHere, report.Errorf(join,
@@ -250,13 +250,16 @@ func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 	case !liveness.StateOf(lease).Expired:
 		if v := reach.Read(lease); v.State == reach.Serving {
 			r.add(onHere, report.Warningf("kubectl clusterset doctor in cluster "+id,
-				"the agent of cluster %s does not answer since %s, but its endpoints do: they stay", id,
-				v.Since.UTC().Format(time.RFC3339)))
+				"since %s only the endpoints of cluster %s answer here, not its agent: they stay",
+				v.Since.UTC().Format(time.RFC3339), id))
 		}
 	case reach.Read(lease).State == reach.Unreachable:
-		r.add(onHere, report.Warningf("check cluster "+id+", and the network to it; "+report.DocsReach,
-			"neither the agent nor the endpoints of cluster %s answer here since %s", id,
-			reach.Read(lease).Since.UTC().Format(time.RFC3339)))
+		r.add(onHere, report.Warningf(
+			"check cluster "+id+", and the network to it; "+report.DocsReach,
+			"neither the agent nor the endpoints of cluster %s answered here at %s; it counts as live again when it "+
+				"has answered for some seconds, or minutes if it fails repeatedly", id,
+			reach.Read(lease).Since.UTC().Format(time.RFC3339),
+		))
 	case back.IsZero():
 		r.add(onHere, report.Warningf(remedy, "cluster %s has expired here: it does not renew its Lease on the hub",
 			id))
@@ -307,6 +310,10 @@ func (r *Report) exportFindings(m *Member) {
 				r.add(name, report.Errorf("kubectl clusterset explain "+name, "its export here is not %s (%s): %s",
 					kind, c.Reason, c.Message))
 				break
+			}
+			if kind == mcsv1beta1.ServiceExportConditionValid && c != nil && conditions.LeftOut(c) != "" {
+				r.add(name, report.Warningf(fmt.Sprintf("kubectl -n %s edit serviceexport %s", e.Namespace, e.Name),
+					"this cluster exports it without what is invalid: %s", conditions.LeftOut(c)))
 			}
 		}
 	}

@@ -51,6 +51,9 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 
 func printNames(out io.Writer, r *Report, wide bool) {
 	columns := []string{"NAME", "TYPE", "EXPORTED BY", "CONFLICTS"}
+	if r.Here != nil {
+		columns = append(columns, "IMPORTED HERE")
+	}
 	outside := slices.ContainsFunc(r.Names, func(n NameRow) bool { return len(n.External) > 0 })
 	if outside {
 		columns = append(columns, "FOR CLIENTS OUTSIDE")
@@ -66,12 +69,19 @@ func printNames(out io.Writer, r *Report, wide bool) {
 		}
 		var exporters []string
 		for _, cluster := range n.Clusters {
+			said := cluster
 			if to := n.ExportTo[cluster]; to != "" {
-				cluster += " (to " + to + ")"
+				said += " (to " + to + ")"
 			}
-			exporters = append(exporters, cluster)
+			if slices.Contains(n.Idle, cluster) {
+				said += " (none ready)"
+			}
+			exporters = append(exporters, said)
 		}
 		row := []string{n.Name + "." + n.Namespace, n.Type, strings.Join(exporters, ","), conflicts}
+		if r.Here != nil {
+			row = append(row, map[bool]string{true: "yes", false: "no"}[n.Imported])
+		}
 		if outside {
 			row = append(row, strings.Join(n.External, ","))
 		}

@@ -15,6 +15,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -109,7 +110,10 @@ type NameRow struct {
 	Namespace string   `json:"namespace"`
 	Type      string   `json:"type"`
 	Clusters  []string `json:"clusters"`
-	IPs       []string `json:"ips,omitempty"` // in the cluster that --context names
+	// Idle are those of Clusters that have no ready endpoint on the hub, if the hub was read.
+	Idle     []string `json:"idle,omitempty"`
+	Imported bool     `json:"imported,omitempty"` // in the cluster that --context names
+	IPs      []string `json:"ips,omitempty"`      // there
 	// ExportTo says of the exporters that export to some clusters only, which these are.
 	ExportTo map[string]string `json:"exportTo,omitempty"`
 	// External are the clusters whose load balancers are published for clients outside the clusters.
@@ -176,6 +180,9 @@ func Examine(f *Facts) Report {
 	}
 	exports, unreadable := parse(records, f.Hub != nil)
 	r.Names = names(exports, balanced(records), f.Member)
+	if f.Hub != nil {
+		r.idle(f.Hub.Endpoints)
+	}
 	r.findings(f, unreadable)
 	return r
 }
@@ -372,10 +379,37 @@ func balanced(records []hubv1alpha1.ServiceExportRecord) map[key]map[string]bool
 	return out
 }
 
+// idle sets which exporters of each name have no ready endpoint.
+func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
+	type exporter struct {
+		key
+		cluster string
+	}
+	ready := map[exporter]bool{}
+	for i := range endpoints {
+		s := &endpoints[i].Spec
+		if slices.ContainsFunc(s.Endpoints, func(e hubv1alpha1.Endpoint) bool { return ptr.Deref(e.Ready, true) }) {
+			ready[exporter{key{s.ServiceNamespace, s.ServiceName}, s.ClusterID}] = true
+		}
+	}
+	for i := range r.Names {
+		n := &r.Names[i]
+		n.Idle = slices.DeleteFunc(slices.Clone(n.Clusters), func(cluster string) bool {
+			return ready[exporter{key{n.Namespace, n.Name}, cluster}]
+		})
+	}
+}
+
 // names merges exports as every agent does.
 func names(
 	exports map[key][]clusterset.Export, outside map[key]map[string]bool, m *Member,
 ) (out []NameRow) {
+	imports := map[key]*mcsv1beta1.ServiceImport{}
+	if m != nil {
+		for i := range m.Imports {
+			imports[key{m.Imports[i].Namespace, m.Imports[i].Name}] = &m.Imports[i]
+		}
+	}
 	for k, of := range exports {
 		merged, _ := conflict.Merge(of)
 		row := NameRow{
@@ -390,12 +424,8 @@ func names(
 				row.External = append(row.External, of[i].Cluster)
 			}
 		}
-		if m != nil {
-			for i := range m.Imports {
-				if m.Imports[i].Namespace == k.namespace && m.Imports[i].Name == k.name {
-					row.IPs = m.Imports[i].Spec.IPs
-				}
-			}
+		if imp := imports[k]; imp != nil {
+			row.Imported, row.IPs = true, imp.Spec.IPs
 		}
 		slices.Sort(row.External)
 		out = append(out, row)

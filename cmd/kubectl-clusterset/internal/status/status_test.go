@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -63,6 +65,13 @@ func record(cluster string) hubv1alpha1.ServiceExportRecord {
 	return rec
 }
 
+// endpoints are ready ones of web.
+func endpoints(cluster string, n int) hubv1alpha1.EndpointRecord {
+	return hubv1alpha1.EndpointRecord{Spec: hubv1alpha1.EndpointRecordSpec{
+		Origin:    hubv1alpha1.Origin{ClusterID: cluster, ServiceNamespace: "shop", ServiceName: "web"},
+		Endpoints: make([]hubv1alpha1.Endpoint, n)}}
+}
+
 // sound is a clusterset of two without a problem, asked in east.
 func sound() *status.Facts {
 	set := hubv1alpha1.ClusterSet{}
@@ -85,10 +94,8 @@ func sound() *status.Facts {
 					lease("west", 8*time.Second, time.Second)},
 				Leader: &leads,
 			},
-			Records: []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
-			Endpoints: []hubv1alpha1.EndpointRecord{{Spec: hubv1alpha1.EndpointRecordSpec{
-				Origin:    hubv1alpha1.Origin{ClusterID: "west", ServiceNamespace: "shop", ServiceName: "web"},
-				Endpoints: make([]hubv1alpha1.Endpoint, 3)}}},
+			Records:   []hubv1alpha1.ServiceExportRecord{record("east"), record("west")},
+			Endpoints: []hubv1alpha1.EndpointRecord{endpoints("west", 3), endpoints("east", 1)},
 		},
 		Member: &status.Member{
 			Now: now, Membership: facts.Membership{ID: "east", Set: "blue"}, Agent: agent, TokenExpires: &tomorrow,
@@ -102,6 +109,7 @@ func sound() *status.Facts {
 // TestNamesThatNobodyServesAreFound, in one finding.
 func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	f := sound()
+	f.Hub.Endpoints = f.Hub.Endpoints[:1]
 	for i := range f.Hub.Endpoints[0].Spec.Endpoints {
 		f.Hub.Endpoints[0].Spec.Endpoints[i].Ready = new(bool)
 	}
@@ -116,6 +124,31 @@ func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	if len(r.Findings) != 1 || r.Findings[0].What != want ||
 		r.Findings[0].Remedy != "kubectl clusterset explain web.shop" {
 		t.Errorf("%+v", r.Findings)
+	}
+}
+
+// TestWhoServesANameIsShown: exporters without a ready endpoint, and whether the name is imported here.
+func TestWhoServesANameIsShown(t *testing.T) {
+	shows := func(f *status.Facts) string {
+		r := status.Examine(f)
+		var out strings.Builder
+		status.Print(&out, &r, false, now)
+		return out.String()
+	}
+	for name, c := range map[string]struct {
+		change func(*status.Facts)
+		row    string
+	}{
+		"all do":   {func(*status.Facts) {}, `web\.shop +ClusterSetIP +east,west +yes`},
+		"one does": {func(f *status.Facts) { f.Hub.Endpoints = f.Hub.Endpoints[:1] }, `east \(none ready\),west +yes`},
+		"not imported here": {func(f *status.Facts) { f.Member.Imports = nil },
+			`web\.shop +ClusterSetIP +east,west +no`},
+	} {
+		f := sound()
+		c.change(f)
+		if got := shows(f); !regexp.MustCompile(c.row).MatchString(got) {
+			t.Errorf("%s: no %q in\n%s", name, c.row, got)
+		}
 	}
 }
 
@@ -292,26 +325,32 @@ func TestFindingsComeFirst(t *testing.T) {
 			"there is no Deployment"},
 		{"agent down", "this cluster",
 			func(f *status.Facts) { f.Member.Agent.Status.AvailableReplicas = 0; f.Hub = nil }, "no replica"},
+		{"agent scaled to 0, and its Lease has not expired yet", "this cluster",
+			func(f *status.Facts) { f.Member.Agent.Spec.Replicas = new(int32) }, "is scaled to 0"},
+		{"an export is invalid in part", "web.shop", func(f *status.Facts) {
+			f.Member.Exports[0].Status.Conditions[0] = conditions.ValidWithout(errors.New("annotation x"))
+		}, "this cluster exports it without what is invalid: annotation x"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
 			"expired 120m ago"},
 		{"F4 a member does not reach others", "west", func(f *status.Facts) {
 			reach.WriteUnreachable(&f.Hub.Leases[1], map[string]time.Time{"east": now.Add(-90 * time.Second),
 				"north": now.Add(-5 * time.Minute)})
-		}, "it does not reach east (for 90s), north (for 5m), and sends no traffic there"},
+		}, "it does not reach east (for 90s), north (for 5m): the endpoints there follow"},
 		{"what it does not reach is nonsense", "west", func(f *status.Facts) {
 			f.Hub.Leases[1].Annotations = map[string]string{"clusterset-dns.io/unreachable": `{"EAST":""}`}
 		}, "is invalid"},
 		{"F4 a cluster is not reached here", "this cluster", func(f *status.Facts) {
 			f.Member.Leases = []coordinationv1.Lease{source("north", true, reach.Unreachable)}
-		}, "neither the agent nor the endpoints of cluster north answer here since 2026-01-02T"},
+		}, "neither the agent nor the endpoints of cluster north answered here at 2026-01-02T"},
 		{"F4 the agent of a cluster is silent", "this cluster", func(f *status.Facts) {
 			f.Member.Leases = []coordinationv1.Lease{source("north", false, reach.Serving)}
-		}, "the agent of cluster north does not answer since"},
+		}, "only the endpoints of cluster north answer here, not its agent"},
 		{"most members are silent", "hub", func(f *status.Facts) {
 			f.Hub.Profiles = append(f.Hub.Profiles, profile("north"))
 			f.Hub.Leases = []coordinationv1.Lease{lease("east", 3*time.Second, 0), lease("north", 10*time.Minute, 0),
 				lease("west", 10*time.Minute, 0)}
-		}, "2 of 3 members do not renew their Leases: if they stopped together, live members keep their endpoints"},
+		}, "2 of 3 members do not renew their Leases: if they stopped together, live members keep the " +
+			"endpoints of those that answer"},
 		{"records are held", "this cluster", func(f *status.Facts) {
 			f.Member.Records[1].Status.Conditions = []metav1.Condition{{Type: "Held", Status: "True"}}
 		}, "1 record"},
@@ -536,7 +575,7 @@ func TestF5NamesForClientsOutside(t *testing.T) {
 	}
 	f.Hub.Records[0].Spec.External = &hubv1alpha1.ExternalAddresses{IPs: []string{"192.0.2.1"}}
 	want := regexp.MustCompile(
-		`CONFLICTS +FOR CLIENTS OUTSIDE\n.*web\.shop .* ` + f.Hub.Records[0].Spec.ClusterID + `\n`,
+		`IMPORTED HERE +FOR CLIENTS OUTSIDE\n.*web\.shop .* ` + f.Hub.Records[0].Spec.ClusterID + `\n`,
 	)
 	if !want.MatchString(text(f)) {
 		t.Errorf("%s", text(f))
