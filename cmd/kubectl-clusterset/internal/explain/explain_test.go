@@ -616,8 +616,8 @@ func TestF5WhatClientsOutsideGet(t *testing.T) {
 		"one that has expired here": {
 			[]discoveryv1.EndpointSlice{outside("east", "192.0.2.1", "100", true),
 				outside("south", "192.0.2.4", "100", false)},
-			"east 192.0.2.1 yes 100 100% eu, south 192.0.2.4 no 100 0% eu more than half of the other live members do " +
-				"not reach it, or no endpoint is ready there: kubectl clusterset status",
+			"east 192.0.2.1 yes 100 100% eu, south 192.0.2.4 no 100 0% eu more than half of the other live members " +
+				"do not reach it, or no endpoint is ready there: kubectl clusterset status",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
