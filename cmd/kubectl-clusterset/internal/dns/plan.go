@@ -104,6 +104,9 @@ func Install(s *State, w Wanted) (*Plan, error) {
 		return nil, report.WithRemedy(errors.New("this build of kubectl-clusterset has no released image"),
 			"--image REGISTRY/coredns:VERSION, one that the nodes can pull; "+report.DocsImages)
 	}
+	if err := manifest.CheckImage(p.Image); err != nil {
+		return nil, err
+	}
 	if s.NodeLocal {
 		p.Notes = append(p.Notes, "NodeLocal DNS needs a server block of its own: "+report.DocsNodeLocal)
 	}

@@ -123,7 +123,7 @@ func containerOf(ctx context.Context, c *cluster.Cluster, deployment string) (*c
 func (o *Options) image(runs *corev1.Container) (string, error) {
 	switch {
 	case o.Image != "":
-		return o.Image, nil
+		return o.Image, manifest.CheckImage(o.Image)
 	case runs != nil:
 		return runs.Image, nil
 	case o.Release != "":

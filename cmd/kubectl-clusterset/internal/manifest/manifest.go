@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	kustomize "sigs.k8s.io/kustomize/api/types"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/deploy"
 )
 
@@ -51,6 +53,19 @@ type Values struct {
 	ClusterID string // of a member, if there is one
 	Image     string // REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST; "": that of the manifests
 	Args      []string
+}
+
+// CheckImage returns an error if a kubelet could not parse the reference of an image.
+func CheckImage(image string) error {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err == nil && strings.ToLower(named.Name()) != named.Name() { // REGISTRY, as the documentation has it
+		err = reference.ErrNameContainsUppercase
+	}
+	if err != nil {
+		return report.WithRemedy(fmt.Errorf("image %q: %w", image, err),
+			"--image with its name in your registry, such as registry.example/coredns:v1.0.0; "+report.DocsImages)
+	}
+	return nil
 }
 
 // Render returns what kubectl apply -k FOLDER would apply, with the values: CRDs first, then namespaces, and

@@ -221,3 +221,16 @@ func TestAKindIsOursWhereNobodyElseBroughtIt(t *testing.T) {
 		}
 	}
 }
+
+func TestAnImageThatNoKubeletParsesIsRefused(t *testing.T) {
+	for image, good := range map[string]bool{
+		"registry.example:5000/team/coredns:v1.0.0": true, "coredns": true,
+		"r.example/c@sha256:" + strings.Repeat("0", 64): true,
+		"REGISTRY/coredns:VERSION":                      false, "r.example/c:v1:v2": false, "": false,
+		"r.example/c d": false,
+	} {
+		if err := manifest.CheckImage(image); (err == nil) != good {
+			t.Errorf("%q: %v", image, err)
+		}
+	}
+}
