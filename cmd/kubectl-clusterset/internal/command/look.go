@@ -23,6 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/status"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/support"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/versions"
@@ -113,7 +114,7 @@ it to somebody: it has names and addresses of your clusters.`,
 			}
 			out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 			if err != nil {
-				return fmt.Errorf("writing the archive failed: %w", err)
+				return report.WithRemedy(fmt.Errorf("writing the archive failed: %w", err), "another name: --file FILE")
 			}
 			err = support.Write(cmd.Context(), out, time.Now(), all, reports(cmd.Context(), r.version, source))
 			if closing := out.Close(); err == nil {

@@ -248,7 +248,7 @@ var causes = []struct {
 	}, "kubectl clusterset explain web.store"},
 	{"the hub is not seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 41) },
 		"x when this cluster's agent last saw the hub, at 2026-01-02T03:04:05Z: no cluster exports the name\n  → " +
-			"kubectl clusterset doctor; then: create"},
+			"kubectl clusterset doctor; then: in the cluster of the Service: kubectl clusterset export web"},
 	{"the hub is not seen, and it has the Service", func(f *explain.Facts) {
 		gone(f)
 		f.Records, f.Service = nil,
@@ -259,7 +259,7 @@ var causes = []struct {
 	{"the hub is not seen, and there is an import", func(f *explain.Facts) { f.Records = nil; seen(f, 41) },
 		"at 2026-01-02T03:04:05Z: no cluster exports the name, but there is"},
 	{"the hub is seen", func(f *explain.Facts) { gone(f); f.Records = nil; seen(f, 39) },
-		"x no cluster exports the name\n  → create"},
+		"x no cluster exports the name\n  → in the cluster of the Service: kubectl clusterset export web -n shop"},
 	{
 		"leaving",
 		func(f *explain.Facts) {

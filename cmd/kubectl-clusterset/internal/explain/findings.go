@@ -202,7 +202,7 @@ func (r *Report) notExported(f *Facts) {
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	default:
-		r.error(first+"create a ServiceExport in the cluster of the Service", "%sno cluster exports the name", seen)
+		r.error(first+"in the cluster of the Service: "+export(f.Name), "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
 		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",

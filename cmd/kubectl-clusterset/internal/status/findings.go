@@ -114,7 +114,7 @@ func (r *Report) emptyFinding() {
 	if more := len(empty) - named; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	r.add("", report.Warningf(remedy, "no cluster has a ready endpoint of %s: connections to them fail", list))
+	r.add("", report.Warningf(remedy, "no cluster has a ready endpoint of %s: connections fail", list))
 }
 
 // silentFinding finds that most members do not renew. If they stopped together, live members keep their endpoints.

@@ -120,7 +120,7 @@ func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	}
 	r := status.Examine(f)
 	want := "no cluster has a ready endpoint of web.shop, x0.shop, x1.shop, x2.shop, x3.shop and 2 more: " +
-		"connections to them fail"
+		"connections fail"
 	if len(r.Findings) != 1 || r.Findings[0].What != want ||
 		r.Findings[0].Remedy != "kubectl clusterset explain web.shop" {
 		t.Errorf("%+v", r.Findings)
