@@ -178,6 +178,12 @@ func noStanza(c *corefile.Corefile) []report.Finding {
 		return warn("ask in a pod: dig +short TXT dns-version."+zone,
 			"the Corefile forwards %s to %s, which was not checked", zone, strings.Join(to, " "))
 	}
+	for _, l := range b.Plugins {
+		if name := l.Name(); strings.HasPrefix(name, "mul") && name != "multisocket" {
+			return wrong(edit+", and write "+plugin, "the server block %s of the Corefile has a line %s, which is no "+
+				"plugin: CoreDNS keeps its previous Corefile, and does not start with this one", keys(b), name)
+		}
+	}
 	return wrong(InstallDNS, "nothing in the server block %s of the Corefile answers %s", keys(b), zone)
 }
 

@@ -117,6 +117,8 @@ var inDNS = []planted{
 		"    loadbalance\n    import custom/*.override\n"), "custom/*.override"},
 	{"no stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n", ""),
 		"nothing in the server block"},
+	{"a mistyped stanza", "corefile-stanza", bad, edit("    multicluster clusterset.local\n",
+		"    multiclutser clusterset.local\n"), "has a line multiclutser, which is no plugin"},
 	{"no stanza, and all else is sent on", "corefile-stanza", bad, edit("    multicluster clusterset.local\n",
 		"    forward clusterset.example 10.0.0.1\n"), "nothing in the server block .:53 of the Corefile answers"},
 	{"the zone is sent on", "corefile-stanza", notice, beside,

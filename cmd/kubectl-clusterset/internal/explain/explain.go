@@ -54,6 +54,7 @@ type Facts struct {
 	Unread         []Part                 // what the user may not read; its absence proves nothing
 	Ranges         []ipam.Range           // of this cluster's ServiceCIDRs, if they can be read
 	Leases         []coordinationv1.Lease // of clusterset-system
+	AgentStopped   bool                   // the agent's Deployment is scaled to 0
 }
 
 // Part is what is read in a cluster, as users see it.

@@ -396,8 +396,11 @@ var causes = []struct {
 		kept.Name, kept.ManagedFields = clusterset.LeaseRenewed, []metav1.ManagedFieldsEntry{{Time: &noon}}
 		kept.Spec.RenewTime = &renewed
 		f.Leases, f.Now = []coordinationv1.Lease{kept}, noon.Add(time.Minute)
-	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes in other clusters are missing " +
-		"here\n  → kubectl clusterset doctor\n"},
+	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes are missing here, those " +
+		"of this cluster included if the agent does not run\n  → kubectl clusterset doctor\n"},
+	{"this cluster's agent is scaled to 0", func(f *explain.Facts) { f.AgentStopped = true },
+		"x this cluster's agent is scaled to 0: what it has imported is as it left it, this cluster's own endpoints " +
+			"included\n  → kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2\n"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"

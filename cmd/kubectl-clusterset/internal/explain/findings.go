@@ -51,10 +51,15 @@ func (r *Report) findings(
 	case f.Import == nil && !exported && !f.unread(Records):
 		r.notExported(f)
 	}
-	if at, expired, _ := facts.HubSeen(f.Leases, f.Now); expired && f.Import != nil && exported && f.Set != "" &&
-		!f.Leaving {
-		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes in other "+
-			"clusters are missing here", at.UTC().Format(time.RFC3339))
+	at, expired, _ := facts.HubSeen(f.Leases, f.Now)
+	switch {
+	case f.Set == "" || f.Leaving:
+	case f.AgentStopped:
+		r.error(facts.StartAgent, "this cluster's agent is scaled to 0: what it has imported is as it left it, this "+
+			"cluster's own endpoints included")
+	case expired && f.Import != nil && exported:
+		r.warn("kubectl clusterset doctor", "this cluster's agent last saw the hub at %s: later changes are missing "+
+			"here, those of this cluster included if the agent does not run", at.UTC().Format(time.RFC3339))
 	}
 	for _, x := range invalid {
 		r.error("use the same version of clusterset-controller in "+x.Cluster+" and here, and of kubectl clusterset; "+
@@ -202,7 +207,8 @@ func (r *Report) notExported(f *Facts) {
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	default:
-		r.error(first+"in the cluster of the Service: "+export(f.Name), "%sno cluster exports the name", seen)
+		r.error(first+"in the cluster of the Service: "+export(f.Name)+"; if it has a ServiceExport already: kubectl "+
+			"clusterset explain "+name+"."+ns, "%sno cluster exports the name", seen)
 	}
 	for _, other := range f.Similar {
 		r.warn("kubectl clusterset explain "+other.Name+"."+other.Namespace, "there is a similar name, %s.%s.svc.%s",

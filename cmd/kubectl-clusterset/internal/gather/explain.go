@@ -5,12 +5,14 @@ import (
 	"errors"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -79,6 +81,12 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	allow(explain.Records, recordsOf(ctx, c, f))
 	if f.Import == nil {
 		allow(explain.Others, similar(ctx, c, f))
+	}
+	// Users may lack the right: then the age of the agent's Lease says it later.
+	agent, err := kube.Get[*appsv1.Deployment](ctx, c, agentName)
+	f.AgentStopped = agent != nil && ptr.Deref(agent.Spec.Replicas, 1) == 0
+	if !apierrors.IsForbidden(err) {
+		errs = append(errs, err)
 	}
 	f.Ranges, err = serviceRanges(ctx, c)
 	if err := errors.Join(append(errs, err)...); err != nil {

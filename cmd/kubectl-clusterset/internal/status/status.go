@@ -28,6 +28,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 // Facts are what was read.
@@ -210,12 +211,14 @@ var states = map[ipam.State]string{
 }
 
 func here(m *Member) *Here {
-	h := &Here{Exports: len(m.Exports), Imports: len(m.Imports), Events: warnings(m.Events), now: m.Now}
+	h := &Here{Exports: len(m.Exports), Events: warnings(m.Events), now: m.Now}
 	if m.EventsUnread != nil {
 		h.Unread = m.EventsUnread.Error()
 	}
 	for i := range m.Imports {
-		h.VIPs += len(m.Imports[i].Spec.IPs)
+		if imp := &m.Imports[i]; kube.Owned(imp) {
+			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
+		}
 	}
 	for _, u := range m.Ranges {
 		h.Ranges = append(h.Ranges, Range{
@@ -407,7 +410,9 @@ func names(
 	imports := map[key]*mcsv1beta1.ServiceImport{}
 	if m != nil {
 		for i := range m.Imports {
-			imports[key{m.Imports[i].Namespace, m.Imports[i].Name}] = &m.Imports[i]
+			if kube.Owned(&m.Imports[i]) {
+				imports[key{m.Imports[i].Namespace, m.Imports[i].Name}] = &m.Imports[i]
+			}
 		}
 	}
 	for k, of := range exports {

@@ -21,9 +21,11 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
+	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -78,6 +80,7 @@ func sound() *status.Facts {
 	set.Name = "blue"
 	imp, export := mcsv1beta1.ServiceImport{}, mcsv1beta1.ServiceExport{}
 	imp.Namespace, imp.Name, imp.Spec.IPs = "shop", "web", []string{"10.96.0.7"}
+	imp.Labels = map[string]string{derived.LabelManagedBy: kube.Manager}
 	imp.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True"}}
 	export.Namespace, export.Name = "shop", "web"
 	export.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: "True"}, {Type: "Ready", Status: "True"}}
@@ -143,6 +146,8 @@ func TestWhoServesANameIsShown(t *testing.T) {
 		"one does": {func(f *status.Facts) { f.Hub.Endpoints = f.Hub.Endpoints[:1] }, `east \(none ready\),west +yes`},
 		"not imported here": {func(f *status.Facts) { f.Member.Imports = nil },
 			`web\.shop +ClusterSetIP +east,west +no`},
+		"another program's": {func(f *status.Facts) { f.Member.Imports[0].Labels = nil },
+			`(?s)web\.shop +ClusterSetIP +east,west +no\n.*1 export, 0 imports with 0 IPs`},
 	} {
 		f := sound()
 		c.change(f)
