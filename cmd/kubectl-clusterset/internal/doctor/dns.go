@@ -37,7 +37,7 @@ var dnsChecks = []Check{
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherPlugins)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
 	{"corefile-cache", []Topic{DNS}, onCorefile(func(f *Facts, c *corefile.Corefile) []report.Finding {
-		if missing(f) {
+		if Unserved(f) {
 			return nil
 		}
 		if answeredElsewhere(f) {
@@ -47,7 +47,7 @@ var dnsChecks = []Check{
 	})},
 	{"corefile-reload", []Topic{DNS}, onCorefile(reload)},
 	{"coredns-rights", []Topic{DNSAuth}, func(f *Facts) []report.Finding {
-		if missing(f) || answeredElsewhere(f) {
+		if Unserved(f) || answeredElsewhere(f) {
 			return nil
 		}
 		return lacks("CoreDNS", f.DNSFacts.Lacks, InstallDNS)
@@ -111,7 +111,7 @@ func corednsImage(f *Facts) []report.Finding {
 	}
 	hint, added := "", ""
 	for _, c := range d.Spec.Template.Spec.Containers {
-		if without.MatchString(c.Image+":") && !missing(f) && !answeredElsewhere(f) {
+		if without.MatchString(c.Image+":") && !Unserved(f) && !answeredElsewhere(f) {
 			hint = fmt.Sprintf("by its name, the image %s lacks the plugin %s", c.Image, plugin)
 			added = "; " + hint
 		}
@@ -198,9 +198,9 @@ func answeredElsewhere(f *Facts) bool {
 	return len(c.Unknown) > 0 || b != nil && len(b.SentOn(zone)) > 0
 }
 
-// missing reports whether the Corefile has no line of our plugin, and nothing else answers the zone. Then dns install
+// Unserved reports whether the Corefile has no line of our plugin, and nothing else answers the zone. Then dns install
 // is the remedy for the image, the rights and the cache, too, and one finding says so.
-func missing(f *Facts) bool {
+func Unserved(f *Facts) bool {
 	c, err := corefile.Parse(f.DNSFacts.Corefile)
 	return f.DNSFacts.Corefile != "" && err == nil && !answeredElsewhere(f) &&
 		!slices.ContainsFunc(c.Blocks, func(b corefile.Block) bool { return len(b.All(plugin)) > 0 })
@@ -209,7 +209,7 @@ func missing(f *Facts) bool {
 // unanswered finds DNS Pods that do not answer the zone, whatever the Corefile says, or that answer it although the
 // Corefile does not.
 func unanswered(f *Facts) (out []report.Finding) {
-	if missing(f) {
+	if Unserved(f) {
 		if len(f.DNSFacts.Pods) == 0 || len(f.DNSFacts.Unanswered) > 0 {
 			return nil
 		}

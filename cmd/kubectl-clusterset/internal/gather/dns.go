@@ -6,12 +6,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -24,6 +26,21 @@ func (g *gatherer) deployment(ctx context.Context) (*appsv1.Deployment, error) {
 		return nil, err
 	}
 	return &found.Items[0], nil
+}
+
+// dnsLost reports whether a cluster's CoreDNS has the rights that dns install gives, and a Corefile that does not serve
+// the zone. What cannot be read proves nothing.
+func dnsLost(ctx context.Context, c *cluster.Cluster) bool {
+	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
+	if err != nil || role == nil {
+		return false
+	}
+	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
+	d, err := g.deployment(ctx)
+	if err == nil {
+		err = g.coreCorefile(ctx, d)
+	}
+	return err == nil && doctor.Unserved(g.Facts)
 }
 
 // dns reads CoreDNS's Deployment and Corefile.

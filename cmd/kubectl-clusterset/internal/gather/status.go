@@ -188,6 +188,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 		return nil, err
 	}
 	m.Events, m.EventsUnread = warnings(ctx, c)
+	m.DNSLost = dnsLost(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err

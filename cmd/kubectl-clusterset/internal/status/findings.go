@@ -221,6 +221,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Errorf(join+" --renew", "its token for the hub expired %s ago: imports are not updated",
 			report.Age(m.Now.Sub(*t))))
 	}
+	if m.DNSLost {
+		r.add(onHere, report.Errorf("kubectl clusterset dns status", "the Corefile of its CoreDNS has lost "+
+			"clusterset.local: names are not answered here, or not after a restart"))
+	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
 			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))

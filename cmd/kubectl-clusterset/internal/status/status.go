@@ -61,6 +61,7 @@ type Member struct {
 	Leases       []coordinationv1.Lease            // of clusterset-system
 	Events       []eventsv1.Event                  // of type Warning, by its agent
 	EventsUnread error                             // why they were not read
+	DNSLost      bool                              // CoreDNS was set up here, and its Corefile does not serve the zone
 }
 
 // Report is the state of a clusterset.

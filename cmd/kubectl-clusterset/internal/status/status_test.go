@@ -335,6 +335,8 @@ func TestFindingsComeFirst(t *testing.T) {
 		{"an export is invalid in part", "web.shop", func(f *status.Facts) {
 			f.Member.Exports[0].Status.Conditions[0] = conditions.ValidWithout(errors.New("annotation x"))
 		}, "this cluster exports it without what is invalid: annotation x"},
+		{"the Corefile has lost our block", "this cluster", func(f *status.Facts) { f.Member.DNSLost = true },
+			"has lost clusterset.local"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
 			"expired 120m ago"},
 		{"F4 a member does not reach others", "west", func(f *status.Facts) {
