@@ -21,6 +21,7 @@ import (
 	inventoryv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/inventory/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/reach"
@@ -115,6 +116,30 @@ func (r *Report) emptyFinding() {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	r.add("", report.Warningf(remedy, "no cluster has a ready endpoint of %s: connections fail", list))
+}
+
+// unselectedFindings finds imports whose preference selects no cluster that has a ready endpoint, while others have.
+func (r *Report) unselectedFindings(exports map[key][]clusterset.Export, own clusterset.Place) {
+	for _, n := range r.Names {
+		of := exports[key{n.Namespace, n.Name}]
+		if merged, _ := conflict.Merge(of); !n.Imported || merged.Type == mcsv1beta1.Headless ||
+			len(n.Idle) == len(n.Clusters) || selects(merged.Preference, of, n.Idle, own) {
+			continue
+		}
+		name := n.Name + "." + n.Namespace
+		r.add(name, report.Errorf("kubectl clusterset explain "+name, "its preference selects no cluster that has a "+
+			"ready endpoint: connections to its VIP fail in this cluster"))
+	}
+}
+
+// selects reports whether a preference selects an exporter that is not idle.
+func selects(p hubv1alpha1.Preference, of []clusterset.Export, idle []string, own clusterset.Place) bool {
+	tiers := clusterset.Tiers(p)
+	return slices.ContainsFunc(of, func(e clusterset.Export) bool {
+		place := clusterset.Place{Cluster: e.Cluster, Properties: e.Properties}
+		return !slices.Contains(idle, e.Cluster) &&
+			slices.ContainsFunc(tiers, func(t clusterset.Tier) bool { return t.Selects(place, own) })
+	})
 }
 
 // silentFinding finds that most members do not renew. If they stopped together, live members keep their endpoints.

@@ -186,6 +186,9 @@ func Examine(f *Facts) Report {
 		r.idle(f.Hub.Endpoints)
 	}
 	r.findings(f, unreadable)
+	if f.Hub != nil && f.Member != nil {
+		r.unselectedFindings(exports, f.Member.Place())
+	}
 	return r
 }
 

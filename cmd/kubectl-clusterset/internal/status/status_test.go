@@ -414,6 +414,11 @@ func TestFindingsComeFirst(t *testing.T) {
 		}, "parsing 2 exports of cluster west failed, so NAMES omits them: db.shop: "},
 		{"another namespace of the hub is asked for", "this cluster", func(f *status.Facts) { f.Asked = "red" },
 			"--hub-namespace is red, and its credentials for the hub are for blue"},
+		{"T2 a preference that nobody serves", "web.shop", func(f *status.Facts) {
+			for i := range f.Hub.Records {
+				f.Hub.Records[i].Spec.Preference = "cluster=wst"
+			}
+		}, "its preference selects no cluster that has a ready endpoint"},
 		{"a conflict", "web.shop", func(f *status.Facts) { f.Hub.Records[1].Spec.Type = mcsv1beta1.Headless },
 			"Conflicting type"},
 	} {
