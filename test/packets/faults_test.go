@@ -219,11 +219,16 @@ func (d *disturbances) restoreLinks(*cluster) error {
 	return nil
 }
 
-// flap cuts a cluster's network for a moment.
+// flap cuts a cluster's network for a moment. On a machine that is busy it may take longer: then it counts as a cut.
 func (d *disturbances) flap(c *cluster) error {
 	err := d.filter(c, "power", "iifname LINK drop", "oifname LINK drop")
+	long := time.AfterFunc(2800*time.Millisecond, func() { d.network(c, false) })
 	d.pause(500*time.Millisecond, 2500*time.Millisecond)
-	return errors.Join(err, d.filter(c, "power"))
+	err = errors.Join(err, d.filter(c, "power"))
+	if !long.Stop() {
+		d.network(c, true)
+	}
+	return err
 }
 
 // clockOff starts the agent again with a clock that is off.
