@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/export"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/gather"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -90,7 +91,13 @@ func image(ctx context.Context, c *cluster.Cluster, name string) (string, error)
 	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
 		return "", c.Failed(err, "reading Deployment %s", name)
 	}
-	return d.Spec.Template.Spec.Containers[0].Image, nil
+	image := d.Spec.Template.Spec.Containers[0].Image
+	if n := d.Status.AvailableReplicas; n > 0 {
+		if done, why := facts.RolledOut(d, nil, n); !done {
+			return "", fmt.Errorf("%s is being rolled out: %s", image, why)
+		}
+	}
+	return image, nil
 }
 
 func newGather(r *root) *cobra.Command {

@@ -25,7 +25,13 @@ const (
 
 // with returns a Corefile with our block at its end, in place of an earlier one. If the Corefile has a block or a line
 // of its own for the zone, it returns the Corefile without our block if that does the same, and otherwise an error.
+//
+// A block of ours that its user has given options stays as it is while it answers the zone.
 func with(text, block string) (string, error) {
+	address, _, _ := strings.Cut(block, "{")
+	if strings.Contains(block, "multicluster") && ours(text) && answered(text) && strings.Contains(text, address) {
+		return text, nil
+	}
 	text = remove(text)
 	c, err := corefile.Parse(text)
 	if err != nil {

@@ -314,12 +314,13 @@ func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
 		why       string // it fails, "" if it does not
 		remedy    string
 	}{
-		"answers":              {"y\n", yes, yes, rolled, false, "", ""},
-		"the user declines":    {"\n", yes, yes, rolled, false, "not confirmed", "--yes"},
-		"nobody is there":      {"", yes, yes, rolled, false, "not confirmed", "--yes"},
-		"the zone is refused":  {"y\n", refused, yes, rolled, false, "answers REFUSED for clusterset", logs},
-		"own names fail":       {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
-		"no new replica comes": {"y\n", yes, yes, stuck, false, "0 of 2 new replicas", logs},
+		"answers":             {"y\n", yes, yes, rolled, false, "", ""},
+		"the user declines":   {"\n", yes, yes, rolled, false, "not confirmed", "--yes"},
+		"nobody is there":     {"", yes, yes, rolled, false, "not confirmed", "--yes"},
+		"the zone is refused": {"y\n", refused, yes, rolled, false, "answers REFUSED for clusterset", logs},
+		"own names fail":      {"y\n", yes, failed, rolled, false, "the cluster's own names", logs},
+		"no new replica comes": {"y\n", yes, yes, stuck, false, "0 of 2 new replicas",
+			"check that --image is our CoreDNS"},
 		"no image": {"y\n", yes, yes, stuck, true, "0 of 2 new replicas are available; pod coredns-c: ErrImagePull",
 			"choose an --image that the nodes can pull"},
 	} {
@@ -472,6 +473,32 @@ func TestABlockLikeOursIsTakenOut(t *testing.T) {
 	}
 	if got := removeAlike(string(example)); answered(got) || !strings.Contains(got, "kubernetes cluster.local") {
 		t.Errorf("corefile.example becomes %q", got)
+	}
+}
+
+// TestOptionsInOurBlockStay: users give it some, as docs/corefile.md says. A block that does not answer is repaired.
+func TestOptionsInOurBlockStay(t *testing.T) {
+	const own = ".:53 {\n reload\n}\n"
+	block := fmt.Sprintf(answers, "53")
+	installed, err := with(own, block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line, withOption = "    multicluster\n", "    multicluster {\n        prefer local west\n    }\n"
+	edited := strings.Replace(installed, line, withOption, 1)
+	if got, err := with(edited, block); err != nil || got != edited {
+		t.Errorf("%q, %v", got, err)
+	}
+	for name, broken := range map[string]string{
+		"mistyped":     strings.Replace(installed, line, "    multiclutser\n", 1),
+		"another port": strings.Replace(edited, "clusterset.local:53 ", "clusterset.local:54 ", 1),
+	} {
+		if got, err := with(broken, block); err != nil || got != installed {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got := remove(edited); got != own {
+		t.Errorf("removed: %q", got)
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -283,8 +285,11 @@ func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOptio
 func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought []*unstructured.Unstructured,
 	why error) error {
 	remedy := s.logsAt()
-	if doctor.NoImage(why.Error()) {
+	switch {
+	case facts.NoImage(why.Error()):
 		remedy = "choose an --image that the nodes can pull; " + report.DocsImages
+	case errors.Is(why, errRollout):
+		remedy = "check that --image is our CoreDNS, and that its Pods can be scheduled"
 	}
 	remedy += "; then run the command again"
 	if len(undo)+len(brought) == 0 {
@@ -366,6 +371,8 @@ func (r *Runner) restart(ctx context.Context, s *State, p *Plan) error {
 	return r.rollout(ctx, d)
 }
 
+var errRollout = errors.New("the rollout does not end")
+
 // rollout waits until all replicas of a Deployment are new and available.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 	now, say := &appsv1.Deployment{}, r.Say.Waiting("the Pods of Deployment "+d.Name, r.Timeout)
@@ -373,29 +380,22 @@ func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
 		if err := r.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
 			return false, "", err
 		}
-		want := int32(1)
-		if now.Spec.Replicas != nil {
-			want = *now.Spec.Replicas
+		selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector)
+		if err != nil {
+			return false, "", err
 		}
-		st := &now.Status
-		if st.ObservedGeneration >= now.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want &&
-			st.Replicas <= st.UpdatedReplicas {
-			return true, "", nil
+		pods, err := r.pods(ctx, now.Namespace, selector)
+		if err != nil {
+			return false, "", err
 		}
-		old := st.Replicas - st.UpdatedReplicas // the Deployment keeps those that are available
-		why := fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
-		if selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector); err == nil {
-			pods, _ := r.pods(ctx, now.Namespace, selector)
-			for i := range pods {
-				if w := doctor.Waiting(&pods[i]); w != "" {
-					why += "; " + w
-				}
-			}
-		}
+		done, why := facts.RolledOut(now, pods, ptr.Deref(now.Spec.Replicas, 1))
 		say(why)
-		return false, why, nil
+		return done, why, nil
 	})
-	return r.Failed(err, "rolling out Deployment %s/%s", d.Namespace, d.Name)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errRollout, err)
+	}
+	return r.Failed(err, "changing Deployment %s/%s", d.Namespace, d.Name)
 }
 
 func (r *Runner) pods(ctx context.Context, namespace string, selector labels.Selector) ([]corev1.Pod, error) {

@@ -52,7 +52,8 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 		what, remedy, _ := strings.Cut(err.Error(), "\n  → ")
 		find(report.Errorf(cmp.Or(remedy, install), "%s", what))
 	} else {
-		if lost = p.Forward != nil; lost || p.Deployment != nil {
+		if lost = p.Forward != nil && !answered(s.Corefile()); lost || p.Deployment != nil ||
+			p.Forward != nil && out.Mode == Beside {
 			find(report.Errorf(install, "the cluster's DNS has lost its configuration for %s", zone))
 		}
 		for _, n := range p.Notes {

@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -120,7 +121,7 @@ func corednsImage(f *Facts) []report.Finding {
 	for i := range f.DNSFacts.Pods {
 		p := &f.DNSFacts.Pods[i]
 		// Another pod that cannot be scheduled is not a problem of DNS.
-		if why := Waiting(p); why != "" && (none || len(p.Status.ContainerStatuses) > 0) {
+		if why := facts.Waiting(p); why != "" && (none || len(p.Status.ContainerStatuses) > 0) {
 			return wrong("kubectl -n kube-system logs --previous "+p.Name+useImage, "CoreDNS does not run: %s%s", why,
 				added)
 		}

@@ -233,6 +233,9 @@ var inMember = []planted{
 	{"agent scaled to nothing", "agent-deployment", bad, func(f *doctor.Facts) {
 		f.Deployment.Spec.Replicas = new(int32) // before its Lease shows it
 	}, "scaled to 0"},
+	{"the new version's image is not there", "agent-deployment", notice, func(f *doctor.Facts) {
+		f.Pods = []corev1.Pod{waiting("ImagePullBackOff", "no such tag")}
+	}, "a replica of the agent does not run, such as one of a new version: pod : ImagePullBackOff: no such tag"},
 	{"no such image", "agent-deployment", bad, func(f *doctor.Facts) {
 		f.HubFacts.Leases = nil
 		f.Deployment.Status.AvailableReplicas = 0

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
@@ -119,47 +118,33 @@ func agentDeployment(f *Facts) []report.Finding {
 		return wrong(facts.StartAgent,
 			"the agent's Deployment is scaled to 0")
 	}
-	if f.live() {
-		return nil
-	}
 	if f.Deployment == nil {
+		if f.live() {
+			return nil
+		}
 		return wrong(join, "there is no Deployment clusterset-system/clusterset-controller")
 	}
-	if f.Deployment.Status.AvailableReplicas > 0 {
-		return nil
-	}
+	runs := f.Deployment.Status.AvailableReplicas > 0
 	for i := range f.Pods {
-		if why := Waiting(&f.Pods[i]); why != "" {
-			remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
-			if NoImage(why) {
-				remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " +
-					report.DocsImages
-			}
-			return wrong(remedy, "the agent does not run: %s", why)
+		why := facts.Waiting(&f.Pods[i])
+		if why == "" || f.live() && !runs {
+			continue
 		}
+		remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
+		if facts.NoImage(why) {
+			remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " +
+				report.DocsImages
+		}
+		if runs {
+			return warn(remedy, "a replica of the agent does not run, such as one of a new version: %s", why)
+		}
+		return wrong(remedy, "the agent does not run: %s", why)
+	}
+	if runs || f.live() {
+		return nil
 	}
 	return wrong("kubectl -n clusterset-system describe deployment clusterset-controller",
 		"no replica of the agent is available")
-}
-
-// Waiting returns why a pod does not run, or "".
-func Waiting(p *corev1.Pod) string {
-	for _, s := range p.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" {
-			return fmt.Sprintf("pod %s: %s: %s", p.Name, w.Reason, w.Message)
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
-		}
-	}
-	return ""
-}
-
-// NoImage reports whether a reason of Waiting is that no image can be pulled.
-func NoImage(why string) bool {
-	return strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName")
 }
 
 // argument returns the value of --name=value in the agent's container; the last one counts.

@@ -51,6 +51,10 @@ func Init(ctx context.Context, o *InitOptions) error {
 	if err := o.Hub.Allowed(ctx, rights); err != nil {
 		return err
 	}
+	ran, err := available(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))
+	if err != nil {
+		return err
+	}
 	if err := o.applyHub(ctx, objects); err != nil {
 		return err
 	}
@@ -59,6 +63,9 @@ func Init(ctx context.Context, o *InitOptions) error {
 	}
 	o.Say("the hub: refuses forged writes")
 	if o.Wait {
+		if err := o.rolledOut(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace), ran); err != nil {
+			return err
+		}
 		if err := o.awaitHub(ctx); err != nil {
 			return err
 		}

@@ -69,6 +69,10 @@ func Join(ctx context.Context, o *JoinOptions) error {
 	if o.DryRun != nil {
 		return j.printAll(ctx)
 	}
+	ran, err := available(ctx, o.Member, "clusterset-controller")
+	if err != nil {
+		return err
+	}
 	steps := []func(context.Context) error{j.claim, j.grant, j.install, j.name, j.credentials}
 	if o.Renew {
 		steps = []func(context.Context) error{j.grant, j.credentials}
@@ -85,6 +89,11 @@ func Join(ctx context.Context, o *JoinOptions) error {
 		o.Say("%s: installed the agent of %s; to see when it is a member: kubectl clusterset status", o.Member.Name,
 			o.ClusterID)
 		return nil
+	}
+	if !o.Renew {
+		if err := o.rolledOut(ctx, o.Member, "clusterset-controller", ran); err != nil {
+			return err
+		}
 	}
 	return j.await(ctx)
 }

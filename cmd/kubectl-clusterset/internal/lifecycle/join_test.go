@@ -168,3 +168,26 @@ func TestAnotherClusterIDIsChangedByLeaving(t *testing.T) {
 		}
 	}
 }
+
+// TestAnUpgradeWaitsForTheNewReplicas: the old ones would hide that those do not start. Where none ran, as for an agent
+// elsewhere, there is nothing to wait for.
+func TestAnUpgradeWaitsForTheNewReplicas(t *testing.T) {
+	d := runs("clusterset-controller", "r/c:v1")
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+	d.Spec.Replicas = new(int32(2))
+	d.Status = appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3}
+	here := inMemory(interceptor.Funcs{}, d)
+	o, _ := options(nil)
+	o.Timeout = 100 * time.Millisecond
+	if err := o.rolledOut(t.Context(), here, d.Name, 0); err != nil {
+		t.Errorf("none ran: %v", err)
+	}
+	ran, err := available(t.Context(), here, d.Name)
+	if err != nil || ran != 2 {
+		t.Fatalf("%d available, %v", ran, err)
+	}
+	if err := o.rolledOut(t.Context(), here, d.Name, ran); err == nil ||
+		!strings.Contains(err.Error(), "0 of 2 new replicas are available") {
+		t.Errorf("two ran: %v", err)
+	}
+}

@@ -3,14 +3,53 @@ package lifecycle
 import (
 	"context"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
+
+// available returns how many replicas of a Deployment of clusterset-system run.
+func available(ctx context.Context, c *cluster.Cluster, name string) (int32, error) {
+	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name})
+	if err != nil || d == nil {
+		return 0, c.Failed(err, "reading Deployment %s", name)
+	}
+	return d.Status.AvailableReplicas, nil
+}
+
+// rolledOut waits until all replicas of a Deployment are new, if some ran before: the old ones go on meanwhile, and
+// would hide that the new ones do not start.
+func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string, ran int32) error {
+	if ran == 0 {
+		return nil
+	}
+	say := o.Say.Waiting("the new replicas of Deployment "+name, o.Timeout)
+	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
+		d := &appsv1.Deployment{}
+		if err := c.Get(ctx, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}, d); err != nil {
+			return false, "", err
+		}
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
+			client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+			return false, "", err
+		}
+		done, why := facts.RolledOut(d, pods.Items, ran)
+		say(why)
+		return done, why, nil
+	})
+	if err != nil {
+		return report.WithRemedy(c.Failed(err, "rolling out Deployment %s", name), "the previous version goes on; for "+
+			"another image, run the same command with --image")
+	}
+	return nil
+}
 
 // podsWait returns why pods with this label do not run.
 func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) string {
@@ -20,7 +59,7 @@ func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) stri
 		return err.Error()
 	}
 	for i := range pods.Items {
-		if why := doctor.Waiting(&pods.Items[i]); why != "" {
+		if why := facts.Waiting(&pods.Items[i]); why != "" {
 			return why
 		}
 	}

@@ -1,0 +1,54 @@
+package facts
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// RolledOut reports whether all replicas of a Deployment are new, and at least so many of them available; and if not,
+// why, by its Pods.
+func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done bool, why string) {
+	want, st := ptr.Deref(d.Spec.Replicas, 1), &d.Status
+	available = min(available, want)
+	if st.ObservedGeneration >= d.Generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= available &&
+		st.Replicas <= st.UpdatedReplicas {
+		return true, ""
+	}
+	old := st.Replicas - st.UpdatedReplicas // the Deployment keeps those that are available
+	why = fmt.Sprintf("%d of %d new replicas are available", max(0, st.AvailableReplicas-old), want)
+	for i := range pods {
+		if w := Waiting(&pods[i]); w != "" {
+			return false, why + "; " + w
+		}
+	}
+	return false, why
+}
+
+// Waiting returns why a pod does not run, or "".
+func Waiting(p *corev1.Pod) string {
+	for _, s := range p.Status.ContainerStatuses {
+		switch w := s.State.Waiting; {
+		case w != nil && w.Reason != "ContainerCreating":
+			return fmt.Sprintf("pod %s: %s: %s", p.Name, w.Reason, w.Message)
+		case s.LastTerminationState.Terminated != nil && !s.Ready:
+			t := s.LastTerminationState.Terminated
+			return fmt.Sprintf("pod %s: ended %d times, at last with %s, exit status %d", p.Name, s.RestartCount,
+				t.Reason, t.ExitCode)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
+		}
+	}
+	return ""
+}
+
+// NoImage reports whether a reason of Waiting is that no image can be pulled.
+func NoImage(why string) bool {
+	return strings.Contains(why, "ImagePull") || strings.Contains(why, "InvalidImageName")
+}

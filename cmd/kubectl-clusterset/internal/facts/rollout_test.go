@@ -1,0 +1,39 @@
+package facts
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
+	pod := func(s corev1.ContainerStatus) corev1.Pod {
+		return corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{s}}}
+	}
+	two := int32(2)
+	for name, c := range map[string]struct {
+		status appsv1.DeploymentStatus
+		pods   []corev1.Pod
+		enough int32
+		why    string // "" if it is done
+	}{
+		"done": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 2, Replicas: 2}, nil, 2, ""},
+		"one waits, as before": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 2},
+			nil, 1, ""},
+		"old ones go on": {appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3},
+			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff"}}})}, 2, "0 of 2 new replicas are available; pod : ImagePullBackOff"},
+		"new ones end": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3},
+			[]corev1.Pod{pod(corev1.ContainerStatus{RestartCount: 3, LastTerminationState: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}})}, 2,
+			"0 of 2 new replicas are available; pod : ended 3 times, at last with Error, exit status 2"},
+	} {
+		d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: c.status}
+		done, why := RolledOut(d, c.pods, c.enough)
+		if done != (c.why == "") || !strings.HasPrefix(why, c.why) {
+			t.Errorf("%s: %v, %q", name, done, why)
+		}
+	}
+}
