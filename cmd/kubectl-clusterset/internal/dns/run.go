@@ -176,7 +176,11 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 			}
 		}
 	}
-	return r.Remove(ctx, p.Objects)
+	if err := r.Remove(ctx, p.Objects); err != nil {
+		return err
+	}
+	r.Say("%s: the cluster's DNS is as it was before dns install", r.Name)
+	return nil
 }
 
 // plan reads the State and plans.
