@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/command"
@@ -19,6 +20,7 @@ var version = "dev"
 
 func main() {
 	log.SetLogger(logr.Discard()) // of the clients
+	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := command.New(version, os.Stdout, os.Stderr).ExecuteContext(ctx)

@@ -95,7 +95,8 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 	name := types.NamespacedName{Namespace: o.HubNamespace, Name: id}
 	deadline := time.Now().Add(patience)
 	var deleted types.UID // of the claim that was deleted
-	taken := false        // by another cluster, or claimed again
+	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
+	taken := false // by another cluster, or claimed again
 	var life pulse
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
@@ -118,7 +119,12 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			deleted = p.UID
 			o.Say("the hub: deleting ClusterProfile %s", id)
 		}
-		return false, "ClusterProfile " + id + " still exists", nil
+		why := "ClusterProfile " + id + " still exists"
+		if pods := podsWait(ctx, o.Hub, "app.kubernetes.io/name", "clusterset-hub"); pods != "" {
+			why += "; clusterset-controller hub: " + pods
+		}
+		say(why)
+		return false, why, nil
 	})
 	if err != nil {
 		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id),

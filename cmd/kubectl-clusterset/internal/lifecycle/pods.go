@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,11 +52,13 @@ func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string
 	return nil
 }
 
-// podsWait returns why pods with this label do not run.
+// podsWait returns why pods with this label do not run; "" if the user may not read them.
 func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) string {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
-		client.MatchingLabels{label: value}); err != nil {
+		client.MatchingLabels{label: value}); apierrors.IsForbidden(err) {
+		return ""
+	} else if err != nil {
 		return err.Error()
 	}
 	for i := range pods.Items {
@@ -64,7 +67,8 @@ func podsWait(ctx context.Context, c *cluster.Cluster, label, value string) stri
 		}
 	}
 	if len(pods.Items) == 0 {
-		return "no pod exists yet"
+		return "it has no Pod yet; if its Deployment is scaled to 0: kubectl -n " + kube.SystemNamespace +
+			" get deployments"
 	}
 	return report.Number(len(pods.Items), "pod") + " started"
 }
