@@ -35,6 +35,7 @@ var dnsChecks = []Check{
 	{"coredns-image", []Topic{DNS}, corednsImage},
 	{"corefile", []Topic{DNS}, corefileParses},
 	{"corefile-stanza", []Topic{DNS}, onCorefile(stanza)},
+	{"corefile-unknown", []Topic{DNS}, onCorefile(unknownOptions)},
 	{"corefile-zone", []Topic{DNS}, onCorefile(otherPlugins)},
 	{"corefile-options", []Topic{DNS, Imports}, onCorefile(options)},
 	{"corefile-cache", []Topic{DNS}, onCorefile(func(f *Facts, c *corefile.Corefile) []report.Finding {
@@ -287,6 +288,26 @@ func withoutReady(b *corefile.Block) []report.Finding {
 	}
 	return warn(edit+", and add the line ready to it",
 		"the server block %s has no ready: Pods are ready before they can answer %s", keys(b), zone)
+}
+
+// known are the options of our plugin (plugin/multicluster/README.md).
+var known = strings.Fields("kubeconfig endpoint tls ttl namespaces namespace_labels labels noendpoints " +
+	"endpoint_pod_names max_endpoints shed prefer zonal nameserver startup_timeout fallthrough apiserver_qps " +
+	"apiserver_burst")
+
+// unknownOptions finds options that our plugin does not have.
+func unknownOptions(_ *Facts, c *corefile.Corefile) (out []report.Finding) {
+	for i := range c.Blocks {
+		for _, l := range c.Blocks[i].All(plugin) {
+			for j := range l.Body {
+				if name := l.Body[j].Name(); !slices.Contains(known, name) {
+					out = append(out, report.Errorf(edit+"; "+report.DocsCorefile, "the plugin %s has no option %s: "+
+						"CoreDNS keeps its previous Corefile, and does not start with this one", plugin, name))
+				}
+			}
+		}
+	}
+	return out
 }
 
 // options finds options that hide names, or that make answers old.

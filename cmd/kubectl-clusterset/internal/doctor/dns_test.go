@@ -168,6 +168,8 @@ var inDNS = []planted{
 		"multicluster clusterset.local {\n        noendpoints\n    }\n"), "Headless"},
 	{"a namespace is left out", "corefile-options", notice, edit("multicluster clusterset.local\n",
 		"multicluster clusterset.local {\n        namespaces other\n    }\n"), "namespace shop"},
+	{"an unknown option", "corefile-unknown", bad, edit("multicluster clusterset.local\n",
+		"multicluster clusterset.local {\n        prefere local west\n    }\n"), "has no option prefere"},
 	{"a long ttl", "corefile-options", notice, edit("multicluster clusterset.local\n",
 		"multicluster clusterset.local {\n        ttl 600\n    }\n"), "600 s"},
 	{"cached", "corefile-cache", notice, edit(" cluster.local clusterset.local\n", " cluster.local\n"),
@@ -186,6 +188,24 @@ var inDNS = []planted{
 		f.DNSFacts.NodeLocal = strings.Replace(nodeLocal, "clusterset.local:53 {",
 			"clusterset.local:53 {\n    cache 30", 1)
 	}, "NodeLocal DNS's cache"},
+}
+
+// TestTheOptionsOfThePluginAreKnown: its man page lists all, as its own test checks.
+func TestTheOptionsOfThePluginAreKnown(t *testing.T) {
+	page, err := os.ReadFile("../../../../plugin/multicluster/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all, _ := strings.Cut(string(page), "multicluster [ZONES...] {\n")
+	all, _, _ = strings.Cut(all, "\n}")
+	f := sound(t)
+	edit("multicluster clusterset.local\n", "multicluster clusterset.local {\n"+all+"\n}\n")(f)
+	examined := doctor.Examine(f)
+	for _, found := range examined.Outcomes {
+		if found.Check == "corefile-unknown" && len(found.Findings) > 0 || strings.Count(all, "\n") < 10 {
+			t.Errorf("%v", found.Findings)
+		}
+	}
 }
 
 // TestNodeLocalMayCacheAsTheDocumentSays: docs/corefile.md, 5 s and 1 s; not more.
