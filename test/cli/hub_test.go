@@ -44,7 +44,8 @@ func TestAHubThatStopsIsTold(t *testing.T) {
 		!strings.Contains(r.stdout, "scale deployment clusterset-hub --replicas=2") {
 		t.Errorf("doctor says\n%s%s", r.stdout, r.stderr)
 	}
-	if r := e.run(t, "doctor", "--context", "east"); !strings.Contains(r.stdout, "skipped: hub-leader") {
+	if r := e.run(t, "doctor", "--context", "east"); !strings.Contains(r.stdout,
+		"skipped: hub-kinds, hub-policies, hub-leader\n  → to check this as well") {
 		t.Errorf("without the hub admin's credentials doctor says\n%s%s", r.stdout, r.stderr)
 	}
 	scale(2)

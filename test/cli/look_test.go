@@ -124,7 +124,7 @@ func TestReportsAreForProgramsToo(t *testing.T) {
 		}
 	}
 	e.refused(t, []string{"json, yaml or wide"}, "status", "-o", "xml")
-	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web")
+	e.refused(t, []string{"SERVICE.NAMESPACE"}, "explain", "web.shop.example", "--context", "east")
 }
 
 // TestKindsThatOthersBroughtAreLeftAlone: upstream's CRDs may be there already, and newer; or older, and then join

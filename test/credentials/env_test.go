@@ -128,7 +128,7 @@ func (e *environment) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	commands := []string{"init --context=hub"}
+	commands := []string{"init --context=hub" + image}
 	for _, c := range []string{"east", "west"} {
 		commands = append(commands, joins(c))
 	}
@@ -145,10 +145,13 @@ func (e *environment) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// image is any: the programs are those of this checkout.
+const image = " --image=registry.example/clusterset-controller:test"
+
 // joins is the command that makes a cluster a member.
 func joins(cluster string) string {
 	return fmt.Sprintf(
-		"join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v",
+		"join --context=%[1]s --hub-context=hub --cluster-id=%[1]s --token-lifetime=%[2]v"+image,
 		cluster,
 		lifetime,
 	)
