@@ -385,7 +385,7 @@ func (r *Reconciler) save(
 			"counts as live again when it has answered for %v.",
 			cluster, m.Since.UTC().Format(time.RFC3339), state.OnExpiry, m.Damping(r.Now())))
 	case state.Expired:
-		why := "nothing of it has proven for as long that it serves"
+		why := "nothing here shows that it serves"
 		if m.State == reach.Unknown {
 			why = "its agent has never answered here, at TCP port 8082"
 		}

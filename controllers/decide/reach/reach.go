@@ -99,8 +99,8 @@ func Restored(s Stored, now time.Time) Member {
 	return Member{}
 }
 
-// IsSuspect reports whether the next round must try endpoints: the agent is silent, if its Lease is overdue for one
-// round.
+// IsSuspect reports whether the next round must try endpoints: the agent has missed a round while its Lease is overdue,
+// or has been silent for suspectAfter.
 func (m Member) IsSuspect(now time.Time, overdue bool) bool {
 	silent := now.Sub(m.answered)
 	return !m.answered.IsZero() &&
