@@ -3,6 +3,9 @@ package clusterset
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -65,12 +68,24 @@ func RecordOf(
 		spec.ExportTo = exportTo
 		invalid(AnnotationExportTo, err)
 	}
+	for _, key := range slices.Sorted(maps.Keys(export.Annotations)) {
+		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(exportAnnotations, key) {
+			leftOut = append(leftOut, fmt.Errorf("annotation %s is not known to this version of the agent", key))
+		}
+	}
 	var problems []error
 	if spec.External, problems = externalOf(own, export, svc); spec.External != nil {
 		spec.Properties = Stated(own.Properties, propertyRegion, propertyContinent, propertyLocation)
 	}
 	return spec, append(leftOut, problems...)
 }
+
+// exportAnnotations are ours that a ServiceExport may have. annotationPrefix begins all of ours.
+var exportAnnotations = []string{
+	AnnotationPreference, AnnotationMinReady, AnnotationExportTo, AnnotationExternal, AnnotationExternalWeight,
+}
+
+const annotationPrefix = "clusterset-dns.io/"
 
 // EndpointsOf returns the record of one slice of the Service, without a revision. ok is false if its addresses are
 // not IP addresses (FQDN). The record shares memory with slice.

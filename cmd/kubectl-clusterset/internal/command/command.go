@@ -69,15 +69,43 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
+	r.repeat(cmd)
 	r.complete(cmd)
 	cmd.AddCommand(&cobra.Command{
-		Use: "options", Short: "List the global flags", Args: cobra.NoArgs,
+		Use: "options", Short: "List the global flags", Args: noArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintf(out, "The following options can be passed to any command:\n\n%s",
 				cmd.InheritedFlags().FlagUsages())
 		},
 	})
 	return cmd
+}
+
+// noArgs is cobra.NoArgs, which calls each argument an unknown command.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return report.WithRemedy(fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), args[0]),
+		cmd.CommandPath()+" --help")
+}
+
+// repeat has the remedies of errors name the clusters that the user named.
+func (r *root) repeat(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		r.repeat(sub)
+	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(run(cmd, args)) }
+	}
+}
+
+// flags are those by which the user named this cluster and the hub.
+func (r *root) flags() report.Flags {
+	return report.Flags{
+		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
+		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext,
+	}
 }
 
 // usage leaves kubectl's global flags to the command options, as kubectl does.

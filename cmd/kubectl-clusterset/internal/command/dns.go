@@ -40,7 +40,7 @@ func (r *root) dnsInstall() *cobra.Command {
 	var f changes
 	var replace, beside bool
 	cmd := &cobra.Command{
-		Use: "install", Short: "Have this cluster's DNS answer clusterset.local", Args: cobra.NoArgs,
+		Use: "install", Short: "Have this cluster's DNS answer clusterset.local", Args: noArgs,
 		Long: `Have this cluster's DNS answer clusterset.local. The command finds out who runs the cluster's DNS, shows
 what it would change, asks, changes it, waits, and asks the DNS Pods through a port-forward. If they do
 not answer, it restores what was. Run it again to update the image or to repair the configuration.
@@ -80,7 +80,7 @@ what is installed; at first, --replace for a CoreDNS that kubeadm set up, and --
 func (r *root) dnsUninstall() *cobra.Command {
 	var f changes
 	cmd := &cobra.Command{
-		Use: "uninstall", Short: "Restore this cluster's DNS as it was before dns install", Args: cobra.NoArgs,
+		Use: "uninstall", Short: "Restore this cluster's DNS as it was before dns install", Args: noArgs,
 		Long: `Restore this cluster's DNS as it was before dns install: its configuration first, then its image, and at
 last what dns install applied. CRDs stay.`,
 		Example: "  kubectl clusterset dns uninstall --context east",
@@ -101,7 +101,7 @@ func (r *root) dnsStatus() *cobra.Command {
 	var f format
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show who runs this cluster's DNS, and whether it answers", Args: cobra.NoArgs,
+		Use: "status", Short: "Show who runs this cluster's DNS, and whether it answers", Args: noArgs,
 		Long: `Show who runs this cluster's DNS, how our CoreDNS is installed, and whether every DNS Pod answers. The
 command writes nothing; it needs the right to create pods/portforward.` + exitCodes,
 		Example: "  kubectl clusterset dns status --context east",
@@ -116,6 +116,7 @@ command writes nothing; it needs the right to create pods/portforward.` + exitCo
 		if err != nil {
 			return t, err
 		}
+		r.flags().Repeat(all.Findings)
 		return report.Count(all.Findings), f.write(r.out, all, func(bool) { dns.PrintReport(r.out, all) })
 	})
 	f.add(cmd)

@@ -15,7 +15,7 @@ func (r *root) init() *cobra.Command {
 	var o lifecycle.InitOptions
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: cobra.NoArgs,
+		Use: "init", Short: "Make a cluster the hub of a ClusterSet", Args: noArgs,
 		Long: `Make a cluster the hub of a ClusterSet: install kinds, policies, the ClusterSet's namespace and its
 controller, and check that forged writes are refused. The command updates an existing hub. With
 --hub-namespace, a hub has several ClusterSets.
@@ -50,7 +50,7 @@ func (r *root) join() *cobra.Command {
 	var o lifecycle.JoinOptions
 	var dryRun cluster.DryRun
 	cmd := &cobra.Command{
-		Use: "join", Short: "Make this cluster a member", Args: cobra.NoArgs,
+		Use: "join", Short: "Make this cluster a member", Args: noArgs,
 		Long: `Make this cluster a member: claim its cluster ID on the hub, install the agent here, give it
 credentials for the hub, and wait until it is a member. Run the same command again to continue an
 interrupted join; kubectl clusterset leave undoes it.

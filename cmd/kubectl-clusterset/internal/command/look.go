@@ -35,7 +35,7 @@ func newVersion(r *root) *cobra.Command {
 	var f format
 	var clientOnly bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the versions of this program, the agent, DNS and the hub", Args: cobra.NoArgs,
+		Use: "version", Short: "Show the versions of this program, the agent, DNS and the hub", Args: noArgs,
 		Long: `Show the versions of this program, and of the agent and CoreDNS in this cluster by their images, and how
 they differ. With --hub-kubeconfig or --hub-context, the hub's controller is shown as well.`,
 		Example: "  kubectl clusterset version --context east --hub-context hub",
@@ -103,7 +103,7 @@ func image(ctx context.Context, c *cluster.Cluster, name string) (string, error)
 func newGather(r *root) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "gather", Short: "Write a support archive, without credentials", Args: cobra.NoArgs,
+		Use: "gather", Short: "Write a support archive, without credentials", Args: noArgs,
 		Long: `Write a support archive of this member: our objects, logs, Corefiles, Events, versions, and the reports
 of status and doctor. With --hub-kubeconfig or --hub-context, the hub's side is added. Secrets are not
 read, and what looks like a credential elsewhere is replaced. Look through the archive before you give
@@ -223,6 +223,9 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 				said += " (" + dryRun.String() + " dry run)"
 			}
 			fmt.Fprintln(r.out, said)
+			if done == "created" && dryRun == cluster.DryRunNone {
+				r.say("%s", r.flags().Remedy("what becomes of it: kubectl clusterset explain "+name.Name+"."+name.Namespace))
+			}
 			return nil
 		},
 	}

@@ -37,7 +37,7 @@ func (r *root) status() *cobra.Command {
 	var f format
 	var hubOnly bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show members, their exports, and findings", Args: cobra.NoArgs,
+		Use: "status", Short: "Show members, their exports, and findings", Args: noArgs,
 		Long: `Show findings, members and what they export. The hub is read with the credentials of this cluster's
 agent, or with those that --hub-kubeconfig and --hub-context name. The command writes nothing.` + exitCodes,
 		Example: `  kubectl clusterset status --context east
@@ -53,6 +53,11 @@ agent, or with those that --hub-kubeconfig and --hub-context name. The command w
 			return t, err
 		}
 		all := status.Examine(facts)
+		flags := r.flags()
+		if hubOnly && r.hubKubeconfig+r.hubContext == "" {
+			flags.HubKubeconfig, flags.HubContext = flags.Kubeconfig, flags.Context
+		}
+		flags.Repeat(all.Findings)
 		return report.Count(all.Findings), f.write(r.out, all, func(wide bool) {
 			status.Print(r.out, &all, wide, gather.Now(facts))
 		})
@@ -101,6 +106,7 @@ outside the clusters ask, it shows which clusters answer them. The command write
 			}
 			facts.From = client
 			all := explain.Explain(facts)
+			r.flags().Repeat(all.Findings)
 			return f.write(r.out, all, func(wide bool) { explain.Print(r.out, &all, wide, facts.Now) })
 		},
 	}
@@ -113,7 +119,7 @@ outside the clusters ask, it shows which clusters answer them. The command write
 func (r *root) doctor() *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Check this member, its hub and its DNS", Args: noArgs,
 		Long: `Check this member, its hub and its DNS: versions, kinds, policies, rights, credentials, the cluster
 ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --hub-kubeconfig or
 --hub-context, the hub's own side is checked as well. The command writes nothing.` + exitCodes,
@@ -129,6 +135,9 @@ ID, clocks, the Corefile and address ranges. Each finding has a remedy. With --h
 			return t, err
 		}
 		all := doctor.Examine(facts)
+		for i := range all.Outcomes {
+			r.flags().Repeat(all.Outcomes[i].Findings)
+		}
 		return report.Count(all.Findings()), f.write(r.out, all, func(wide bool) { doctor.Print(r.out, &all, wide) })
 	})
 	f.add(cmd)

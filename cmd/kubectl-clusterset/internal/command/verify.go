@@ -19,7 +19,7 @@ func newVerify(r *root) *cobra.Command {
 	var with []string
 	o := verify.Options{Say: r.say}
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Prove the ClusterSet with test Pods in its members", Args: cobra.NoArgs,
+		Use: "verify", Short: "Prove the ClusterSet with test Pods in its members", Args: noArgs,
 		Long: `Prove the ClusterSet with test Pods in its members. In each cluster the command creates a namespace with
 a Pod and two exported Services. From each Pod it then connects to all Pods by address, by their names
 in clusterset.local, and by the VIP, for each IP family. It deletes the namespaces when it is done, and

@@ -57,6 +57,9 @@ func Examine(f *Facts) Report {
 			o.Findings = c.Look(f)
 			for i := range o.Findings {
 				o.Findings[i].Check, o.Findings[i].About = c.Name, ""
+				if f.Leaving && strings.HasPrefix(o.Findings[i].Remedy, join) { // which is refused now
+					o.Findings[i].Remedy = goOnLeaving
+				}
 			}
 		}
 		r.Outcomes = append(r.Outcomes, o)

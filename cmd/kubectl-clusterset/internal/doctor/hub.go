@@ -26,7 +26,11 @@ var credentialChecks = []Check{
 	{"credentials", []Topic{Secret}, func(f *Facts) []report.Finding {
 		switch {
 		case f.Credentials == nil:
-			return wrong(join, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
+			remedy := join
+			if f.Set != "" {
+				remedy = renew
+			}
+			return wrong(remedy, "the agent has no credentials for the hub: there is no Secret clusterset-system/%s",
 				clusterset.SecretHub)
 		case f.Credentials.Problem != "":
 			return wrong(renew, "Secret clusterset-system/%s: %s", clusterset.SecretHub, f.Credentials.Problem)

@@ -15,7 +15,10 @@ import (
 // Oldest is the oldest Kubernetes version that members and hubs may have.
 const Oldest = "1.32"
 
-const join = "kubectl clusterset join"
+const (
+	join        = "kubectl clusterset join"
+	goOnLeaving = "kubectl clusterset leave continues"
+)
 
 var memberChecks = []Check{
 	{"kubernetes-version", nil, func(f *Facts) []report.Finding { return tooOld("this cluster", f.Version) }},
@@ -105,7 +108,7 @@ func membership(f *Facts) []report.Finding {
 		return wrong(join+"; after an unfinished join, see the findings below",
 			"this cluster is a member of no ClusterSet: there is no ClusterProperty %s", clusterset.PropertySet)
 	case f.Leaving:
-		return warn("kubectl clusterset leave continues", "this cluster is leaving ClusterSet %s", f.Set)
+		return warn(goOnLeaving, "this cluster is leaving ClusterSet %s", f.Set)
 	}
 	return nil
 }

@@ -101,4 +101,7 @@ func Print(out io.Writer, findings []Finding) {
 }
 
 // WithRemedy returns err with what to do about it.
-func WithRemedy(err error, remedy string) error { return fmt.Errorf("%w\n  → %s", err, remedy) }
+func WithRemedy(err error, remedy string) error { return fmt.Errorf("%w\n"+arrow+"%s", err, remedy) }
+
+// arrow begins the line of an error's remedy.
+const arrow = "  → "

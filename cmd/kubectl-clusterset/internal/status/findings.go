@@ -158,7 +158,7 @@ func (r *Report) silentFinding(h *Hub) {
 		return
 	}
 	r.add(onHub, report.Errorf("restore the hub's network; for members that are permanently lost: kubectl clusterset "+
-		"leave NAME --evict, or set spec.lease.mostSilent of the ClusterSet to Expire",
+		"leave NAME --evict --hub-context=HUB, or set spec.lease.mostSilent of the ClusterSet to Expire",
 		"%d of %d members do not renew their Leases: if they stopped together, "+
 			"live members keep the endpoints of those that answer", silent, members))
 }
@@ -171,7 +171,7 @@ func (r *Report) here(member string) bool {
 func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (report.Finding, bool) {
 	lease := h.Lease(p.Name)
 	age := h.Now.Sub(p.CreationTimestamp.Time)
-	evict := "kubectl clusterset leave " + p.Name + " --evict"
+	evict := "kubectl clusterset leave " + p.Name + " --evict --hub-context=HUB"
 	switch {
 	case p.DeletionTimestamp != nil:
 		ago := h.Now.Sub(p.DeletionTimestamp.Time)
@@ -278,7 +278,7 @@ func (r *Report) expiredFinding(m *Member, lease *coordinationv1.Lease) {
 	switch {
 	case !liveness.StateOf(lease).Expired:
 		if v := reach.Read(lease); v.State == reach.Serving {
-			r.add(onHere, report.Warningf("kubectl clusterset doctor in cluster "+id,
+			r.add(onHere, report.Warningf("in cluster "+id+": kubectl clusterset doctor",
 				"since %s only the endpoints of cluster %s answer here, not its agent: they stay",
 				v.Since.UTC().Format(time.RFC3339), id))
 		}
