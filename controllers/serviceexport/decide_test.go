@@ -151,6 +151,9 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 		CreationTimestamp: metav1.Unix(1_700_000_000, 0),
 		Annotations: map[string]string{
 			clusterset.AnnotationPreference: "localish",
+			"clusterset-dns.io/prefernce":   "prefer-local",
+			clusterset.AnnotationExternal:   "false",
+			"example.com/preference":        "theirs",
 		},
 	}}
 	export.Spec.ExportedLabels = map[string]string{"team": "web", "not a key!": "x", "tier": "not a value!"}
@@ -167,10 +170,14 @@ func TestE3WhatIsInvalidIsLeftOut(t *testing.T) {
 	if got != "map[team:web] map[note:any text!] <nil>" || spec.Preference != "" {
 		t.Errorf("exported: %s", got)
 	}
-	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish"} {
+	for _, what := range []string{"not a key!", "not a value!", "not a key either!", "PreferNextPlanet", "localish",
+		"annotation clusterset-dns.io/prefernce is not known"} {
 		if !strings.Contains(valid.Message, what) {
 			t.Errorf("the message does not name %q: %s", what, valid.Message)
 		}
+	}
+	if strings.Contains(valid.Message, "example.com") {
+		t.Errorf("the message names an annotation of others: %s", valid.Message)
 	}
 	many := export.DeepCopy()
 	for n := range 300 {

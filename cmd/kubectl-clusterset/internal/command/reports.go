@@ -80,7 +80,9 @@ func (r *root) explain() *cobra.Command {
 		},
 		Long: `Explain what NAME.clusterset.local answers in this cluster, and why: which clusters export it, whose
 properties are in effect, which endpoints are ready, and what is withheld. For a name that clients
-outside the clusters ask, it shows which clusters answer them. The command writes nothing.`,
+outside the clusters ask, it shows which clusters answer them. The command writes nothing.
+
+Exit status: 0 if the name could be explained, also with findings.`,
 		Example: `  kubectl clusterset explain web.shop
   kubectl clusterset explain web.shop.svc.clusterset.local
   kubectl clusterset explain web -n shop

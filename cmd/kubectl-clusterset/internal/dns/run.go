@@ -151,6 +151,9 @@ func (r *Runner) Uninstall(ctx context.Context) error {
 		r.Say("%s: our CoreDNS is not installed", r.Name)
 		return nil
 	}
+	if _, set, err := r.Properties(ctx); err == nil && set != nil {
+		r.Say("%s: it stays a member of ClusterSet %s, and its Pods will not resolve %s", r.Name, set.Spec.Value, zone)
+	}
 	if done, err := r.announce(ctx, p, "delete"); done || err != nil {
 		return err
 	}

@@ -422,6 +422,27 @@ var inPools = []planted{
 	}, "the pod range 10.100.0.0/16 of cluster west overlaps the service range 10.96.0.0/12 of cluster east"},
 }
 
+// TestJoiningIsAdvisedWhereItWorks: not to a member that has lost its Secret only, or that leaves.
+func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
+	remedy := func(leaving bool) string {
+		f := sound(t)
+		f.Credentials, f.Leaving = nil, leaving
+		r := doctor.Examine(f)
+		for _, found := range r.Findings() {
+			if found.Check == "credentials" {
+				return found.Remedy
+			}
+		}
+		return ""
+	}
+	if got := remedy(false); got != "kubectl clusterset join --renew" {
+		t.Errorf("without a Secret: %q", got)
+	}
+	if got := remedy(true); got != "kubectl clusterset leave continues" {
+		t.Errorf("leaving: %q", got)
+	}
+}
+
 // TestTheHubNeedNotBeReachedFromTheAdminsMachine: a fresh heartbeat shows that the agent reaches it.
 func TestTheHubNeedNotBeReachedFromTheAdminsMachine(t *testing.T) {
 	f := sound(t)

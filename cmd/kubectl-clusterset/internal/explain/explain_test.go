@@ -401,6 +401,11 @@ var causes = []struct {
 	{"this cluster's agent is scaled to 0", func(f *explain.Facts) { f.AgentStopped = true },
 		"x this cluster's agent is scaled to 0: what it has imported is as it left it, this cluster's own endpoints " +
 			"included\n  → kubectl -n clusterset-system scale deployment clusterset-controller --replicas=2\n"},
+	{"a preference for a cluster that does not export it", func(f *explain.Facts) {
+		for i := range f.Records {
+			f.Records[i].Spec.Preference = "cluster=wst,any"
+		}
+	}, "the preference names cluster wst, which does not export the name"},
 	{"a preference", func(f *explain.Facts) {
 		for i := range f.Records {
 			f.Records[i].Spec.Preference = "prefer-local"

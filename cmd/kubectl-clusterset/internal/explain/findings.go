@@ -114,6 +114,12 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 		r.error(r.pods(f, r.without())+"; or change the annotation "+clusterset.AnnotationPreference,
 			"the preference selects no cluster that has a ready endpoint: connections to its VIP fail")
 	}
+	for _, tier := range clusterset.Tiers(merged.Preference) {
+		if id, ok := strings.CutPrefix(string(tier), "cluster="); ok && !slices.Contains(merged.Clusters, id) {
+			r.warn("export it there, or change the annotation "+clusterset.AnnotationPreference,
+				"the preference names cluster %s, which does not export the name", id)
+		}
+	}
 	var some []string
 	for _, p := range merged.Ports {
 		var served []string

@@ -28,12 +28,18 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 	return false, why
 }
 
+const pullFailed = "ErrImagePull"
+
 // Waiting returns why a pod does not run, or "".
 func Waiting(p *corev1.Pod) string {
 	for _, s := range p.Status.ContainerStatuses {
 		switch w := s.State.Waiting; {
 		case w != nil && w.Reason != "ContainerCreating":
-			return fmt.Sprintf("pod %s: %s: %s", p.Name, w.Reason, w.Message)
+			reason, message := w.Reason, w.Message
+			if _, cause, ok := strings.Cut(message, pullFailed+": "); ok && reason == "ImagePullBackOff" {
+				reason, message = pullFailed, cause // the same failure between two attempts
+			}
+			return fmt.Sprintf("pod %s: %s: %s", p.Name, reason, message)
 		case s.LastTerminationState.Terminated != nil && !s.Ready:
 			t := s.LastTerminationState.Terminated
 			return fmt.Sprintf("pod %s: ended %d times, at last with %s, exit status %d", p.Name, s.RestartCount,

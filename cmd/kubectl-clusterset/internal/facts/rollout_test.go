@@ -25,6 +25,10 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 		"old ones go on": {appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3},
 			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff"}}})}, 2, "0 of 2 new replicas are available; pod : ImagePullBackOff"},
+		"no image, between attempts": {appsv1.DeploymentStatus{UpdatedReplicas: 1},
+			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: `Back-off pulling image "a": ErrImagePull: not found`}}})}, 2,
+			"0 of 2 new replicas are available; pod : ErrImagePull: not found"},
 		"new ones end": {appsv1.DeploymentStatus{UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3},
 			[]corev1.Pod{pod(corev1.ContainerStatus{RestartCount: 3, LastTerminationState: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}})}, 2,

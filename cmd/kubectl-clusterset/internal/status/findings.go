@@ -220,7 +220,11 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		if n := len(m.Exports); n > 0 {
 			why += fmt.Sprintf(", and has %s without effect", report.Number(n, "ServiceExport"))
 		}
-		r.add(onHere, report.Errorf(join, "%s", why))
+		remedy := join
+		if m.Agent != nil && m.Agent.Status.AvailableReplicas == 0 {
+			remedy, why = doctor, why+" yet: no replica of its agent is available"
+		}
+		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
 		r.add(onHere, report.Warningf("kubectl clusterset leave continues", "it is leaving ClusterSet %s", m.Set))
 	case forgotten(m, hub):

@@ -109,6 +109,18 @@ func sound() *status.Facts {
 	}
 }
 
+// TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain: doctor says why.
+func TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain(t *testing.T) {
+	for replicas, want := range map[int32]string{0: "kubectl clusterset doctor", 2: "kubectl clusterset join"} {
+		f := sound()
+		f.Member.Set, f.Member.Agent.Status.AvailableReplicas = "", replicas
+		r := status.Examine(f)
+		if len(r.Findings) == 0 || r.Findings[0].Remedy != want {
+			t.Errorf("%d replicas: %+v", replicas, r.Findings)
+		}
+	}
+}
+
 // TestNamesThatNobodyServesAreFound, in one finding.
 func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	f := sound()
@@ -162,7 +174,7 @@ func TestNobodyIsAdvisedToEvictTheClusterThatIsAsked(t *testing.T) {
 	for asked, want := range map[string]string{
 		"east": "kubectl clusterset doctor",
 		"west": "in that cluster: kubectl clusterset doctor; if it is permanently lost: kubectl clusterset leave " +
-			"east --evict",
+			"east --evict --hub-context=HUB",
 	} {
 		f := sound()
 		f.Member.ID, f.Hub.Leases[0] = asked, lease("east", 90*time.Second, 0)
