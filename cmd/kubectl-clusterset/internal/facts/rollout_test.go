@@ -25,7 +25,7 @@ func TestARolloutIsDoneWhenAllReplicasAreNew(t *testing.T) {
 		"old ones go on": {appsv1.DeploymentStatus{UpdatedReplicas: 1, AvailableReplicas: 2, Replicas: 3},
 			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff"}}})}, 2, "0 of 2 new replicas are available; pod : ImagePullBackOff"},
-		"no image, between attempts": {appsv1.DeploymentStatus{UpdatedReplicas: 1},
+		"no image, between attempts": {appsv1.DeploymentStatus{UpdatedReplicas: 1, Replicas: 1},
 			[]corev1.Pod{pod(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: `Back-off pulling image "a": ErrImagePull: not found`}}})}, 2,
 			"0 of 2 new replicas are available; pod : ErrImagePull: not found"},
