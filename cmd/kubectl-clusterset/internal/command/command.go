@@ -158,8 +158,14 @@ func examines(cmd *cobra.Command, run func(cmd *cobra.Command) (report.Tally, er
 	}
 }
 
-// say prints a line of progress.
-func (r *root) say(format string, args ...any) { fmt.Fprintf(r.errOut, format+"\n", args...) }
+// say prints a line of progress, whose commands name the same clusters.
+func (r *root) say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if !strings.Contains(line, "--context") {
+		line = r.flags().Remedy(line)
+	}
+	fmt.Fprintln(r.errOut, line)
+}
 
 // unnamed is where clients look for an API server if nothing names one.
 const unnamed = "http://localhost:8080"

@@ -224,7 +224,7 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 			}
 			fmt.Fprintln(r.out, said)
 			if done == "created" && dryRun == cluster.DryRunNone {
-				r.say("%s", r.flags().Remedy("what becomes of it: kubectl clusterset explain "+name.Name+"."+name.Namespace))
+				r.say("what becomes of it: kubectl clusterset explain %s.%s", name.Name, name.Namespace)
 			}
 			return nil
 		},

@@ -97,7 +97,7 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if r.Wait {
 		r.Say("%s: %s is answered", r.Name, zone)
 	}
-	r.Say("next: kubectl clusterset verify --context MEMBER --with OTHER")
+	r.Say("next: kubectl clusterset verify --with OTHER")
 	return nil
 }
 
