@@ -136,7 +136,7 @@ func TestF5WhatALoadBalancerPublishes(t *testing.T) {
 			if c.name == "a place that is none" {
 				own.Properties["location"] = "north"
 			}
-			spec, leftOut := RecordOf(own, "", export, svc)
+			spec, leftOut := RecordOf(own, &hubv1alpha1.ServiceExportRecordSpec{}, export, svc)
 			got := ""
 			if spec.External != nil {
 				got = fmt.Sprint(spec.External.IPs, spec.External.Hostnames, *spec.External.Weight)

@@ -16,10 +16,10 @@ import (
 )
 
 // RecordOf returns the record of a Service that own exports, without a revision. Optional parts that ParseExport would
-// refuse are left out; leftOut has an error for each. An export-to that is invalid changes nothing: exportTo, which was
-// published last, stays. The record shares memory with export and svc.
+// refuse are left out; leftOut has an error for each. A preference or an export-to that is invalid changes nothing: that
+// of last stays, which was published last. The record shares memory with export and svc.
 func RecordOf(
-	own Place, exportTo string, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
+	own Place, last *hubv1alpha1.ServiceExportRecordSpec, export *mcsv1beta1.ServiceExport, svc *corev1.Service,
 ) (spec hubv1alpha1.ServiceExportRecordSpec, leftOut []error) {
 	spec = hubv1alpha1.ServiceExportRecordSpec{
 		Origin: hubv1alpha1.Origin{
@@ -56,16 +56,18 @@ func RecordOf(
 			leftOut = append(leftOut, fmt.Errorf("annotation %s: %w", annotation, err))
 		}
 	}
-	var err error
-	if text := export.Annotations[AnnotationPreference]; text != "" {
-		spec.Preference, err = ParsePreference(text)
-		invalid(AnnotationPreference, err)
-	}
 	minReady, err := ParseMinReady(export.Annotations[AnnotationMinReady])
 	spec.MinReady = string(minReady)
 	invalid(AnnotationMinReady, err)
+	if text := export.Annotations[AnnotationPreference]; text != "" && err == nil {
+		spec.Preference, err = ParsePreference(text)
+		invalid(AnnotationPreference, err)
+	}
+	if err != nil {
+		spec.Preference, spec.MinReady = last.Preference, last.MinReady
+	}
 	if spec.ExportTo, err = ParseExportTo(export.Annotations[AnnotationExportTo]); err != nil {
-		spec.ExportTo = exportTo
+		spec.ExportTo = last.ExportTo
 		invalid(AnnotationExportTo, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(export.Annotations)) {

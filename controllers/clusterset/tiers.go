@@ -117,16 +117,13 @@ func ParseExportTo(text string) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	tiers, err := parseTiers(text)
-	if err != nil {
-		return "", err
-	}
-	for _, t := range tiers {
-		if !strings.Contains(string(t), "=") {
-			return "", fmt.Errorf("%q: want cluster=ID or PROPERTY=VALUE", t)
+	for _, t := range strings.Split(text, ",") {
+		if !strings.Contains(t, "=") {
+			return "", fmt.Errorf("%q: want cluster=ID or PROPERTY=VALUE", strings.TrimSpace(t))
 		}
 	}
-	return join(tiers), nil
+	tiers, err := parseTiers(text)
+	return join(tiers), err
 }
 
 // GoesTo reports whether a cluster may import the export: its own one, and those that export-to lists.
@@ -178,7 +175,8 @@ func (t Tier) check() error {
 	property, value, ok := strings.Cut(string(t), "=")
 	switch {
 	case !ok:
-		return fmt.Errorf("%q: want local, any, cluster=ID, PROPERTY=VALUE or same:PROPERTY", t)
+		return fmt.Errorf("%q: want a list of local, any, cluster=ID, PROPERTY=VALUE and same:PROPERTY, or one of none, "+
+			"prefer-local and local-only", t)
 	case property == "cluster":
 		return CheckID(value)
 	case value == "" || len(value) > maxPropertyValue:

@@ -44,7 +44,7 @@ func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 		return nil, conditions.Invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This is the derived Service of an import; export the Service that it comes from.")
 	}
-	spec, leftOut := clusterset.RecordOf(s.cluster, s.exportTo(), s.export, s.service)
+	spec, leftOut := clusterset.RecordOf(s.cluster, s.last(), s.export, s.service)
 	spec.ExportedAt = exportedAt(s.export.CreationTimestamp, s.own)
 	if _, err := parse(spec, nil); err != nil {
 		return nil, conditions.Invalid(reasonInvalidExport, fmt.Sprintf(
@@ -64,12 +64,12 @@ func decide(s state) (*hubv1alpha1.ServiceExportRecordSpec, metav1.Condition) {
 	return &spec, conditions.Valid()
 }
 
-// exportTo returns which clusters the Service was exported to last: none but its own if it was not exported.
-func (s *state) exportTo() string {
+// last returns what was exported last. A Service that was not exported goes to no other cluster.
+func (s *state) last() *hubv1alpha1.ServiceExportRecordSpec {
 	if s.own == nil || s.own.Spec.Withdrawn {
-		return "cluster=" + s.cluster.Cluster
+		return &hubv1alpha1.ServiceExportRecordSpec{ExportTo: "cluster=" + s.cluster.Cluster}
 	}
-	return s.own.Spec.ExportTo
+	return &s.own.Spec
 }
 
 // exportedAt returns since when the export counts: since its ServiceExport was created, or since it began again after

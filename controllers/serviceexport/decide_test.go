@@ -326,6 +326,37 @@ func TestC1ExportedAt(t *testing.T) {
 	}
 }
 
+// TestE3AnInvalidPreferenceChangesNothing, or traffic would go everywhere by a mistake in one letter.
+func TestE3AnInvalidPreferenceChangesNothing(t *testing.T) {
+	for _, c := range []struct {
+		preference, minReady string
+		exported             bool
+		want                 string
+	}{
+		{"cluster=b", "2", true, "cluster=b 2"},
+		{"cluster=b_", "2", true, "local-only 50%"},
+		{"prefer-locla", "2", true, "local-only 50%"},
+		{"cluster=b", "two", true, "local-only 50%"},
+		{"", "", true, " "},
+		{"prefer-locla", "2", false, " "},
+	} {
+		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web",
+			CreationTimestamp: metav1.Unix(1_700_000_000, 0),
+			Annotations: map[string]string{clusterset.AnnotationPreference: c.preference,
+				clusterset.AnnotationMinReady: c.minReady}}}
+		s := state{cluster: clusterset.Place{Cluster: "a"}, export: export, service: svc(nil)}
+		if c.exported {
+			s.own = &hubv1alpha1.ServiceExportRecord{}
+			s.own.Spec.ExportedAt = &export.CreationTimestamp
+			s.own.Spec.Preference, s.own.Spec.MinReady = hubv1alpha1.LocalOnly, "50%"
+		}
+		spec, valid := decide(s)
+		if spec == nil || string(spec.Preference)+" "+spec.MinReady != c.want {
+			t.Errorf("%+v: %+v, %s", c, spec, valid.Message)
+		}
+	}
+}
+
 // TestS5ExcludedNamespaces export nothing, and Valid says why. An export ends only by rules that the hub shows.
 func TestS5ExcludedNamespaces(t *testing.T) {
 	scheme := runtime.NewScheme()

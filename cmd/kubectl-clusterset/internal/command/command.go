@@ -86,8 +86,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return report.WithRemedy(fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), args[0]),
-		cmd.CommandPath()+" --help")
+	return exit{report.WithRemedy(fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), args[0]),
+		cmd.CommandPath()+" --help"), 2}
 }
 
 // repeat has the remedies of errors name the clusters that the user named.

@@ -14,6 +14,7 @@ import (
 
 func (r *root) dns() *cobra.Command {
 	cmd := &cobra.Command{
+		Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Use: "dns", Short: "Bring our CoreDNS into this cluster, or take it out",
 		Long: `Bring our CoreDNS into this cluster, take it out again, or show whether it answers.`,
 	}

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -57,8 +58,11 @@ func Examine(f *Facts) Report {
 			o.Findings = c.Look(f)
 			for i := range o.Findings {
 				o.Findings[i].Check, o.Findings[i].About = c.Name, ""
-				if f.Leaving && strings.HasPrefix(o.Findings[i].Remedy, join) { // which is refused now
-					o.Findings[i].Remedy = goOnLeaving
+				switch remedy := &o.Findings[i].Remedy; {
+				case f.Leaving && strings.HasPrefix(*remedy, join): // which is refused now
+					*remedy = goOnLeaving
+				case strings.HasPrefix(*remedy, facts.Init) && f.renewsElsewhere(): // it would make a second hub
+					*remedy = facts.NameHub
 				}
 			}
 		}

@@ -292,7 +292,7 @@ func anotherHub(f *Facts) []report.Finding {
 	if f.Credentials != nil && f.Credentials.Server != "" {
 		where = ", but on the one at " + f.Credentials.Server
 	}
-	return wrong("name the hub of this cluster with --hub-context",
+	return wrong(facts.NameHub,
 		"the agent does not renew its Lease on this hub%s: other findings about the hub are about another ClusterSet",
 		where)
 }

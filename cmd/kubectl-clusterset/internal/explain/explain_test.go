@@ -235,6 +235,21 @@ var causes = []struct {
 		gone(f)
 		f.Records, f.Name.Namespace = nil, "kube-system"
 	}, "spec.namespaces of the ClusterSet"},
+	{"a Service in such a namespace", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Name.Namespace, f.Service = nil, "kube-system", &corev1.Service{}
+	}, "ClusterSets exclude namespace kube-system by default\n  → use another namespace"},
+	{"a Service that cannot be exported", func(f *explain.Facts) {
+		gone(f)
+		f.Records, f.Service = nil, &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+	}, "of type ExternalName, which cannot be exported\n  → create the Service in each cluster"},
+	{"a family that others lack", func(f *explain.Facts) {
+		f.Records[0].Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	}, "the name has no IPv6 VIP, though cluster west exports it: cluster east does not"},
+	{"an export to nobody", func(f *explain.Facts) {
+		f.Export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{clusterset.AnnotationExportTo: "cluster=wset, region=eu"}}}
+	}, "export-to names cluster wset, and this cluster knows no such member"},
 	{"the agent is down", gone,
 		"clusters east, west export it, and this cluster's agent has not created a ServiceImport"},
 	{"nobody exports", func(f *explain.Facts) { gone(f); f.Records = nil }, "no cluster exports the name"},
@@ -319,7 +334,8 @@ var causes = []struct {
 		valid := conditions.ValidWithout(errors.New(`annotation preference: "prefer-locl"`))
 		f.Export = &mcsv1beta1.ServiceExport{}
 		f.Export.Status.Conditions = []metav1.Condition{valid}
-	}, "! this cluster exports the Service without what is invalid: annotation preference: \"prefer-locl\"\n  → " +
+	}, "! a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: " +
+		"annotation preference: \"prefer-locl\"\n  → " +
 		"kubectl -n shop edit serviceexport web\n"},
 	{"own export not published", func(f *explain.Facts) {
 		f.Export = &mcsv1beta1.ServiceExport{}
@@ -654,8 +670,7 @@ func TestF5AnExportThatIsNotPublishedOutsideSaysWhy(t *testing.T) {
 		Annotations: map[string]string{external.Label: "true"},
 	}}
 	f.Export.Status.Conditions = []metav1.Condition{
-		{Type: "Valid", Status: "True", Message: "The Service is exported " +
-			"without what is invalid: annotation clusterset-dns.io/external: the Service is of type ClusterIP"},
+		conditions.ValidWithout(errors.New("annotation clusterset-dns.io/external: the Service is of type ClusterIP")),
 	}
 	found := false
 	for _, x := range explain.Explain(f).Findings {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conditions"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 )
 
 // findings adds what keeps the name from working as users expect, causes first.
@@ -88,12 +91,14 @@ func (r *Report) findings(
 		}
 		if f.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(exports) > 0 && f.imports() {
 			r.traffic(f, merged)
+			r.families(exports, merged)
 		}
 		if f.imports() && !f.unread(Endpoints) {
 			r.idle(f)
 		}
 	}
-	if f.Service != nil && f.Export == nil && len(exports) > 0 && !f.unread(Exports) {
+	if f.Service != nil && f.Service.Spec.Type != corev1.ServiceTypeExternalName && f.Export == nil &&
+		len(exports) > 0 && !f.unread(Exports) {
 		r.warn(export(f.Name), "this cluster has a Service %s/%s without a ServiceExport: the name sends its Pods no "+
 			"traffic", ns, name)
 	}
@@ -135,6 +140,25 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	}
 	if len(some) > 0 {
 		r.warn("make the ports of the Services the same in all clusters, or accept it", "%s", strings.Join(some, "; "))
+	}
+}
+
+// families adds that one cluster has an IP family which the name does not have, because others lack it.
+func (r *Report) families(exports []clusterset.Export, merged *conflict.Merged) {
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		var with, without []string
+		for i := range exports {
+			if e := &exports[i]; slices.Contains(e.Families, family) {
+				with = append(with, e.Cluster)
+			} else {
+				without = append(without, e.Cluster)
+			}
+		}
+		if len(with) > 0 && len(merged.Families) > 0 && !slices.Contains(merged.Families, family) {
+			r.warn("make the ipFamilies of the Services the same in all clusters, or accept it",
+				"the name has no %s VIP, though cluster %s exports it: cluster %s does not", family,
+				strings.Join(with, ", "), strings.Join(without, ", "))
+		}
 	}
 }
 
@@ -206,12 +230,15 @@ func (r *Report) notExported(f *Facts) {
 	first, seen := f.lastSeen()
 	switch {
 	case f.Export != nil: // ownExport has the reason
-	case f.Service != nil && !f.unread(Exports):
-		r.error(first+export(f.Name),
-			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	case !clusterset.MayUse(hubv1alpha1.NamespaceRules{}, ns):
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
+	case f.Service != nil && f.Service.Spec.Type == corev1.ServiceTypeExternalName:
+		r.error(first+"create the Service in each cluster", "%sno cluster exports the name, and this cluster's Service "+
+			"%s/%s is of type ExternalName, which cannot be exported", seen, ns, name)
+	case f.Service != nil && !f.unread(Exports):
+		r.error(first+export(f.Name),
+			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
 	default:
 		r.error(first+"in the cluster of the Service: "+export(f.Name)+"; if it has a ServiceExport already: kubectl "+
 			"clusterset explain "+name+"."+ns, "%sno cluster exports the name", seen)
@@ -230,6 +257,15 @@ func (r *Report) ownExport(f *Facts) {
 	if len(f.Export.Status.Conditions) == 0 && f.Set != "" && !f.Leaving {
 		r.error("kubectl clusterset doctor", "the agent has set no condition on this cluster's ServiceExport")
 	}
+	for _, entry := range strings.Split(f.Export.Annotations[clusterset.AnnotationExportTo], ",") {
+		id, ok := strings.CutPrefix(strings.TrimSpace(entry), "cluster=")
+		if ok && id != f.ID && !f.unread(Leases) && !slices.ContainsFunc(f.Leases, func(l coordinationv1.Lease) bool {
+			return l.Labels[liveness.LabelSource] == id
+		}) {
+			r.warn("kubectl clusterset status; or change the annotation "+clusterset.AnnotationExportTo,
+				"export-to names cluster %s, and this cluster knows no such member", id)
+		}
+	}
 	valid := !meta.IsStatusConditionFalse(f.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
 	for _, c := range f.Export.Status.Conditions {
 		ok := c.Status == metav1.ConditionTrue
@@ -243,7 +279,7 @@ func (r *Report) ownExport(f *Facts) {
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionValid && conditions.LeftOut(&c) != "":
 			r.warn(fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
-				"this cluster exports the Service without what is invalid: %s", conditions.LeftOut(&c))
+				"a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: %s", conditions.LeftOut(&c))
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
 			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)

@@ -57,7 +57,10 @@ func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []core
 		}
 	}
 	out = append(out, ports(exports, m)...)
-	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: oldest.Cluster}
+	if m.Type == mcsv1beta1.Headless { // it has those of its endpoints
+		return out
+	}
+	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: "what all have"}
 	for i := range exports {
 		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
 	}

@@ -46,6 +46,10 @@ func (r *Report) add(about string, found ...report.Finding) {
 // findings adds those about the clusterset, its members, this cluster and names, in that order.
 func (r *Report) findings(f *Facts, unreadable map[string]invalid) {
 	switch {
+	case f.Hub != nil && f.Member != nil && f.Member.Set != "" && facts.RenewsElsewhere(f.Member.Leases, f.Member.Now,
+		f.Hub.Lease(f.Member.ID), f.Hub.Now) && !forgotten(f.Member, f.Hub):
+		r.add(onHub, report.Errorf(facts.NameHub, "this cluster's agent does not renew its Lease on this hub, but on "+
+			"another one: what is shown of members and names is not of its ClusterSet"))
 	case f.Hub != nil:
 		r.hubFindings(f.Hub)
 	case f.HubError != "":
@@ -346,7 +350,7 @@ func (r *Report) exportFindings(m *Member) {
 			}
 			if kind == mcsv1beta1.ServiceExportConditionValid && c != nil && conditions.LeftOut(c) != "" {
 				r.add(name, report.Warningf(fmt.Sprintf("kubectl -n %s edit serviceexport %s", e.Namespace, e.Name),
-					"this cluster exports it without what is invalid: %s", conditions.LeftOut(c)))
+					"a part of its export here is invalid and has no effect; an earlier preference or export-to stays: %s", conditions.LeftOut(c)))
 			}
 		}
 	}

@@ -121,6 +121,17 @@ func TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain(t *testing.T) {
 	}
 }
 
+// TestAnotherHubIsNoHubToSetUp: init would make a second one.
+func TestAnotherHubIsNoHubToSetUp(t *testing.T) {
+	f := sound()
+	f.Member.Leases = []coordinationv1.Lease{lease("hub-renewed", time.Second, 0)}
+	f.Hub.Sets, f.Hub.Profiles, f.Hub.Leases, f.Hub.Records, f.Hub.Endpoints = nil, nil, nil, nil, nil
+	r := status.Examine(f)
+	if len(r.Findings) != 1 || r.Findings[0].Remedy != "name the hub of this cluster with --hub-context" {
+		t.Errorf("%+v", r.Findings)
+	}
+}
+
 // TestNamesThatNobodyServesAreFound, in one finding.
 func TestNamesThatNobodyServesAreFound(t *testing.T) {
 	f := sound()
@@ -346,7 +357,7 @@ func TestFindingsComeFirst(t *testing.T) {
 			func(f *status.Facts) { f.Member.Agent.Spec.Replicas = new(int32) }, "is scaled to 0"},
 		{"an export is invalid in part", "web.shop", func(f *status.Facts) {
 			f.Member.Exports[0].Status.Conditions[0] = conditions.ValidWithout(errors.New("annotation x"))
-		}, "this cluster exports it without what is invalid: annotation x"},
+		}, "an earlier preference or export-to stays: annotation x"},
 		{"the Corefile has lost our block", "this cluster", func(f *status.Facts) { f.Member.DNSLost = true },
 			"has lost clusterset.local"},
 		{"token ran out", "this cluster", func(f *status.Facts) { *f.Member.TokenExpires = now.Add(-2 * time.Hour) },
