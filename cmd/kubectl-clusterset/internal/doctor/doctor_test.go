@@ -435,7 +435,7 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 		}
 		return ""
 	}
-	if got := remedy(false); got != "kubectl clusterset join --renew" {
+	if got := remedy(false); got != "kubectl clusterset join --hub-context=HUB --renew" {
 		t.Errorf("without a Secret: %q", got)
 	}
 	if got := remedy(true); got != "kubectl clusterset leave continues" {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	renew    = "kubectl clusterset join --renew"
+	renew    = join + " --renew"
 	otherURL = renew + " --hub-server URL"
 	nameHub  = "if the hub has another address for this machine than for pods, name it with --hub-context"
 )
@@ -43,7 +43,7 @@ var credentialChecks = []Check{
 	{"hub-reachable", []Topic{Secret}, hubReachable},
 	{"hub-rights", []Topic{HubAuth}, func(f *Facts) []report.Finding {
 		return lacks("this member on the hub", f.HubFacts.MemberLacks,
-			join+" --hub-context HUB, as an admin of the hub")
+			join+", as an admin of the hub")
 	}},
 }
 

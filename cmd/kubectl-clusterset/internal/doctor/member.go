@@ -16,7 +16,7 @@ import (
 const Oldest = "1.32"
 
 const (
-	join        = "kubectl clusterset join"
+	join        = facts.Join
 	goOnLeaving = "kubectl clusterset leave continues"
 )
 

@@ -33,7 +33,7 @@ func (r *Report) findings(
 	exported := len(exports)+len(invalid) > 0
 	switch {
 	case f.Set == "" && !f.unread(Membership):
-		r.error("kubectl clusterset join", "this cluster is a member of no ClusterSet")
+		r.error(facts.Join, "this cluster is a member of no ClusterSet")
 	case f.Leaving:
 		r.warn("kubectl clusterset leave continues",
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)

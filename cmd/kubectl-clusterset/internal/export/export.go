@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -69,7 +70,7 @@ func Delete(ctx context.Context, c *cluster.Cluster, name types.NamespacedName, 
 func failed(c *cluster.Cluster, err error, doing string, name types.NamespacedName) error {
 	err = c.Failed(err, "%s ServiceExport %s", doing, name)
 	if meta.IsNoMatchError(err) {
-		return report.WithRemedy(err, "this cluster is no member: kubectl clusterset join")
+		return report.WithRemedy(err, "this cluster is no member: "+facts.Join)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 // Remedies that several findings have.
 const (
 	NameHub     = "name the hub of this cluster with --hub-context"
+	Join        = "kubectl clusterset join --hub-context=HUB"
 	Init        = "kubectl clusterset init --hub-context=HUB"
 	AgentLog    = "kubectl -n clusterset-system logs deployment/clusterset-controller --all-pods --tail=50"
 	HubLog      = "on the hub: kubectl -n clusterset-system logs -l app.kubernetes.io/name=clusterset-hub --tail=50"

@@ -34,7 +34,7 @@ const (
 	onHub  = "hub"
 	onHere = "this cluster"
 	doctor = "kubectl clusterset doctor"
-	join   = "kubectl clusterset join"
+	join   = facts.Join
 )
 
 func (r *Report) add(about string, found ...report.Finding) {

@@ -24,6 +24,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -106,7 +107,7 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		case id == nil || of == nil:
 			return nil, "", report.WithRemedy(
 				fmt.Errorf("%s is a member of no ClusterSet", c.Name),
-				"kubectl clusterset join",
+				facts.Join,
 			)
 		case set != "" && of.Spec.Value != set:
 			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
