@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -22,11 +23,8 @@ var (
 		Subsystem: subsystem,
 		Name:      "dns_programming_duration_seconds",
 		Help:      "Time from the change of an endpoint to the answer that shows it.",
-		Buckets: prometheus.ExponentialBuckets(
-			0.001,
-			2,
-			20,
-		), // 1 ms to 9 min, as the kubernetes plugin
+		// 1 ms to 9 min, as the kubernetes plugin
+		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20),
 		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
 	})
 	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
@@ -97,18 +95,16 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	synced, up := 1.0, 1.0
-	var heard int64
+	heard := int64(math.MaxInt64)
 	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
-	for i, w := range watches {
+	for _, w := range watches {
 		if !w.Synced() {
 			synced = 0
 		}
 		if !w.health.up() {
 			up = 0
 		}
-		if at := w.heard(); i == 0 || at < heard {
-			heard = at
-		}
+		heard = min(heard, w.Heard())
 		w.store.count(kinds, endpoints)
 	}
 	gauge(syncedDesc, synced)
@@ -144,15 +140,6 @@ func bounded(endpoints map[string]int) map[string]int {
 	return kept
 }
 
-// heard is when the feed that was silent longest heard something.
-func (w *Watch) heard() int64 {
-	at := w.feeds[0].heard.Load()
-	for _, f := range w.feeds[1:] {
-		at = min(at, f.heard.Load())
-	}
-	return at
-}
-
 // maxWarnings bounds the lines about skipped slices.
 const maxWarnings = 100
 
@@ -167,7 +154,8 @@ func (s *store) skip(o, old *sliceObject) {
 			"coredns_multicluster_skipped_slices_total")
 		return
 	}
-	log.Warningf("EndpointSlice %s is skipped: %s", o.namespace+"/"+o.name, advice[o.content.skipped])
+	name, namespace := splitKey(o.key)
+	log.Warningf("EndpointSlice %s/%s is skipped: %s", namespace, name, advice[o.content.skipped])
 }
 
 var advice = [...]string{

@@ -10,7 +10,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -111,13 +110,6 @@ func TestReadsEndpoints(t *testing.T) {
 	}
 }
 
-func strip(o *serviceImport) runtime.Object {
-	if stripped := stripImport(o); stripped != nil {
-		return stripped
-	}
-	return nil
-}
-
 func TestWatchesAreCutIntoEvents(t *testing.T) {
 	bookmark := `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}`
 	all := `{"type":"ADDED","object":{}}` + "\n" + `{"type":"MODIFIED","object":` + string(
@@ -126,9 +118,9 @@ func TestWatchesAreCutIntoEvents(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"whole": strings.NewReader(all), "in octets": iotest.OneByteReader(strings.NewReader(all)),
 	} {
-		d := &importDecoder{json.NewDecoder(r), nil, strip}
+		d := &importDecoder{json.NewDecoder(r), nil}
 		kind, o, err := d.Decode() // an object without a name is passed over
-		if kind != watch.Modified || err != nil || o.(*importObject).key() != "service-00001.team-001" {
+		if kind != watch.Modified || err != nil || o.(*importObject).key != "service-00001.team-001" {
 			t.Errorf("%s: %s %+v %v", name, kind, o, err)
 		}
 		if kind, o, err = d.Decode(); kind != watch.Bookmark || err != nil || o == nil {
@@ -144,17 +136,17 @@ func TestListsThatAreNone(t *testing.T) {
 	for _, text := range []string{
 		"", "{", "[]", `{"items"`, `{"items":[`, `{"items":[{}`, `{"items":[}`, `{"metadata":5`, "<html>", "5",
 	} {
-		if _, err := decodeImports(strings.NewReader(text), strip); err == nil {
+		if _, err := decodeImports(strings.NewReader(text)); err == nil {
 			t.Errorf("%q is a list", text)
 		}
 	}
 	whole := `{"kind":"L","items":[` + string(importJSON(1)) + `,{},5],"metadata":{"resourceVersion":"7"}}`
-	list, err := decodeImports(strings.NewReader(whole), strip)
+	list, err := decodeImports(strings.NewReader(whole))
 	if err != nil || len(list.Items) != 1 || list.ResourceVersion != "7" {
 		t.Errorf("%+v: %v", list, err)
 	}
 	for _, empty := range []string{`{"items":null}`, `{}`} {
-		if list, err := decodeImports(strings.NewReader(empty), strip); err != nil || len(list.Items) != 0 {
+		if list, err := decodeImports(strings.NewReader(empty)); err != nil || len(list.Items) != 0 {
 			t.Errorf("%s: %+v: %v", empty, list, err)
 		}
 	}
@@ -171,8 +163,8 @@ func FuzzImports(f *testing.F) {
 		),
 	)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		_, _ = decodeImports(strings.NewReader(string(raw)), strip)
-		d := &importDecoder{json.NewDecoder(strings.NewReader(string(raw))), nil, strip}
+		_, _ = decodeImports(strings.NewReader(string(raw)))
+		d := &importDecoder{json.NewDecoder(strings.NewReader(string(raw))), nil}
 		for events := 0; ; events++ {
 			if _, _, err := d.Decode(); err != nil {
 				return

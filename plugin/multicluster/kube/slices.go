@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 )
 
 // The labels of imported slices.
@@ -19,18 +20,13 @@ const (
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 func (c Config) slices() *resource {
-	r := c.slicesWith(labelServiceName, func(slice *discoveryv1.EndpointSlice) runtime.Object {
-		if stripped := c.stripSlice(slice); stripped != nil {
-			return stripped
-		}
-		return nil
-	})
-	r.feed = (*store).sliceFeed
+	r := c.slicesWith(labelServiceName, func(slice *discoveryv1.EndpointSlice) any { return orNil(c.stripSlice(slice)) })
+	r.feed = func(s *store) cache.ReflectorStore { return s.sliceFeed() }
 	return r
 }
 
 // slicesWith are the EndpointSlices that have a label. strip returns nil for an object that is not wanted.
-func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) runtime.Object) *resource {
+func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) any) *resource {
 	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
@@ -40,13 +36,17 @@ func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) 
 		accept:    protobufOrJSON,
 		missing:   "check that the endpoint is that of a Kubernetes API server",
 	}
-	r.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
-		slice, ok := o.(*discoveryv1.EndpointSlice)
-		if !ok || !c.wants(slice.Namespace) {
+	r.typed(new(discoveryv1.EndpointSliceList))
+	r.strip = func(object any) any {
+		slice, ok := object.(*discoveryv1.EndpointSlice)
+		switch {
+		case !ok:
+			return object
+		case !c.wants(slice.Namespace):
 			return nil
 		}
 		return strip(slice)
-	})
+	}
 	return r
 }
 
@@ -59,16 +59,15 @@ func (c Config) namespaces(selector string) *resource {
 		selector: selector,
 		accept:   protobufOrJSON,
 		missing:  "check that the endpoint is that of a Kubernetes API server",
-		feed:     (*store).namespaceFeed,
+		feed:     func(s *store) cache.ReflectorStore { return s.namespaceFeed() },
 	}
-	r.typed(new(corev1.NamespaceList), func(o runtime.Object) runtime.Object {
-		if ns, ok := o.(*corev1.Namespace); ok {
-			if stripped := newStripped("", ns.Name, ns.ResourceVersion, struct{}{}); stripped != nil {
-				return stripped
-			}
+	r.typed(new(corev1.NamespaceList))
+	r.strip = func(object any) any {
+		if ns, ok := object.(*corev1.Namespace); ok {
+			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
 		}
-		return nil
-	})
+		return object
+	}
 	return r
 }
 
