@@ -18,18 +18,18 @@ func (s *Service) Targets(name, proto string, w Window) Targets {
 // takes constant time, and none but the first allocates. The zero value has no target.
 type Walk struct {
 	Targets
-	hosts  []place // in the order of answers
-	tiers  []tier  // of hosts
-	offers []offer // the lists that have the port, if there are several lists
-	has    []bool  // which groups have it, if there are several lists
-	one    string  // the packed numbers of the port, if there is one list
+	hosts  []place          // in the order of answers
+	tiers  []tier           // of hosts
+	offers map[Ports]string // the packed numbers of the port in each list that has it, if there are several lists
+	has    []bool           // which groups have the port, if there are several lists
+	one    string           // the packed numbers of the port, if there is one list
 
 	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
 	walked        int // hosts
 	found         bool
 	at            place
-	lists         []uint32 // of the host that are still to come
-	numbers       string   // that are still to come
+	lists         []Ports // of the host that are still to come
+	numbers       string  // that are still to come
 	number        uint16
 	seen          *[1 << 16 / 64]uint64 // numbers of the host, if it has several lists
 }
@@ -46,11 +46,11 @@ func (t Targets) Walk() Walk {
 		return w
 	}
 	w.hosts, w.tiers = h.order, h.tiers
-	if h.listsOf != nil {
+	if h.portIndex != nil {
 		w.offers = h.portIndex[t.name]
 		w.has = make([]bool, len(h.groups))
-		for i, lists := range h.listsOf {
-			w.has[i] = slices.ContainsFunc(lists, func(list uint32) bool { return w.numbersOf(list) != "" })
+		for i, g := range h.groups {
+			w.has[i] = slices.ContainsFunc(g.ports, func(list Ports) bool { return w.numbersOf(list) != "" })
 		}
 	} else if len(h.lists) > 0 {
 		w.one = h.lists[0].numbersOf(t.name)
@@ -144,11 +144,11 @@ func (w *Walk) matches(p place) bool {
 func (w *Walk) visit(p place) {
 	h := w.svc.headless
 	w.at, w.found, w.walked = p, true, w.walked+1
-	if h.listsOf == nil {
+	if h.portIndex == nil {
 		w.numbers = w.one
 		return
 	}
-	w.lists = h.listsOf[p.group]
+	w.lists = h.groups[p.group].ports
 	switch {
 	case len(w.lists) < 2:
 		w.seen = nil
@@ -159,20 +159,12 @@ func (w *Walk) visit(p place) {
 	}
 }
 
-// numbersOf are the packed numbers that a list has of the port.
-func (w *Walk) numbersOf(list uint32) string {
+// numbersOf returns the packed numbers that a list has of the port, where there are several lists.
+func (w *Walk) numbersOf(list Ports) string {
 	if w.name == (portName{}) {
-		return w.svc.headless.lists[list].numbers()
+		return list.numbers()
 	}
-	i, ok := slices.BinarySearchFunc(
-		w.offers,
-		list,
-		func(o offer, list uint32) int { return int(o.list) - int(list) },
-	)
-	if !ok {
-		return ""
-	}
-	return w.offers[i].numbers
+	return w.offers[list]
 }
 
 // Number is the port number of the target.
