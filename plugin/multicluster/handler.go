@@ -46,6 +46,9 @@ type Multicluster struct {
 // Name implements plugin.Handler.
 func (m *Multicluster) Name() string { return pluginName }
 
+// Ready implements ready.Readiness for all stanzas together.
+func (m *Multicluster) Ready() bool { return m.load.Ready() }
+
 // ServeDNS implements plugin.Handler.
 func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	zone, at := query.Zone(m.origins, r.Question[0].Name)

@@ -17,19 +17,13 @@ func (s *stanza) prefer(c *caddy.Controller, args []string) error {
 	switch what {
 	case "local":
 		if !catalog.IsClusterID(name) {
-			return c.Errf(
-				"prefer local: '%s' cannot be a cluster ID: use the one in the cluster's own ClusterProperty"+
-					" cluster.clusterset.k8s.io",
-				args[1],
-			)
+			return c.Errf("prefer local: '%s' cannot be a cluster ID: use the one in the cluster's own "+
+				"ClusterProperty cluster.clusterset.k8s.io", args[1])
 		}
 	case "zone":
 		if wrong := validation.IsValidLabelValue(name); wrong != nil {
-			return c.Errf(
-				"prefer zone: '%s' cannot be a zone: use the value of the Nodes' label topology.kubernetes.io/zone: %s",
-				args[1],
-				wrong[0],
-			)
+			return c.Errf("prefer zone: '%s' cannot be a zone: use the value of the Nodes' label "+
+				"topology.kubernetes.io/zone: %s", args[1], wrong[0])
 		}
 		preferred, only = &t.Zone, &t.ZoneOnly
 	default:
