@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	corev1 "k8s.io/api/core/v1"
@@ -146,16 +145,3 @@ const (
 	streamedList         // a watch that begins with one
 	watching             // a watch after a list
 )
-
-// newClient returns the client that all resources of a Watch share, and its HTTP client, whose connections stop closes.
-func newClient(cfg *rest.Config) (*rest.RESTClient, *http.Client, error) {
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
-	}
-	c, err := rest.UnversionedRESTClientForConfigAndClient(cfg, h)
-	if err != nil {
-		return nil, nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
-	}
-	return c, h, nil
-}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
@@ -122,7 +123,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		r := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
 		r.strip = func(object any) any { return object }
 		r.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
-		if _, err := r.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr(true)}); err != nil {
+		if _, err := r.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err != nil {
 			t.Fatal(err)
 		}
 		if len(r.health.answered) != 0 {
@@ -136,7 +137,7 @@ func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
 		t.Error("a complete list is no answer")
 	}
 	broken := open()
-	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr(true)}); err == nil {
+	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err == nil {
 		t.Error("the Reflector does not back off after a list that broke off")
 	}
 	if broken.health.answered["EndpointSlices"] != unreachable {

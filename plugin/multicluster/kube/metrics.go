@@ -60,8 +60,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 func init() {
-	for _, r := range reasons[1:] {
-		skippedSlices.WithLabelValues(r)
+	for r := range advice {
+		skippedSlices.WithLabelValues(string(r))
 	}
 	prometheus.MustRegister(collector{})
 }
@@ -145,7 +145,7 @@ const maxWarnings = 100
 
 // skip counts a slice that cannot be answered and warns of it, once unless the reason changes (N17).
 func (s *store) skip(o, old *sliceObject) {
-	skippedSlices.WithLabelValues(o.content.skipped.String()).Inc()
+	skippedSlices.WithLabelValues(string(o.content.skipped)).Inc()
 	if old != nil && old.content.skipped == o.content.skipped || s.warnings > maxWarnings {
 		return
 	}
@@ -158,7 +158,7 @@ func (s *store) skip(o, old *sliceObject) {
 	log.Warningf("EndpointSlice %s/%s is skipped: %s", namespace, name, advice[o.content.skipped])
 }
 
-var advice = [...]string{
+var advice = map[reason]string{
 	noSourceCluster:     "it has no label " + labelSourceCluster,
 	impossibleClusterID: "its label " + labelSourceCluster + " is no cluster id: one DNS label, or two joined by a dot",
 	wrongAddressType:    "its addressType is neither IPv4 nor IPv6",

@@ -84,16 +84,12 @@ func splitKey(key string) (name, namespace string) {
 	return key, ""
 }
 
-// reason is why a slice is skipped (N17). Its strings are label values.
-type reason uint8
+// reason is why a slice is skipped (N17), as a label value.
+type reason string
 
 const (
-	notSkipped reason = iota
-	noSourceCluster
-	impossibleClusterID
-	wrongAddressType
+	notSkipped          reason = ""
+	noSourceCluster     reason = "no_source_cluster"
+	impossibleClusterID reason = "impossible_cluster_id"
+	wrongAddressType    reason = "address_type"
 )
-
-var reasons = [...]string{"", "no_source_cluster", "impossible_cluster_id", "address_type"}
-
-func (r reason) String() string { return reasons[r] }

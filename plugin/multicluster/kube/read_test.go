@@ -11,9 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
-
-func ptr[T any](v T) *T { return &v }
 
 // hosts are the host names of a Headless Service made of one slice.
 func hosts(t *testing.T, s *discoveryv1.EndpointSlice, podNames bool) string {
@@ -50,7 +49,7 @@ func TestReadsEndpoints(t *testing.T) {
 			"",
 			discoveryv1.Endpoint{
 				Addresses:  []string{"10.1.0.1"},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Terminating: ptr(true)},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Terminating: ptr.To(true)},
 			},
 			false, "10-1-0-1.eu",
 		},
@@ -58,12 +57,12 @@ func TestReadsEndpoints(t *testing.T) {
 			"",
 			discoveryv1.Endpoint{
 				Addresses:  []string{"10.1.0.1"},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true)},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true)},
 			},
 			false, "",
 		},
 		"host name": {
-			"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), TargetRef: pod},
+			"", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, Hostname: ptr.To("db-0"), TargetRef: pod},
 			true, "db-0.eu",
 		},
 		"pod name (N15)": {

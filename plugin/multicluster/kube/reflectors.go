@@ -2,12 +2,14 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"sync"
 	"time"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
+	"github.com/go-logr/logr/funcr"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -15,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
+
+var log = clog.NewWithPlugin("multicluster")
 
 // Reflectors list and watch kinds of object over one client.
 type Reflectors struct {
@@ -33,12 +37,16 @@ func newReflectors(c Config, h *health) (*Reflectors, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, httpClient, err := newClient(cfg)
-	if err != nil {
-		return nil, err
+	r := &Reflectors{started: time.Now(), health: h}
+	if r.http, err = rest.HTTPClientFor(cfg); err == nil {
+		r.client, err = rest.UnversionedRESTClientForConfigAndClient(cfg, r.http)
 	}
-	r := &Reflectors{started: time.Now(), client: client, http: httpClient, health: h}
-	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), clientLog()))
+	if err != nil {
+		return nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
+	}
+	// health reports once what matters of what client-go logs; the rest is for debugging.
+	logger := funcr.New(func(_, args string) { log.Debug(args) }, funcr.Options{})
+	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
 	return r, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // The labels of imported slices.
@@ -94,17 +95,11 @@ func (c Config) stripSlice(s *discoveryv1.EndpointSlice) *sliceObject {
 func ports(s *discoveryv1.EndpointSlice) []catalog.Port {
 	all := make([]catalog.Port, 0, len(s.Ports))
 	for _, p := range s.Ports {
-		var port catalog.Port
-		if p.Name != nil {
-			port.Name = *p.Name
-		}
-		if p.Protocol != nil {
-			port.Proto = string(*p.Protocol)
-		}
-		if p.Port != nil {
-			port.Number = portNumber(*p.Port)
-		}
-		all = append(all, port)
+		all = append(all, catalog.Port{
+			Name:   ptr.Deref(p.Name, ""),
+			Proto:  string(ptr.Deref(p.Protocol, "")),
+			Number: portNumber(ptr.Deref(p.Port, 0)),
+		})
 	}
 	return all
 }
@@ -115,13 +110,10 @@ func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 	ready := make([]catalog.Endpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+		if !ptr.Deref(e.Conditions.Ready, true) {
 			continue
 		}
-		zone := ""
-		if e.Zone != nil {
-			zone = c.Topology.Keep(*e.Zone)
-		}
+		zone := c.Topology.Keep(ptr.Deref(e.Zone, ""))
 		for _, text := range e.Addresses {
 			addr, ok := address(text)
 			if ok && addr.Is4() == (s.AddressType == discoveryv1.AddressTypeIPv4) {
@@ -134,8 +126,8 @@ func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 
 // hostname of an endpoint, "" if it is named by its address (N15).
 func (c Config) hostname(e *discoveryv1.Endpoint) string {
-	if e.Hostname != nil && *e.Hostname != "" {
-		return *e.Hostname
+	if name := ptr.Deref(e.Hostname, ""); name != "" {
+		return name
 	}
 	if pod := e.TargetRef; c.EndpointPodNames && pod != nil && pod.Kind == "Pod" &&
 		catalog.IsLabel(strings.ToLower(pod.Name)) {

@@ -360,14 +360,14 @@ func TestSkippedSlicesAreCountedAndWarnedAboutOnce(t *testing.T) {
 	fqdn := slice("fqdn", "db", "eu", "a.example.org")
 	fqdn.AddressType = discoveryv1.AddressTypeFQDN
 	before := map[reason]float64{}
-	for r := noSourceCluster; r <= wrongAddressType; r++ {
+	for r := range advice {
 		before[r] = counted(t, r)
 	}
 	for range 3 {
 		b.put(anonymous, slice("bad-id", "db", "eu_1", "10.1.0.1"), fqdn)
 	}
 	b.want("db.test", "absent")
-	for r := noSourceCluster; r <= wrongAddressType; r++ {
+	for r := range advice {
 		if n := counted(t, r) - before[r]; n != 3 {
 			t.Errorf("%s counts %v versions, want 3", r, n)
 		}
