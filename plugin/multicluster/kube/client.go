@@ -79,8 +79,8 @@ func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions)
 	return list, nil
 }
 
-// WatchWithContext implements cache.WatcherWithContext. A streamed list is healthy at its end (intake.Replace), not when
-// it opens. If the one before broke off, WatchWithContext fails, so that the Reflector backs off.
+// WatchWithContext implements cache.WatcherWithContext. A streamed list is healthy at its end (intake.Replace), not
+// when it opens. If the one before broke off, WatchWithContext fails, so that the Reflector backs off.
 func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	if r.streaming {
 		r.streaming = false

@@ -52,7 +52,8 @@ func (c Config) imports(labels string) *resource {
 		if err != nil {
 			return nil, err
 		}
-		reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
+		const reason = "ClientWatchDecoding"
+		reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, reason)
 		d := &importDecoder{json.NewDecoder(body), body}
 		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter), nil
 	}

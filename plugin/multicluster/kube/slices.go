@@ -21,7 +21,7 @@ const (
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 func (c Config) slices() *resource {
-	r := c.slicesWith(labelServiceName, func(slice *discoveryv1.EndpointSlice) any { return orNil(c.stripSlice(slice)) })
+	r := c.slicesWith(labelServiceName, func(s *discoveryv1.EndpointSlice) any { return orNil(c.stripSlice(s)) })
 	r.feed = func(s *store) cache.ReflectorStore { return s.sliceFeed() }
 	return r
 }

@@ -570,7 +570,7 @@ func goroutines() (n int) {
 func TestReflectorUsesAllOfTheStore(t *testing.T) {
 	var i any = new(intake)
 	if !is[cache.ReflectorBookmarkStore](i) || !is[cache.TransformingStore](i) {
-		t.Error("intake is no cache.ReflectorBookmarkStore or cache.TransformingStore: the Reflector would pass over it")
+		t.Error("intake is no ReflectorBookmarkStore or TransformingStore: the Reflector would pass over it")
 	}
 	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(headlessObject("a")); err != nil || key != "test/a" {
 		t.Errorf("an import has the key %q: %v", key, err)
