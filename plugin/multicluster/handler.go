@@ -37,14 +37,17 @@ type Multicluster struct {
 	origins       []string // fully qualified, lower case
 	zones         []*reply.Zone
 	source        source
-	maxEndpoints  int      // M6; 0: all
-	limitTransfer bool     // maxEndpoints holds for transfers too
-	streams       *streams // nil: no limit
+	maxEndpoints  int           // M6; 0: all
+	limitTransfer bool          // maxEndpoints holds for transfers too
+	streams       chan struct{} // has an element for each question over TCP that is being answered; nil: no limit
 	load          *reload.Load
 }
 
 // Name implements plugin.Handler.
 func (m *Multicluster) Name() string { return pluginName }
+
+// Ready implements ready.Readiness for all stanzas together.
+func (m *Multicluster) Ready() bool { return m.load.Ready() }
 
 // ServeDNS implements plugin.Handler.
 func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -66,10 +69,13 @@ func (m *Multicluster) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dn
 // that the question is for the next plugin, and that nothing was written.
 func (m *Multicluster) serve(w dns.ResponseWriter, r *dns.Msg, zone, at int) (rcode int, next bool, err error) {
 	if m.streams != nil && authority.OverStream(w) {
-		if !m.streams.enter() {
+		select {
+		case m.streams <- struct{}{}:
+			defer func() { <-m.streams }()
+		default:
+			shedTotal.Inc()
 			return dns.RcodeRefused, false, nil
 		}
-		defer m.streams.leave()
 	}
 	name := r.Question[0].Name
 	q := query.Parse(name, at)

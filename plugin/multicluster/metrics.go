@@ -38,23 +38,10 @@ func version() string {
 	return "unknown"
 }
 
-var buildInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+// buildInfo gets its value in setup, because a program sets Version after this package is initialized.
+var buildInfo = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Namespace: plugin.Namespace,
 	Subsystem: pluginName,
 	Name:      "build_info",
 	Help:      "Always 1, with the version of the plugin.",
 }, []string{"version"})
-
-// builder reports buildInfo when it is asked, since a program sets Version after this package is initialized.
-type builder struct{}
-
-func init() { prometheus.MustRegister(builder{}) }
-
-// Describe implements prometheus.Collector.
-func (builder) Describe(ch chan<- *prometheus.Desc) { buildInfo.Describe(ch) }
-
-// Collect implements prometheus.Collector.
-func (builder) Collect(ch chan<- prometheus.Metric) {
-	buildInfo.WithLabelValues(version()).Set(1)
-	buildInfo.Collect(ch)
-}

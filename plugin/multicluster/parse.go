@@ -13,6 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/kube"
 	"github.com/coredns/caddy"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // stanza is what the Corefile says.
@@ -44,23 +45,19 @@ func parse(c *caddy.Controller) (*stanza, error) {
 		return nil, err
 	}
 	for c.NextBlock() {
-		option, ok := options[c.Val()]
-		switch {
-		case slices.Contains(kubernetesOptions, c.Val()):
-			return nil, c.Errf(
-				"'%s' is an option of the kubernetes plugin, not of multicluster: remove it here",
-				c.Val(),
-			)
-		case !ok:
-			return nil, c.Errf("unknown option '%s'", c.Val())
-		}
-		s.lines[c.Val()] = c.Line()
 		name, args := c.Val(), c.RemainingArgs()
-		if len(args) < option.min || option.max >= 0 && len(args) > option.max {
+		option, ok := options[name]
+		switch {
+		case slices.Contains(kubernetesOptions, name):
+			return nil, c.Errf("'%s' is an option of the kubernetes plugin, not of multicluster: remove it here", name)
+		case !ok:
+			return nil, c.Errf("unknown option '%s'", name)
+		case len(args) < option.min || option.max >= 0 && len(args) > option.max:
 			usage := strings.TrimSpace(name + " " + option.usage)
 			return nil, c.Errf("wrong number of arguments for %s: usage is '%s'", name, usage)
 		}
-		if err := option.set(s, c, args); err != nil {
+		s.lines[name] = c.Line()
+		if err := s.set(c, name, args); err != nil {
 			return nil, err
 		}
 	}
@@ -86,13 +83,11 @@ func (s *stanza) contradiction() (wrong string, options []string) {
 	case s.config.TLSCert != "" && s.config.Endpoint == "":
 		return "tls is used with endpoint only", []string{"tls"}
 	case s.config.Burst > 0 && s.config.QPS == 0:
-		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out", []string{
-			"apiserver_burst",
-		}
+		return "apiserver_burst limits nothing without apiserver_qps: set both, or take it out",
+			[]string{"apiserver_burst"}
 	case s.config.NoEndpoints && s.config.Topology != (catalog.Topology{}):
-		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal", []string{
-			"noendpoints",
-		}
+		return "noendpoints leaves nothing to prefer or to have zones: take it out, or prefer and zonal",
+			[]string{"noendpoints"}
 	}
 	return "", nil
 }
@@ -110,105 +105,133 @@ func (s *stanza) errf(c *caddy.Controller, wrong string, options ...string) erro
 // that plugin's stanza.
 var kubernetesOptions = []string{"pods", "ignore", "apiserver_max_inflight", "multicluster"}
 
-// option is one property of the stanza: how many arguments it takes (no max: any number), and what they mean.
+// option is one property of the stanza: how many arguments it takes (no max: any number).
 type option struct {
 	min, max int
 	usage    string
-	set      func(s *stanza, c *caddy.Controller, args []string) error
 }
 
 // options of the stanza. Those that the kubernetes plugin has mean the same (O1).
 var options = map[string]option{
-	"kubeconfig": {1, 2, "PATH [CONTEXT]", func(s *stanza, _ *caddy.Controller, args []string) error {
+	"kubeconfig":         {1, 2, "PATH [CONTEXT]"},
+	"endpoint":           {1, 1, "URL"},
+	"tls":                {3, 3, "CERT KEY CACERT"},
+	"ttl":                {1, 1, "SECONDS"},
+	"namespaces":         {1, -1, "NAMESPACE..."},
+	"namespace_labels":   {1, -1, "EXPRESSION"},
+	"labels":             {1, -1, "EXPRESSION"},
+	"noendpoints":        {0, 0, ""},
+	"endpoint_pod_names": {0, 0, ""},
+	"max_endpoints":      {1, 2, "NUMBER [transfer]"},
+	"shed":               {1, 1, "NUMBER"},
+	"prefer":             {2, 3, "local CLUSTERID|zone ZONE [order|subset]"},
+	"zonal":              {0, 0, ""},
+	"nameserver":         {1, -1, "IP..."},
+	"startup_timeout":    {1, 1, "DURATION"},
+	"fallthrough":        {0, -1, "[ZONES...]"},
+	"apiserver_qps":      {1, 1, "NUMBER"},
+	"apiserver_burst":    {1, 1, "NUMBER"},
+}
+
+// set sets an option. It fails if a value is wrong; the number of arguments is not.
+func (s *stanza) set(c *caddy.Controller, name string, args []string) (err error) {
+	switch name {
+	case "kubeconfig":
 		s.config.Kubeconfig = args[0]
 		if len(args) == 2 {
 			s.config.Context = args[1]
 		}
-		return nil
-	}},
-	"endpoint": {1, 1, "URL", func(s *stanza, _ *caddy.Controller, args []string) error {
+	case "endpoint":
 		s.config.Endpoint = args[0]
-		return nil
-	}},
-	"tls": {3, 3, "CERT KEY CACERT", func(s *stanza, _ *caddy.Controller, args []string) error {
+	case "tls":
 		s.config.TLSCert, s.config.TLSKey, s.config.TLSCA = args[0], args[1], args[2]
-		return nil
-	}},
-	"ttl": {1, 1, "SECONDS", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+	case "ttl":
 		s.ttl, err = authority.ParseTTL(c, args[0])
-		return err
-	}},
-	"namespaces": {1, -1, "NAMESPACE...", func(s *stanza, _ *caddy.Controller, args []string) error {
+	case "namespaces":
 		s.config.Namespaces = append(s.config.Namespaces, args...)
-		return nil
-	}},
-	"namespace_labels": {1, -1, "EXPRESSION", func(s *stanza, _ *caddy.Controller, args []string) error {
+	case "namespace_labels":
 		s.config.NamespaceLabels = strings.Join(args, " ")
-		return nil
-	}},
-	"labels": {1, -1, "EXPRESSION", func(s *stanza, _ *caddy.Controller, args []string) error {
+	case "labels":
 		s.config.Labels = strings.Join(args, " ")
-		return nil
-	}},
-	"noendpoints": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+	case "noendpoints":
 		s.config.NoEndpoints = true
-		return nil
-	}},
-	"endpoint_pod_names": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+	case "endpoint_pod_names":
 		s.config.EndpointPodNames = true
-		return nil
-	}},
-	"max_endpoints": {1, 2, "NUMBER [transfer]", func(s *stanza, c *caddy.Controller, args []string) error {
-		n, err := strconv.Atoi(args[0])
-		if err != nil || n < 1 {
-			return c.Errf("max_endpoints must be a number of at least 1: '%s'", args[0])
-		}
+	case "max_endpoints":
+		s.maxEndpoints, err = number(c, name, args[0], 1)
 		if s.limitTransfer = len(args) == 2; s.limitTransfer && args[1] != "transfer" {
-			return c.Errf("max_endpoints %d may be followed by 'transfer' only: '%s'", n, args[1])
+			return c.Errf("max_endpoints %s may be followed by 'transfer' only: '%s'", args[0], args[1])
 		}
-		s.maxEndpoints = n
-		return nil
-	}},
-	"shed": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
-		n, err := strconv.Atoi(args[0])
-		if err != nil || n < 1 {
-			return c.Errf("shed must be a number of at least 1: '%s'", args[0])
-		}
-		s.streams = &streams{limit: int64(n)}
-		return nil
-	}},
-	"prefer": {2, 3, "local CLUSTERID|zone ZONE [order|subset]", (*stanza).prefer},
-	"zonal": {0, 0, "", func(s *stanza, _ *caddy.Controller, _ []string) error {
+	case "shed":
+		limit, err := number(c, name, args[0], 1)
+		s.streams = make(chan struct{}, limit)
+		return err
+	case "prefer":
+		return s.prefer(c, args)
+	case "zonal":
 		s.config.Topology.Zonal = true
-		return nil
-	}},
-	"nameserver": {1, -1, "IP...", func(s *stanza, c *caddy.Controller, args []string) error {
+	case "nameserver":
 		addrs, err := authority.ParseNameservers(c, args)
 		s.nameservers = append(s.nameservers, addrs...)
 		return err
-	}},
-	"startup_timeout": {1, 1, "DURATION", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+	case "startup_timeout":
 		s.startupTimeout, err = authority.ParseTimeout(c, args[0])
-		return err
-	}},
-	"fallthrough": {0, -1, "[ZONES...]", func(s *stanza, c *caddy.Controller, args []string) (err error) {
+	case "fallthrough":
 		s.Fall, err = authority.ParseFallthrough(c, s.origins, args)
-		return err
-	}},
-	"apiserver_qps": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
+	case "apiserver_qps":
 		qps, err := strconv.ParseFloat(args[0], 32)
 		if err != nil || !(qps >= 0) || math.IsInf(qps, 0) { // NaN is neither
 			return c.Errf("apiserver_qps must be a number of at least 0: '%s'", args[0])
 		}
 		s.config.QPS = float32(qps)
-		return nil
-	}},
-	"apiserver_burst": {1, 1, "NUMBER", func(s *stanza, c *caddy.Controller, args []string) error {
-		burst, err := strconv.Atoi(args[0])
-		if err != nil || burst < 0 {
-			return c.Errf("apiserver_burst must be a number of at least 0: '%s'", args[0])
+	case "apiserver_burst":
+		s.config.Burst, err = number(c, name, args[0], 0)
+	}
+	return err
+}
+
+// number reads an argument of an option that is a number.
+func number(c *caddy.Controller, option, arg string, least int) (int, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil || n < least {
+		return 0, c.Errf("%s must be a number of at least %d: '%s'", option, least, arg)
+	}
+	return n, nil
+}
+
+// prefer reads whose endpoints of Headless Services stand first (T2): those of a cluster, those of
+// a zone, or both, in two lines.
+func (s *stanza) prefer(c *caddy.Controller, args []string) error {
+	what, name := args[0], strings.ToLower(args[1])
+	t := &s.config.Topology
+	preferred, only := &t.Cluster, &t.ClusterOnly
+	switch what {
+	case "local":
+		if !catalog.IsClusterID(name) {
+			return c.Errf("prefer local: '%s' cannot be a cluster ID: use the one in the cluster's own "+
+				"ClusterProperty cluster.clusterset.k8s.io", args[1])
 		}
-		s.config.Burst = burst
-		return nil
-	}},
+	case "zone":
+		if wrong := validation.IsValidLabelValue(name); wrong != nil {
+			return c.Errf("prefer zone: '%s' cannot be a zone: use the value of the Nodes' label "+
+				"topology.kubernetes.io/zone: %s", args[1], wrong[0])
+		}
+		preferred, only = &t.Zone, &t.ZoneOnly
+	default:
+		return c.Errf("prefer is 'local CLUSTERID' or 'zone ZONE', not '%s'", what)
+	}
+	if *preferred != "" {
+		return c.Errf("prefer %s is given twice, for '%s' and '%s': keep one", what, *preferred, name)
+	}
+	*preferred = name
+	if len(args) == 3 {
+		switch args[2] {
+		case "order":
+		case "subset":
+			*only = true
+		default:
+			return c.Errf("prefer %s %s is 'order' or 'subset', not '%s'", what, name, args[2])
+		}
+	}
+	return nil
 }

@@ -191,7 +191,7 @@ func TestT2WindowTakesPreferredFirst(t *testing.T) {
 					local++
 				}
 			}
-			for it := svc.Targets("http", "tcp", w).Walk(); it.Next(); {
+			for it := svc.Targets("http", "tcp", w); it.Next(); {
 				v4, _ := it.Addrs()
 				srv = append(srv, v4)
 			}

@@ -214,6 +214,9 @@ func TestL4ReloadWaitsForNewLists(t *testing.T) {
 	if took := s.reload(c.corefile("c", "300ms")); took < 300*time.Millisecond {
 		t.Errorf("a reload without a list took %v, want startup_timeout", took)
 	}
+	if !s.ready() {
+		t.Error("a reload undoes readiness (L2)")
+	}
 	if took := s.reload(c.corefile("c", "1h")); took > time.Minute {
 		t.Errorf("a reload that alters nothing took %v", took)
 	}

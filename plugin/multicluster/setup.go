@@ -23,6 +23,7 @@ func setup(c *caddy.Controller) error {
 	}
 	m := &s.Multicluster
 	m.load = loads.Of(c)
+	buildInfo.WithLabelValues(version()).Set(1)
 
 	c.OnStartup(func() error {
 		addrs := s.nameservers

@@ -34,7 +34,7 @@ func (w *waiting) WriteMsg(*dns.Msg) error {
 // one that panicked, do not count any more.
 func TestShedBoundsReplies(t *testing.T) {
 	m := large()
-	m.streams = &streams{limit: 2}
+	m.streams = make(chan struct{}, 2)
 	w := &waiting{writing: make(chan struct{}), read: make(chan struct{})}
 	r := question("web.test.svc.clusterset.local.", dns.TypeA, 0)
 	ask := func(w dns.ResponseWriter) int {
@@ -71,7 +71,7 @@ func TestShedBoundsReplies(t *testing.T) {
 		defer func() { _ = recover() }()
 		ask(w)
 	}()
-	if n := m.streams.busy.Load(); n != 0 {
+	if n := len(m.streams); n != 0 {
 		t.Errorf("%d are still counted", n)
 	}
 }
@@ -97,8 +97,8 @@ func TestShedCountsClientsOnStreams(t *testing.T) {
 	r := question("web.test.svc.clusterset.local.", dns.TypeA, 0)
 	for name, tt := range tests {
 		m := large()
-		m.streams = &streams{limit: 1}
-		m.streams.enter() // the one place is taken
+		m.streams = make(chan struct{}, 1)
+		m.streams <- struct{}{} // the one place is taken
 		w := &from{addr: tt.from}
 		if rcode, err := m.ServeDNS(context.Background(), w, r); rcode != tt.want || err != nil {
 			t.Errorf("%s: %s, %v, want %s", name, dns.RcodeToString[rcode], err, dns.RcodeToString[tt.want])
@@ -127,10 +127,10 @@ func refusals(t *testing.T) float64 {
 // TestShedDoesNotCountOthersWork: what falls through is the next plugin's.
 func TestShedDoesNotCountOthersWork(t *testing.T) {
 	m := large()
-	m.streams = &streams{limit: 1}
+	m.streams = make(chan struct{}, 1)
 	m.Fall = fall.Root
 	m.Next = plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
-		if n := m.streams.busy.Load(); n != 0 {
+		if n := len(m.streams); n != 0 {
 			t.Errorf("%d counted while the next plugin works", n)
 		}
 		return handedOn, nil

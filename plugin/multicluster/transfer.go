@@ -110,7 +110,7 @@ func (x *xfr) name(s *catalog.Service, q query.Query, name string) {
 	if find(s, q, dns.TypeSRV, x.window).Outcome != catalog.Success {
 		return
 	}
-	walk := s.Targets(q.Below, q.Proto, x.window).Walk()
+	walk := s.Targets(q.Below, q.Proto, x.window)
 	for {
 		rrs := x.zone.SRVRecords(name, s.Key(), &walk, chunk)
 		if len(rrs) == 0 {

@@ -56,7 +56,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		if !w.Up() {
 			up = 0
 		}
-		heard = min(heard, w.heard.Load())
+		heard = min(heard, w.Heard())
 		for r, n := range w.leftOut() {
 			out[r] += n
 		}

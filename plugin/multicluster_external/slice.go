@@ -10,9 +10,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -53,7 +50,7 @@ type leftOut [reasonCount]int
 
 var continents = []string{"AF", "AN", "AS", "EU", "NA", "OC", "SA"}
 
-// object is an EndpointSlice, stripped to what answers need. Reflector and store share it. It is immutable.
+// object is an EndpointSlice, stripped to what answers need. It is immutable.
 type object struct {
 	namespace, name string
 	version         uint64
@@ -62,22 +59,9 @@ type object struct {
 	leftOut         leftOut
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (o *object) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{
-		Namespace: o.namespace, Name: o.name, ResourceVersion: strconv.FormatUint(o.version, 10),
-	}
-}
-
-// GetObjectKind implements runtime.Object.
-func (o *object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject implements runtime.Object.
-func (o *object) DeepCopyObject() runtime.Object { c := *o; return &c }
-
 // strip returns nil if the object has no name, or no version that is a number. A slice of no possible Service or
 // cluster answers nothing; any other wrong part is left out by itself (X8).
-func strip(s *discoveryv1.EndpointSlice) runtime.Object {
+func strip(s *discoveryv1.EndpointSlice) any {
 	version, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
 	if err != nil || version == 0 || s.Name == "" {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster_external/names"
 )
@@ -21,12 +20,11 @@ type table struct {
 // serial returns the zones' serial (M4): the low 32 bits of the version, never 0.
 func (t *table) serial() uint32 { return max(uint32(t.version), 1) }
 
-// store holds the slices, and publishes a table when a change alters an answer. It is a cache.ReflectorStore with
-// bookmarks: a list shows what is gone, whatever its resourceVersion is.
+// store holds the slices, and publishes a table when a change alters an answer. It is a cache.ReflectorStore: a list
+// shows what is gone, whatever its resourceVersion is.
 type store struct {
 	published atomic.Pointer[table] // empty before the first list
 	listed    chan struct{}         // closed by the first list
-	heard     atomic.Int64          // when the API server last sent something, in Unix nanoseconds
 
 	mu       sync.Mutex
 	slices   map[string]*object            // by "<namespace>/<name>"
@@ -57,16 +55,10 @@ func (s *store) Synced() bool {
 // Wait returns a channel that is closed when the first list is complete.
 func (s *store) Wait() <-chan struct{} { return s.listed }
 
-// lock locks the store and notes that the API server was heard.
-func (s *store) lock() (unlock func()) {
-	s.heard.Store(time.Now().UnixNano())
-	s.mu.Lock()
-	return s.mu.Unlock
-}
-
 // Add implements cache.ReflectorStore.
 func (s *store) Add(o any) error {
-	defer s.lock()()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	changed := make(map[string]uint64)
 	s.set(o.(*object), changed)
 	s.publish(changed)
@@ -78,7 +70,8 @@ func (s *store) Update(o any) error { return s.Add(o) }
 
 // Delete implements cache.ReflectorStore. The version of a deleted object is that of its deletion.
 func (s *store) Delete(o any) error {
-	defer s.lock()()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	changed := make(map[string]uint64)
 	s.remove(o.(*object), o.(*object).version, changed)
 	s.publish(changed)
@@ -87,7 +80,8 @@ func (s *store) Delete(o any) error {
 
 // Replace implements cache.ReflectorStore.
 func (s *store) Replace(objects []any, version string) error {
-	defer s.lock()()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	changed, kept := make(map[string]uint64), make(map[string]bool)
 	for _, o := range objects {
 		kept[sliceKey(o.(*object))] = true
@@ -108,12 +102,6 @@ func (s *store) Replace(objects []any, version string) error {
 
 // Resync implements cache.ReflectorStore; there is nothing to repeat.
 func (s *store) Resync() error { return nil }
-
-// Bookmark implements cache.ReflectorBookmarkStore.
-func (s *store) Bookmark(string) error {
-	s.heard.Store(time.Now().UnixNano())
-	return nil
-}
 
 func sliceKey(o *object) string { return o.namespace + "/" + o.name }
 

@@ -21,8 +21,6 @@ var unsplit = map[string]int{
 	"cmd/kubectl-clusterset/internal/lifecycle.join": 26,
 	"controllers/agent.Agent":                        25,
 	"controllers/serviceimport.reconciler":           40,
-	"plugin/multicluster/catalog.Service":            21,
-	"plugin/multicluster/kube.store":                 23,
 }
 
 // TestTypesHaveOneJob: a type with more methods does several jobs. A Config with more fields is shared by several

@@ -27,8 +27,8 @@ func ips(packed string, width int) (out []string) {
 	return out
 }
 
-func srv(t Targets) (out []string) {
-	for w := t.Walk(); w.Next(); {
+func srv(t Walk) (out []string) {
+	for w := t; w.Next(); {
 		label, cluster := w.Host()
 		out = append(out, fmt.Sprintf("%d %s.%s", w.Number(), label, cluster))
 	}
@@ -164,7 +164,7 @@ func TestM6WindowRotates(t *testing.T) {
 			t.Fatalf("epoch %d: %d and %d addresses, want 3 of each", epoch, len(a4), len(a6))
 		}
 		var fromSRV []string
-		for it := s.Targets("", "", w).Walk(); it.Next(); {
+		for it := s.Targets("", "", w); it.Next(); {
 			v4, _ := it.Addrs()
 			fromSRV = append(fromSRV, ips(v4, 4)...)
 		}
@@ -364,7 +364,7 @@ func TestN8PortsAreNotCopiedPerSlice(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			s := Rebuild(nil, headlessImport(), from, topology)
 			runtime.ReadMemStats(&after)
-			walk := s.Targets(strings.Repeat("x", 58)+"0", "tcp", Window{}).Walk()
+			walk := s.Targets(strings.Repeat("x", 58)+"0", "tcp", Window{})
 			var numbers []uint16
 			for walk.Next() {
 				if label, _ := walk.Host(); label == "h" || label == "h0" {

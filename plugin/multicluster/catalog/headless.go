@@ -15,8 +15,7 @@ type headless struct {
 	v4, v6  []string  // the distinct addresses of each tier, twice: every turn of them is a substring
 
 	lists     []Ports             // the distinct lists of ports
-	listsOf   [][]uint32          // of each group; nil if there is only one list
-	portIndex portIndex           // nil if there is only one list
+	portIndex portIndex           // nil if there is at most one list
 	parents   map[string]bool     // the last label of each cluster ID of two labels
 	zones     map[string]*Service // what each zone's endpoints are alone (N12); nil without the option
 }
@@ -206,23 +205,17 @@ func width(wanted Wanted) int {
 // indexPorts finds the distinct lists of ports, and which of them have which port. What old has of the same lists is
 // used again.
 func (h *headless) indexPorts(old *headless) {
-	ids := make(map[Ports]uint32)
-	h.listsOf = make([][]uint32, len(h.groups))
-	for i, g := range h.groups {
-		h.listsOf[i] = make([]uint32, len(g.ports))
-		for j, list := range g.ports {
-			id, ok := ids[list]
-			if !ok {
-				id = uint32(len(h.lists))
-				ids[list] = id
+	seen := make(map[Ports]bool)
+	for _, g := range h.groups {
+		for _, list := range g.ports {
+			if !seen[list] {
+				seen[list] = true
 				h.lists = append(h.lists, list)
 			}
-			h.listsOf[i][j] = id
 		}
 	}
 	switch {
 	case len(h.lists) < 2:
-		h.listsOf = nil
 	case old != nil && slices.Equal(h.lists, old.lists):
 		h.portIndex = old.portIndex
 	default:

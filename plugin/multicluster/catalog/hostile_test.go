@@ -38,7 +38,7 @@ func threadTime() time.Duration {
 
 // cut walks over the first n targets, which is what fits into a reply.
 func cut(s *Service, name, proto string, n int) (targets int) {
-	for w := s.Targets(name, proto, Window{Turn: 7}).Walk(); targets < n && w.Next(); targets++ {
+	for w := s.Targets(name, proto, Window{Turn: 7}); targets < n && w.Next(); targets++ {
 		w.Addrs()
 	}
 	return targets
@@ -100,7 +100,7 @@ func TestTurnsInterleaveClusters(t *testing.T) {
 		if len(addrs) != 1200 || len(seen) != 3 || seen[0] < 9 || seen[1] < 9 || seen[2] < 9 {
 			t.Fatalf("turn %d: %d octets, clusters of the first 29 %v", turn, len(addrs), seen)
 		}
-		walk := s.Targets("pg", "tcp", w).Walk()
+		walk := s.Targets("pg", "tcp", w)
 		walk.Next()
 		if v4, _ := walk.Addrs(); v4 != addrs[:4] {
 			t.Fatalf("turn %d: SRV begins with another endpoint than A", turn)

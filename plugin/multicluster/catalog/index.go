@@ -1,42 +1,29 @@
 package catalog
 
 import (
-	"hash/maphash"
-	"maps"
 	"sync"
 	"sync/atomic"
 )
 
-// Index finds the Service of a name. Reading takes no lock: a reader loads one pointer to a map that is never
-// changed, and sees each Service whole, before a change or after it (L3). Writers take turns, and replace the map of
-// one shard.
+// Index finds the Service of a name. Reading takes no lock, and sees each Service whole, before a change or after it
+// (L3). Writers take turns.
 type Index struct {
-	seed    maphash.Seed
-	shards  [shards]atomic.Pointer[map[string]*Service]
-	serial  atomic.Uint64 // M4, in full
-	writing sync.Mutex
-	spaces  sync.Map // namespace → *atomic.Int64: Services that answer
+	services sync.Map      // "<svc>.<ns>" → *Service
+	spaces   sync.Map      // namespace → *atomic.Int64: Services that answer
+	serial   atomic.Uint64 // M4, in full
+	writing  sync.Mutex
 }
-
-// shards are so many that a change copies about 50 entries when there are 50,000 Services.
-const shards = 1024
 
 // NewIndex makes an empty index.
-func NewIndex() *Index {
-	x := &Index{seed: maphash.MakeSeed()}
-	empty := make(map[string]*Service)
-	for i := range x.shards {
-		x.shards[i].Store(&empty)
-	}
-	return x
-}
-
-func (x *Index) shard(key string) *atomic.Pointer[map[string]*Service] {
-	return &x.shards[maphash.String(x.seed, key)%shards]
-}
+func NewIndex() *Index { return new(Index) }
 
 // Service finds the Service of "<svc>.<ns>", in lower case; nil if that name answers nothing.
-func (x *Index) Service(key string) *Service { return (*x.shard(key).Load())[key] }
+func (x *Index) Service(key string) *Service {
+	if s, ok := x.services.Load(key); ok {
+		return s.(*Service)
+	}
+	return nil
+}
 
 // HasNamespace reports whether some Service of the namespace answers (N13).
 func (x *Index) HasNamespace(ns string) bool {
@@ -52,19 +39,16 @@ func (x *Index) Serial() uint32 { return max(uint32(x.serial.Load()), 1) }
 func (x *Index) Set(key string, s *Service, version uint64) (altered bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	shard := x.shard(key)
-	old := (*shard.Load())[key]
+	old := x.Service(key)
 	if old.Same(s) {
 		return false
 	}
-	next := maps.Clone(*shard.Load())
 	if s == nil {
-		delete(next, key)
+		x.services.Delete(key)
 	} else {
-		next[key] = s
 		x.count(s, 1)
+		x.services.Store(key, s)
 	}
-	shard.Store(&next)
 	if old != nil {
 		x.count(old, -1)
 	}
@@ -89,10 +73,8 @@ func (x *Index) count(s *Service, by int64) {
 func (x *Index) Snapshot() (serial uint32, all []*Service) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	for i := range x.shards {
-		for _, s := range *x.shards[i].Load() {
-			all = append(all, s)
-		}
+	for _, s := range x.services.Range {
+		all = append(all, s.(*Service))
 	}
 	return x.Serial(), all
 }

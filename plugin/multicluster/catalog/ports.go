@@ -102,7 +102,12 @@ func (p Ports) numbersOf(name portName) string {
 	if name == (portName{}) {
 		return p.numbers()
 	}
-	return p.find(name)
+	for key, numbers := range p.each {
+		if key == name {
+			return numbers
+		}
+	}
+	return ""
 }
 
 // each calls yield for every name and protocol with its packed numbers, until yield returns false.
@@ -125,16 +130,6 @@ func (p Ports) each(yield func(name portName, numbers string) bool) {
 	}
 }
 
-// find returns the packed numbers of the ports with a name and a protocol; "" if there is none.
-func (p Ports) find(name portName) string {
-	for key, numbers := range p.each {
-		if key == name {
-			return numbers
-		}
-	}
-	return ""
-}
-
 // hasProto reports whether a port of a protocol has a name of its own.
 func (p Ports) hasProto(proto string) bool {
 	for key := range p.each {
@@ -145,26 +140,23 @@ func (p Ports) hasProto(proto string) bool {
 	return false
 }
 
-// offer is what one list of ports has of a port: its numbers.
-type offer struct {
-	list    uint32
-	numbers string
-}
-
-// portIndex finds the lists of a Headless Service that have a port, by its name and protocol. The entry of a protocol
-// without a name exists if some port has that protocol. With the index no question looks at ports that it does not ask
-// for.
-type portIndex map[portName][]offer
+// portIndex has the packed numbers of a port, by its name and protocol, in each list of a Headless Service that has the
+// port. The entry of a protocol without a name exists if some port has that protocol. With the index no question looks
+// at ports that it does not ask for.
+type portIndex map[portName]map[Ports]string
 
 func newPortIndex(lists []Ports) portIndex {
 	index := make(portIndex)
-	for i, list := range lists {
+	for _, list := range lists {
 		for key, numbers := range list.each {
 			if key.name == "" {
 				continue
 			}
-			index[key] = append(index[key], offer{list: uint32(i), numbers: numbers})
-			index[portName{proto: key.proto}] = nil
+			if index[key] == nil {
+				index[key] = make(map[Ports]string)
+				index[portName{proto: key.proto}] = nil
+			}
+			index[key][list] = numbers
 		}
 	}
 	return index

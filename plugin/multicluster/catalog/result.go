@@ -28,7 +28,7 @@ const (
 
 // Result is what the catalog has for a question. All readers share its memory, and none can write to it. It is
 // small, since large values would make the stack of a query's goroutine grow. The answers of a question for SRV,
-// after success, are Targets of the Service.
+// after success, are the Service's Targets.
 type Result struct {
 	Outcome Outcome
 	// Pending: there is no address yet, but there will be (N5).

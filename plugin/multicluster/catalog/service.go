@@ -14,7 +14,6 @@ type Service struct {
 	v4, v6   string // ClusterSetIP: spec.ips of each family, packed
 	ports    Ports  // ClusterSetIP: the ports of the import
 	headless *headless
-	split    uint8 // length of the Service's name within key
 	kind     Type
 }
 
@@ -29,11 +28,7 @@ func Rebuild(old *Service, imp *Import, from []*Slice, t Topology) *Service {
 	if !IsLabel(imp.Name) || !IsLabel(imp.Namespace) {
 		return nil
 	}
-	s := &Service{
-		key:   imp.Name + "." + imp.Namespace,
-		split: uint8(len(imp.Name)),
-		kind:  imp.Type,
-	}
+	s := &Service{key: imp.Name + "." + imp.Namespace, kind: imp.Type}
 	switch imp.Type {
 	case ClusterSetIP:
 		s.ports = PackPorts(imp.Ports)
@@ -102,11 +97,8 @@ func packIPs(imp *Import) (v4, v6 string) {
 // Key is "<svc>.<ns>".
 func (s *Service) Key() string { return s.key }
 
-// Name is the Service's name.
-func (s *Service) Name() string { return s.key[:s.split] }
-
 // Namespace is the Service's namespace.
-func (s *Service) Namespace() string { return s.key[s.split+1:] }
+func (s *Service) Namespace() string { return s.key[strings.IndexByte(s.key, '.')+1:] }
 
 // Type is ClusterSetIP or Headless.
 func (s *Service) Type() Type { return s.kind }

@@ -31,11 +31,14 @@ type host struct {
 	v4, v6 string
 }
 
-func (h *host) addrs(wanted Wanted) string {
-	if wanted == V6 {
-		return h.v6
+func (h *host) addrs(wanted Wanted) string { return *h.family(width(wanted)) }
+
+// family returns the addresses that have a width in octets.
+func (h *host) family(width int) *string {
+	if width == 16 {
+		return &h.v6
 	}
-	return h.v4
+	return &h.v4
 }
 
 // same reports whether two sources give the same answers.
@@ -97,35 +100,35 @@ type builder struct {
 	topology Topology
 	hosts    []host
 	ranks    []uint8
-	lists    []uint32 // of each host: index of combinations
+	ports    []*portSet // of each host
 	byName   map[string]int32
-	growing  map[growing]*packer
-	// combinations of lists of ports, and the way from each to the one that has another list too.
-	combinations [][]Ports
-	with         map[extended]uint32
+	sets     map[portSet]*portSet
+	seen     map[hostAddr]bool // of hosts that have several addresses of a family, all but the first
+	packed   map[family][]byte // the addresses of such a host
 }
 
-type growing struct {
+// portSet is several lists of ports. Hosts of the same slices share it; nil is no list.
+type portSet struct {
+	others *portSet
+	list   Ports
+}
+
+type hostAddr struct {
+	host int32
+	addr string
+}
+
+type family struct {
 	host  int32
 	width int
-}
-
-// packer collects the addresses of a host that has several of a family.
-type packer struct {
-	packed []byte
-	seen   map[string]bool
-}
-
-type extended struct {
-	combination uint32
-	ports       Ports
 }
 
 // build makes the source of the endpoints in the wanted zones, n of them.
 func build(from []*Slice, t Topology, n int, wanted func(zone string) bool) *source {
 	b := builder{
-		topology: t, byName: make(map[string]int32, n), combinations: [][]Ports{nil},
-		hosts: make([]host, 0, n), ranks: make([]uint8, 0, n), lists: make([]uint32, 0, n),
+		topology: t, byName: make(map[string]int32, n),
+		hosts: make([]host, 0, n), ranks: make([]uint8, 0, n), ports: make([]*portSet, 0, n),
+		sets: make(map[portSet]*portSet), seen: make(map[hostAddr]bool), packed: make(map[family][]byte),
 	}
 	for _, slice := range from {
 		b.add(slice, true, wanted)
@@ -135,12 +138,8 @@ func build(from []*Slice, t Topology, n int, wanted func(zone string) bool) *sou
 			b.add(slice, false, wanted)
 		}
 	}
-	for key, p := range b.growing {
-		if h := &b.hosts[key.host]; key.width == 4 {
-			h.v4 = string(p.packed)
-		} else {
-			h.v6 = string(p.packed)
-		}
+	for of, packed := range b.packed {
+		*b.hosts[of.host].family(of.width) = string(packed)
 	}
 	s := &source{cluster: from[0].cluster, from: from, byName: b.byName}
 	b.group(s)
@@ -175,99 +174,87 @@ func (b *builder) host(label string, rank uint8) int32 {
 	if label != "" {
 		b.byName[label] = id
 	}
-	b.hosts, b.ranks, b.lists = append(b.hosts, host{label: label}), append(b.ranks, rank), append(b.lists, 0)
+	b.hosts, b.ranks, b.ports = append(b.hosts, host{label: label}), append(b.ranks, rank), append(b.ports, nil)
 	return id
 }
 
-// addPorts adds a list to the ports of a host. Hosts of the same slices share the result.
-func (b *builder) addPorts(id int32, ports Ports) {
-	old := b.lists[id]
-	if slices.Contains(b.combinations[old], ports) {
-		return
-	}
-	if last := b.combinations[len(b.combinations)-1]; old == 0 && len(last) == 1 && last[0] == ports { // most
-		b.lists[id] = uint32(len(b.combinations) - 1)
-		return
-	}
-	next, ok := b.with[extended{old, ports}]
-	if !ok {
-		next = uint32(len(b.combinations))
-		b.combinations = append(b.combinations, append(slices.Clip(b.combinations[old]), ports))
-		if b.with == nil {
-			b.with = make(map[extended]uint32)
+// addPorts adds a list to the ports of a host.
+func (b *builder) addPorts(id int32, list Ports) {
+	for set := b.ports[id]; set != nil; set = set.others {
+		if set.list == list {
+			return
 		}
-		b.with[extended{old, ports}] = next
 	}
-	b.lists[id] = next
+	with := portSet{b.ports[id], list}
+	set := b.sets[with]
+	if set == nil {
+		set = &portSet{with.others, list}
+		b.sets[with] = set
+	}
+	b.ports[id] = set
+}
+
+// lists returns the lists of a set.
+func (s *portSet) lists() (lists []Ports) {
+	for ; s != nil; s = s.others {
+		lists = append(lists, s.list)
+	}
+	slices.Reverse(lists)
+	return lists
 }
 
 // addAddr adds an address to a host, unless the host has it. The first of a family stays where the slice has it.
 func (b *builder) addAddr(id int32, addr string) {
-	h := &b.hosts[id]
-	of := &h.v4
-	if len(addr) == 16 {
-		of = &h.v6
-	}
-	if *of == "" {
-		*of = addr
+	first := b.hosts[id].family(len(addr))
+	switch {
+	case *first == "":
+		*first = addr
+		return
+	case *first == addr || b.seen[hostAddr{id, addr}]:
 		return
 	}
-	if *of == addr {
-		return
+	b.seen[hostAddr{id, addr}] = true
+	of := family{id, len(addr)}
+	if b.packed[of] == nil {
+		b.packed[of] = []byte(*first)
 	}
-	p := b.growing[growing{id, len(addr)}]
-	if p == nil {
-		if b.growing == nil {
-			b.growing = make(map[growing]*packer)
-		}
-		p = &packer{packed: []byte(*of), seen: map[string]bool{*of: true}}
-		b.growing[growing{id, len(addr)}] = p
-	}
-	if p.seen[addr] {
-		return
-	}
-	p.seen[addr] = true
-	p.packed = append(p.packed, addr...)
+	b.packed[of] = append(b.packed[of], addr...)
 }
 
 // group lays the hosts out group by group.
 func (b *builder) group(s *source) {
 	type key struct {
 		rank  uint8
-		lists uint32
+		ports *portSet
 	}
 	at := make(map[key]int)
 	of := make([]int, len(b.hosts))
 	var sizes []int
-	for i, lists := range b.lists {
-		k := key{b.ranks[i], lists}
+	for i, ports := range b.ports {
+		k := key{b.ranks[i], ports}
 		g, ok := at[k]
 		if !ok {
 			g = len(s.groups)
 			at[k] = g
-			made := &group{cluster: s.cluster, rank: k.rank, ports: b.combinations[lists]}
+			made := &group{cluster: s.cluster, rank: k.rank, ports: ports.lists()}
 			s.groups, sizes = append(s.groups, made), append(sizes, 0)
 		}
 		of[i] = g
 		sizes[g]++
 	}
 	s.hosts = make([]host, len(b.hosts))
-	begin := 0
-	starts := make([]int, len(sizes))
+	next, begin := make([]int, len(sizes)), 0
 	for g, n := range sizes {
-		s.groups[g].hosts, starts[g] = s.hosts[begin:begin+n:begin+n], begin
+		s.groups[g].hosts, next[g] = s.hosts[begin:begin+n:begin+n], begin
 		begin += n
 	}
-	places := make([]int, len(sizes))
 	for i, h := range b.hosts {
-		at, g := of[i], s.groups[of[i]]
-		g.hosts[places[at]] = h
-		if h.label != "" {
-			if id := starts[at] + places[at]; id != i {
-				b.byName[h.label] = int32(id)
-			}
+		id := next[of[i]]
+		next[of[i]]++
+		s.hosts[id] = h
+		if h.label != "" && id != i {
+			b.byName[h.label] = int32(id)
 		}
-		places[at]++
 	}
 }
 

@@ -2,61 +2,49 @@ package catalog
 
 import "slices"
 
-// Targets are the answers of a question for SRV.
-type Targets struct {
+// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step
+// takes constant time, and none but the first allocates.
+type Walk struct {
 	svc    *Service
 	name   portName // zero: all named ports (N7)
 	window Window
-}
 
-// Targets returns those of the ports that match a name and a protocol; "" and "" match all.
-func (s *Service) Targets(name, proto string, w Window) Targets {
-	return Targets{svc: s, name: portName{name, proto}, window: w}
-}
-
-// Walk walks over the distinct (target, port number) of an SRV answer, in the order of the window's turn. Each step
-// takes constant time, and none but the first allocates. The zero value has no target.
-type Walk struct {
-	Targets
-	hosts  []place // in the order of answers
-	tiers  []tier  // of hosts
-	offers []offer // the lists that have the port, if there are several lists
-	has    []bool  // which groups have it, if there are several lists
-	one    string  // the packed numbers of the port, if there is one list
+	hosts  []place          // in the order of answers
+	tiers  []tier           // of hosts
+	offers map[Ports]string // the packed numbers of the port in each list that has it, if there are several lists
+	has    []bool           // which groups have the port, if there are several lists
+	one    string           // the packed numbers of the port, if there is one list
 
 	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
 	walked        int // hosts
 	found         bool
 	at            place
-	lists         []uint32 // of the host that are still to come
-	numbers       string   // that are still to come
+	lists         []Ports // of the host that are still to come
+	numbers       string  // that are still to come
 	number        uint16
 	seen          *[1 << 16 / 64]uint64 // numbers of the host, if it has several lists
 }
 
-// Walk returns a walk before its first target.
-func (t Targets) Walk() Walk {
-	w := Walk{Targets: t}
-	if t.svc == nil {
-		return w
-	}
-	h := t.svc.headless
+// Targets returns a walk before the first target of the ports that match a name and a protocol; "" and "" match all.
+func (s *Service) Targets(name, proto string, window Window) Walk {
+	w := Walk{svc: s, name: portName{name, proto}, window: window}
+	h := s.headless
 	if h == nil {
-		w.one = t.svc.ports.numbersOf(t.name)
+		w.one = s.ports.numbersOf(w.name)
 		return w
 	}
 	w.hosts, w.tiers = h.order, h.tiers
-	if h.listsOf != nil {
-		w.offers = h.portIndex[t.name]
+	if h.portIndex != nil {
+		w.offers = h.portIndex[w.name]
 		w.has = make([]bool, len(h.groups))
-		for i, lists := range h.listsOf {
-			w.has[i] = slices.ContainsFunc(lists, func(list uint32) bool { return w.numbersOf(list) != "" })
+		for i, g := range h.groups {
+			w.has[i] = slices.ContainsFunc(g.ports, func(list Ports) bool { return w.numbersOf(list) != "" })
 		}
 	} else if len(h.lists) > 0 {
-		w.one = h.lists[0].numbersOf(t.name)
+		w.one = h.lists[0].numbersOf(w.name)
 	}
-	if max := t.window.Max; max > 0 && len(h.order) > max {
-		w.hosts, w.tiers = h.window(t.window, w.matches)
+	if window.Max > 0 && len(h.order) > window.Max {
+		w.hosts, w.tiers = h.window(window, w.matches)
 	}
 	return w
 }
@@ -97,15 +85,12 @@ func (w *Walk) isNew() bool {
 
 // nextHost moves to the next host that has the port.
 func (w *Walk) nextHost() bool {
-	switch {
-	case w.svc == nil:
-		return false
-	case w.svc.headless == nil:
-		if w.walked > 0 {
-			return false
+	if w.svc.headless == nil {
+		first := w.walked == 0
+		if first {
+			w.walked, w.numbers = 1, w.one
 		}
-		w.walked, w.numbers = 1, w.one
-		return true
+		return first
 	}
 	for w.tier < len(w.tiers) {
 		begin, t := 0, w.tiers[w.tier]
@@ -144,11 +129,11 @@ func (w *Walk) matches(p place) bool {
 func (w *Walk) visit(p place) {
 	h := w.svc.headless
 	w.at, w.found, w.walked = p, true, w.walked+1
-	if h.listsOf == nil {
+	if h.portIndex == nil {
 		w.numbers = w.one
 		return
 	}
-	w.lists = h.listsOf[p.group]
+	w.lists = h.groups[p.group].ports
 	switch {
 	case len(w.lists) < 2:
 		w.seen = nil
@@ -159,20 +144,12 @@ func (w *Walk) visit(p place) {
 	}
 }
 
-// numbersOf are the packed numbers that a list has of the port.
-func (w *Walk) numbersOf(list uint32) string {
+// numbersOf returns the packed numbers that a list has of the port, where there are several lists.
+func (w *Walk) numbersOf(list Ports) string {
 	if w.name == (portName{}) {
-		return w.svc.headless.lists[list].numbers()
+		return list.numbers()
 	}
-	i, ok := slices.BinarySearchFunc(
-		w.offers,
-		list,
-		func(o offer, list uint32) int { return int(o.list) - int(list) },
-	)
-	if !ok {
-		return ""
-	}
-	return w.offers[i].numbers
+	return w.offers[list]
 }
 
 // Number is the port number of the target.

@@ -167,7 +167,7 @@ func TestT2HostInTwoZonesIsOneTarget(t *testing.T) {
 	if got := last(ips(s.Host("x.a", V4, Window{}).Addrs, 4)); got != "3 1" {
 		t.Errorf("x.a: %s, want 3 1", got)
 	}
-	w := s.Targets("", "", Window{}).Walk()
+	w := s.Targets("", "", Window{})
 	w.Next()
 	if v4, _ := w.Addrs(); last(ips(v4, 4)) != "3 1" {
 		t.Errorf("glue of x.a: %v", ips(v4, 4))

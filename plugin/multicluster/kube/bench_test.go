@@ -133,7 +133,7 @@ func fillImports(s *store, raw [][]byte) {
 	imports, slices := s.importFeed(), s.sliceFeed()
 	replace(slices, nil, "1")
 	body := append([]byte(`{"metadata":{"resourceVersion":"60000"},"items":[`), bytes.Join(raw, []byte{','})...)
-	list, err := decodeImports(bytes.NewReader(append(body, "]}"...)), strip)
+	list, err := decodeImports(bytes.NewReader(append(body, "]}"...)))
 	if err != nil {
 		panic(err)
 	}

@@ -30,8 +30,8 @@ func TestMemoryIsWithinBudget(t *testing.T) {
 		t.Errorf("%d octets per import", each)
 	}
 	runtime.KeepAlive(raw) // the sources are no part of the budget
-	if len(s.services) != n || !s.synced.Load() {
-		t.Errorf("%d imports held", len(s.services))
+	if len(s.imports) != n || !s.synced.Load() {
+		t.Errorf("%d imports held", len(s.imports))
 	}
 	raw = nil
 	for i := range n / 100 { // slices

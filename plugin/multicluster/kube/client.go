@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/relist"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +29,7 @@ var codecs = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(s).WithoutConversion()
 }()
 
-// resource lists and watches one kind of object for a Reflector. It strips the objects as they arrive.
+// resource lists and watches one kind of object for a Reflector.
 type resource struct {
 	kind       string   // the plural of the kind, as logs name it
 	paths      []string // API versions, the preferred one first
@@ -45,10 +42,12 @@ type resource struct {
 
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	strip func(object any) any // what the store holds of an object, nil for nothing; an object that is stripped stays
 
-	feed   func(*store) *feed
-	client rest.Interface
-	health *health
+	feed      func(*store) cache.ReflectorStore
+	client    rest.Interface
+	health    *health
+	streaming bool // a streamed list has begun and is not complete; only the Reflector's goroutine uses it
 }
 
 // listerWatcher returns what the Reflector uses. relist notices an API server that was restored from a backup.
@@ -68,9 +67,9 @@ func (r *resource) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 }
 
 // ListWithContext implements cache.ListerWithContext. It reports only failures to health: after a list, the resource is
-// healthy
-// once the watch that follows is accepted, too.
+// healthy once the watch that follows is accepted, too.
 func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	r.streaming = false
 	opts.LabelSelector = r.selector
 	list, err := r.list(ctx, opts)
 	if err != nil {
@@ -80,80 +79,35 @@ func (r *resource) ListWithContext(ctx context.Context, opts metav1.ListOptions)
 	return list, nil
 }
 
-// WatchWithContext implements cache.WatcherWithContext.
+// WatchWithContext implements cache.WatcherWithContext. A streamed list is healthy at its end (intake.Replace), not
+// when it opens. If the one before broke off, WatchWithContext fails, so that the Reflector backs off.
 func (r *resource) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if r.streaming {
+		r.streaming = false
+		err := apierrors.NewInternalError(io.ErrUnexpectedEOF)
+		r.observe(ctx, streamedList, err)
+		return nil, err
+	}
 	opts.LabelSelector, opts.Watch = r.selector, true
 	what := watching
 	if opts.SendInitialEvents != nil {
 		what = streamedList
 	}
 	w, err := r.watch(ctx, opts)
-	if err != nil || what == watching {
+	if r.streaming = err == nil && what == streamedList; !r.streaming {
 		r.observe(ctx, what, err)
-		return w, err
 	}
-	return r.streamed(ctx, w), nil
+	return w, err
 }
 
-// streamed reports the result of a streamed list, which is complete at the bookmark that ends it, not when the stream
-// opens. If the stream ends before that, streamed adds an error event, so that the Reflector backs off.
-func (r *resource) streamed(ctx context.Context, w watch.Interface) watch.Interface {
-	complete := false
-	return forward(w, func(e watch.Event) (watch.Event, bool) {
-		switch e.Type {
-		case watch.Error:
-			if !complete {
-				complete = true
-				r.observe(ctx, streamedList, apierrors.FromObject(e.Object))
-			}
-		case watch.Bookmark:
-			o, err := meta.Accessor(e.Object)
-			if err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				complete = true
-				r.observe(ctx, streamedList, nil)
-			}
-		case "": // the end of the stream (forward)
-			if complete || ctx.Err() != nil {
-				return e, false
-			}
-			r.observe(ctx, streamedList, io.ErrUnexpectedEOF)
-			return watch.Event{Type: watch.Error, Object: reporter{}.AsObject(io.ErrUnexpectedEOF)}, true
-		}
-		return e, true
-	})
-}
-
-// typed makes a resource of a built-in type list and watch it. strip returns nil for an object that is not wanted.
-func (r *resource) typed(empty runtime.Object, strip func(runtime.Object) runtime.Object) {
+// typed makes a resource of a built-in type list and watch it.
+func (r *resource) typed(list runtime.Object) {
 	r.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		list := empty.DeepCopyObject()
-		if err := r.request(r.paths[0], opts).Do(ctx).Into(list); err != nil {
-			return nil, err
-		}
-		stripped := new(internalversion.List)
-		if from, err := meta.ListAccessor(list); err == nil {
-			stripped.ResourceVersion, stripped.Continue = from.GetResourceVersion(), from.GetContinue()
-		}
-		return stripped, meta.EachListItem(list, func(o runtime.Object) error {
-			if o = strip(o); o != nil {
-				stripped.Items = append(stripped.Items, o)
-			}
-			return nil
-		})
+		into := list.DeepCopyObject()
+		return into, r.request(r.paths[0], opts).Do(ctx).Into(into)
 	}
 	r.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-		w, err := r.request(r.paths[0], opts).Watch(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return forward(w, func(e watch.Event) (watch.Event, bool) {
-			switch e.Type {
-			case watch.Added, watch.Modified, watch.Deleted:
-				e.Object = strip(e.Object)
-				return e, e.Object != nil
-			}
-			return e, e.Type != ""
-		}), nil
+		return r.request(r.paths[0], opts).Watch(ctx)
 	}
 }
 
@@ -191,16 +145,3 @@ const (
 	streamedList         // a watch that begins with one
 	watching             // a watch after a list
 )
-
-// newClient returns the client that all resources of a Watch share, and its HTTP client, whose connections stop closes.
-func newClient(cfg *rest.Config) (*rest.RESTClient, *http.Client, error) {
-	h, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
-	}
-	c, err := rest.UnversionedRESTClientForConfigAndClient(cfg, h)
-	if err != nil {
-		return nil, nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
-	}
-	return c, h, nil
-}

@@ -1,114 +1,100 @@
 package kube
 
-import (
-	"strconv"
-	"sync/atomic"
-	"time"
-)
+import "strconv"
 
-// feed is where the Reflector of one kind of object puts what it gets (cache.ReflectorStore). It applies each event
-// to the store as it comes. A list is applied at its end, and shows what is gone.
-type feed struct {
-	store *store
-	heard atomic.Int64 // when the API server last sent something, bookmarks included, in Unix nanoseconds
-	round uint32       // lists so far
-
-	set    func(object any, round uint32)
-	remove func(object any)
-	// sweep removes what was not set in this round. version is that of the list.
-	sweep func(round uint32, version uint64)
+// feed holds the objects of one kind, and gives each change of one to the store (cache.ReflectorStore). It applies an
+// event as it comes, and a list at its end, which shows what is gone.
+type feed[T any] struct {
+	store   *store
+	objects map[string]*stripped[T] // by key
+	same    func(old, o *stripped[T]) bool
+	// changed replaces an object. Nil stands for none; version is that of the change.
+	changed func(old, o *stripped[T], version uint64)
+	listed  bool
 }
 
-func (s *store) importFeed() *feed {
-	return s.feed(&feed{
-		set:    func(o any, round uint32) { s.setImport(o.(*importObject), round) },
-		remove: func(o any) { s.removeImport(o.(*importObject).key(), o.(*importObject).version) },
-		sweep: func(round uint32, version uint64) {
-			for key, g := range s.services {
-				if g.imp != nil && g.imp.round != round {
-					s.removeImport(key, version)
-				}
-			}
-		},
-	})
+func (s *store) importFeed() *feed[importContent] {
+	s.waiting++
+	same := func(old, o *importObject) bool {
+		return old.content.kind == o.content.kind && old.content.service.Same(o.content.service)
+	}
+	return &feed[importContent]{store: s, objects: s.imports, same: same, changed: s.importChanged}
 }
 
-func (s *store) sliceFeed() *feed {
-	return s.feed(&feed{
-		set:    func(o any, round uint32) { s.setSlice(o.(*sliceObject), round) },
-		remove: func(o any) { s.removeSlice(o.(*sliceObject).key(), o.(*sliceObject).version) },
-		sweep: func(round uint32, version uint64) {
-			for key, o := range s.slices {
-				if o.round != round {
-					s.removeSlice(key, version)
-				}
-			}
-		},
-	})
+func (s *store) sliceFeed() *feed[sliceContent] {
+	s.waiting++
+	same := func(old, o *sliceObject) bool { // each version that is skipped counts
+		return old.content.same(o.content) && (o.version == old.version || o.content.skipped == notSkipped)
+	}
+	return &feed[sliceContent]{store: s, objects: s.slices, same: same, changed: s.sliceChanged}
 }
 
-func (s *store) namespaceFeed() *feed {
-	return s.feed(&feed{
-		set:    func(o any, round uint32) { s.setNamespace(o.(*namespaceObject), round) },
-		remove: func(o any) { s.removeNamespace(o.(*namespaceObject).name, o.(*namespaceObject).version) },
-		sweep: func(round uint32, version uint64) {
-			for name, o := range s.namespaces {
-				if o.round != round {
-					s.removeNamespace(name, version)
-				}
-			}
-		},
-	})
-}
-
-func (s *store) feed(f *feed) *feed {
-	f.store = s
-	s.waiting[f] = true
-	return f
-}
-
-// lock locks the store and notes that the API server was heard.
-func (f *feed) lock() (unlock func()) {
-	f.heard.Store(time.Now().UnixNano())
-	f.store.mu.Lock()
-	return f.store.mu.Unlock
+func (s *store) namespaceFeed() *feed[struct{}] {
+	s.waiting++
+	same := func(_, _ *namespaceObject) bool { return true } // nothing but its existence counts
+	return &feed[struct{}]{store: s, objects: s.namespaces, same: same, changed: s.namespaceChanged}
 }
 
 // Add implements cache.ReflectorStore.
-func (f *feed) Add(object any) error {
-	defer f.lock()()
-	f.set(object, f.round)
+func (f *feed[T]) Add(object any) error {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.set(object.(*stripped[T]))
 	return nil
 }
 
 // Update implements cache.ReflectorStore.
-func (f *feed) Update(object any) error { return f.Add(object) }
+func (f *feed[T]) Update(object any) error { return f.Add(object) }
 
 // Delete implements cache.ReflectorStore. The version of a deleted object is that of its deletion.
-func (f *feed) Delete(object any) error {
-	defer f.lock()()
-	f.remove(object)
+func (f *feed[T]) Delete(object any) error {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	o := object.(*stripped[T])
+	f.remove(o.key, o.version)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
-func (f *feed) Replace(objects []any, version string) error {
-	defer f.lock()()
-	v, _ := strconv.ParseUint(version, 10, 64) // 0 moves no serial
-	f.round++
-	for _, o := range objects {
-		f.set(o, f.round)
+func (f *feed[T]) Replace(objects []any, version string) error {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	there := make(map[string]bool, len(objects))
+	for _, object := range objects {
+		o := object.(*stripped[T])
+		there[o.key] = true
+		f.set(o)
 	}
-	f.sweep(f.round, v)
-	f.store.listed(f)
+	v, _ := strconv.ParseUint(version, 10, 64) // 0 moves no serial
+	for key := range f.objects {
+		if !there[key] {
+			f.remove(key, v)
+		}
+	}
+	if !f.listed {
+		f.listed = true
+		f.store.feedListed()
+	}
 	return nil
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to repeat.
-func (f *feed) Resync() error { return nil }
+func (f *feed[T]) Resync() error { return nil }
 
-// Bookmark implements cache.ReflectorBookmarkStore.
-func (f *feed) Bookmark(string) error {
-	f.heard.Store(time.Now().UnixNano())
-	return nil
+// set replaces an object. One with the same content stays, with the new version.
+func (f *feed[T]) set(o *stripped[T]) {
+	old := f.objects[o.key]
+	if old != nil && f.same(old, o) {
+		old.version = o.version
+		return
+	}
+	f.objects[o.key] = o
+	f.changed(old, o, o.version)
+}
+
+func (f *feed[T]) remove(key string, version uint64) {
+	if old := f.objects[key]; old != nil {
+		delete(f.objects, key)
+		f.changed(old, nil, version)
+	}
 }

@@ -43,12 +43,7 @@ func newHealth(resources int, synced func() bool) *health {
 func (h *health) up() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, t := range h.answered {
-		if t != none {
-			return false
-		}
-	}
-	return len(h.answered) == h.wanted
+	return len(h.answered) == h.wanted && !h.troubled(none)
 }
 
 // refused is an error while something is missing or forbidden (L2).

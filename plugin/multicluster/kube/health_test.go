@@ -1,8 +1,8 @@
 package kube
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
 
 // TestTroubleIsSaidOnce: one line when the reason changes, whatever number of watches and attempts it meets (L2).
@@ -116,62 +117,33 @@ func TestListsThatBreakAreTrouble(t *testing.T) {
 	}
 }
 
-// TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector
-// too.
+// TestStreamedListsAreAnsweredAtTheirEnd: not when they open. One that breaks off is an error for the Reflector too.
 func TestStreamedListsAreAnsweredAtTheirEnd(t *testing.T) {
-	end := &metav1.PartialObjectMetadata{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}},
+	open := func() *intake {
+		r := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
+		r.strip = func(object any) any { return object }
+		r.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
+		if _, err := r.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.health.answered) != 0 {
+			t.Error("answered before its end")
+		}
+		return &intake{resource: r, into: newStore(false).sliceFeed()}
 	}
-	for name, c := range map[string]struct {
-		last *watch.Event
-		want trouble
-	}{
-		"broken off": {nil, unreachable},
-		"refused": {
-			&watch.Event{Type: watch.Error, Object: &apierrors.NewUnauthorized("token").ErrStatus},
-			unauthorized,
-		},
-		"complete": {&watch.Event{Type: watch.Bookmark, Object: end}, none},
-	} {
-		in := watch.NewFakeWithChanSize(3, false)
-		s := &resource{kind: "EndpointSlices", health: newHealth(1, func() bool { return false })}
-		out := s.streamed(t.Context(), in)
-		in.Add(headlessObject("db"))
-		<-out.ResultChan()
-		if len(s.health.answered) != 0 {
-			t.Errorf("%s: answered before its end", name)
-		}
-		if c.last != nil {
-			in.Action(c.last.Type, c.last.Object)
-		}
-		in.Stop()
-		var kinds []watch.EventType
-		for e := range out.ResultChan() {
-			kinds = append(kinds, e.Type)
-		}
-		want := watch.Error
-		if c.want == none {
-			want = watch.Bookmark
-		}
-		if got, ok := s.health.answered["EndpointSlices"]; !ok || got != c.want ||
-			!slices.Equal(kinds, []watch.EventType{want}) {
-			t.Errorf("%s: %v, events %v", name, got, kinds)
-		}
+	complete := open()
+	replace(complete, nil, "7")
+	if !complete.health.up() {
+		t.Error("a complete list is no answer")
 	}
-}
-
-// TestForwardedWatchStops, though nobody reads its events.
-func TestForwardedWatchStops(t *testing.T) {
-	in := watch.NewFakeWithChanSize(3, false)
-	out := forward(in, func(e watch.Event) (watch.Event, bool) { return e, true })
-	in.Add(headlessObject("db"))
-	out.Stop()
-	eventually(t, "the channel is closed", func() bool {
-		select {
-		case _, open := <-out.ResultChan():
-			return !open
-		default:
-			return false
-		}
-	})
+	broken := open()
+	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)}); err == nil {
+		t.Error("the Reflector does not back off after a list that broke off")
+	}
+	if broken.health.answered["EndpointSlices"] != unreachable {
+		t.Error("a list that broke off is an answer")
+	}
+	if _, err := broken.WatchWithContext(t.Context(), metav1.ListOptions{}); err != nil || !broken.health.up() {
+		t.Errorf("not up after the next watch: %v", err)
+	}
 }

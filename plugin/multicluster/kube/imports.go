@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
@@ -28,16 +31,13 @@ func (c Config) imports(labels string) *resource {
 		accept:     runtime.ContentTypeJSON,
 		missing:    "apply deploy/crds",
 		listsWhole: true,
-		feed:       (*store).importFeed,
+		feed:       func(s *store) cache.ReflectorStore { return s.importFeed() },
 	}
-	strip := func(o *serviceImport) runtime.Object {
-		if !c.wants(o.Metadata.Namespace) {
+	r.strip = func(object any) any {
+		if _, namespace := splitKey(object.(*importObject).key); !c.wants(namespace) {
 			return nil
 		}
-		if stripped := stripImport(o); stripped != nil {
-			return stripped
-		}
-		return nil
+		return object
 	}
 	r.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		body, err := r.open(ctx, opts)
@@ -45,15 +45,17 @@ func (c Config) imports(labels string) *resource {
 			return nil, err
 		}
 		defer body.Close()
-		return decodeImports(body, strip)
+		return decodeImports(body)
 	}
 	r.watch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		body, err := r.open(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
-		d := &importDecoder{json.NewDecoder(body), body, strip}
-		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter{}), nil
+		const reason = "ClientWatchDecoding"
+		reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, reason)
+		d := &importDecoder{json.NewDecoder(body), body}
+		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), d, reporter), nil
 	}
 	return r
 }
@@ -93,16 +95,16 @@ func stripImport(o *serviceImport) *importObject {
 	case catalog.Headless.String():
 		imp.Type = catalog.Headless
 	}
-	content := importContent{kind: imp.Type}
-	if imp.Type == catalog.ClusterSetIP {
-		if content.service = catalog.Build(&imp, nil); content.service != nil { // one copy of the name
-			imp.Name, imp.Namespace = content.service.Name(), content.service.Namespace()
-		}
-	}
-	if imp.Namespace == "" {
+	stripped := newStripped(imp.Namespace, imp.Name, o.Metadata.ResourceVersion, importContent{kind: imp.Type})
+	if stripped == nil || imp.Namespace == "" {
 		return nil
 	}
-	return newStripped(imp.Namespace, imp.Name, o.Metadata.ResourceVersion, content)
+	if imp.Type == catalog.ClusterSetIP {
+		if service := catalog.Build(&imp, nil); service != nil {
+			stripped.content.service, stripped.key = service, service.Key() // one copy of the key
+		}
+	}
+	return stripped
 }
 
 // portNumber is 0, which is no port, if a number is out of range.
@@ -123,7 +125,7 @@ func address(text string) (netip.Addr, bool) {
 var errNoList = errors.New("the API server sent no list")
 
 // decodeImports reads a list, item by item, so that it is never in memory as a whole.
-func decodeImports(body io.Reader, strip func(*serviceImport) runtime.Object) (*internalversion.List, error) {
+func decodeImports(body io.Reader) (*internalversion.List, error) {
 	list := new(internalversion.List)
 	d := json.NewDecoder(body)
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -138,11 +140,7 @@ func decodeImports(body io.Reader, strip func(*serviceImport) runtime.Object) (*
 		case "metadata":
 			err = d.Decode(&list.ListMeta)
 		case "items":
-			err = decodeItems(d, func(o *serviceImport) {
-				if stripped := strip(o); stripped != nil {
-					list.Items = append(list.Items, stripped)
-				}
-			})
+			list.Items, err = decodeItems(d)
 		default:
 			err = d.Decode(new(json.RawMessage))
 		}
@@ -156,19 +154,21 @@ func decodeImports(body io.Reader, strip func(*serviceImport) runtime.Object) (*
 	return list, nil
 }
 
-func decodeItems(d *json.Decoder, add func(*serviceImport)) error {
+func decodeItems(d *json.Decoder) (items []runtime.Object, err error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
-		return err // null is no item
+		return nil, err // null is no item
 	}
 	for d.More() {
 		var o serviceImport
 		if err := tolerant(d.Decode(&o)); err != nil {
-			return err
+			return nil, err
 		}
-		add(&o)
+		if stripped := stripImport(&o); stripped != nil {
+			items = append(items, stripped)
+		}
 	}
-	_, err := d.Token()
-	return err
+	_, err = d.Token()
+	return items, err
 }
 
 // tolerant ignores that a field is of another type than the CRD says. Decode fills in the others.
@@ -182,12 +182,11 @@ func tolerant(err error) error {
 
 // importDecoder implements watch.Decoder.
 type importDecoder struct {
-	json  *json.Decoder
-	body  io.Closer
-	strip func(*serviceImport) runtime.Object
+	json *json.Decoder
+	body io.Closer
 }
 
-// Decode blocks until the next event of an object that counts.
+// Decode blocks until the next event of an object that has a name.
 func (d *importDecoder) Decode() (watch.EventType, runtime.Object, error) {
 	for {
 		var event struct {
@@ -209,7 +208,7 @@ func (d *importDecoder) Decode() (watch.EventType, runtime.Object, error) {
 		if err := tolerant(json.Unmarshal(event.Object, &o)); err != nil {
 			return "", nil, err
 		}
-		if stripped := d.strip(&o); stripped != nil {
+		if stripped := stripImport(&o); stripped != nil {
 			return event.Type, stripped, nil
 		}
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -22,11 +23,8 @@ var (
 		Subsystem: subsystem,
 		Name:      "dns_programming_duration_seconds",
 		Help:      "Time from the change of an endpoint to the answer that shows it.",
-		Buckets: prometheus.ExponentialBuckets(
-			0.001,
-			2,
-			20,
-		), // 1 ms to 9 min, as the kubernetes plugin
+		// 1 ms to 9 min, as the kubernetes plugin
+		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 20),
 		NativeHistogramBucketFactor: plugin.NativeHistogramBucketFactor,
 	})
 	buildDuration = promauto.NewHistogram(prometheus.HistogramOpts{
@@ -62,8 +60,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 func init() {
-	for _, r := range reasons[1:] {
-		skippedSlices.WithLabelValues(r)
+	for r := range advice {
+		skippedSlices.WithLabelValues(string(r))
 	}
 	prometheus.MustRegister(collector{})
 }
@@ -97,18 +95,16 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	synced, up := 1.0, 1.0
-	var heard int64
+	heard := int64(math.MaxInt64)
 	kinds, endpoints := map[catalog.Type]int{}, map[string]int{}
-	for i, w := range watches {
+	for _, w := range watches {
 		if !w.Synced() {
 			synced = 0
 		}
 		if !w.health.up() {
 			up = 0
 		}
-		if at := w.heard(); i == 0 || at < heard {
-			heard = at
-		}
+		heard = min(heard, w.Heard())
 		w.store.count(kinds, endpoints)
 	}
 	gauge(syncedDesc, synced)
@@ -144,21 +140,12 @@ func bounded(endpoints map[string]int) map[string]int {
 	return kept
 }
 
-// heard is when the feed that was silent longest heard something.
-func (w *Watch) heard() int64 {
-	at := w.feeds[0].heard.Load()
-	for _, f := range w.feeds[1:] {
-		at = min(at, f.heard.Load())
-	}
-	return at
-}
-
 // maxWarnings bounds the lines about skipped slices.
 const maxWarnings = 100
 
 // skip counts a slice that cannot be answered and warns of it, once unless the reason changes (N17).
 func (s *store) skip(o, old *sliceObject) {
-	skippedSlices.WithLabelValues(o.content.skipped.String()).Inc()
+	skippedSlices.WithLabelValues(string(o.content.skipped)).Inc()
 	if old != nil && old.content.skipped == o.content.skipped || s.warnings > maxWarnings {
 		return
 	}
@@ -167,10 +154,11 @@ func (s *store) skip(o, old *sliceObject) {
 			"coredns_multicluster_skipped_slices_total")
 		return
 	}
-	log.Warningf("EndpointSlice %s is skipped: %s", o.namespace+"/"+o.name, advice[o.content.skipped])
+	name, namespace := splitKey(o.key)
+	log.Warningf("EndpointSlice %s/%s is skipped: %s", namespace, name, advice[o.content.skipped])
 }
 
-var advice = [...]string{
+var advice = map[reason]string{
 	noSourceCluster:     "it has no label " + labelSourceCluster,
 	impossibleClusterID: "its label " + labelSourceCluster + " is no cluster id: one DNS label, or two joined by a dot",
 	wrongAddressType:    "its addressType is neither IPv4 nor IPv6",

@@ -28,7 +28,7 @@ func builds(t *testing.T) uint64 { return samples(t, buildDuration) }
 func counted(t *testing.T, r reason) float64 {
 	t.Helper()
 	var m dto.Metric
-	if err := skippedSlices.WithLabelValues(r.String()).Write(&m); err != nil {
+	if err := skippedSlices.WithLabelValues(string(r)).Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	return m.GetCounter().GetValue()

@@ -10,13 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stripped is a Kubernetes object, stripped to what answers need. Reflector and store share it. All but round is
-// immutable.
+// stripped is a Kubernetes object, stripped to what answers need. All but version is immutable.
 type stripped[T any] struct {
-	namespace, name string
-	version         uint64
-	content         T
-	round           uint32 // of the feed, when the object was set last; only the store uses it
+	key     string // "<name>.<namespace>", as in the catalog; of a Namespace its name
+	version uint64
+	content T
 }
 
 type (
@@ -50,18 +48,25 @@ func newStripped[T any](namespace, name, version string, content T) *stripped[T]
 	if err != nil || v == 0 || name == "" {
 		return nil
 	}
-	return &stripped[T]{namespace: namespace, name: name, version: v, content: content}
+	if namespace != "" {
+		name += "." + namespace
+	}
+	return &stripped[T]{key: name, version: v, content: content}
 }
 
-// key is that of the object's kind of table: "<name>.<namespace>", as in the catalog.
-func (o *stripped[T]) key() string { return o.name + "." + o.namespace }
+// orNil returns o, or nil without a type.
+func orNil[T any](o *stripped[T]) any {
+	if o == nil {
+		return nil
+	}
+	return o
+}
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
 func (o *stripped[T]) GetObjectMeta() metav1.Object {
+	name, namespace := splitKey(o.key)
 	return &metav1.ObjectMeta{
-		Namespace:       o.namespace,
-		Name:            o.name,
-		ResourceVersion: strconv.FormatUint(o.version, 10),
+		Namespace: namespace, Name: name, ResourceVersion: strconv.FormatUint(o.version, 10),
 	}
 }
 
@@ -71,22 +76,20 @@ func (o *stripped[T]) GetObjectKind() schema.ObjectKind { return schema.EmptyObj
 // DeepCopyObject implements runtime.Object.
 func (o *stripped[T]) DeepCopyObject() runtime.Object { c := *o; return &c }
 
-// splitKey splits "<svc>.<ns>". The namespace has no dot.
+// splitKey splits a key of stripped. Namespaces have no dot.
 func splitKey(key string) (name, namespace string) {
-	dot := strings.LastIndexByte(key, '.')
-	return key[:dot], key[dot+1:]
+	if dot := strings.LastIndexByte(key, '.'); dot >= 0 {
+		return key[:dot], key[dot+1:]
+	}
+	return key, ""
 }
 
-// reason is why a slice is skipped (N17). Its strings are label values.
-type reason uint8
+// reason is why a slice is skipped (N17), as a label value.
+type reason string
 
 const (
-	notSkipped reason = iota
-	noSourceCluster
-	impossibleClusterID
-	wrongAddressType
+	notSkipped          reason = ""
+	noSourceCluster     reason = "no_source_cluster"
+	impossibleClusterID reason = "impossible_cluster_id"
+	wrongAddressType    reason = "address_type"
 )
-
-var reasons = [...]string{"", "no_source_cluster", "impossible_cluster_id", "address_type"}
-
-func (r reason) String() string { return reasons[r] }

@@ -2,13 +2,15 @@ package kube
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
+	"github.com/go-logr/logr/funcr"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -16,12 +18,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
+var log = clog.NewWithPlugin("multicluster")
+
 // Reflectors list and watch kinds of object over one client.
 type Reflectors struct {
 	started time.Time
 	client  *rest.RESTClient
 	http    *http.Client
 	health  *health
+	intakes []*intake
 	ctx     context.Context // of what runs until Stop
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
@@ -32,20 +37,23 @@ func newReflectors(c Config, h *health) (*Reflectors, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, httpClient, err := newClient(cfg)
-	if err != nil {
-		return nil, err
+	r := &Reflectors{started: time.Now(), health: h}
+	if r.http, err = rest.HTTPClientFor(cfg); err == nil {
+		r.client, err = rest.UnversionedRESTClientForConfigAndClient(cfg, r.http)
 	}
-	r := &Reflectors{started: time.Now(), client: client, http: httpClient, health: h}
-	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), clientLog()))
+	if err != nil {
+		return nil, fmt.Errorf("client for API server %s: %w", cfg.Host, err)
+	}
+	// health reports once what matters of what client-go logs; the rest is for debugging.
+	logger := funcr.New(func(_, args string) { log.Debug(args) }, funcr.Options{})
+	r.ctx, r.cancel = context.WithCancel(klog.NewContext(context.Background(), logger))
 	return r, nil
 }
 
 // FollowSlices gives into the EndpointSlices of c that have a label: what strip makes of each, unless that is nil. It
 // logs as a plugin. synced reports whether into has had its first list.
 func (c Config) FollowSlices(
-	plugin, label string, strip func(*discoveryv1.EndpointSlice) runtime.Object, into cache.ReflectorStore,
-	synced func() bool,
+	plugin, label string, strip func(*discoveryv1.EndpointSlice) any, into cache.ReflectorStore, synced func() bool,
 ) (*Reflectors, error) {
 	h := newHealth(1, synced)
 	h.log = clog.NewWithPlugin(plugin)
@@ -62,6 +70,15 @@ func (r *Reflectors) Started() time.Time { return r.started }
 
 // Up reports whether the API server answered the last request for every kind.
 func (r *Reflectors) Up() bool { return r.health.up() }
+
+// Heard returns when the API server was last heard, on the watch that was silent longest, in Unix nanoseconds.
+func (r *Reflectors) Heard() int64 {
+	at := int64(math.MaxInt64)
+	for _, i := range r.intakes {
+		at = min(at, i.heard.Load())
+	}
+	return at
+}
 
 // Refused returns an error if a missing CRD or a missing permission keeps the first lists from being complete (L2).
 func (r *Reflectors) Refused() error {
@@ -83,8 +100,10 @@ var backoff = wait.Backoff{
 
 func (r *Reflectors) run(kind *resource, into cache.ReflectorStore) {
 	kind.client, kind.health = r.client, r.health
+	i := &intake{resource: kind, into: into}
+	r.intakes = append(r.intakes, i)
 	logger := klog.FromContext(r.ctx)
-	reflector := cache.NewReflectorWithOptions(kind.listerWatcher(), nil, into, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(kind.listerWatcher(), nil, i, cache.ReflectorOptions{
 		Logger: &logger, Name: "multicluster", TypeDescription: kind.kind, Backoff: &backoff,
 	})
 	r.done.Go(func() { reflector.RunWithContext(r.ctx) })

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // The labels of imported slices.
@@ -19,18 +21,13 @@ const (
 const protobufOrJSON = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 func (c Config) slices() *resource {
-	r := c.slicesWith(labelServiceName, func(slice *discoveryv1.EndpointSlice) runtime.Object {
-		if stripped := c.stripSlice(slice); stripped != nil {
-			return stripped
-		}
-		return nil
-	})
-	r.feed = (*store).sliceFeed
+	r := c.slicesWith(labelServiceName, func(s *discoveryv1.EndpointSlice) any { return orNil(c.stripSlice(s)) })
+	r.feed = func(s *store) cache.ReflectorStore { return s.sliceFeed() }
 	return r
 }
 
 // slicesWith are the EndpointSlices that have a label. strip returns nil for an object that is not wanted.
-func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) runtime.Object) *resource {
+func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) any) *resource {
 	r := &resource{
 		kind:      "EndpointSlices",
 		paths:     []string{"/apis/discovery.k8s.io/v1"},
@@ -40,13 +37,17 @@ func (c Config) slicesWith(label string, strip func(*discoveryv1.EndpointSlice) 
 		accept:    protobufOrJSON,
 		missing:   "check that the endpoint is that of a Kubernetes API server",
 	}
-	r.typed(new(discoveryv1.EndpointSliceList), func(o runtime.Object) runtime.Object {
-		slice, ok := o.(*discoveryv1.EndpointSlice)
-		if !ok || !c.wants(slice.Namespace) {
+	r.typed(new(discoveryv1.EndpointSliceList))
+	r.strip = func(object any) any {
+		slice, ok := object.(*discoveryv1.EndpointSlice)
+		switch {
+		case !ok:
+			return object
+		case !c.wants(slice.Namespace):
 			return nil
 		}
 		return strip(slice)
-	})
+	}
 	return r
 }
 
@@ -59,16 +60,15 @@ func (c Config) namespaces(selector string) *resource {
 		selector: selector,
 		accept:   protobufOrJSON,
 		missing:  "check that the endpoint is that of a Kubernetes API server",
-		feed:     (*store).namespaceFeed,
+		feed:     func(s *store) cache.ReflectorStore { return s.namespaceFeed() },
 	}
-	r.typed(new(corev1.NamespaceList), func(o runtime.Object) runtime.Object {
-		if ns, ok := o.(*corev1.Namespace); ok {
-			if stripped := newStripped("", ns.Name, ns.ResourceVersion, struct{}{}); stripped != nil {
-				return stripped
-			}
+	r.typed(new(corev1.NamespaceList))
+	r.strip = func(object any) any {
+		if ns, ok := object.(*corev1.Namespace); ok {
+			return orNil(newStripped("", ns.Name, ns.ResourceVersion, struct{}{}))
 		}
-		return nil
-	})
+		return object
+	}
 	return r
 }
 
@@ -95,17 +95,11 @@ func (c Config) stripSlice(s *discoveryv1.EndpointSlice) *sliceObject {
 func ports(s *discoveryv1.EndpointSlice) []catalog.Port {
 	all := make([]catalog.Port, 0, len(s.Ports))
 	for _, p := range s.Ports {
-		var port catalog.Port
-		if p.Name != nil {
-			port.Name = *p.Name
-		}
-		if p.Protocol != nil {
-			port.Proto = string(*p.Protocol)
-		}
-		if p.Port != nil {
-			port.Number = portNumber(*p.Port)
-		}
-		all = append(all, port)
+		all = append(all, catalog.Port{
+			Name:   ptr.Deref(p.Name, ""),
+			Proto:  string(ptr.Deref(p.Protocol, "")),
+			Number: portNumber(ptr.Deref(p.Port, 0)),
+		})
 	}
 	return all
 }
@@ -116,13 +110,10 @@ func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 	ready := make([]catalog.Endpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+		if !ptr.Deref(e.Conditions.Ready, true) {
 			continue
 		}
-		zone := ""
-		if e.Zone != nil {
-			zone = c.Topology.Keep(*e.Zone)
-		}
+		zone := c.Topology.Keep(ptr.Deref(e.Zone, ""))
 		for _, text := range e.Addresses {
 			addr, ok := address(text)
 			if ok && addr.Is4() == (s.AddressType == discoveryv1.AddressTypeIPv4) {
@@ -135,8 +126,8 @@ func (c Config) endpoints(s *discoveryv1.EndpointSlice) []catalog.Endpoint {
 
 // hostname of an endpoint, "" if it is named by its address (N15).
 func (c Config) hostname(e *discoveryv1.Endpoint) string {
-	if e.Hostname != nil && *e.Hostname != "" {
-		return *e.Hostname
+	if name := ptr.Deref(e.Hostname, ""); name != "" {
+		return name
 	}
 	if pod := e.TargetRef; c.EndpointPodNames && pod != nil && pod.Kind == "Pod" &&
 		catalog.IsLabel(strings.ToLower(pod.Name)) {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,235 +18,145 @@ type store struct {
 	done     chan struct{} // closed when synced
 
 	mu         sync.Mutex
-	waiting    map[*feed]bool                 // feeds without a complete list
-	services   map[string]*service            // by "<svc>.<ns>"
-	slices     map[string]*sliceObject        // by sliceObject.key
-	namespaces map[string]*namespaceObject    // with option namespace_labels, else nil
-	within     map[string]map[string]*service // services by namespace, where namespaces are selected
+	waiting    int                         // feeds without a complete list
+	imports    map[string]*importObject    // by "<svc>.<ns>"
+	slices     map[string]*sliceObject     // by sliceObject.key
+	slicesOf   map[string][]*sliceObject   // by "<svc>.<ns>"; none that is skipped
+	namespaces map[string]*namespaceObject // with option namespace_labels, else nil
 	warnings   int
-}
-
-// service is what is known of one namespaced name.
-type service struct {
-	imp    *importObject
-	slices []*sliceObject
 }
 
 func newStore(selectNamespaces bool) *store {
 	s := &store{
 		index:    catalog.NewIndex(),
-		waiting:  make(map[*feed]bool),
 		done:     make(chan struct{}),
-		services: make(map[string]*service),
+		imports:  make(map[string]*importObject),
 		slices:   make(map[string]*sliceObject),
+		slicesOf: make(map[string][]*sliceObject),
 	}
 	if selectNamespaces {
 		s.namespaces = make(map[string]*namespaceObject)
-		s.within = make(map[string]map[string]*service)
 	}
 	return s
 }
 
-// service returns that of a key, and makes it if there is none.
-func (s *store) service(key string) *service {
-	g := s.services[key]
-	if g != nil {
-		return g
-	}
-	g = new(service)
-	s.services[key] = g
-	if s.within != nil {
-		_, ns := splitKey(key)
-		if s.within[ns] == nil {
-			s.within[ns] = make(map[string]*service)
-		}
-		s.within[ns][key] = g
-	}
-	return g
-}
-
-// drop forgets a service without objects.
-func (s *store) drop(key string, g *service) {
-	if g.imp != nil || len(g.slices) > 0 {
+func (s *store) importChanged(old, o *importObject, version uint64) {
+	if o == nil {
+		s.publish(old.key, version, 0)
 		return
 	}
-	delete(s.services, key)
-	_, ns := splitKey(key)
-	if in := s.within[ns]; in != nil {
-		if delete(in, key); len(in) == 0 {
-			delete(s.within, ns)
-		}
-	}
+	s.publish(o.key, s.versionOf(o), 0) // slices that came before their import count from now on
 }
 
-// setImport replaces the import of a key. One with the same content stays, with the new version.
-func (s *store) setImport(o *importObject, round uint32) {
-	key := o.key()
-	if o.content.service != nil {
-		key = o.content.service.Key() // one copy of it
-	}
-	g := s.service(key)
-	if old := g.imp; old != nil && old.content.kind == o.content.kind &&
-		old.content.service.Same(o.content.service) {
-		old.version, old.round = o.version, round
-		return
-	}
-	o.round = round
-	g.imp = o
-	s.publish(key, g, s.versionOf(g), 0) // slices that came before their import count from now on
-}
-
-func (s *store) removeImport(key string, version uint64) {
-	g := s.services[key]
-	if g == nil || g.imp == nil {
-		return
-	}
-	g.imp = nil
-	s.publish(key, g, version, 0)
-	s.drop(key, g)
-}
-
-// setSlice replaces the slice of a key. One with the same content stays, with the new version.
-func (s *store) setSlice(o *sliceObject, round uint32) {
-	key := o.key()
-	old := s.slices[key]
-	if old != nil && old.content.same(o.content) && (o.version == old.version || o.content.skipped == notSkipped) {
-		old.version, old.round = o.version, round
-		return
-	}
-	o.round = round
-	s.slices[key] = o
-	if o.content.skipped != notSkipped {
+func (s *store) sliceChanged(old, o *sliceObject, version uint64) {
+	if o != nil && o.content.skipped != notSkipped {
 		s.skip(o, old)
 	}
-	if o.content.slice != nil {
-		g := s.service(o.content.service)
-		if i := slices.Index(g.slices, old); old != nil && i >= 0 {
-			g.slices[i], old = o, nil
+	if o != nil && o.content.slice != nil {
+		key := o.content.service
+		if i := slices.Index(s.slicesOf[key], old); old != nil && i >= 0 {
+			s.slicesOf[key][i], old = o, nil
 		} else {
-			g.slices = append(g.slices, o)
+			s.slicesOf[key] = append(s.slicesOf[key], o)
 		}
-		s.publishSlices(o.content.service, g, o.version, o.content.trigger)
+		s.publishSlices(key, version, o.content.trigger)
 	}
 	// A slice that moved to another Service is there before it is gone here.
-	s.detach(old, o.version)
+	if old != nil && old.content.slice != nil {
+		key := old.content.service
+		i := slices.Index(s.slicesOf[key], old)
+		if s.slicesOf[key] = slices.Delete(s.slicesOf[key], i, i+1); len(s.slicesOf[key]) == 0 {
+			delete(s.slicesOf, key)
+		}
+		s.publishSlices(key, version, 0)
+	}
 }
 
-func (s *store) removeSlice(key string, version uint64) {
-	old := s.slices[key]
-	delete(s.slices, key)
-	s.detach(old, version)
-}
-
-// detach takes a slice, nil for none, out of its Service.
-func (s *store) detach(o *sliceObject, version uint64) {
-	if o == nil || o.content.slice == nil {
+// namespaceChanged publishes all Services of a namespace.
+func (s *store) namespaceChanged(old, o *namespaceObject, version uint64) {
+	if !s.synced.Load() {
 		return
 	}
-	key := o.content.service
-	g := s.services[key]
-	i := slices.Index(g.slices, o)
-	g.slices = slices.Delete(g.slices, i, i+1)
-	s.publishSlices(key, g, version, 0)
-	s.drop(key, g)
-}
-
-func (s *store) setNamespace(o *namespaceObject, round uint32) {
-	if old := s.namespaces[o.name]; old != nil { // nothing but its existence counts
-		old.version, old.round = o.version, round
-		return
-	}
-	o.round = round
-	s.namespaces[o.name] = o
-	s.publishNamespace(o.name, o.version)
-}
-
-func (s *store) removeNamespace(name string, version uint64) {
-	if s.namespaces[name] != nil {
-		delete(s.namespaces, name)
-		s.publishNamespace(name, version)
-	}
-}
-
-// publishNamespace publishes all Services of a namespace.
-func (s *store) publishNamespace(name string, version uint64) {
-	for key, g := range s.within[name] {
-		if g.imp != nil {
-			s.publish(key, g, version, 0)
+	name := cmp.Or(o, old).key
+	for key := range s.imports {
+		if _, ns := splitKey(key); ns == name {
+			s.publish(key, version, 0)
 		}
 	}
 }
 
-// selected reports whether a Service's import counts.
-func (s *store) selected(g *service) bool {
-	return g.imp != nil && (s.namespaces == nil || s.namespaces[g.imp.namespace] != nil)
+// selected reports whether an import counts, nil for none.
+func (s *store) selected(imp *importObject) bool {
+	if imp == nil || s.namespaces == nil {
+		return imp != nil
+	}
+	_, ns := splitKey(imp.key)
+	return s.namespaces[ns] != nil
 }
 
 // publishSlices publishes a change of slices. Only Headless Services answer from them.
-func (s *store) publishSlices(key string, g *service, version uint64, trigger int64) {
-	if g.imp != nil && g.imp.content.kind == catalog.Headless {
-		s.publish(key, g, version, trigger)
+func (s *store) publishSlices(key string, version uint64, trigger int64) {
+	if imp := s.imports[key]; imp != nil && imp.content.kind == catalog.Headless {
+		s.publish(key, version, trigger)
 	}
 }
 
-// publish makes what is known of a Service the answer. Before the first build nothing is answered, and listed does
+// publish makes what is known of a Service the answer. Before the first build nothing is answered, and feedListed does
 // it.
-func (s *store) publish(key string, g *service, version uint64, trigger int64) {
+func (s *store) publish(key string, version uint64, trigger int64) {
 	if !s.synced.Load() {
 		return
 	}
 	start := time.Now()
-	altered := s.put(key, g, version)
+	altered := s.put(key, version)
 	observe(start, trigger, altered)
 }
 
-func (s *store) put(key string, g *service, version uint64) (altered bool) {
-	return s.index.Set(key, s.build(g, s.index.Service(key)), version)
+func (s *store) put(key string, version uint64) (altered bool) {
+	return s.index.Set(key, s.build(s.imports[key], s.index.Service(key)), version)
 }
 
-func (s *store) build(g *service, before *catalog.Service) *catalog.Service {
-	if !s.selected(g) {
+func (s *store) build(imp *importObject, before *catalog.Service) *catalog.Service {
+	if !s.selected(imp) {
 		return nil
 	}
-	if g.imp.content.kind != catalog.Headless {
-		return g.imp.content.service
+	if imp.content.kind != catalog.Headless {
+		return imp.content.service
 	}
-	from := make([]*catalog.Slice, len(g.slices))
-	for i, o := range g.slices {
+	from := make([]*catalog.Slice, len(s.slicesOf[imp.key]))
+	for i, o := range s.slicesOf[imp.key] {
 		from[i] = o.content.slice
 	}
-	imp := catalog.Import{Type: catalog.Headless, Name: g.imp.name, Namespace: g.imp.namespace}
-	return catalog.Rebuild(before, &imp, from, s.topology)
+	name, namespace := splitKey(imp.key)
+	return catalog.Rebuild(
+		before, &catalog.Import{Type: catalog.Headless, Name: name, Namespace: namespace}, from, s.topology,
+	)
 }
 
-// listed notes that a feed has its first complete list, and does the first build after the last of them (L1).
-func (s *store) listed(f *feed) {
-	if !s.waiting[f] {
+// feedListed notes that a feed has its first complete list, and does the first build after the last of them (L1).
+func (s *store) feedListed() {
+	if s.waiting--; s.waiting > 0 {
 		return
 	}
-	if delete(s.waiting, f); len(s.waiting) > 0 {
-		return
-	}
-	for key, g := range s.services {
-		if g.imp != nil {
-			start := time.Now()
-			s.put(key, g, s.versionOf(g))
-			observe(start, 0, false)
-		}
+	for key, imp := range s.imports {
+		start := time.Now()
+		s.put(key, s.versionOf(imp))
+		observe(start, 0, false)
 	}
 	s.synced.Store(true)
 	close(s.done)
 }
 
-// versionOf is the highest resourceVersion of the objects that the answer of a Service with an import depends on.
-func (s *store) versionOf(g *service) uint64 {
-	v := g.imp.version
-	if g.imp.content.kind == catalog.Headless {
-		for _, o := range g.slices {
+// versionOf is the highest resourceVersion of the objects that the answer of an import depends on.
+func (s *store) versionOf(imp *importObject) uint64 {
+	v := imp.version
+	if imp.content.kind == catalog.Headless {
+		for _, o := range s.slicesOf[imp.key] {
 			v = max(v, o.version)
 		}
 	}
-	if n := s.namespaces[g.imp.namespace]; n != nil {
+	_, ns := splitKey(imp.key)
+	if n := s.namespaces[ns]; n != nil {
 		v = max(v, n.version)
 	}
 	return v
@@ -255,25 +166,21 @@ func (s *store) versionOf(g *service) uint64 {
 func (s *store) count(services map[catalog.Type]int, endpoints map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range s.services {
-		if !s.selected(g) {
+	for key, imp := range s.imports {
+		answers := imp.content.service != nil
+		if !s.selected(imp) {
 			continue
 		}
-		if g.imp.content.kind != catalog.Headless {
-			if g.imp.content.service != nil {
-				services[g.imp.content.kind]++
-			}
-			continue
-		}
-		ready := 0
-		for _, o := range g.slices {
-			n := o.content.slice.Len()
-			if ready += n; n > 0 {
-				endpoints[o.content.slice.Cluster()] += n
+		if imp.content.kind == catalog.Headless {
+			for _, o := range s.slicesOf[key] {
+				if n := o.content.slice.Len(); n > 0 {
+					endpoints[o.content.slice.Cluster()] += n
+					answers = true
+				}
 			}
 		}
-		if ready > 0 {
-			services[catalog.Headless]++
+		if answers {
+			services[imp.content.kind]++
 		}
 	}
 }

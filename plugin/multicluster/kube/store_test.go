@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
@@ -19,9 +20,9 @@ import (
 type workbench struct {
 	t          *testing.T
 	store      *store
-	imports    *feed
-	slices     *feed
-	namespaces *feed
+	imports    cache.ReflectorStore
+	slices     cache.ReflectorStore
+	namespaces cache.ReflectorStore
 	version    uint64
 }
 
@@ -65,7 +66,7 @@ func (b *workbench) decodeAs(o object, version uint64) any {
 	return newStripped("", o.GetName(), o.GetResourceVersion(), struct{}{})
 }
 
-func (b *workbench) feedOf(o object) *feed {
+func (b *workbench) feedOf(o object) cache.ReflectorStore {
 	switch o.(type) {
 	case *mcsv1beta1.ServiceImport:
 		return b.imports
@@ -144,12 +145,12 @@ func TestSliceFollowsItsLabel(t *testing.T) {
 	b.want("cache.test", "10.1.0.1")
 	b.delete(slice("s", "cache", "eu"))
 	b.want("cache.test", "absent")
-	if n := len(b.store.services); n != 2 {
-		t.Errorf("%d names held, want the two imports", n)
+	if n := len(b.store.slicesOf); n != 0 {
+		t.Errorf("slices of %d Services are held, want none", n)
 	}
 	b.delete(headless("db"))
 	b.delete(headless("cache"))
-	if len(b.store.services)+len(b.store.slices) != 0 {
+	if len(b.store.imports)+len(b.store.slices) != 0 {
 		t.Error("something is held when all is gone")
 	}
 }
@@ -166,7 +167,7 @@ func TestListRemovesLast(t *testing.T) {
 	b.want("db.test", "absent") // an empty list is followed
 }
 
-// TestNamespaceTouchesItsOwnServicesOnly: a change of a Namespace does not look at the Services of others.
+// TestNamespaceTouchesItsOwnServicesOnly: a change of a Namespace builds no Service of another one.
 func TestNamespaceTouchesItsOwnServicesOnly(t *testing.T) {
 	b := newWorkbench(t, true)
 	replace(b.imports, nil, "1")
@@ -179,10 +180,6 @@ func TestNamespaceTouchesItsOwnServicesOnly(t *testing.T) {
 		t.Errorf("%d Services were built, want 1", n)
 	}
 	b.want("web.prod", "10.42.0.2")
-	b.delete(in(clusterSetIP("web"), "prod"))
-	if len(b.store.within) != 1 || len(b.store.within["test"]) != 1 {
-		t.Errorf("services by namespace: %v", b.store.within)
-	}
 }
 
 func TestListOfWhatIsHeldBuildsNothing(t *testing.T) {
@@ -310,7 +307,7 @@ func TestM4SerialMovesOnlyWithAnAnswer(t *testing.T) {
 				b.version + step.ahead,
 			}
 			later := newWorkbench(t, selective)
-			lists := map[*feed][]any{later.imports: nil, later.slices: nil}
+			lists := map[cache.ReflectorStore][]any{later.imports: nil, later.slices: nil}
 			if selective {
 				lists[later.namespaces] = nil
 			}
@@ -363,14 +360,14 @@ func TestSkippedSlicesAreCountedAndWarnedAboutOnce(t *testing.T) {
 	fqdn := slice("fqdn", "db", "eu", "a.example.org")
 	fqdn.AddressType = discoveryv1.AddressTypeFQDN
 	before := map[reason]float64{}
-	for r := noSourceCluster; r <= wrongAddressType; r++ {
+	for r := range advice {
 		before[r] = counted(t, r)
 	}
 	for range 3 {
 		b.put(anonymous, slice("bad-id", "db", "eu_1", "10.1.0.1"), fqdn)
 	}
 	b.want("db.test", "absent")
-	for r := noSourceCluster; r <= wrongAddressType; r++ {
+	for r := range advice {
 		if n := counted(t, r) - before[r]; n != 3 {
 			t.Errorf("%s counts %v versions, want 3", r, n)
 		}
@@ -445,7 +442,7 @@ func TestListsAreFollowedBackwards(t *testing.T) {
 }
 
 // replace does what a list of these objects does.
-func replace(f *feed, objects []any, version string) {
+func replace(f cache.ReflectorStore, objects []any, version string) {
 	if err := f.Replace(objects, version); err != nil {
 		panic(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/clusterset-dns/clusterset-dns/plugin/multicluster/catalog"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Watch keeps an index up to date with the API server and the selection of one Config. Server blocks and reloads of the
@@ -16,7 +17,6 @@ type Watch struct {
 	key   string
 	refs  int // guarded by the registry
 	store *store
-	feeds []*feed
 }
 
 // Index returns the index, which is the same one for the life of the Watch. It is empty before the first build.
@@ -40,11 +40,12 @@ func start(c Config, key string) (*Watch, error) {
 		return nil, err
 	}
 	// All feeds exist before one of them can be complete: the store waits for those that it knows.
+	var feeds []cache.ReflectorStore
 	for _, r := range resources {
-		w.feeds = append(w.feeds, r.feed(w.store))
+		feeds = append(feeds, r.feed(w.store))
 	}
 	for i, r := range resources {
-		w.run(r, w.feeds[i])
+		w.run(r, feeds[i])
 	}
 	return w, nil
 }

@@ -319,7 +319,7 @@ func TestL1OnlyWatchesThatEndInOrderGoOn(t *testing.T) {
 		eventually(t, "both watches are open", func() bool {
 			w.store.mu.Lock()
 			defer w.store.mu.Unlock()
-			return w.store.slices["s.test"].version == heard && w.store.services["web.test"].imp.version == heard-1
+			return w.store.slices["s.test"].version == heard && w.store.imports["web.test"].version == heard-1
 		})
 	}
 	lists := func() (n int) {
@@ -559,8 +559,7 @@ func TestAttemptsAreAtMost4SecondsApart(t *testing.T) {
 func goroutines() (n int) {
 	stacks := make([]byte, 4<<20)
 	for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if strings.Contains(g, "multicluster/kube.(*forwarded)") ||
-			strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
+		if strings.Contains(g, "client-go/tools/cache.(*Reflector)") ||
 			strings.Contains(g, "multicluster/kube.(*resource)") {
 			n++
 		}
@@ -569,17 +568,12 @@ func goroutines() (n int) {
 }
 
 func TestReflectorUsesAllOfTheStore(t *testing.T) {
-	var f any = new(feed)
-	if !is[cache.ReflectorBookmarkStore](f) {
-		t.Error("feed is no cache.ReflectorBookmarkStore: the reflector would pass over it")
+	var i any = new(intake)
+	if !is[cache.ReflectorBookmarkStore](i) || !is[cache.TransformingStore](i) {
+		t.Error("intake is no ReflectorBookmarkStore or TransformingStore: the Reflector would pass over it")
 	}
-	for _, o := range []any{
-		headlessObject("a"), newStripped("test", "a", "1", sliceContent{}),
-		newStripped("", "b", "1", struct{}{}),
-	} {
-		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err != nil || key != "test/a" && key != "b" {
-			t.Errorf("%T has the key %q: %v", o, key, err)
-		}
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(headlessObject("a")); err != nil || key != "test/a" {
+		t.Errorf("an import has the key %q: %v", key, err)
 	}
 }
 

@@ -3,6 +3,8 @@
 package reload
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,18 +22,18 @@ type Watch interface {
 
 // Loads are the loads of the Corefile that have open watches of one plugin: one, or two during a reload.
 type Loads struct {
-	mu  sync.Mutex
-	all map[*Load]bool
+	mu    sync.Mutex
+	all   map[*Load]bool
+	ready bool // a Load was complete; false again when the last is closed
 }
 
 // Load is one load of the Corefile, with the watches that its stanzas use. After a reload the new one opens its watches
 // before the old one is shut down, so what both use stays open (L4).
 type Load struct {
 	of      *Loads
+	began   time.Time
 	stanzas int
-	opened  []opened
-	done    int       // stanzas that are open and do not wait any more; the load answers when all are
-	waits   time.Time // since when it waits for new lists; zero if it never did
+	opened  []opened // by stanza
 	closed  chan struct{}
 }
 
@@ -50,11 +52,11 @@ type key struct{ of *Loads }
 func (ls *Loads) Of(c *caddy.Controller) *Load {
 	l, ok := c.Get(key{ls}).(*Load)
 	if !ok {
-		l = &Load{of: ls, closed: make(chan struct{})}
+		l = &Load{of: ls, began: time.Now(), closed: make(chan struct{})}
 		c.Set(key{ls}, l)
 	}
 	l.stanzas++
-	c.OnRestartFailed(ls.restartFailed)
+	c.OnRestartFailed(func() error { ls.closeAbandoned(); return nil })
 	c.OnShutdown(l.shutdown)
 	return l
 }
@@ -64,15 +66,14 @@ func (l *Load) Closed() <-chan struct{} { return l.closed }
 
 // Open returns the watch of a stanza, which open opens. During a reload it gives a new watch time to list, because
 // until the last stanza is open the load before answers (L1). It does not wait for what the API server refuses. All
-// stanzas wait together.
+// stanzas wait together, from the beginning of the load.
 func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, error) {
 	w, wait, err := acquire(l, open, timeout)
-	if err != nil {
+	if err != nil || !wait {
 		return w, err
 	}
-	defer l.finished()
-	over := time.After(time.Until(wait))
-	for !wait.IsZero() && w.Refused() == nil {
+	over := time.After(time.Until(l.began.Add(timeout)))
+	for w.Refused() == nil {
 		select {
 		case <-w.Wait():
 			return w, nil
@@ -84,32 +85,18 @@ func Open[W Watch](l *Load, open func() (W, error), timeout time.Duration) (W, e
 	return w, nil
 }
 
-// acquire opens a watch. wait is how long the caller may wait for it: zero if it is not new, or nobody else
-// answers.
-func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w W, wait time.Time, err error) {
+// acquire opens a watch. wait reports whether it is new, and another load answers until it has listed.
+func acquire[W Watch](l *Load, open func() (W, error), timeout time.Duration) (w W, wait bool, err error) {
+	l.of.closeAbandoned()
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
-	l.of.closeAbandoned()
-	now := time.Now()
+	start := time.Now()
 	if w, err = open(); err != nil {
-		return w, time.Time{}, err
+		return w, false, err
 	}
 	l.opened = append(l.opened, opened{w, timeout})
 	l.of.all[l] = true
-	if len(l.of.all) == 1 || w.Started().Before(now) {
-		return w, time.Time{}, nil
-	}
-	if l.waits.IsZero() {
-		l.waits = now
-	}
-	return w, l.waits.Add(timeout), nil
-}
-
-// finished counts one more stanza that is open.
-func (l *Load) finished() {
-	l.of.mu.Lock()
-	defer l.of.mu.Unlock()
-	l.done++
+	return w, len(l.of.all) > 1 && !w.Started().Before(start), nil
 }
 
 // shutdown closes the watches of l.
@@ -120,16 +107,11 @@ func (l *Load) shutdown() error {
 	return nil
 }
 
-func (ls *Loads) restartFailed() error {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.closeAbandoned()
-	return nil
-}
-
 // closeAbandoned closes the watches of loads whose instance does not exist any more. A reload that fails shuts nothing
 // down, and calls back only the instance that goes on, which may have no stanza of ours.
 func (ls *Loads) closeAbandoned() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	live := make(map[*Load]bool)
 	for _, i := range caddy.Instances() {
 		i.StorageMu.RLock()
@@ -150,6 +132,7 @@ func (l *Load) close() {
 		return
 	}
 	delete(l.of.all, l)
+	l.of.ready = l.of.ready && len(l.of.all) > 0
 	close(l.closed)
 	for _, o := range l.opened {
 		o.watch.Close()
@@ -157,41 +140,32 @@ func (l *Load) close() {
 	l.opened = nil
 }
 
-// Ready reports whether the load that answers is complete. While a reload waits for new lists, that is the one before,
-// though the ready plugin already asks the new one.
+// Ready reports whether a load is complete, or was. During a reload that waits for new lists, that is the one before,
+// though the ready plugin asks the new one. No reload undoes it (L2): a pod that is not ready would take the zones of
+// other plugins down with it.
 func (l *Load) Ready() bool {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
-	now := time.Now()
-	if l.done == l.stanzas {
-		return l.complete(now)
+	for open := range l.of.all {
+		l.of.ready = l.of.ready || open.complete()
 	}
-	for before := range l.of.all {
-		if before.done == before.stanzas {
-			return before.complete(now)
-		}
-	}
-	return false
+	return l.of.ready
 }
 
 // complete reports whether every watch has its first complete lists, or cannot get them for want of a CRD or a
-// permission and its startup_timeout is over. The time counts from the watch's start, so that a reload does not undo
-// readiness (L2).
-func (l *Load) complete(now time.Time) bool {
+// permission and its startup_timeout is over.
+func (l *Load) complete() bool {
 	for _, o := range l.opened {
-		if !o.watch.Synced() && (o.watch.Refused() == nil || now.Sub(o.watch.Started()) < o.timeout) {
+		if !o.watch.Synced() && (o.watch.Refused() == nil || time.Since(o.watch.Started()) < o.timeout) {
 			return false
 		}
 	}
-	return true
+	return len(l.opened) == l.stanzas
 }
 
 // Open returns the Loads that have open watches.
-func (ls *Loads) Open() (all []*Load) {
+func (ls *Loads) Open() []*Load {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for l := range ls.all {
-		all = append(all, l)
-	}
-	return all
+	return slices.Collect(maps.Keys(ls.all))
 }

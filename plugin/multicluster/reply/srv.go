@@ -26,30 +26,28 @@ type fewSRV struct {
 // SRV returns the answer of the targets of a Service, with their addresses in Additional. What does not fit into the
 // client's buffer of limit octets is cut: glue before answers, by whole RRsets, and only cut answers set TC (M3,
 // RFC 2181 §9).
-func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Targets, limit int) *dns.Msg {
+func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Walk, limit int) *dns.Msg {
 	owner := r.Question[0].Name
 	s := new(fewSRV)
 	s.begin(r)
 	b := &s.srvBuilder
-	b.walk = targets.Walk()
+	b.walk = targets
 	b.suffix, b.left, b.offset = z.serviceName(owner, key), space(r, limit), headerSize+nameSize(owner)+4
 	b.measure()
-	b.srv, b.rrs, b.glue, b.a4, b.a6 = s.srvs[:], s.answers[:0], s.extra[:0], s.as4[:], s.as6[:]
-	if b.records > len(s.srvs) {
-		b.srv, b.rrs = make([]dns.SRV, b.records), make([]dns.RR, 0, b.records)
-	}
-	if b.most4 > len(s.as4) {
-		b.a4 = make([]address4, b.most4)
-	}
-	if b.most6 > len(s.as6) {
-		b.a6 = make([]address6, b.most6)
-	}
-	if b.most4+b.most6 >= len(s.extra) {
-		b.glue = make([]dns.RR, 0, b.most4+b.most6+1)
-	}
+	b.srv, b.rrs = room(s.srvs[:], b.records), room(s.answers[:], b.records)[:0]
+	b.a4, b.a6 = room(s.as4[:], b.most4), room(s.as6[:], b.most6)
+	b.glue = room(s.extra[:], b.most4+b.most6+1)[:0]
 	b.fill(z.header(owner, dns.TypeSRV))
 	s.Truncated, s.Answer, s.Extra = b.cut, b.rrs, b.glue
 	return &s.Msg
+}
+
+// room returns few, or if that is too short a new slice of length n.
+func room[T any](few []T, n int) []T {
+	if n <= len(few) {
+		return few
+	}
+	return make([]T, n)
 }
 
 // SRVRecords returns the next records of a walk over the targets of a Service, at most n, without

@@ -52,7 +52,7 @@ func (r *Report) answer(f *Facts, d *dns) {
 
 func (r *Report) srv(service *catalog.Service, name, proto string) Answer {
 	a := Answer{Question: "_" + name + "._" + strings.ToLower(proto) + "." + r.Name, Type: "SRV"}
-	walk := service.Targets(name, proto, catalog.Window{}).Walk()
+	walk := service.Targets(name, proto, catalog.Window{})
 	for walk.Next() {
 		target := r.Name
 		if host, cluster := walk.Host(); host != "" {
