@@ -7,10 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -50,6 +52,38 @@ func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string
 			"another image, run the same command with --image")
 	}
 	return nil
+}
+
+// scaleAgent starts the agent if its Deployment is scaled to 0; or scales it to 0 and waits until its Pods are gone.
+func (l *leave) scaleAgent(ctx context.Context, run bool) error {
+	d, err := kube.Get[*appsv1.Deployment](ctx, l.Member, types.NamespacedName{Namespace: kube.SystemNamespace,
+		Name: "clusterset-controller"})
+	if err != nil || d == nil {
+		return l.Member.Failed(err, "reading the agent's Deployment")
+	}
+	if runs := ptr.Deref(d.Spec.Replicas, 1) > 0; runs != run {
+		scaled := d.DeepCopy()
+		scaled.Spec.Replicas = ptr.To[int32](0)
+		if run {
+			scaled.Spec.Replicas = ptr.To[int32](1)
+		}
+		if err := l.Member.Patch(ctx, scaled, client.MergeFrom(d), client.FieldOwner(manifest.FieldManager)); err != nil {
+			return l.Member.Failed(err, "scaling the agent's Deployment")
+		}
+	}
+	if run {
+		return nil
+	}
+	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		var pods corev1.PodList
+		err := l.Member.List(ctx, &pods, client.InNamespace(d.Namespace),
+			client.MatchingLabels(d.Spec.Selector.MatchLabels))
+		if err != nil || len(pods.Items) == 0 {
+			return err == nil, "", err
+		}
+		return false, "Pod " + pods.Items[0].Name + " still exists", nil
+	})
+	return l.Member.Failed(err, "stopping the agent")
 }
 
 // podsWait returns why pods with this label do not run; "" if the user may not read them.
