@@ -118,7 +118,7 @@ func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
 				catalog.IsLabel(strings.ToLower(pod.Name)) {
 				host = pod.Name
 			}
-			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone(e))})
+			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(strings.ToLower(ptr.Deref(e.Zone, "")))})
 		}
 	}
 	return out
