@@ -34,6 +34,7 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 				Spec: aboutv1beta1.ClusterPropertySpec{Value: "blue"}}
 			id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertyID},
 				Spec: aboutv1beta1.ClusterPropertySpec{Value: "east"}}
+			hub := inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
 			var steps []string
 			member := inMemory(interceptor.Funcs{
 				Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch,
@@ -55,6 +56,9 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 						return api.Delete(ctx, pod.DeepCopy())
 					case o.GetAnnotations()[clusterset.AnnotationLeaving] != "": // the agent leaves
 						steps = append(steps, "leaves")
+						if err := hub.Client.Delete(ctx, profile("east", "", "")); err != nil {
+							return err
+						}
 						return api.Delete(ctx, set.DeepCopy())
 					}
 					return nil
@@ -67,9 +71,12 @@ func TestID3AnUnfinishedJoinIsUndoneThoughItsAgentRuns(t *testing.T) {
 					return api.Delete(ctx, o, opts...)
 				},
 			}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}}, id, agent, pod)
-			hub := inMemory(interceptor.Funcs{}, profile("east", clusterset.AnnotationJoiningUID, "uid"))
 			o, said := options(hub)
 			l := &leave{LeaveOptions: &LeaveOptions{Options: *o, Member: member}, stays: map[string]bool{}}
+			var err error
+			if l.state, err = read(t.Context(), member); err != nil {
+				t.Fatal(err)
+			}
 			for _, step := range []func(context.Context) error{l.plan, l.claimed, l.run} {
 				if err := step(t.Context()); err != nil {
 					t.Fatalf("%v\n%s", err, said)
