@@ -5,14 +5,12 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -59,8 +57,6 @@ type Member struct {
 	Ranges       []ipam.Usage                      // for VIPs
 	VIPMode      ipam.Mode                         // of its agent; "" for shared
 	Leases       []coordinationv1.Lease            // of clusterset-system
-	Events       []eventsv1.Event                  // of type Warning, by its agent
-	EventsUnread error                             // why they were not read
 	DNSLost      bool                              // CoreDNS was set up here, and its Corefile does not serve the zone
 }
 
@@ -90,10 +86,9 @@ type MemberRow struct {
 	Here      bool       `json:"here,omitempty"`
 	Blocks    []string   `json:"blocks,omitempty"` // its VIPs are in these
 	// Reach is what the cluster that --context names knows of it: Answers, Silent, Serving or Unreachable; absent if
-	// its agent never answered. ReachSince is since when, and RoundTrip the time to connect to its agent.
+	// its agent never answered. ReachSince is since when.
 	Reach      string     `json:"reach,omitempty"`
 	ReachSince *time.Time `json:"reachSince,omitempty"`
-	RoundTrip  string     `json:"roundTrip,omitempty"`
 	// Unreachable are the members that it does not reach, and since when.
 	Unreachable map[string]time.Time `json:"unreachable,omitempty"`
 }
@@ -132,9 +127,6 @@ type Here struct {
 	Ranges  []Range    `json:"ranges,omitempty"`
 	Expired []string   `json:"expired,omitempty"` // source clusters that have expired here
 	HubSeen *time.Time `json:"hubSeen,omitempty"` // when the agent last renewed its Lease
-	Events  []Event    `json:"warnings,omitempty"`
-	Unread  string     `json:"warningsUnread,omitempty"` // why there are no Events
-	now     time.Time  // by its clock
 }
 
 // Range is one for VIPs.
@@ -144,14 +136,6 @@ type Range struct {
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
-	// VIPs that must migrate, because the range is draining or being deleted
-	Moving []VIP `json:"moving,omitempty"`
-}
-
-// VIP is an import's.
-type VIP struct {
-	IP     string `json:"ip"`
-	Import string `json:"import"`
 }
 
 // Examine returns the report.
@@ -215,10 +199,7 @@ var states = map[ipam.State]string{
 }
 
 func here(m *Member) *Here {
-	h := &Here{Exports: len(m.Exports), Events: warnings(m.Events), now: m.Now}
-	if m.EventsUnread != nil {
-		h.Unread = m.EventsUnread.Error()
-	}
+	h := &Here{Exports: len(m.Exports)}
 	for i := range m.Imports {
 		if imp := &m.Imports[i]; kube.Owned(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
@@ -227,7 +208,7 @@ func here(m *Member) *Here {
 	for _, u := range m.Ranges {
 		h.Ranges = append(h.Ranges, Range{
 			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
-			Allocated: u.Allocated, Available: u.Available, Moving: moving(m, u.Range),
+			Allocated: u.Allocated, Available: u.Available,
 		})
 	}
 	for i := range m.Records {
@@ -241,22 +222,6 @@ func here(m *Member) *Here {
 		}
 	}
 	return h
-}
-
-// moving returns the imports' VIPs in a range that is draining or being deleted.
-func moving(m *Member, r ipam.Range) (out []VIP) {
-	if r.State != ipam.Draining && r.State != ipam.Terminating {
-		return nil
-	}
-	for i := range m.Imports {
-		for _, ip := range m.Imports[i].Spec.IPs {
-			if a, err := netip.ParseAddr(ip); err == nil && r.Prefix.Contains(a) {
-				out = append(out, VIP{IP: ip, Import: m.Imports[i].Name + "." + m.Imports[i].Namespace})
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b VIP) int { return cmp.Or(cmp.Compare(a.Import, b.Import), cmp.Compare(a.IP, b.IP)) })
-	return out
 }
 
 func members(f *Facts) (out []MemberRow) {
@@ -301,9 +266,6 @@ func (m *MemberRow) setReach(leases []coordinationv1.Lease) {
 		}
 		if s := reach.Read(&leases[i]); s.State != reach.Unknown {
 			m.Reach, m.ReachSince = string(s.State), &s.Since
-			if s.RoundTrip > 0 {
-				m.RoundTrip = s.RoundTrip.String()
-			}
 		}
 	}
 }
