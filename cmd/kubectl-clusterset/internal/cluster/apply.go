@@ -37,8 +37,7 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 		}
 	}
 	for _, o := range objects[:kinds] {
-		err := Until(ctx, settle, func(ctx context.Context) (bool, string,
-			error) {
+		err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
 			return c.established(ctx, o.GetName())
 		})
 		if err != nil {

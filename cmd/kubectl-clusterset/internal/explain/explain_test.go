@@ -89,10 +89,7 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 	}
 	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop",
 		"web.shop.svc.cluster.local", "-.shop"} {
-		if got, err := explain.ParseName(
-			in,
-			"",
-		); err == nil ||
+		if got, err := explain.ParseName(in, ""); err == nil ||
 			!strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
@@ -511,12 +508,7 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := text(
-			&r,
-		); strings.Count(
-			got,
-			"you lack the right to read ClusterProperties, the Namespace, ",
-		) != 1 {
+		if got := text(&r); strings.Count(got, "you lack the right to read ClusterProperties, the Namespace, ") != 1 {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
