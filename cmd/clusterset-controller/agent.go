@@ -165,26 +165,8 @@ func waitForID(
 	if err != nil {
 		return "", err
 	}
-	stop, err := serveProbes(probes)
-	if err != nil {
-		return "", err
-	}
-	defer stop()
-	for last, pause := "", kube.Pause; ; {
-		id, err := clusterID(ctx, c)
-		if err == nil {
-			return id, nil
-		}
-		if err.Error() != last {
-			last = err.Error()
-			logger.Info("waiting for this cluster's ID", "reason", last, "remedy", "kubectl clusterset doctor")
-		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(pause.Step()):
-		}
-	}
+	logger = logger.WithValues("remedy", "kubectl clusterset doctor")
+	return waitFor(ctx, logger, probes, "this cluster's ID", func() (string, error) { return clusterID(ctx, c) })
 }
 
 // clusterID returns the cluster's ClusterProperty, or else the UID of kube-system (K2149).
