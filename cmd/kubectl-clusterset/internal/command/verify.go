@@ -61,10 +61,5 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 func (r *root) inContext(context string) (*cluster.Cluster, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
-	cfg, err := flags.ToRESTConfig()
-	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("context %s: reading the kubeconfig failed: %w", context, err),
-			"kubectl config get-contexts")
-	}
-	return cluster.New("context "+context, cfg)
+	return in(flags, "context "+context, "kubectl config get-contexts")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -379,23 +379,7 @@ var errRollout = errors.New("the rollout does not end")
 
 // rollout waits until all replicas of a Deployment are new and available.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
-	now, say := &appsv1.Deployment{}, r.Say.Waiting("the Pods of Deployment "+d.Name, r.Timeout)
-	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
-		if err := r.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
-			return false, "", err
-		}
-		selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector)
-		if err != nil {
-			return false, "", err
-		}
-		pods, err := r.pods(ctx, now.Namespace, selector)
-		if err != nil {
-			return false, "", err
-		}
-		done, why := facts.RolledOut(now, pods, ptr.Deref(now.Spec.Replicas, 1))
-		say(why)
-		return done, why, nil
-	})
+	err := r.RolledOut(ctx, client.ObjectKeyFromObject(d), math.MaxInt32, r.Timeout, r.Say)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRollout, err)
 	}

@@ -213,7 +213,7 @@ func seen(f *explain.Facts, seconds int) {
 	at, renewed := metav1.NewTime(start), metav1.NewMicroTime(start)
 	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed,
 		ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
-	kept.Spec.RenewTime = &renewed
+	kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
 	f.Leases, f.Now = []coordinationv1.Lease{kept}, start.Add(time.Duration(seconds)*time.Second)
 }
 
@@ -391,7 +391,7 @@ var causes = []struct {
 		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
 		kept.Name, kept.ManagedFields = clusterset.LeaseRenewed, []metav1.ManagedFieldsEntry{{Time: &noon}}
-		kept.Spec.RenewTime = &renewed
+		kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
 		f.Leases, f.Now = []coordinationv1.Lease{kept}, noon.Add(time.Minute)
 	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes are missing here, those " +
 		"of this cluster included if the agent does not run\n  → kubectl clusterset doctor\n"},

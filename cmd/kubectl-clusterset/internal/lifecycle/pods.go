@@ -32,22 +32,8 @@ func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string
 	if ran == 0 {
 		return nil
 	}
-	say := o.Say.Waiting("the new replicas of Deployment "+name, o.Timeout)
-	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
-		d := &appsv1.Deployment{}
-		if err := c.Get(ctx, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}, d); err != nil {
-			return false, "", err
-		}
-		var pods corev1.PodList
-		if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
-			client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
-			return false, "", err
-		}
-		done, why := facts.RolledOut(d, pods.Items, ran)
-		say(why)
-		return done, why, nil
-	})
-	if err != nil {
+	at := types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
+	if err := c.RolledOut(ctx, at, ran, o.Timeout, o.Say); err != nil {
 		return report.WithRemedy(c.Failed(err, "rolling out Deployment %s", name), "the previous version goes on; for "+
 			"another image, run the same command with --image")
 	}
@@ -75,13 +61,11 @@ func (l *leave) scaleAgent(ctx context.Context, run bool) error {
 		return nil
 	}
 	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
-		var pods corev1.PodList
-		err := l.Member.List(ctx, &pods, client.InNamespace(d.Namespace),
-			client.MatchingLabels(d.Spec.Selector.MatchLabels))
-		if err != nil || len(pods.Items) == 0 {
+		pods, err := l.Member.PodsOf(ctx, d)
+		if err != nil || len(pods) == 0 {
 			return err == nil, "", err
 		}
-		return false, "Pod " + pods.Items[0].Name + " still exists", nil
+		return false, "Pod " + pods[0].Name + " still exists", nil
 	})
 	return l.Member.Failed(err, "stopping the agent")
 }

@@ -165,7 +165,7 @@ func Examine(f *Facts) Report {
 		}
 	}
 	exports, unreadable := parse(records, f.Hub != nil)
-	r.Names = names(exports, balanced(records), f.Member)
+	r.Names = names(exports, records, f.Member)
 	if f.Hub != nil {
 		r.idle(f.Hub.Endpoints)
 	}
@@ -333,21 +333,6 @@ func conflicts(exports []clusterset.Export) (out []string) {
 	return out
 }
 
-// balanced returns the clusters that publish a load balancer, by name.
-func balanced(records []hubv1alpha1.ServiceExportRecord) map[key]map[string]bool {
-	out := map[key]map[string]bool{}
-	for i := range records {
-		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {
-			k := key{s.ServiceNamespace, s.ServiceName}
-			if out[k] == nil {
-				out[k] = map[string]bool{}
-			}
-			out[k][s.ClusterID] = true
-		}
-	}
-	return out
-}
-
 // idle sets which exporters of each name have no ready endpoint.
 func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 	type exporter struct {
@@ -371,8 +356,15 @@ func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 
 // names merges exports as every agent does.
 func names(
-	exports map[key][]clusterset.Export, outside map[key]map[string]bool, m *Member,
+	exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExportRecord, m *Member,
 ) (out []NameRow) {
+	external := map[key][]string{}
+	for i := range records {
+		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {
+			k := key{s.ServiceNamespace, s.ServiceName}
+			external[k] = append(external[k], s.ClusterID)
+		}
+	}
 	imports := map[key]*mcsv1beta1.ServiceImport{}
 	if m != nil {
 		for i := range m.Imports {
@@ -385,14 +377,11 @@ func names(
 		merged, _ := conflict.Merge(of)
 		row := NameRow{
 			Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters,
-			ExportTo: map[string]string{}, Conflicts: conflicts(of),
+			ExportTo: map[string]string{}, External: external[k], Conflicts: conflicts(of),
 		}
 		for i := range of {
 			if of[i].ExportTo != "" {
 				row.ExportTo[of[i].Cluster] = of[i].ExportTo
-			}
-			if outside[k][of[i].Cluster] {
-				row.External = append(row.External, of[i].Cluster)
 			}
 		}
 		if imp := imports[k]; imp != nil {

@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +24,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -58,9 +59,15 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 		return all, err
 	}
 	if o.Image == "" {
-		if o.Image, err = agentImage(ctx, places[0]); err != nil {
+		agent, err := places[0].Container(ctx, "clusterset-controller")
+		if err != nil {
 			return all, err
 		}
+		if agent == nil {
+			return all, report.WithRemedy(fmt.Errorf("%s has no agent, whose image the Pods would use", places[0].Name),
+				"--image IMAGE of clusterset-controller")
+		}
+		o.Image = agent.Image
 	}
 	defer func() {
 		if !o.Keep {
@@ -121,19 +128,6 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 	return out, set, nil
 }
 
-func agentImage(ctx context.Context, p *place) (string, error) {
-	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}
-	d, err := kube.Get[*appsv1.Deployment](ctx, p, name)
-	if err != nil {
-		return "", p.Failed(err, "reading Deployment %s", name)
-	}
-	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return "", report.WithRemedy(fmt.Errorf("%s: there is no Deployment %s, whose image the Pods would use", p.Name,
-			name), "--image IMAGE of clusterset-controller")
-	}
-	return d.Spec.Template.Spec.Containers[0].Image, nil
-}
-
 func create(ctx context.Context, o *Options, p *place) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: map[string]string{
 		label: "true", "pod-security.kubernetes.io/enforce": "restricted",
@@ -184,7 +178,7 @@ func (p *place) await(ctx context.Context, o *Options) error {
 				return true, "", nil
 			}
 		}
-		return false, waiting(pod), nil
+		return false, cmp.Or(facts.Waiting(pod), "phase "+string(pod.Status.Phase)), nil
 	})
 	if err != nil {
 		return report.WithRemedy(p.Failed(err, "waiting for Pod %s", name),
@@ -195,21 +189,6 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		return p.Failed(err, "port-forward to Pod %s", vipName)
 	}
 	return nil
-}
-
-// waiting returns why a Pod is not ready.
-func waiting(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil {
-			return w.Reason + " " + w.Message
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			return c.Message
-		}
-	}
-	return "phase " + string(pod.Status.Phase)
 }
 
 // awaitImports waits until each cluster imports both Services from all of them.
