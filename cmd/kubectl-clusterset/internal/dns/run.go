@@ -217,9 +217,11 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 			return err
 		}
 	}
+	dry := *r
+	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config}
 	for _, c := range []*Change{p.Deployment, p.Forward} {
 		if c != nil {
-			if err := r.change(ctx, c, client.DryRunAll); err != nil {
+			if err := dry.change(ctx, c); err != nil {
 				return err
 			}
 			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
@@ -261,25 +263,18 @@ func (c *Change) object() client.Object {
 }
 
 // change writes a change. It fails if somebody else has changed the object since it was read.
-func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOption) error {
+func (r *Runner) change(ctx context.Context, c *Change) error {
 	owner := client.FieldOwner(manifest.FieldManager)
 	var err error
 	switch {
 	case c.Before == nil:
-		options := []client.CreateOption{owner}
-		if len(dry) > 0 {
-			options = append(options, client.DryRunAll)
-		}
-		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), options...)
+		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), owner)
 	case c.After == nil:
 		version := c.Before.GetResourceVersion()
-		options := []client.DeleteOption{client.Preconditions{ResourceVersion: &version}}
-		if len(dry) > 0 {
-			options = append(options, client.DryRunAll)
-		}
-		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object), options...)
+		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object),
+			client.Preconditions{ResourceVersion: &version})
 	default:
-		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), append(dry, owner)...)
+		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), owner)
 	}
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
