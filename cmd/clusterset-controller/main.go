@@ -82,12 +82,8 @@ type addresses struct{ metrics, probes, pprof string }
 func (a *addresses) bind(flags *flag.FlagSet) {
 	flags.StringVar(&a.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
 	flags.StringVar(&a.probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
-	flags.StringVar(
-		&a.pprof,
-		"pprof-bind-address",
-		"0",
-		"address of /debug/pprof, which asks for no credentials; 0: none",
-	)
+	flags.StringVar(&a.pprof, "pprof-bind-address", "0",
+		"address of /debug/pprof, which asks for no credentials; 0: none")
 }
 
 // loadConfig loads a kubeconfig, or without a path the in-cluster configuration. The client has no rate limit: API

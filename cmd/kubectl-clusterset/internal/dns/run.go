@@ -44,14 +44,8 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if err != nil {
 		return err
 	}
-	r.Say(
-		"%s: DNS of %s (%s): --%s with image %s",
-		r.Name,
-		p.Distribution.Name,
-		p.Distribution.Evidence,
-		p.Mode,
-		p.Image,
-	)
+	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
+		p.Image)
 	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
 		return err
 	}
@@ -305,12 +299,8 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought
 			o := c.After.DeepCopyObject().(client.Object)
 			var patch []byte
 			if patch, err = client.MergeFrom(o).Data(c.Before); err == nil {
-				err = r.Patch(
-					ctx,
-					o,
-					client.RawPatch(client.Merge.Type(), patch),
-					client.FieldOwner(manifest.FieldManager),
-				)
+				err = r.Patch(ctx, o, client.RawPatch(client.Merge.Type(), patch),
+					client.FieldOwner(manifest.FieldManager))
 			}
 		}
 		if err != nil {
@@ -343,10 +333,8 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 		return s, p, err
 	}
 	if err := r.rollout(ctx, s.Beside); err != nil {
-		return nil, nil, report.WithRemedy(
-			err,
-			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods",
-		)
+		return nil, nil, report.WithRemedy(err,
+			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods")
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector)
 	if err == nil {

@@ -438,11 +438,8 @@ func (f *Facts) expired(cluster string) string {
 				"live at most %v after that; %s", back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
 		}
 		if seen := lease.Spec.RenewTime; seen != nil {
-			return fmt.Sprintf(
-				"it has not renewed its Lease on the hub since %s or earlier; %s",
-				seen.UTC().Format(time.RFC3339),
-				said,
-			)
+			return fmt.Sprintf("it has not renewed its Lease on the hub since %s or earlier; %s",
+				seen.UTC().Format(time.RFC3339), said)
 		}
 		return said
 	}

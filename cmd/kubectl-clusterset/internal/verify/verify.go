@@ -111,10 +111,8 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		case err != nil:
 			return nil, "", err
 		case id == nil || of == nil:
-			return nil, "", report.WithRemedy(
-				fmt.Errorf("%s is a member of no ClusterSet", c.Name),
-				"kubectl clusterset join",
-			)
+			return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", c.Name),
+				"kubectl clusterset join")
 		case set != "" && of.Spec.Value != set:
 			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
 				of.Spec.Value)
@@ -360,12 +358,8 @@ func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times i
 func (p *place) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(
-		ctx,
-		http.MethodGet,
-		fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
-		nil,
-	)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
+		nil)
 	if err != nil {
 		return err
 	}
