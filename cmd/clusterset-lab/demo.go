@@ -251,20 +251,6 @@ func (s *stage) ask(ctx context.Context, m *member, q question) error {
 	if err := s.until(ctx, m, q); err != nil {
 		return err
 	}
-	return s.check(ctx, m, q)
-}
-
-func (s *stage) askAll(ctx context.Context, m *member, questions []question) error {
-	for _, q := range questions {
-		if err := s.ask(ctx, m, q); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check asks a question and prints it with its answer. It fails for a wrong answer.
-func (s *stage) check(ctx context.Context, m *member, q question) error {
 	remark(q.why)
 	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.id)
 	got, err := dig(ctx, m, q.name, q.qtype)
@@ -279,6 +265,15 @@ func (s *stage) check(ctx context.Context, m *member, q question) error {
 	}
 	if err := q.verify(got); err != nil {
 		return s.withLogs(err)
+	}
+	return nil
+}
+
+func (s *stage) askAll(ctx context.Context, m *member, questions []question) error {
+	for _, q := range questions {
+		if err := s.ask(ctx, m, q); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	r.repeat(cmd)
+	repeat(r, cmd)
 	r.complete(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: noArgs,
@@ -90,9 +90,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // repeat has the remedies of errors name the clusters that the user named.
-func (r *root) repeat(cmd *cobra.Command) {
+func repeat(r *root, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		r.repeat(sub)
+		repeat(r, sub)
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(run(cmd, args)) }

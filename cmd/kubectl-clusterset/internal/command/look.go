@@ -220,7 +220,8 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 			}
 			fmt.Fprintln(r.out, said)
 			if done == "created" && dryRun == cluster.DryRunNone {
-				r.say("%s", r.flags().Remedy("what becomes of it: kubectl clusterset explain "+name.Name+"."+name.Namespace))
+				what := "what becomes of it: kubectl clusterset explain " + name.Name + "." + name.Namespace
+				r.say("%s", r.flags().Remedy(what))
 			}
 			return nil
 		},

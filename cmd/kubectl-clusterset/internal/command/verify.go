@@ -36,7 +36,7 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 		}
 		o.Clusters = []*cluster.Cluster{this}
 		for _, context := range with {
-			other, err := r.inContext(context)
+			other, err := inContext(r, context)
 			if err != nil {
 				return t, err
 			}
@@ -58,7 +58,7 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 }
 
 // inContext returns another cluster of the kubeconfig.
-func (r *root) inContext(context string) (*cluster.Cluster, error) {
+func inContext(r *root, context string) (*cluster.Cluster, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
 	return in(flags, "context "+context, "kubectl config get-contexts")

@@ -129,7 +129,7 @@ type Exporter struct {
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
 	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
-	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic, not others
+	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
 }
 
 // Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address

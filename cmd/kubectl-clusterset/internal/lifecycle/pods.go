@@ -53,7 +53,8 @@ func (l *leave) scaleAgent(ctx context.Context, run bool) error {
 		if run {
 			scaled.Spec.Replicas = ptr.To[int32](1)
 		}
-		if err := l.Member.Patch(ctx, scaled, client.MergeFrom(d), client.FieldOwner(manifest.FieldManager)); err != nil {
+		err := l.Member.Patch(ctx, scaled, client.MergeFrom(d), client.FieldOwner(manifest.FieldManager))
+		if err != nil {
 			return l.Member.Failed(err, "scaling the agent's Deployment")
 		}
 	}
