@@ -41,12 +41,8 @@ type agentFlags struct {
 func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error) {
 	flags := flag.NewFlagSet("agent", flag.ContinueOnError)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "this cluster's kubeconfig; empty: in-cluster")
-	flags.StringVar(
-		&f.hubKubeconfig,
-		"hub-kubeconfig",
-		"",
-		"the hub's kubeconfig; the file may be created later (required)",
-	)
+	flags.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "",
+		"the hub's kubeconfig; the file may be created later (required)")
 	flags.StringVar(&f.hubNamespace, "hub-namespace", "", "the clusterset's namespace on the hub (required)")
 	flags.StringVar(&f.cluster, "cluster-id", "",
 		"this cluster's ID; empty: ClusterProperty cluster.clusterset.k8s.io, or else the UID of namespace kube-system")
@@ -66,10 +62,8 @@ func parseAgent(args []string) (f agentFlags, reserved []netip.Prefix, err error
 	case f.hubKubeconfig == "" || f.hubNamespace == "":
 		return f, nil, errors.New("--hub-kubeconfig and --hub-namespace are required")
 	case f.hubNamespace == kube.SystemNamespace:
-		return f, nil, fmt.Errorf(
-			"--hub-namespace must not be %s: that holds this member's own copies",
-			kube.SystemNamespace,
-		)
+		return f, nil, fmt.Errorf("--hub-namespace must not be %s: that holds this member's own copies",
+			kube.SystemNamespace)
 	}
 	if f.cluster != "" {
 		if err := clusterset.CheckID(f.cluster); err != nil {
@@ -165,26 +159,8 @@ func waitForID(
 	if err != nil {
 		return "", err
 	}
-	stop, err := serveProbes(probes)
-	if err != nil {
-		return "", err
-	}
-	defer stop()
-	for last, pause := "", kube.Pause; ; {
-		id, err := clusterID(ctx, c)
-		if err == nil {
-			return id, nil
-		}
-		if err.Error() != last {
-			last = err.Error()
-			logger.Info("waiting for this cluster's ID", "reason", last, "remedy", "kubectl clusterset doctor")
-		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(pause.Step()):
-		}
-	}
+	logger = logger.WithValues("remedy", "kubectl clusterset doctor")
+	return waitFor(ctx, logger, probes, "this cluster's ID", func() (string, error) { return clusterID(ctx, c) })
 }
 
 // clusterID returns the cluster's ClusterProperty, or else the UID of kube-system (K2149).

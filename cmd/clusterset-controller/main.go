@@ -82,12 +82,8 @@ type addresses struct{ metrics, probes, pprof string }
 func (a *addresses) bind(flags *flag.FlagSet) {
 	flags.StringVar(&a.metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
 	flags.StringVar(&a.probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
-	flags.StringVar(
-		&a.pprof,
-		"pprof-bind-address",
-		"0",
-		"address of /debug/pprof, which asks for no credentials; 0: none",
-	)
+	flags.StringVar(&a.pprof, "pprof-bind-address", "0",
+		"address of /debug/pprof, which asks for no credentials; 0: none")
 }
 
 // loadConfig loads a kubeconfig, or without a path the in-cluster configuration. The client has no rate limit: API
@@ -167,29 +163,39 @@ func waitForKinds(ctx context.Context, logger logr.Logger, cfg *rest.Config, pro
 	if err != nil {
 		return nil, err
 	}
-	stop, err := serveProbes(probes)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
 	// deploy/member and deploy/hub both include this kind, with all others that the command needs.
 	want := schema.GroupKind{Group: hubv1alpha1.GroupVersion.Group, Kind: "ServiceExportRecord"}
-	for last, pause := "", kube.Pause; ; {
+	logger = logger.WithValues("remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
+	what := "the API server to answer, and to serve " + hubv1alpha1.GroupVersion.String()
+	return waitFor(ctx, logger, probes, what, func() (meta.RESTMapper, error) {
 		kinds, err := apiutil.NewDynamicRESTMapper(cfg, httpClient) // it finds kinds that are served later
 		if err == nil {
 			_, err = kinds.RESTMapping(want, hubv1alpha1.GroupVersion.Version)
 		}
+		return kinds, err
+	})
+}
+
+// waitFor tries until it succeeds, and serves probes meanwhile. It fails if ctx ends, or if probes cannot be served.
+func waitFor[T any](ctx context.Context, logger logr.Logger, probes, what string, try func() (T, error)) (T, error) {
+	var none T
+	stop, err := serveProbes(probes)
+	if err != nil {
+		return none, err
+	}
+	defer stop()
+	for last, pause := "", kube.Pause; ; {
+		found, err := try()
 		if err == nil {
-			return kinds, nil
+			return found, nil
 		}
 		if err.Error() != last {
 			last = err.Error()
-			logger.Info("waiting for the API server to answer, and to serve "+hubv1alpha1.GroupVersion.String(),
-				"reason", last, "remedy", "kubectl apply -k deploy/member, or on a hub deploy/hub")
+			logger.Info("waiting for "+what, "reason", last)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return none, ctx.Err()
 		case <-time.After(pause.Step()):
 		}
 	}

@@ -154,20 +154,17 @@ func (s *stage) disagreeing(ctx context.Context) error {
 
 // conflict waits until both ServiceExports have the condition.
 func (s *stage) conflict(ctx context.Context, status string) error {
-	deadline := time.Now().Add(limit)
 	for _, m := range s.members() {
-		for {
+		err := s.eventually(func() (wrong, err error) {
 			out, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceexport", "web", "-o",
 				`jsonpath={.status.conditions[?(@.type=="Conflict")].status}`)
-			if err != nil {
-				return err
+			if out != status {
+				wrong = fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.id, out, status)
 			}
-			if out == status {
-				break
-			}
-			if time.Now().After(deadline) {
-				return s.withLogs(fmt.Errorf("condition Conflict of shop/web in %s is %q, want %q", m.id, out, status))
-			}
+			return wrong, err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -243,20 +240,10 @@ func (s *stage) unexporting(ctx context.Context) error {
 
 // until repeats a question until the answer is right.
 func (s *stage) until(ctx context.Context, m *member, q question) error {
-	deadline := time.Now().Add(limit)
-	for {
+	return s.eventually(func() (wrong, err error) {
 		got, err := dig(ctx, m, q.name, q.qtype)
-		if err != nil {
-			return err
-		}
-		wrong := q.verify(got)
-		if wrong == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return s.withLogs(fmt.Errorf("a minute after the change: %w", wrong))
-		}
-	}
+		return q.verify(got), err
+	})
 }
 
 // ask waits for the right answer to a question, and prints it.
@@ -264,20 +251,6 @@ func (s *stage) ask(ctx context.Context, m *member, q question) error {
 	if err := s.until(ctx, m, q); err != nil {
 		return err
 	}
-	return s.check(ctx, m, q)
-}
-
-func (s *stage) askAll(ctx context.Context, m *member, questions []question) error {
-	for _, q := range questions {
-		if err := s.ask(ctx, m, q); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check asks a question and prints it with its answer. It fails for a wrong answer.
-func (s *stage) check(ctx context.Context, m *member, q question) error {
 	remark(q.why)
 	command("dig %s %s %s   # in %s", digArgs(m), q.name, q.qtype, m.id)
 	got, err := dig(ctx, m, q.name, q.qtype)
@@ -292,6 +265,15 @@ func (s *stage) check(ctx context.Context, m *member, q question) error {
 	}
 	if err := q.verify(got); err != nil {
 		return s.withLogs(err)
+	}
+	return nil
+}
+
+func (s *stage) askAll(ctx context.Context, m *member, questions []question) error {
+	for _, q := range questions {
+		if err := s.ask(ctx, m, q); err != nil {
+			return err
+		}
 	}
 	return nil
 }

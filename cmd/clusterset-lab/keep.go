@@ -167,12 +167,3 @@ func (k keeper) ask() error {
 	}
 	return syscall.Kill(pid, syscall.SIGTERM)
 }
-
-func (k keeper) printEnv() error {
-	b, err := os.ReadFile(k.env)
-	if err != nil {
-		return fmt.Errorf("no laboratory is running; to start one: KEEP=1 make demo: %w", err)
-	}
-	_, err = os.Stdout.Write(b)
-	return err
-}

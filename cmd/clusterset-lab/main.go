@@ -19,8 +19,6 @@ import (
 
 const usage = `usage: clusterset-lab demo    create a ClusterSet of two clusters, check DNS answers, remove all of it
                               KEEP=1: keep it running, and write its addresses to bin/lab.env
-       clusterset-lab up      create the same without checks, and keep it running
-       clusterset-lab env     print bin/lab.env
        clusterset-lab down    stop what is running
 `
 
@@ -63,10 +61,6 @@ func run(ctx context.Context, args []string) error {
 		s, err := demo(ctx, root)
 		s.stop()
 		return err
-	case "up":
-		return k.keep(ctx, args, func() (laboratory, error) { return setUp(ctx, root) })
-	case "env":
-		return k.printEnv()
 	case "down":
 		return k.down(ctx)
 	}

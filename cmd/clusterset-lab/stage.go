@@ -237,15 +237,27 @@ func (s *stage) kubectl(ctx context.Context, m *member, args ...string) (string,
 // vip waits for the VIP of shop/web in a member, for A or AAAA.
 func (s *stage) vip(ctx context.Context, m *member, family string) (string, error) {
 	index := map[string]int{"A": 0, "AAAA": 1}[family] // in spec.ips, which has the order of ipFamilies
-	deadline := time.Now().Add(limit)
-	for {
-		ip, err := m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o",
+	var ip string
+	err := s.eventually(func() (wrong, err error) {
+		ip, err = m.cluster.Kubectl(ctx, "", "-n", "shop", "get", "serviceimport", "web", "-o",
 			fmt.Sprintf("jsonpath={.spec.ips[%d]}", index), "--ignore-not-found")
-		if err != nil || ip != "" {
-			return ip, err
+		if ip == "" {
+			wrong = fmt.Errorf("ServiceImport shop/web has no address in %s", m.id)
 		}
-		if time.Now().After(deadline) {
-			return "", s.withLogs(fmt.Errorf("ServiceImport shop/web has no address in %s after %v", m.id, limit))
+		return wrong, err
+	})
+	return ip, err
+}
+
+// eventually looks until nothing is wrong, for a limited time.
+func (s *stage) eventually(look func() (wrong, err error)) error {
+	for deadline := time.Now().Add(limit); ; {
+		wrong, err := look()
+		switch {
+		case err != nil || wrong == nil:
+			return err
+		case time.Now().After(deadline):
+			return s.withLogs(fmt.Errorf("after %v: %w", limit, wrong))
 		}
 	}
 }

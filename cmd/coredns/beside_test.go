@@ -244,9 +244,7 @@ func files(t *testing.T) string {
 	write("zone.private", []byte(key.PrivateKeyString(made.(*ecdsa.PrivateKey))))
 	write(
 		"db",
-		[]byte(
-			"$ORIGIN clusterset.local.\n@ 60 IN SOA ns host 1 60 60 60 60\n@ 60 IN NS ns\nns 60 IN A 127.0.0.1\n",
-		),
+		[]byte("$ORIGIN clusterset.local.\n@ 60 IN SOA ns host 1 60 60 60 60\n@ 60 IN NS ns\nns 60 IN A 127.0.0.1\n"),
 	)
 	return dir
 }

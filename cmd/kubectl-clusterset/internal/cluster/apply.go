@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,8 +39,7 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 		}
 	}
 	for _, o := range objects[:kinds] {
-		err := Until(ctx, settle, func(ctx context.Context) (bool, string,
-			error) {
+		err := Until(ctx, settle, func(ctx context.Context) (bool, string, error) {
 			return c.established(ctx, o.GetName())
 		})
 		if err != nil {
@@ -92,24 +93,17 @@ func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) er
 }
 
 func (c *Cluster) established(ctx context.Context, name string) (bool, string, error) {
-	crd := &unstructured.Unstructured{}
-	crd.SetAPIVersion("apiextensions.k8s.io/v1")
-	crd.SetKind("CustomResourceDefinition")
+	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
 		return false, "", err
 	}
-	list, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	why := "no conditions yet"
-	for _, e := range list {
-		m, _ := e.(map[string]any)
-		if m["type"] == "Established" && m["status"] == "True" {
-			return true, "", nil
-		}
-		if m["status"] != "True" {
-			why = fmt.Sprint(m["type"], ": ", m["message"])
+	for _, s := range crd.Status.Conditions {
+		if s.Status != apiextensionsv1.ConditionTrue {
+			why = fmt.Sprint(s.Type, ": ", s.Message)
 		}
 	}
-	return false, why, nil
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established), why, nil
 }
 
 // Settled retries a write while the API server has not found the kinds that policies take their parameters from: it

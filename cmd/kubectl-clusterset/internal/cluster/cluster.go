@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -79,6 +81,16 @@ func (c *Cluster) Properties(ctx context.Context) (id, set *aboutv1beta1.Cluster
 		*into = p
 	}
 	return id, set, nil
+}
+
+// Container returns the first container of a Deployment in clusterset-system, or nil if there is no Deployment.
+func (c *Cluster) Container(ctx context.Context, deployment string) (*corev1.Container, error) {
+	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: deployment}
+	d, err := kube.Get[*appsv1.Deployment](ctx, c, name)
+	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return nil, c.Failed(err, "reading Deployment %s", name)
+	}
+	return &d.Spec.Template.Spec.Containers[0], nil
 }
 
 // Server is what an API server reports about itself.

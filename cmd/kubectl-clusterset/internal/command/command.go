@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -69,7 +68,7 @@ func New(version string, out, errOut io.Writer) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
-	r.repeat(cmd)
+	repeat(r, cmd)
 	r.complete(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the global flags", Args: noArgs,
@@ -91,9 +90,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // repeat has the remedies of errors name the clusters that the user named.
-func (r *root) repeat(cmd *cobra.Command) {
+func repeat(r *root, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		r.repeat(sub)
+		repeat(r, sub)
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.flags().Error(run(cmd, args)) }
@@ -172,12 +171,7 @@ const unnamed = "http://localhost:8080"
 
 // member returns this cluster.
 func (r *root) member() (*cluster.Cluster, error) {
-	const name = "this cluster"
-	cfg, err := current(r.config, name, "--kubeconfig FILE, --context CONTEXT")
-	if err != nil {
-		return nil, err
-	}
-	return cluster.New(name, cfg)
+	return in(r.config, "this cluster", "--kubeconfig FILE, --context CONTEXT")
 }
 
 // namedHub returns the hub, or nil if no flag names it.
@@ -208,16 +202,11 @@ func (r *root) hub(orThis bool) (*cluster.Cluster, error) {
 	if !orThis {
 		return nil, report.WithRemedy(errors.New("no flag names the hub"), remedy)
 	}
-	const name = "the hub"
-	cfg, err := current(r.config, name, remedy)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.New(name, cfg)
+	return in(r.config, "the hub", remedy)
 }
 
-// current returns the configuration that kubectl's own flags name.
-func current(flags *genericclioptions.ConfigFlags, name, remedy string) (*rest.Config, error) {
+// in returns the cluster that kubectl's own flags name.
+func in(flags *genericclioptions.ConfigFlags, name, remedy string) (*cluster.Cluster, error) {
 	cfg, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, report.WithRemedy(fmt.Errorf("%s: reading the kubeconfig failed: %w", name, err), remedy)
@@ -225,7 +214,7 @@ func current(flags *genericclioptions.ConfigFlags, name, remedy string) (*rest.C
 	if cfg.Host == unnamed && ptr.Deref(flags.APIServer, "") == "" {
 		return nil, report.WithRemedy(fmt.Errorf("%s: the kubeconfig has no current context", name), remedy)
 	}
-	return cfg, nil
+	return cluster.New(name, cfg)
 }
 
 // writes adds the flags of commands that write.

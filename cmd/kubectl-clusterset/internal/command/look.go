@@ -12,8 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -167,15 +166,12 @@ func reports(ctx context.Context, version string, s gather.Source) map[string][]
 // logs returns how to read logs from a cluster.
 func logs(c *cluster.Cluster) support.Logs {
 	return func(ctx context.Context, namespace, pod, container string, previous bool) ([]byte, error) {
-		cfg := rest.CopyConfig(c.Config)
-		cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, scheme.Codecs
-		api, err := rest.RESTClientFor(cfg)
+		api, err := corev1client.NewForConfig(c.Config)
 		if err != nil {
 			return nil, err
 		}
-		return api.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
-			VersionedParams(&corev1.PodLogOptions{Container: container, Previous: previous, Timestamps: true,
-				TailLines: ptr.To[int64](2000)}, scheme.ParameterCodec).DoRaw(ctx)
+		return api.Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, Previous: previous,
+			Timestamps: true, TailLines: ptr.To[int64](2000)}).DoRaw(ctx)
 	}
 }
 

@@ -36,7 +36,7 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 		}
 		o.Clusters = []*cluster.Cluster{this}
 		for _, context := range with {
-			other, err := r.inContext(context)
+			other, err := inContext(r, context)
 			if err != nil {
 				return t, err
 			}
@@ -58,13 +58,8 @@ when it is interrupted. The Pods run the image of the agent.` + exitCodes,
 }
 
 // inContext returns another cluster of the kubeconfig.
-func (r *root) inContext(context string) (*cluster.Cluster, error) {
+func inContext(r *root, context string) (*cluster.Cluster, error) {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig, flags.Context = r.config.KubeConfig, &context
-	cfg, err := flags.ToRESTConfig()
-	if err != nil {
-		return nil, report.WithRemedy(fmt.Errorf("context %s: reading the kubeconfig failed: %w", context, err),
-			"kubectl config get-contexts")
-	}
-	return cluster.New("context "+context, cfg)
+	return in(flags, "context "+context, "kubectl config get-contexts")
 }

@@ -264,10 +264,7 @@ func TestWithoutAReleaseAnImageIsRequired(t *testing.T) {
 	if _, err := Install(s, Wanted{}); err == nil || !strings.Contains(err.Error(), "--image") {
 		t.Errorf("an image that nobody owns is installed: %v", err)
 	}
-	if p, err := Install(
-		s,
-		Wanted{Release: "ghcr.io/x/coredns:v1.0.0"},
-	); err != nil ||
+	if p, err := Install(s, Wanted{Release: "ghcr.io/x/coredns:v1.0.0"}); err != nil ||
 		p.Image != "ghcr.io/x/coredns:v1.0.0" {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -280,10 +277,7 @@ func TestAnImageThatItsOwnerRestoresIsNotReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err := Install(
-			s,
-			Wanted{Mode: Replace, Image: image},
-		); err == nil ||
+		if p, err := Install(s, Wanted{Mode: Replace, Image: image}); err == nil ||
 			!strings.Contains(err.Error(), "--beside") {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -44,14 +44,8 @@ func (r *Runner) Install(ctx context.Context, w Wanted) error {
 	if err != nil {
 		return err
 	}
-	r.Say(
-		"%s: DNS of %s (%s): --%s with image %s",
-		r.Name,
-		p.Distribution.Name,
-		p.Distribution.Evidence,
-		p.Mode,
-		p.Image,
-	)
+	r.Say("%s: DNS of %s (%s): --%s with image %s", r.Name, p.Distribution.Name, p.Distribution.Evidence, p.Mode,
+		p.Image)
 	if done, err := r.announce(ctx, p, "apply"); done || err != nil {
 		return err
 	}
@@ -220,9 +214,11 @@ func (r *Runner) rehearse(ctx context.Context, p *Plan, verb string) error {
 			return err
 		}
 	}
+	dry := *r
+	dry.Cluster = &cluster.Cluster{Client: client.NewDryRunClient(r.Client), Name: r.Name, Config: r.Config}
 	for _, c := range []*Change{p.Deployment, p.Forward} {
 		if c != nil {
-			if err := r.change(ctx, c, client.DryRunAll); err != nil {
+			if err := dry.change(ctx, c); err != nil {
 				return err
 			}
 			fmt.Fprintf(r.Out, "%s: accepted (server dry run)\n", cluster.Title(c.object()))
@@ -264,25 +260,18 @@ func (c *Change) object() client.Object {
 }
 
 // change writes a change. It fails if somebody else has changed the object since it was read.
-func (r *Runner) change(ctx context.Context, c *Change, dry ...client.PatchOption) error {
+func (r *Runner) change(ctx context.Context, c *Change) error {
 	owner := client.FieldOwner(manifest.FieldManager)
 	var err error
 	switch {
 	case c.Before == nil:
-		options := []client.CreateOption{owner}
-		if len(dry) > 0 {
-			options = append(options, client.DryRunAll)
-		}
-		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), options...)
+		err = r.Create(ctx, c.After.DeepCopyObject().(client.Object), owner)
 	case c.After == nil:
 		version := c.Before.GetResourceVersion()
-		options := []client.DeleteOption{client.Preconditions{ResourceVersion: &version}}
-		if len(dry) > 0 {
-			options = append(options, client.DryRunAll)
-		}
-		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object), options...)
+		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object),
+			client.Preconditions{ResourceVersion: &version})
 	default:
-		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), append(dry, owner)...)
+		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), owner)
 	}
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
@@ -313,12 +302,8 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought
 			o := c.After.DeepCopyObject().(client.Object)
 			var patch []byte
 			if patch, err = client.MergeFrom(o).Data(c.Before); err == nil {
-				err = r.Patch(
-					ctx,
-					o,
-					client.RawPatch(client.Merge.Type(), patch),
-					client.FieldOwner(manifest.FieldManager),
-				)
+				err = r.Patch(ctx, o, client.RawPatch(client.Merge.Type(), patch),
+					client.FieldOwner(manifest.FieldManager))
 			}
 		}
 		if err != nil {
@@ -351,10 +336,8 @@ func (r *Runner) besideRuns(ctx context.Context, w Wanted) (*State, *Plan, error
 		return s, p, err
 	}
 	if err := r.rollout(ctx, s.Beside); err != nil {
-		return nil, nil, report.WithRemedy(
-			err,
-			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods",
-		)
+		return nil, nil, report.WithRemedy(err,
+			"the cluster's DNS was not changed; kubectl -n clusterset-dns describe pods")
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s.Beside.Spec.Selector)
 	if err == nil {
@@ -382,23 +365,7 @@ var errRollout = errors.New("the rollout does not end")
 
 // rollout waits until all replicas of a Deployment are new and available.
 func (r *Runner) rollout(ctx context.Context, d *appsv1.Deployment) error {
-	now, say := &appsv1.Deployment{}, r.Say.Waiting("the Pods of Deployment "+d.Name, r.Timeout)
-	err := cluster.Until(ctx, r.Timeout, func(ctx context.Context) (bool, string, error) {
-		if err := r.Get(ctx, client.ObjectKeyFromObject(d), now); err != nil {
-			return false, "", err
-		}
-		selector, err := metav1.LabelSelectorAsSelector(now.Spec.Selector)
-		if err != nil {
-			return false, "", err
-		}
-		pods, err := r.pods(ctx, now.Namespace, selector)
-		if err != nil {
-			return false, "", err
-		}
-		done, why := facts.RolledOut(now, pods, ptr.Deref(now.Spec.Replicas, 1))
-		say(why)
-		return done, why, nil
-	})
+	err := r.RolledOut(ctx, client.ObjectKeyFromObject(d), math.MaxInt32, r.Timeout, r.Say)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRollout, err)
 	}

@@ -56,23 +56,12 @@ func Read(ctx context.Context, c *cluster.Cluster) (*State, error) {
 		return nil, c.Failed(err, "listing Nodes")
 	}
 	s.Nodes = nodes.Items
-	var found appsv1.DeploymentList
-	if err := c.List(
-		ctx,
-		&found,
-		client.InNamespace(kubeSystem),
-		client.MatchingLabels{"k8s-app": "kube-dns"},
-	); err != nil {
-		return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
-	}
-	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
-		if d := &found.Items[i]; strings.Contains(d.Name, "dns") && !strings.Contains(d.Name, "autoscaler") {
-			s.Deployment = d
-			break
-		}
+	var err error
+	if s.Deployment, err = Deployment(ctx, c); err != nil {
+		return nil, err
 	}
 	var errs [7]error
-	if name, key := corefileOf(s.Deployment); name != "" {
+	if name, key := CorefileOf(s.Deployment); name != "" {
 		s.ConfigKey = key
 		s.Config, errs[0] = read[*corev1.ConfigMap](ctx, c, kubeSystem, name)
 	}
@@ -116,8 +105,20 @@ func readKind(ctx context.Context, c *cluster.Cluster, version, kind, namespace,
 	return o, err
 }
 
-// corefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
-func corefileOf(d *appsv1.Deployment) (name, key string) {
+// Deployment returns that of the cluster's DNS, or nil.
+func Deployment(ctx context.Context, c *cluster.Cluster) (*appsv1.Deployment, error) {
+	var found appsv1.DeploymentList
+	err := c.List(ctx, &found, client.InNamespace(kubeSystem), client.MatchingLabels{"k8s-app": "kube-dns"})
+	for i := range found.Items { // kube-dns has an autoscaler, which may have the label too
+		if d := &found.Items[i]; strings.Contains(d.Name, "dns") && !strings.Contains(d.Name, "autoscaler") {
+			return d, nil
+		}
+	}
+	return nil, c.Failed(err, "listing Deployments in %s", kubeSystem)
+}
+
+// CorefileOf returns the ConfigMap that a Deployment mounts for its Corefile, and its key; "" if there is none.
+func CorefileOf(d *appsv1.Deployment) (name, key string) {
 	if d == nil {
 		return "", ""
 	}

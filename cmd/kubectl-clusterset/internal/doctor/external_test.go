@@ -45,11 +45,7 @@ var inExternal = []planted{
 func TestPrivateAddressesAloneAreNoFinding(t *testing.T) {
 	f := sound(t)
 	f.ExternalSlices = []discoveryv1.EndpointSlice{
-		outside(
-			"east",
-			discoveryv1.AddressTypeIPv4,
-			"10.1.0.1",
-		),
+		outside("east", discoveryv1.AddressTypeIPv4, "10.1.0.1"),
 		outside("west", discoveryv1.AddressTypeIPv4, "10.2.0.1"),
 	}
 	r := doctor.Examine(f)

@@ -147,8 +147,7 @@ var hubChecks = []Check{
 			"this cluster is a member of ClusterSet %s, and its hub has ClusterSet %s", f.Set, f.HubFacts.Sets[0].Name)
 	}},
 	{"hub-kinds", []Topic{HubAdmin}, func(f *Facts) []report.Finding {
-		return kinds(&f.HubFacts.Kinds, "the hub",
-			facts.Init)
+		return kinds(&f.HubFacts.Kinds, "the hub", facts.Init)
 	}},
 	{"hub-policies", []Topic{HubAdmin}, hubPolicies},
 	{"hub-leader", []Topic{Hub, HubLeader}, hubLeader},

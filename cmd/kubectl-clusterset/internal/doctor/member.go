@@ -24,8 +24,7 @@ var memberChecks = []Check{
 	{"kubernetes-version", nil, func(f *Facts) []report.Finding { return tooOld("this cluster", f.Version) }},
 	{"kinds", []Topic{CRDs}, func(f *Facts) []report.Finding { return kinds(&f.Kinds, "this cluster", join) }},
 	{"policies", []Topic{Policies}, func(f *Facts) []report.Finding {
-		return policies(&f.Kinds, "this cluster",
-			join)
+		return policies(&f.Kinds, "this cluster", join)
 	}},
 	{"cluster-id", []Topic{Membership}, clusterID},
 	{"membership", []Topic{Membership}, membership},
@@ -80,8 +79,7 @@ func kinds(k *Kinds, where, remedy string) (out []report.Finding) {
 
 func policies(k *Kinds, where, remedy string) []report.Finding {
 	missing := slices.DeleteFunc(slices.Clone(k.Policies), func(p string) bool {
-		return slices.Contains(k.Enforced,
-			p)
+		return slices.Contains(k.Enforced, p)
 	})
 	if len(missing) == 0 {
 		return nil
@@ -118,8 +116,7 @@ func (f *Facts) live() bool { return f.HubFacts.Live(f.ID) }
 
 func agentDeployment(f *Facts) []report.Finding {
 	if d := f.Deployment; d != nil && d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-		return wrong(facts.StartAgent,
-			"the agent's Deployment is scaled to 0")
+		return wrong(facts.StartAgent, "the agent's Deployment is scaled to 0")
 	}
 	if f.Deployment == nil {
 		if f.live() {

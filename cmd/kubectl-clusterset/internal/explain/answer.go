@@ -118,7 +118,8 @@ func readyOnes(s *discoveryv1.EndpointSlice, d *dns) (out []catalog.Endpoint) {
 				catalog.IsLabel(strings.ToLower(pod.Name)) {
 				host = pod.Name
 			}
-			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone(e))})
+			zone := strings.ToLower(ptr.Deref(e.Zone, ""))
+			out = append(out, catalog.Endpoint{Addr: addr, Host: host, Zone: d.topology.Keep(zone)})
 		}
 	}
 	return out

@@ -17,6 +17,7 @@ const editCorefile = "kubectl -n kube-system edit configmap coredns"
 // dns is what the Corefile of this cluster's CoreDNS means for the answers for one import.
 type dns struct {
 	topology catalog.Topology
+	prefer   []Property       // the options that put some endpoints first, or omit the others
 	podNames bool             // endpoints without a host name are named after their pods
 	denied   []report.Finding // why it answers NXDOMAIN despite the import
 	unsure   []string         // why it may answer something else
@@ -43,7 +44,7 @@ func (f *Facts) dns() (d dns) {
 	}
 	switch {
 	case stanza != nil:
-		d.topology = topology(stanza)
+		d.preferences(stanza)
 		d.podNames = stanza.Option("endpoint_pod_names") != nil
 		d.options(stanza, f)
 	case b != nil && !inTree(b) && len(b.SentOn(Zone)) > 0:
@@ -94,8 +95,8 @@ func (d *dns) options(stanza *corefile.Line, f *Facts) {
 	}
 }
 
-// topology returns which endpoints come first in answers for a Headless name, by the option prefer.
-func topology(stanza *corefile.Line) (t catalog.Topology) {
+// preferences reads the options prefer: which endpoints come first in answers for a Headless name, or alone.
+func (d *dns) preferences(stanza *corefile.Line) {
 	for _, option := range stanza.Options("prefer") {
 		args := option.Args()
 		if len(args) < 2 {
@@ -104,10 +105,10 @@ func topology(stanza *corefile.Line) (t catalog.Topology) {
 		name, only := strings.ToLower(args[1]), len(args) > 2 && args[2] == "subset"
 		switch args[0] {
 		case "local":
-			t.Cluster, t.ClusterOnly = name, only
+			d.topology.Cluster, d.topology.ClusterOnly = name, only
 		case "zone":
-			t.Zone, t.ZoneOnly = name, only
+			d.topology.Zone, d.topology.ZoneOnly = name, only
 		}
+		d.prefer = append(d.prefer, Property{Name: "prefer", Value: strings.Join(args, " "), From: "the Corefile here"})
 	}
-	return t
 }

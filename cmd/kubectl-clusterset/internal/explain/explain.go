@@ -129,8 +129,7 @@ type Exporter struct {
 	Expired     string    `json:"expired,omitempty"`     // since when, and the state of its endpoints
 	AgentSilent string    `json:"agentSilent,omitempty"` // since when only its endpoints answer here
 	NoTraffic   bool      `json:"noTraffic,omitempty"`   // from the VIP, by preference
-	// by which preference the VIP sends traffic to it and not to others, or its endpoints are answered first
-	Preferred string `json:"preferred,omitempty"`
+	Preferred   string    `json:"preferred,omitempty"`   // the preference by which it gets the VIP's traffic
 }
 
 // Endpoint is one of an exporter's. More is how many others its slices have that are not listed; it has no address
@@ -253,8 +252,8 @@ func Explain(f *Facts) Report {
 		r.endpoints(f)
 		r.Properties = properties(exports, &merged, f.families(&merged))
 		r.Withheld = withheld(f, exports, &merged)
-		if d.denied == nil {
-			r.near(f, d.topology)
+		if r.Type == string(mcsv1beta1.Headless) && d.denied == nil {
+			r.Properties = append(r.Properties, d.prefer...)
 		}
 	}
 	r.Withheld = append(append(r.Withheld, invalid...), elsewhere...)
@@ -439,11 +438,8 @@ func (f *Facts) expired(cluster string) string {
 				"live at most %v after that; %s", back.UTC().Format(time.RFC3339), liveness.MaxDamping, said)
 		}
 		if seen := lease.Spec.RenewTime; seen != nil {
-			return fmt.Sprintf(
-				"it has not renewed its Lease on the hub since %s or earlier; %s",
-				seen.UTC().Format(time.RFC3339),
-				said,
-			)
+			return fmt.Sprintf("it has not renewed its Lease on the hub since %s or earlier; %s",
+				seen.UTC().Format(time.RFC3339), said)
 		}
 		return said
 	}

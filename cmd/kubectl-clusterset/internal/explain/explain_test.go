@@ -89,10 +89,7 @@ func TestNamesAreReadAsUsersWriteThem(t *testing.T) {
 	}
 	for _, in := range []string{"web", "", "a.b.c", "_http._tcp.web.shop",
 		"web.shop.svc.cluster.local", "-.shop"} {
-		if got, err := explain.ParseName(
-			in,
-			"",
-		); err == nil ||
+		if got, err := explain.ParseName(in, ""); err == nil ||
 			!strings.Contains(err.Error(), "SERVICE.NAMESPACE") {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
@@ -216,7 +213,7 @@ func seen(f *explain.Facts, seconds int) {
 	at, renewed := metav1.NewTime(start), metav1.NewMicroTime(start)
 	kept := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterset.LeaseRenewed,
 		ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}}
-	kept.Spec.RenewTime = &renewed
+	kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
 	f.Leases, f.Now = []coordinationv1.Lease{kept}, start.Add(time.Duration(seconds)*time.Second)
 }
 
@@ -410,7 +407,7 @@ var causes = []struct {
 		noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 		kept, renewed := coordinationv1.Lease{}, metav1.NewMicroTime(noon.Time)
 		kept.Name, kept.ManagedFields = clusterset.LeaseRenewed, []metav1.ManagedFieldsEntry{{Time: &noon}}
-		kept.Spec.RenewTime = &renewed
+		kept.Spec.RenewTime, kept.Spec.LeaseDurationSeconds = &renewed, new(int32(40))
 		f.Leases, f.Now = []coordinationv1.Lease{kept}, noon.Add(time.Minute)
 	}, "! this cluster's agent last saw the hub at 2026-01-01T12:00:00Z: later changes are missing here, those " +
 		"of this cluster included if the agent does not run\n  → kubectl clusterset doctor\n"},
@@ -532,12 +529,7 @@ func TestNothingIsConcludedFromWhatWasNotRead(t *testing.T) {
 		if r.Outcome != want || len(r.Findings)+len(r.Withheld) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := text(
-			&r,
-		); strings.Count(
-			got,
-			"you lack the right to read ClusterProperties, the Namespace, ",
-		) != 1 {
+		if got := text(&r); strings.Count(got, "you lack the right to read ClusterProperties, the Namespace, ") != 1 {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}

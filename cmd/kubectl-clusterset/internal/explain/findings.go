@@ -111,10 +111,8 @@ func (r *Report) traffic(f *Facts, merged *conflict.Merged) {
 	switch {
 	case f.unread(Endpoints):
 	case !slices.ContainsFunc(r.Exporters, ready):
-		r.error(
-			r.pods(f, r.without()),
-			"no endpoint is ready in a cluster that exports it: connections to its VIP fail",
-		)
+		r.error(r.pods(f, r.without()),
+			"no endpoint is ready in a cluster that exports it: connections to its VIP fail")
 	case !slices.ContainsFunc(r.Exporters, func(x Exporter) bool { return ready(x) && !x.NoTraffic }):
 		r.error(r.pods(f, r.without())+"; or change the annotation "+clusterset.AnnotationPreference,
 			"the preference selects no cluster that has a ready endpoint: connections to its VIP fail")

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -64,7 +62,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 			ready, notReady = "-", "-" // only what is imported and may be read is seen here
 		}
 		exporters = append(exporters, []string{e.Cluster, report.Age(now.Sub(e.Since)), e.Type,
-			strings.Join(e.Ports, ", "), ready, notReady, note(e, r.Type)})
+			strings.Join(e.Ports, ", "), ready, notReady, note(e)})
 	}
 	for _, p := range r.Properties {
 		properties = append(properties, []string{p.Name, p.Value, p.From, others(&p)})
@@ -134,7 +132,7 @@ func headline(r *Report) string {
 	return "does not exist (NXDOMAIN)"
 }
 
-func note(e *Exporter, merged string) string {
+func note(e *Exporter) string {
 	var out []string
 	if e.Here {
 		out = append(out, "this cluster")
@@ -151,8 +149,6 @@ func note(e *Exporter, merged string) string {
 	switch {
 	case e.NoTraffic:
 		out = append(out, "no traffic from the VIP: the preference puts others first, or leaves it out")
-	case e.Preferred != "" && merged == string(mcsv1beta1.Headless):
-		out = append(out, "answered first here ("+e.Preferred+")")
 	case e.Preferred != "":
 		out = append(out, "gets the traffic from the VIP ("+e.Preferred+")")
 	}

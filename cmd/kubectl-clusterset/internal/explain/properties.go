@@ -128,8 +128,7 @@ func withheld(f *Facts, exports []clusterset.Export, m *conflict.Merged) (out []
 			}
 		}
 		shared := slices.ContainsFunc(e.Families, func(f corev1.IPFamily) bool {
-			return slices.Contains(m.Families,
-				f)
+			return slices.Contains(m.Families, f)
 		})
 		if m.Type != mcsv1beta1.Headless && !shared {
 			out = append(out, Withheld{e.Cluster, "all endpoints of " + familiesText(e.Families),

@@ -6,7 +6,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 )
@@ -46,9 +45,7 @@ func HubSeen(leases []coordinationv1.Lease, now time.Time) (at time.Time, expire
 		return at, false, false
 	}
 	at, _, ok = Renewed(&leases[i])
-	// older agents do not set it
-	duration := time.Duration(ptr.Deref(leases[i].Spec.LeaseDurationSeconds, 40)) * time.Second
-	return at, ok && now.Sub(at) > duration, ok
+	return at, ok && Expired(&leases[i], now), ok
 }
 
 // RenewsElsewhere reports whether a member's agent renews its Lease on another hub than the one that shows lease,

@@ -7,9 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
@@ -17,16 +15,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
-
-// deployment returns that of CoreDNS, or nil.
-func (g *gatherer) deployment(ctx context.Context) (*appsv1.Deployment, error) {
-	var found appsv1.DeploymentList
-	err := g.Member.List(ctx, &found, client.InNamespace("kube-system"), client.MatchingLabels{"k8s-app": "kube-dns"})
-	if err != nil || len(found.Items) == 0 {
-		return nil, err
-	}
-	return &found.Items[0], nil
-}
 
 // dnsLost reports whether a cluster's CoreDNS has the rights that dns install gives, and a Corefile that does not serve
 // the zone. What cannot be read proves nothing.
@@ -36,7 +24,7 @@ func dnsLost(ctx context.Context, c *cluster.Cluster) bool {
 		return false
 	}
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	d, err := g.deployment(ctx)
+	d, err := dns.Deployment(ctx, g.Member)
 	if err == nil {
 		err = g.coreCorefile(ctx, d)
 	}
@@ -45,38 +33,22 @@ func dnsLost(ctx context.Context, c *cluster.Cluster) bool {
 
 // dns reads CoreDNS's Deployment and Corefile.
 func (g *gatherer) dns(ctx context.Context) (err error) {
-	if g.DNSFacts.Deployment, err = g.deployment(ctx); err != nil {
+	if g.DNSFacts.Deployment, err = dns.Deployment(ctx, g.Member); err != nil {
 		return err
 	}
 	if d := g.DNSFacts.Deployment; d != nil {
-		var pods corev1.PodList
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil {
-			err = g.Member.List(ctx, &pods, client.InNamespace(d.Namespace),
-				client.MatchingLabelsSelector{Selector: selector})
-		}
-		if err != nil {
+		if g.DNSFacts.Pods, err = g.Member.PodsOf(ctx, d); err != nil {
 			return err
 		}
-		g.DNSFacts.Pods = pods.Items
 	}
 	return g.coreCorefile(ctx, g.DNSFacts.Deployment)
 }
 
 // coreCorefile reads CoreDNS's Corefile from the ConfigMap that its Deployment mounts, by default kubeadm's.
 func (g *gatherer) coreCorefile(ctx context.Context, d *appsv1.Deployment) error {
-	name, key := "coredns", "Corefile"
-	if d != nil {
-		for _, v := range d.Spec.Template.Spec.Volumes {
-			if v.ConfigMap == nil {
-				continue
-			}
-			for _, item := range v.ConfigMap.Items {
-				if item.Path == "Corefile" {
-					name, key = v.ConfigMap.Name, item.Key
-				}
-			}
-		}
+	name, key := dns.CorefileOf(d)
+	if name == "" {
+		name, key = "coredns", "Corefile"
 	}
 	text, err := g.corefile(ctx, name, key)
 	if err == nil && text == "" {
@@ -113,7 +85,7 @@ func (g *gatherer) dnsAnswers(ctx context.Context) error {
 
 // dnsRights checks the rights that deploy/coredns grants, for CoreDNS's ServiceAccount.
 func (g *gatherer) dnsRights(ctx context.Context) error {
-	d, err := g.deployment(ctx)
+	d, err := dns.Deployment(ctx, g.Member)
 	if err != nil {
 		return err
 	}

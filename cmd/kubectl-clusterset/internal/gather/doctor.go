@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -211,9 +212,7 @@ func served(ctx context.Context, c *cluster.Cluster, k *doctor.Kinds) error {
 	k.Have = map[string][]string{}
 	for i := range crds.Items {
 		crd := &crds.Items[i]
-		if !slices.ContainsFunc(crd.Status.Conditions, func(s apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return s.Type == apiextensionsv1.Established && s.Status == apiextensionsv1.ConditionTrue
-		}) {
+		if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 			continue
 		}
 		for _, v := range crd.Spec.Versions {

@@ -17,6 +17,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/explain"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -67,7 +68,7 @@ func Explain(ctx context.Context, c *cluster.Cluster, name types.NamespacedName)
 	f.Outside = outside.Items
 
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	d, err := g.deployment(ctx)
+	d, err := dns.Deployment(ctx, c)
 	if err == nil {
 		err = g.coreCorefile(ctx, d)
 	}

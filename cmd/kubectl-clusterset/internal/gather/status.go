@@ -8,11 +8,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
@@ -135,7 +133,7 @@ func leader(ctx context.Context, c *cluster.Cluster, namespace string) (*coordin
 // list reads kinds of one namespace, "" for all. A kind that does not exist has no objects.
 func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...client.ObjectList) error {
 	for _, l := range into {
-		if err := pages(ctx, c, namespace, nil, l); err != nil && !meta.IsNoMatchError(err) {
+		if err := pages(ctx, c, namespace, l); err != nil && !meta.IsNoMatchError(err) {
 			return c.Failed(err, "listing %T", l)
 		}
 	}
@@ -144,13 +142,13 @@ func list(ctx context.Context, c *cluster.Cluster, namespace string, into ...cli
 
 // pages reads a list page by page. The timeout is for each page, because a large list over a slow connection takes
 // longer.
-func pages(ctx context.Context, c client.Reader, namespace string, of fields.Selector, into client.ObjectList) error {
+func pages(ctx context.Context, c client.Reader, namespace string, into client.ObjectList) error {
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		some := into.DeepCopyObject().(client.ObjectList)
 		return some, c.List(ctx, some, &client.ListOptions{
-			Namespace: namespace, FieldSelector: of, Limit: o.Limit, Continue: o.Continue, Raw: &o,
+			Namespace: namespace, Limit: o.Limit, Continue: o.Continue, Raw: &o,
 		})
 	}
 	all, _, err := pager.New(page).List(ctx, metav1.ListOptions{})
@@ -187,7 +185,6 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Events, m.EventsUnread = warnings(ctx, c)
 	m.DNSLost = dnsLost(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
@@ -196,16 +193,6 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	used, err := allocated(ctx, c)
 	m.Ranges = ipam.Usages(slices.DeleteFunc(ranges, func(r ipam.Range) bool { return r.Use == ipam.Ordinary }), used)
 	return m, err
-}
-
-// warnings reads Events of type Warning by a cluster's agent, in all namespaces. Users may lack the right, and large
-// clusters the time: status does without them.
-func warnings(ctx context.Context, c *cluster.Cluster) ([]eventsv1.Event, error) {
-	var events eventsv1.EventList
-	of := fields.AndSelectors(fields.OneTermEqualSelector("reportingController", kube.Manager),
-		fields.OneTermEqualSelector("type", kube.Warning))
-	err := pages(ctx, c, "", of, &events)
-	return events.Items, c.Failed(err, "listing Events")
 }
 
 // agentName is the agent's Deployment.

@@ -26,11 +26,7 @@ func TestP2OnlyOurClusterProfilesAreMembers(t *testing.T) {
 	hub := &cluster.Cluster{Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).WithObjects(east,
 		theirs).Build(), Name: "the hub"}
 	h := &status.Hub{Hub: facts.Hub{Namespace: "blue"}}
-	if err := members(
-		t.Context(),
-		hub,
-		&h.Hub,
-	); err != nil || len(h.Profiles) != 1 ||
+	if err := members(t.Context(), hub, &h.Hub); err != nil || len(h.Profiles) != 1 ||
 		h.Profiles[0].Name != "east" {
 		t.Errorf("%v: %+v", err, h.Profiles)
 	}

@@ -169,8 +169,7 @@ func cleaning() (out []cluster.Right) {
 	return out
 }
 
-// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone. The
-// agent may have become a member through an API server that had not noticed yet that its rights are gone.
+// cleanForAgent deletes what a lost agent has created, once the policies that reserve it to the agent are gone.
 func (l *leave) cleanForAgent(ctx context.Context) error {
 	if err := l.Member.Remove(ctx, without(l.objects, "CustomResourceDefinition", "ClusterProperty",
 		"Namespace")); err != nil {
@@ -179,10 +178,6 @@ func (l *leave) cleanForAgent(ctx context.Context) error {
 	agent := &membership.Gate{Local: sparse{l.Member.Client}}
 	err := cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
 		err := agent.Clean(ctx)
-		if err == nil {
-			set := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
-			err = kube.DeleteNamed(ctx, l.Member.Client, l.Member.Client, set)
-		}
 		return err == nil || meta.IsNoMatchError(err), "", err
 	})
 	return l.Member.Failed(err, "deleting what the agent has created")

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -19,26 +20,6 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
-
-// pulse watches whether a member renews its Lease.
-type pulse struct {
-	lease   *coordinationv1.Lease // at first
-	since   time.Time
-	renewed bool // since
-}
-
-// ended reports whether nobody has renewed the Lease for its duration, by this machine's clock.
-func (p *pulse) ended(ctx context.Context, hub *cluster.Cluster, name types.NamespacedName) (bool, error) {
-	lease, err := kube.Get[*coordinationv1.Lease](ctx, hub, name)
-	if err != nil || lease == nil {
-		return err == nil, err
-	}
-	if p.lease == nil {
-		p.lease, p.since = lease, time.Now()
-	}
-	p.renewed = kube.Version(lease) != kube.Version(p.lease)
-	return time.Since(p.since) >= time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 40))*time.Second, nil
-}
 
 // Evict removes a member from the hub's side.
 func Evict(ctx context.Context, o *Options, id string) error {
@@ -96,8 +77,8 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 	deadline := time.Now().Add(patience)
 	var deleted types.UID // of the claim that was deleted
 	say := o.Say.Waiting("clusterset-controller hub", o.Timeout)
-	taken := false // by another cluster, or claimed again
-	var life pulse
+	taken, renewed := false, false // by another cluster, or claimed again; the Lease, meanwhile
+	began, lease := time.Now(), ""
 	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
 		p, err := kube.Get[*inventoryv1alpha1.ClusterProfile](ctx, o.Hub, name)
 		if err != nil && !meta.IsNoMatchError(err) {
@@ -108,8 +89,17 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 			return true, "", nil
 		}
 		if uid != "" && inUse(p) {
-			if ended, err := life.ended(ctx, o.Hub, name); err != nil || life.renewed || !ended {
-				return life.renewed, "its Lease on the hub has not expired yet", err
+			now, err := kube.Get[*coordinationv1.Lease](ctx, o.Hub, name)
+			if err != nil {
+				return false, "", err
+			}
+			if now != nil {
+				lease = cmp.Or(lease, kube.Version(now))
+				renewed = kube.Version(now) != lease
+				expires := began.Add(time.Duration(ptr.Deref(now.Spec.LeaseDurationSeconds, 0)) * time.Second)
+				if renewed || time.Now().Before(expires) {
+					return renewed, "its Lease on the hub has not expired yet", nil
+				}
 			}
 		}
 		if p.DeletionTimestamp == nil && deleted == "" && time.Now().After(deadline) {
@@ -130,7 +120,7 @@ func giveUp(ctx context.Context, o *Options, id string, patience time.Duration, 
 		return report.WithRemedy(o.Hub.Failed(err, "waiting for clusterset-controller hub to clean up after %s", id),
 			facts.HubLog)
 	}
-	if life.renewed {
+	if renewed {
 		o.Say("the hub: %s stays: another agent renews its Lease, so this cluster is a clone of that member", id)
 		return nil
 	}

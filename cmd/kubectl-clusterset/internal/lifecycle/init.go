@@ -85,7 +85,7 @@ func imageFlag(image string) string {
 
 // render returns what is applied.
 func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstructured, err error) {
-	runs, err := containerOf(ctx, o.Hub, manifest.HubDeployment(o.HubNamespace))
+	runs, err := o.Hub.Container(ctx, manifest.HubDeployment(o.HubNamespace))
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +101,7 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 		}
 		objects = append(objects, some...)
 	}
+	manifest.Sort(objects)
 	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
 }
 
@@ -127,23 +128,11 @@ func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unst
 			}
 		}
 		o.Say("the hub: applying %s", phase.what)
-		if err := o.Hub.Apply(ctx, order(phase.objects), o.Say); err != nil {
+		if err := o.Hub.Apply(ctx, phase.objects, o.Say); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// order puts CRDs first, then namespaces.
-func order(objects []*unstructured.Unstructured) (out []*unstructured.Unstructured) {
-	for _, first := range []string{"CustomResourceDefinition", "Namespace"} {
-		for _, o := range objects {
-			if o.GetKind() == first {
-				out = append(out, o)
-			}
-		}
-	}
-	return append(out, without(objects, "CustomResourceDefinition", "Namespace")...)
 }
 
 // checkPolicies tries forged writes, in dry runs, as a member that does not exist. It has a real member's rights

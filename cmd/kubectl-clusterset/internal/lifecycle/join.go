@@ -224,7 +224,7 @@ func (j *join) chooseID(ctx context.Context) error {
 			j.Member.Name, j.id.Spec.Value), "kubectl clusterset leave, then join with --cluster-id "+j.ClusterID)
 	case j.id != nil && j.id.Spec.Value != j.ClusterID:
 		remedy := "kubectl delete clusterproperty " + clusterset.PropertyID
-		agent, err := containerOf(ctx, j.Member, "clusterset-controller")
+		agent, err := j.Member.Container(ctx, "clusterset-controller")
 		switch {
 		case err != nil:
 			return err

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -103,7 +103,7 @@ func (l *leave) memberID() string {
 
 // run takes the steps. Each can be repeated, and finds nothing to do if an earlier run finished it.
 func (l *leave) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{l.disarm, l.withdraw, l.release, l.clean} {
+	for _, step := range []func(context.Context) error{l.stop, l.withdraw, l.release, l.clean} {
 		if err := step(ctx); err != nil {
 			return report.WithRemedy(err, "to continue, run the same command again")
 		}
@@ -116,14 +116,11 @@ func (l *leave) run(ctx context.Context) error {
 // needs the rights for that as well.
 func (l *leave) rights() []cluster.Right {
 	out := append(cluster.RightsTo(l.objects, remove...),
-		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"})
+		cluster.Right{Verb: "patch", Group: aboutv1beta1.GroupVersion.Group, Resource: "clusterproperties"},
+		cluster.Right{Verb: "patch", Group: appsv1.GroupName, Resource: "deployments", Namespace: kube.SystemNamespace},
+		cluster.Right{Verb: "list", Resource: "pods", Namespace: kube.SystemNamespace})
 	if l.setProperty == nil {
 		out = append(out, cleaning()...)
-	}
-	if binding := firstOf(l.objects, kindBinding); l.setProperty == nil && binding != nil { // for disarm
-		out = append(out, cluster.Right{Verb: "create", Group: authorizationv1.GroupName,
-			Resource: "subjectaccessreviews"})
-		out = append(out, cluster.RightsTo([]*unstructured.Unstructured{binding}, write...)...)
 	}
 	return out
 }
@@ -175,12 +172,31 @@ func (s *state) own(held []string) (own, others []string) {
 	return own, others
 }
 
+// stop stops the agent of an unfinished join. Otherwise, it could become a member while the join is undone, and its
+// records would stay on the hub. If it became a member before, it leaves as one.
+func (l *leave) stop(ctx context.Context) error {
+	if l.setProperty != nil {
+		return nil
+	}
+	err := l.scaleAgent(ctx, false)
+	if err != nil {
+		return err
+	}
+	if l.state, err = read(ctx, l.Member); err != nil {
+		return err
+	}
+	if l.setProperty != nil {
+		l.Say("%s: has become a member of ClusterSet %s meanwhile", l.Member.Name, l.setProperty.Spec.Value)
+	}
+	return l.claimed(ctx)
+}
+
 // withdraw tells the agent to leave, and waits for it.
 func (l *leave) withdraw(ctx context.Context) error {
 	if l.setProperty == nil {
 		return nil
 	}
-	if err := l.rearm(ctx); err != nil {
+	if err := l.scaleAgent(ctx, true); err != nil {
 		return err
 	}
 	evicted, err := l.evicted(ctx)

@@ -11,10 +11,8 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -107,16 +105,6 @@ func firstOf(objects []*unstructured.Unstructured, kind string) *unstructured.Un
 		}
 	}
 	return nil
-}
-
-// containerOf returns the first container of a Deployment, or nil if there is no Deployment.
-func containerOf(ctx context.Context, c *cluster.Cluster, deployment string) (*corev1.Container, error) {
-	d, err := kube.Get[*appsv1.Deployment](ctx, c, types.NamespacedName{Namespace: kube.SystemNamespace,
-		Name: deployment})
-	if err != nil || d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return nil, c.Failed(err, "reading Deployment %s/%s", kube.SystemNamespace, deployment)
-	}
-	return &d.Spec.Template.Spec.Containers[0], nil
 }
 
 // image returns the image of --image, or else that of the running container, or else this version's.

@@ -7,10 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
@@ -30,26 +32,43 @@ func (o *Options) rolledOut(ctx context.Context, c *cluster.Cluster, name string
 	if ran == 0 {
 		return nil
 	}
-	say := o.Say.Waiting("the new replicas of Deployment "+name, o.Timeout)
-	err := cluster.Until(ctx, o.Timeout, func(ctx context.Context) (bool, string, error) {
-		d := &appsv1.Deployment{}
-		if err := c.Get(ctx, types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}, d); err != nil {
-			return false, "", err
-		}
-		var pods corev1.PodList
-		if err := c.List(ctx, &pods, client.InNamespace(kube.SystemNamespace),
-			client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
-			return false, "", err
-		}
-		done, why := facts.RolledOut(d, pods.Items, ran)
-		say(why)
-		return done, why, nil
-	})
-	if err != nil {
+	at := types.NamespacedName{Namespace: kube.SystemNamespace, Name: name}
+	if err := c.RolledOut(ctx, at, ran, o.Timeout, o.Say); err != nil {
 		return report.WithRemedy(c.Failed(err, "rolling out Deployment %s", name), "the previous version goes on; for "+
 			"another image, run the same command with --image")
 	}
 	return nil
+}
+
+// scaleAgent starts the agent if its Deployment is scaled to 0; or scales it to 0 and waits until its Pods are gone.
+func (l *leave) scaleAgent(ctx context.Context, run bool) error {
+	d, err := kube.Get[*appsv1.Deployment](ctx, l.Member, types.NamespacedName{Namespace: kube.SystemNamespace,
+		Name: "clusterset-controller"})
+	if err != nil || d == nil {
+		return l.Member.Failed(err, "reading the agent's Deployment")
+	}
+	if runs := ptr.Deref(d.Spec.Replicas, 1) > 0; runs != run {
+		scaled := d.DeepCopy()
+		scaled.Spec.Replicas = ptr.To[int32](0)
+		if run {
+			scaled.Spec.Replicas = ptr.To[int32](1)
+		}
+		err := l.Member.Patch(ctx, scaled, client.MergeFrom(d), client.FieldOwner(manifest.FieldManager))
+		if err != nil {
+			return l.Member.Failed(err, "scaling the agent's Deployment")
+		}
+	}
+	if run {
+		return nil
+	}
+	err = cluster.Until(ctx, l.Timeout, func(ctx context.Context) (bool, string, error) {
+		pods, err := l.Member.PodsOf(ctx, d)
+		if err != nil || len(pods) == 0 {
+			return err == nil, "", err
+		}
+		return false, "Pod " + pods[0].Name + " still exists", nil
+	})
+	return l.Member.Failed(err, "stopping the agent")
 }
 
 // podsWait returns why pods with this label do not run; "" if the user may not read them.

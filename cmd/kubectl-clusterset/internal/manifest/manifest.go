@@ -102,7 +102,7 @@ func Render(folder string, v Values) ([]*unstructured.Unstructured, error) {
 		}
 		out = append(out, object)
 	}
-	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	Sort(out)
 	return out, nil
 }
 
@@ -179,7 +179,11 @@ func put(value any, v Values) any {
 	return value
 }
 
-// rank orders objects for applying.
+// Sort puts objects in the order in which they are applied.
+func Sort(objects []*unstructured.Unstructured) {
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+}
+
 func rank(o *unstructured.Unstructured) int {
 	switch o.GetKind() {
 	case "CustomResourceDefinition":

@@ -210,11 +210,9 @@ func profileFinding(h *Hub, p *inventoryv1alpha1.ClusterProfile, here bool) (rep
 	for _, id := range slices.Sorted(maps.Keys(unreachable)) {
 		out = append(out, fmt.Sprintf("%s (for %s)", id, report.Age(h.Now.Sub(unreachable[id]))))
 	}
-	return report.Warningf(
-		"check these clusters, and the network between; "+report.DocsReach,
+	return report.Warningf("check these clusters, and the network between; "+report.DocsReach,
 		"it does not reach %s: the endpoints there follow spec.lease.onExpiry of the ClusterSet",
-		strings.Join(out, ", "),
-	), true
+		strings.Join(out, ", ")), true
 }
 
 func (r *Report) memberFindings(m *Member, hub *Hub) {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -18,10 +19,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
-	if r.Here != nil {
-		printEvents(out, r.Here, wide)
-	}
-	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS IN", "VERSION", ""}
+	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS", "VERSION", ""}
 	if wide {
 		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}
@@ -45,7 +43,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 	report.Table(out, "BLOCKS", []string{"CLUSTER", "BLOCKS"}, blocks)
 	printNames(out, r, wide)
 	if r.Here != nil {
-		printHere(out, r, wide, now)
+		printHere(out, r, now)
 	}
 }
 
@@ -93,20 +91,14 @@ func printNames(out io.Writer, r *Report, wide bool) {
 	report.Table(out, "NAMES", columns, rows)
 }
 
-func printHere(out io.Writer, r *Report, wide bool, now time.Time) {
+func printHere(out io.Writer, r *Report, now time.Time) {
 	h := r.Here
-	var ranges, moving [][]string
+	var ranges [][]string
 	for _, x := range h.Ranges {
 		ranges = append(ranges, []string{x.Range, x.ServiceCIDR, x.State, strconv.FormatUint(x.Allocated, 10),
 			strconv.FormatUint(x.Available, 10)})
-		for _, vip := range x.Moving {
-			moving = append(moving, []string{x.Range, vip.IP, vip.Import})
-		}
 	}
 	report.Table(out, "RANGES OF VIPS HERE", []string{"RANGE", "SERVICECIDR", "STATE", "ALLOCATED", "FREE"}, ranges)
-	if wide {
-		report.Table(out, "VIPS TO MIGRATE", []string{"RANGE", "IP", "IMPORT"}, moving)
-	}
 	if r.Cluster == "" {
 		return
 	}
@@ -128,26 +120,18 @@ func headline(r *Report) string {
 		parts = append(parts, report.Number(len(r.Members), "member"))
 	}
 	parts = append(parts, report.Number(len(r.Names), "name"), report.Count(r.Findings).String())
-	if r.Here != nil && len(r.Here.Events) > 0 {
-		parts = append(parts, report.Number(len(r.Here.Events), "Warning Event"))
-	}
 	return set + ": " + strings.Join(parts, ", ")
 }
 
 func (m *MemberRow) row(wide bool, now time.Time) []string {
-	seen, here, answers := "never", "", "-"
+	seen, here := "never", ""
 	if m.LastSeen != nil {
 		seen = report.Age(now.Sub(*m.LastSeen)) + " ago"
 	}
 	if m.Here {
 		here = "this cluster"
 	}
-	switch {
-	case m.RoundTrip != "":
-		answers = m.RoundTrip
-	case m.Reach != "":
-		answers = strings.ToLower(m.Reach)
-	}
+	answers := strings.ToLower(cmp.Or(m.Reach, "-"))
 	out := []string{m.Cluster, m.Joined, m.Healthy, strconv.Itoa(m.Exports), seen, answers, m.Version}
 	if wide {
 		out = append(out, strconv.Itoa(m.Endpoints), report.Age(now.Sub(m.Since)))

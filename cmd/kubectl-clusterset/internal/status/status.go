@@ -5,14 +5,12 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -59,8 +57,6 @@ type Member struct {
 	Ranges       []ipam.Usage                      // for VIPs
 	VIPMode      ipam.Mode                         // of its agent; "" for shared
 	Leases       []coordinationv1.Lease            // of clusterset-system
-	Events       []eventsv1.Event                  // of type Warning, by its agent
-	EventsUnread error                             // why they were not read
 	DNSLost      bool                              // CoreDNS was set up here, and its Corefile does not serve the zone
 }
 
@@ -90,10 +86,9 @@ type MemberRow struct {
 	Here      bool       `json:"here,omitempty"`
 	Blocks    []string   `json:"blocks,omitempty"` // its VIPs are in these
 	// Reach is what the cluster that --context names knows of it: Answers, Silent, Serving or Unreachable; absent if
-	// its agent never answered. ReachSince is since when, and RoundTrip the time to connect to its agent.
+	// its agent never answered. ReachSince is since when.
 	Reach      string     `json:"reach,omitempty"`
 	ReachSince *time.Time `json:"reachSince,omitempty"`
-	RoundTrip  string     `json:"roundTrip,omitempty"`
 	// Unreachable are the members that it does not reach, and since when.
 	Unreachable map[string]time.Time `json:"unreachable,omitempty"`
 }
@@ -132,9 +127,6 @@ type Here struct {
 	Ranges  []Range    `json:"ranges,omitempty"`
 	Expired []string   `json:"expired,omitempty"` // source clusters that have expired here
 	HubSeen *time.Time `json:"hubSeen,omitempty"` // when the agent last renewed its Lease
-	Events  []Event    `json:"warnings,omitempty"`
-	Unread  string     `json:"warningsUnread,omitempty"` // why there are no Events
-	now     time.Time  // by its clock
 }
 
 // Range is one for VIPs.
@@ -144,14 +136,6 @@ type Range struct {
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
-	// VIPs that must migrate, because the range is draining or being deleted
-	Moving []VIP `json:"moving,omitempty"`
-}
-
-// VIP is an import's.
-type VIP struct {
-	IP     string `json:"ip"`
-	Import string `json:"import"`
 }
 
 // Examine returns the report.
@@ -181,7 +165,7 @@ func Examine(f *Facts) Report {
 		}
 	}
 	exports, unreadable := parse(records, f.Hub != nil)
-	r.Names = names(exports, balanced(records), f.Member)
+	r.Names = names(exports, records, f.Member)
 	if f.Hub != nil {
 		r.idle(f.Hub.Endpoints)
 	}
@@ -215,10 +199,7 @@ var states = map[ipam.State]string{
 }
 
 func here(m *Member) *Here {
-	h := &Here{Exports: len(m.Exports), Events: warnings(m.Events), now: m.Now}
-	if m.EventsUnread != nil {
-		h.Unread = m.EventsUnread.Error()
-	}
+	h := &Here{Exports: len(m.Exports)}
 	for i := range m.Imports {
 		if imp := &m.Imports[i]; kube.Owned(imp) {
 			h.Imports, h.VIPs = h.Imports+1, h.VIPs+len(imp.Spec.IPs)
@@ -227,7 +208,7 @@ func here(m *Member) *Here {
 	for _, u := range m.Ranges {
 		h.Ranges = append(h.Ranges, Range{
 			ServiceCIDR: u.Range.Name, Range: u.Range.Prefix.String(), State: states[u.Range.State],
-			Allocated: u.Allocated, Available: u.Available, Moving: moving(m, u.Range),
+			Allocated: u.Allocated, Available: u.Available,
 		})
 	}
 	for i := range m.Records {
@@ -241,22 +222,6 @@ func here(m *Member) *Here {
 		}
 	}
 	return h
-}
-
-// moving returns the imports' VIPs in a range that is draining or being deleted.
-func moving(m *Member, r ipam.Range) (out []VIP) {
-	if r.State != ipam.Draining && r.State != ipam.Terminating {
-		return nil
-	}
-	for i := range m.Imports {
-		for _, ip := range m.Imports[i].Spec.IPs {
-			if a, err := netip.ParseAddr(ip); err == nil && r.Prefix.Contains(a) {
-				out = append(out, VIP{IP: ip, Import: m.Imports[i].Name + "." + m.Imports[i].Namespace})
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b VIP) int { return cmp.Or(cmp.Compare(a.Import, b.Import), cmp.Compare(a.IP, b.IP)) })
-	return out
 }
 
 func members(f *Facts) (out []MemberRow) {
@@ -301,9 +266,6 @@ func (m *MemberRow) setReach(leases []coordinationv1.Lease) {
 		}
 		if s := reach.Read(&leases[i]); s.State != reach.Unknown {
 			m.Reach, m.ReachSince = string(s.State), &s.Since
-			if s.RoundTrip > 0 {
-				m.RoundTrip = s.RoundTrip.String()
-			}
 		}
 	}
 }
@@ -371,21 +333,6 @@ func conflicts(exports []clusterset.Export) (out []string) {
 	return out
 }
 
-// balanced returns the clusters that publish a load balancer, by name.
-func balanced(records []hubv1alpha1.ServiceExportRecord) map[key]map[string]bool {
-	out := map[key]map[string]bool{}
-	for i := range records {
-		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {
-			k := key{s.ServiceNamespace, s.ServiceName}
-			if out[k] == nil {
-				out[k] = map[string]bool{}
-			}
-			out[k][s.ClusterID] = true
-		}
-	}
-	return out
-}
-
 // idle sets which exporters of each name have no ready endpoint.
 func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 	type exporter struct {
@@ -409,8 +356,15 @@ func (r *Report) idle(endpoints []hubv1alpha1.EndpointRecord) {
 
 // names merges exports as every agent does.
 func names(
-	exports map[key][]clusterset.Export, outside map[key]map[string]bool, m *Member,
+	exports map[key][]clusterset.Export, records []hubv1alpha1.ServiceExportRecord, m *Member,
 ) (out []NameRow) {
+	external := map[key][]string{}
+	for i := range records {
+		if s := &records[i].Spec; s.External != nil && !s.Withdrawn {
+			k := key{s.ServiceNamespace, s.ServiceName}
+			external[k] = append(external[k], s.ClusterID)
+		}
+	}
 	imports := map[key]*mcsv1beta1.ServiceImport{}
 	if m != nil {
 		for i := range m.Imports {
@@ -423,14 +377,11 @@ func names(
 		merged, _ := conflict.Merge(of)
 		row := NameRow{
 			Namespace: k.namespace, Name: k.name, Type: string(merged.Type), Clusters: merged.Clusters,
-			ExportTo: map[string]string{}, Conflicts: conflicts(of),
+			ExportTo: map[string]string{}, External: external[k], Conflicts: conflicts(of),
 		}
 		for i := range of {
 			if of[i].ExportTo != "" {
 				row.ExportTo[of[i].Cluster] = of[i].ExportTo
-			}
-			if outside[k][of[i].Cluster] {
-				row.External = append(row.External, of[i].Cluster)
 			}
 		}
 		if imp := imports[k]; imp != nil {

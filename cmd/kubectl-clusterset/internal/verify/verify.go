@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,9 +59,15 @@ func Run(ctx context.Context, o Options) (all Report, err error) {
 		return all, err
 	}
 	if o.Image == "" {
-		if o.Image, err = agentImage(ctx, places[0]); err != nil {
+		agent, err := places[0].Container(ctx, "clusterset-controller")
+		if err != nil {
 			return all, err
 		}
+		if agent == nil {
+			return all, report.WithRemedy(fmt.Errorf("%s has no agent, whose image the Pods would use", places[0].Name),
+				"--image IMAGE of clusterset-controller")
+		}
+		o.Image = agent.Image
 	}
 	defer func() {
 		if !o.Keep {
@@ -105,10 +111,8 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		case err != nil:
 			return nil, "", err
 		case id == nil || of == nil:
-			return nil, "", report.WithRemedy(
-				fmt.Errorf("%s is a member of no ClusterSet", c.Name),
-				facts.Join,
-			)
+			return nil, "", report.WithRemedy(fmt.Errorf("%s is a member of no ClusterSet", c.Name),
+				facts.Join)
 		case set != "" && of.Spec.Value != set:
 			return nil, "", fmt.Errorf("%s is a member of ClusterSet %s, and %s of %s", clusters[0].Name, set, c.Name,
 				of.Spec.Value)
@@ -120,19 +124,6 @@ func members(ctx context.Context, clusters []*cluster.Cluster) (out []*place, se
 		out = append(out, &place{Cluster: c, id: id.Spec.Value})
 	}
 	return out, set, nil
-}
-
-func agentImage(ctx context.Context, p *place) (string, error) {
-	name := types.NamespacedName{Namespace: kube.SystemNamespace, Name: "clusterset-controller"}
-	d, err := kube.Get[*appsv1.Deployment](ctx, p, name)
-	if err != nil {
-		return "", p.Failed(err, "reading Deployment %s", name)
-	}
-	if d == nil || len(d.Spec.Template.Spec.Containers) == 0 {
-		return "", report.WithRemedy(fmt.Errorf("%s: there is no Deployment %s, whose image the Pods would use", p.Name,
-			name), "--image IMAGE of clusterset-controller")
-	}
-	return d.Spec.Template.Spec.Containers[0].Image, nil
 }
 
 func create(ctx context.Context, o *Options, p *place) error {
@@ -185,7 +176,7 @@ func (p *place) await(ctx context.Context, o *Options) error {
 				return true, "", nil
 			}
 		}
-		return false, waiting(pod), nil
+		return false, cmp.Or(facts.Waiting(pod), "phase "+string(pod.Status.Phase)), nil
 	})
 	if err != nil {
 		return report.WithRemedy(p.Failed(err, "waiting for Pod %s", name),
@@ -196,21 +187,6 @@ func (p *place) await(ctx context.Context, o *Options) error {
 		return p.Failed(err, "port-forward to Pod %s", vipName)
 	}
 	return nil
-}
-
-// waiting returns why a Pod is not ready.
-func waiting(pod *corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil {
-			return w.Reason + " " + w.Message
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			return c.Message
-		}
-	}
-	return "phase " + string(pod.Status.Phase)
 }
 
 // awaitImports waits until each cluster imports both Services from all of them.
@@ -382,12 +358,8 @@ func (p *place) connect(ctx context.Context, to netip.Addr, port uint16, times i
 func (p *place) get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(
-		ctx,
-		http.MethodGet,
-		fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
-		nil,
-	)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", p.local, path),
+		nil)
 	if err != nil {
 		return err
 	}
