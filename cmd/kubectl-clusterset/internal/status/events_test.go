@@ -39,21 +39,21 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			[]string{"60s ago RangesNotTold Namespace clusterset-system left out"}},
 		"the newest first, one repeated": {
 			[]eventsv1.Event{system("VIPModeUnsupported", "use shared", 12*time.Minute),
-				warned("VIPDoubled", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
+				warned("VIPLost", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute), again},
 			[]string{
 				"5m ago VIPRangeRefused Namespace clusterset-system a policy says no",
 				"12m ago VIPModeUnsupported Namespace clusterset-system use shared",
-				"20m ago VIPDoubled ServiceCIDR vips shop/web has it",
+				"20m ago VIPLost ServiceCIDR vips shop/web has it",
 			},
 		},
 		"the last of a reason and object": {
 			[]eventsv1.Event{
-				warned("VIPDoubled", "Service", "shop", "a", "old", 30*time.Minute),
-				warned("VIPDoubled", "Service", "shop", "a", "new", 10*time.Minute),
-				warned("VIPDoubled", "Service", "shop", "a", "middle", 20*time.Minute),
-				warned("VIPDoubled", "Service", "mall", "a", "other", 10*time.Minute),
+				warned("VIPLost", "Service", "shop", "a", "old", 30*time.Minute),
+				warned("VIPLost", "Service", "shop", "a", "new", 10*time.Minute),
+				warned("VIPLost", "Service", "shop", "a", "middle", 20*time.Minute),
+				warned("VIPLost", "Service", "mall", "a", "other", 10*time.Minute),
 			},
-			[]string{"10m ago VIPDoubled Service mall/a other", "10m ago VIPDoubled Service shop/a new"},
+			[]string{"10m ago VIPLost Service mall/a other", "10m ago VIPLost Service shop/a new"},
 		},
 		"of one cluster both families": {
 			[]eventsv1.Event{warned("VIPRangeOverflow", "ServiceCIDR", "", "vips", "shop/web has it", 20*time.Minute),
@@ -61,8 +61,8 @@ func TestV7WhatTheAgentWarnedOfIsShown(t *testing.T) {
 			[]string{"20m ago VIPRangeOverflow ServiceCIDR vips shop/web has it",
 				"21m ago VIPRangeOverflow ServiceCIDR vips shop/api has it"},
 		},
-		"what a terminal would obey": {[]eventsv1.Event{warned("VIPDoubled", "Service", "shop", "a",
-			"\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPDoubled Service shop/a \x1b[2J\nx`}},
+		"what a terminal would obey": {[]eventsv1.Event{warned("VIPLost", "Service", "shop", "a",
+			"\x1b[2J\nx", 3*time.Minute)}, []string{`3m ago VIPLost Service shop/a \x1b[2J\nx`}},
 		"the import says it": {[]eventsv1.Event{warned("VIPRangeFull", "ServiceImport", "shop", "web",
 			"full", time.Minute)}, nil},
 		"neither of VIPs nor of ranges": {[]eventsv1.Event{warned("RecordRefused", "ServiceImport", "shop", "web",
@@ -110,7 +110,7 @@ func TestV7WarningsThatCannotBeReadAreTold(t *testing.T) {
 func TestV7EventsAreNoFindings(t *testing.T) {
 	f := sound()
 	for i := range 13 {
-		f.Member.Events = append(f.Member.Events, warned("VIPDoubled", "Service", "shop", fmt.Sprint("web-", i),
+		f.Member.Events = append(f.Member.Events, warned("VIPLost", "Service", "shop", fmt.Sprint("web-", i),
 			"another has it", time.Duration(i+2)*time.Minute))
 	}
 	r := status.Examine(f)
@@ -120,7 +120,7 @@ func TestV7EventsAreNoFindings(t *testing.T) {
 	for wide, want := range map[bool]int{false: 10, true: 13} {
 		var out strings.Builder
 		status.Print(&out, &r, wide, now)
-		if got := strings.Count(out.String(), "VIPDoubled"); got != want ||
+		if got := strings.Count(out.String(), "VIPLost"); got != want ||
 			strings.Contains(out.String(), "and 3 more: -o wide") == wide {
 			t.Errorf("wide %v: %d\n%s", wide, got, out.String())
 		}
@@ -135,7 +135,7 @@ func TestV7EventsAreNoFindings(t *testing.T) {
 		err = json.Unmarshal(text, &told)
 	}
 	if err != nil || len(told.Here.Warnings) != 13 ||
-		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPDoubled "+
+		fmt.Sprint(told.Here.Warnings[0]) != "map[about:Service shop/web-0 note:another has it reason:VIPLost "+
 			"seen:2026-01-02T03:02:05Z]" {
 		t.Errorf("%v: %s", err, text)
 	}

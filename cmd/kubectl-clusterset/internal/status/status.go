@@ -144,7 +144,7 @@ type Range struct {
 	State       string `json:"state"`
 	Allocated   uint64 `json:"allocated"`
 	Available   uint64 `json:"available"`
-	// VIPs that must migrate, because the range is draining or being deleted
+	// VIPs that must migrate, because the range is being deleted
 	Moving []VIP `json:"moving,omitempty"`
 }
 
@@ -211,7 +211,7 @@ func (r *Report) set(h *Hub) {
 }
 
 var states = map[ipam.State]string{
-	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted",
+	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Terminating: "being deleted",
 }
 
 func here(m *Member) *Here {
@@ -243,9 +243,9 @@ func here(m *Member) *Here {
 	return h
 }
 
-// moving returns the imports' VIPs in a range that is draining or being deleted.
+// moving returns the imports' VIPs in a range that is being deleted.
 func moving(m *Member, r ipam.Range) (out []VIP) {
-	if r.State != ipam.Draining && r.State != ipam.Terminating {
+	if r.State != ipam.Terminating {
 		return nil
 	}
 	for i := range m.Imports {
