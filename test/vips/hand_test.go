@@ -184,18 +184,6 @@ func TestV2ARangeThatIsDeletedGivesOutNothing(t *testing.T) {
 	}
 }
 
-func (e *env) change(t *testing.T, name string, f func(*networkingv1.ServiceCIDR)) {
-	t.Helper()
-	c := &networkingv1.ServiceCIDR{}
-	eventually(t, "write of "+name, func() error {
-		if err := e.Get(t.Context(), client.ObjectKey{Name: name}, c); err != nil {
-			return err
-		}
-		f(c)
-		return e.Update(t.Context(), c)
-	})
-}
-
 // wantFinalizer waits until a range is held, or is not.
 func (e *env) wantFinalizer(t *testing.T, name string, held bool) *networkingv1.ServiceCIDR {
 	t.Helper()
