@@ -62,37 +62,22 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 	rules := func(ctx context.Context) (kube.Rules, bool, error) {
 		return kube.RulesOf(ctx, env.Hub(), env.HubNamespace)
 	}
+	imports := serviceimport.New(serviceimport.Config{
+		Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
+		Families: env.Families, Addresses: addresses, Reserved: env.Reserved, Now: env.Now, Events: env.Events,
+	})
+	imports.Metrics = addresses.Metrics()
 	list := []kube.Controller{
 		serviceexport.New(env.Cluster, env.Local, rules, env.Events, env.Now),
-		serviceimport.New(serviceimport.Config{
-			Cluster:      env.Cluster,
-			HubNamespace: env.HubNamespace,
-			Local:        env.Local,
-			Hub:          env.Hub,
-			Families:     env.Families,
-			Addresses:    addresses,
-			Reserved:     env.Reserved,
-			Now:          env.Now,
-			Events:       env.Events,
-		}),
+		imports,
 		servicecidrs.New(servicecidrs.Config{
-			Cluster:      env.Cluster,
-			HubNamespace: env.HubNamespace,
-			Local:        env.Local,
-			Hub:          env.Hub,
-			Families:     env.Families,
-			Served:       env.Served,
-			Events:       env.Events,
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
+			Families: env.Families, Served: env.Served, Events: env.Events,
 		}),
-		addresses.Controller(),
 		beat.Controller(),
 		publish.New(publish.Config{
-			Cluster:      env.Cluster,
-			HubNamespace: env.HubNamespace,
-			Local:        env.Local,
-			Hub:          env.Hub,
-			Lease:        beat,
-			Now:          env.Now,
+			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub, Lease: beat,
+			Now: env.Now,
 		}),
 		record.New(records),
 		live.Controller(),
@@ -104,7 +89,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
 			Restart: func(why string) { env.Restart(why) }, // set when the agent starts
-			Events:  env.Events, Now: env.Now,
+			Now:     env.Now,
 		}),
 	}
 	if env.DNSEndpointZone != "" {

@@ -1,12 +1,13 @@
 // Package blocks grants members blocks of the ClusterSet's pools, in the status of the ClusterSet on the hub
 // (DESIGN §5, SPEC V2). That status is the only storage: a restart continues from it, and the API server rejects
 // an update that is based on an older one. Package grants decides; this package reads, writes and reports.
-// A hub that was restored from a backup may lack blocks that members use. Granting therefore pauses until members
-// can report the blocks they use.
+// A hub that was restored from a backup may lack blocks that members use. Granting therefore pauses after each start
+// until members could report the ranges that they use: no block comes from those.
 package blocks
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -52,21 +53,17 @@ func New(c Config) kube.Controller {
 
 type reconciler struct {
 	Config
-	budget   *rate.Limiter    // of writes to the ClusterSet's status
-	reported map[warning]bool // warnings that were reported and still apply
-	known    []hubv1alpha1.Block
-	// started is the time of the first pass, and zero before it.
-	started     time.Time
-	awaited     grants.Awaited
+	budget      *rate.Limiter           // of writes to the ClusterSet's status
+	unreadable  map[grants.Finding]bool // properties that were reported and still cannot be read
+	started     bool                    // a pass has read the ClusterSet
+	known       []hubv1alpha1.Block
 	pausedUntil time.Time
 }
 
 const (
-	// reportTimeout is the time that members have to report blocks that the hub does not know: they must connect
+	// reportTimeout is the time that members have to report ranges that the hub does not know: they must connect
 	// again and complete a few passes.
 	reportTimeout = 2 * time.Minute
-	// renewalPoll is how often Leases are read while granting waits for members to renew them.
-	renewalPoll = 5 * time.Second
 	// cleanupPoll is how often to look for objects of departed members. Usually none are left by then.
 	cleanupPoll = 30 * time.Second
 	// Each write of the status goes to every member, and a member can change its request at any rate.
@@ -87,10 +84,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (result
 	if err != nil {
 		return result, err
 	}
-	facts.Paused, facts.Restored = pause > 0, !r.pausedUntil.IsZero()
+	facts.Paused = pause > 0
 	plan := grants.Decide(*facts)
-	// Leases are read even if no member wants a block yet: a renewal seen now can still pause later requests.
-	if pause > 0 && (plan.Waiting || len(r.awaited) > 0) && (pause < result.RequeueAfter || !uncleaned) {
+	if plan.Waiting && (pause < result.RequeueAfter || !uncleaned) {
 		result.RequeueAfter = pause
 	}
 	want := facts.Set.DeepCopy()
@@ -145,15 +141,16 @@ func (r *reconciler) facts(ctx context.Context) (facts *grants.Facts, uncleaned 
 	return facts, len(facts.CleanedUp) < len(departed), err
 }
 
-// pause returns for how long no block may be granted, because the hub may lack blocks that members use. That is the
-// case after a start, until members renew their Leases; for reportTimeout after a renewal which shows that the hub was
-// restored; and for reportTimeout after blocks disappear that this controller did not release.
+// pause returns for how long no block may be granted, because the hub may lack blocks that members use: for
+// reportTimeout after a start, unless there was no member, and after blocks disappear that this controller did not
+// release.
 func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.Duration, err error) {
 	now, set := r.Now(), facts.Set
 	switch {
-	case r.started.IsZero():
-		if err := r.start(ctx, facts, now); err != nil {
-			return 0, err
+	case !r.started:
+		r.started, r.known = true, set.Status.Blocks
+		if slices.ContainsFunc(facts.Profiles, isClaimed) {
+			r.pausedUntil = now.Add(reportTimeout)
 		}
 	case grants.Forgotten(r.known, set, facts.Profiles):
 		// Only the API server can confirm it: the cache may lag behind the last write.
@@ -167,49 +164,13 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 	default:
 		r.known = set.Status.Blocks
 	}
-	if err := r.observeRenewals(ctx, now); err != nil {
-		return 0, err
-	}
-	left = r.pausedUntil.Sub(now)
-	if len(r.awaited) > 0 {
-		left = max(left, min(renewalPoll, r.started.Add(reportTimeout).Sub(now)))
-	}
-	return left, nil
+	return r.pausedUntil.Sub(now), nil
 }
 
-// start initializes the state of the first pass. If the previous process was waiting, the wait starts again: the signs
-// of a restored hub may have disappeared since.
-func (r *reconciler) start(ctx context.Context, facts *grants.Facts, now time.Time) error {
-	var leases coordinationv1.LeaseList
-	if err := r.Live.List(ctx, &leases, client.InNamespace(r.Namespace)); err != nil {
-		return err
-	}
-	granted := meta.FindStatusCondition(facts.Set.Status.Conditions, hubv1alpha1.ConditionBlocksGranted)
-	if granted != nil && granted.Reason == grants.ReasonWaiting {
-		r.pausedUntil = now.Add(reportTimeout)
-	}
-	r.awaited, r.started, r.known = grants.Await(facts.Profiles, leases.Items), now, facts.Set.Status.Blocks
-	return nil
-}
-
-// observeRenewals removes members from awaited that renewed their Leases since the start, and all of them after
-// reportTimeout.
-func (r *reconciler) observeRenewals(ctx context.Context, now time.Time) error {
-	elapsed := now.Sub(r.started)
-	if elapsed >= reportTimeout {
-		r.awaited = nil
-	}
-	if len(r.awaited) == 0 || elapsed == 0 {
-		return nil
-	}
-	var leases coordinationv1.LeaseList
-	if err := r.Live.List(ctx, &leases, client.InNamespace(r.Namespace)); err != nil {
-		return err
-	}
-	if r.awaited.Observe(leases.Items, elapsed) {
-		r.pausedUntil = now.Add(reportTimeout)
-	}
-	return nil
+// isClaimed returns whether a cluster has joined with a ClusterProfile.
+func isClaimed(p inventoryv1alpha1.ClusterProfile) bool {
+	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
+		p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
 // cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API

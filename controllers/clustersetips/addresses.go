@@ -1,21 +1,22 @@
-// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V) and reports one that two Services
-// have. It writes nothing: serviceimport creates the Service, and the API server's IPAddress is the lock. It
-// remembers nothing: what counts is in the import, its derived Service and the IPAddresses.
+// Package clustersetips picks the addresses of derived Services (DESIGN §5, SPEC V). It writes nothing: serviceimport
+// creates the Service, and the API server's IPAddress is the lock. It remembers nothing: what counts is in the import,
+// its derived Service and the IPAddresses.
 package clustersetips
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,13 +46,8 @@ type Config struct {
 	LocalNow              client.Reader        // past the cache
 	Hub                   func() client.Client // nil until the hub has been seen
 	Served                func(client.Object) error
-	Events                Events
+	Events                kube.Events
 	Now                   func() time.Time
-}
-
-// Events reports to users.
-type Events interface {
-	Event(about runtime.Object, eventType, reason, message string)
 }
 
 // Addresses picks addresses, one request at a time or several.
@@ -62,6 +58,11 @@ type Addresses struct {
 
 // New returns it.
 func New(c Config) *Addresses { return &Addresses{c, newCounters()} }
+
+// Metrics returns what it counts.
+func (a *Addresses) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{a.count.allocations, a.count.errors, a.count.duration}
+}
 
 // Pick returns the addresses that the derived Service asks for by name; the API server chooses for the families that
 // have none. The error wraps ipam.ErrPending if a later attempt gets a better answer.
@@ -160,8 +161,8 @@ func (a *Addresses) previous(
 	}
 	holds := func(r ipam.Range) bool { return r.Prefix.Contains(was) }
 	ready := slices.ContainsFunc(v.in(f, ipam.Ready), holds)
-	if !ready && slices.ContainsFunc(v.in(f, ipam.Draining), holds) {
-		q.Lose(was, "its range is being drained")
+	if !ready && slices.ContainsFunc(v.in(f, ipam.Terminating), holds) {
+		q.Lose(was, "its range is being deleted")
 		return none, nil
 	}
 	ip, err := kube.Get[*networkingv1.IPAddress](ctx, a.Local, types.NamespacedName{Name: was.String()})
@@ -236,39 +237,20 @@ func (a *Addresses) fresh(
 	q *ipam.Request,
 	f corev1.IPFamily,
 ) (none netip.Addr, err error) {
-	if !v.served || len(q.Lost) >= tries {
+	if v.Mode != ipam.ModePreferred || !v.served || len(q.Lost) >= tries {
 		return none, nil
 	}
-	ready := v.in(f, ipam.Ready)
-	if v.Mode == ipam.ModePreferred {
-		address, found, err := a.free(ctx, prefixes(ready, forVIPs), q)
-		if found || err != nil {
-			return address, err
-		}
-		if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
-			return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
-		}
-		a.Events.Event(
-			kube.System(),
-			kube.Warning,
-			"VIPRangeOverflow",
-			fmt.Sprintf("New VIPs of %s come from the cluster's own ranges: "+
-				"no ServiceCIDR for VIPs has a free address. "+
-				"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared),
-		)
+	address, found, err := a.free(ctx, prefixes(v.in(f, ipam.Ready), forVIPs), q)
+	if found || err != nil {
+		return address, err
 	}
-	if len(v.in(f, ipam.Draining)) == 0 {
-		return none, nil
+	if v.coming(f) && a.Now().Sub(q.Import.CreationTimestamp.Time) < building {
+		return none, fmt.Errorf("%w: a range of %s is being made", ipam.ErrPending, f)
 	}
-	address, found, err := a.free(ctx, prefixes(ready, any), q) // the API server does not know of drains
-	if err == nil && !found {
-		err = fmt.Errorf(
-			"%w: no address of %s is free outside of the ranges that are being drained",
-			ipam.ErrFull,
-			f,
-		)
-	}
-	return address, err
+	a.Events.Event(kube.System(), kube.Warning, "VIPRangeOverflow", fmt.Sprintf(
+		"New VIPs of %s come from the cluster's own ranges: no ServiceCIDR for VIPs has a free address. "+
+			"Add a pool to the ClusterSet, or a ServiceCIDR labelled %s=%s.", f, ipam.LabelVIPs, ipam.Shared))
+	return none, nil
 }
 
 // coming reports whether a range for VIPs of this family may be ready soon: one is not ready yet, or the hub can grant
@@ -305,7 +287,7 @@ func (a *Addresses) free(ctx context.Context, ranges []netip.Prefix, q *ipam.Req
 	address, found = ipam.Pick(
 		ranges,
 		q.Service.String(),
-		len(taken)+len(q.Lost)+1,
+		math.MaxInt,
 		func(x netip.Addr) bool { return taken[x.String()] || lost(x) },
 	)
 	return address, found, nil

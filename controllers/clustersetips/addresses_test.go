@@ -18,14 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
-	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 const (
@@ -92,8 +89,8 @@ func cidr(name, use, prefix string, change ...func(*networkingv1.ServiceCIDR)) c
 	return c
 }
 
-func drained(c *networkingv1.ServiceCIDR) {
-	c.Annotations = map[string]string{ipam.AnnotationDrain: ""}
+func deleting(c *networkingv1.ServiceCIDR) {
+	c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: start}, []string{"test"}
 }
 
 func notReady(c *networkingv1.ServiceCIDR) {
@@ -158,10 +155,6 @@ func TestPick(t *testing.T) {
 			"shared", []client.Object{own}, request([]corev1.IPFamily{v4, v6}, "10.96.0.9", "fd00::9"), false, 0,
 			"10.96.0.9 fd00::9", nil, "",
 		},
-		"a mode of earlier versions": {
-			"exclusive", []client.Object{own, cidr("vips", "exclusive", "10.1.0.0/31")}, request([]corev1.IPFamily{v4}),
-			false, 0, "", nil, "",
-		},
 		"preferred, from the range": {
 			"preferred", []client.Object{own, cidr("vips", "shared", "10.1.0.0/30"), address("10.1.0.1", other)},
 			request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, "",
@@ -189,29 +182,18 @@ func TestPick(t *testing.T) {
 			"shared", []client.Object{own, address("10.96.0.9", service)}, request([]corev1.IPFamily{v4}, "10.96.0.9"),
 			false, 0, "", ipam.ErrPending, "",
 		},
-		"drained, a new import": {
-			"shared",
-			[]client.Object{
-				cidr("a", "", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained), address("10.1.0.1", other),
-			},
-			request([]corev1.IPFamily{v4}), false, 0, "10.1.0.2", nil, "",
-		},
-		"drained, its previous address": {
+		"being deleted, its previous address": {
 			"preferred",
 			[]client.Object{
-				cidr("a", "shared", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", drained),
+				cidr("a", "shared", "10.1.0.0/30"), cidr("b", "shared", "10.2.0.0/30", deleting),
 				address("10.1.0.1", other),
 			},
 			request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.1.0.2", nil, "",
 		},
-		"drained, but covered": {
+		"being deleted, but covered": {
 			"preferred",
-			[]client.Object{cidr("a", "shared", "10.2.0.0/29"), cidr("b", "shared", "10.2.0.0/30", drained)},
+			[]client.Object{cidr("a", "shared", "10.2.0.0/29"), cidr("b", "shared", "10.2.0.0/30", deleting)},
 			request([]corev1.IPFamily{v4}, "10.2.0.1"), false, 0, "10.2.0.1", nil, "",
-		},
-		"drained, no other": {
-			"shared", []client.Object{cidr("b", "", "10.2.0.0/30", drained)}, request([]corev1.IPFamily{v4}), false, 0,
-			"", ipam.ErrFull, "",
 		},
 		"without ServiceCIDRs": {
 			"preferred", nil, pending(request([]corev1.IPFamily{v4, v6}, "10.96.0.9")), true, releasing, "10.96.0.9",
@@ -370,54 +352,6 @@ func TestALostVIPIsReported(t *testing.T) {
 	m.Allocated(t.Context(), q, svc, time.Second)
 	if len(m.told) != 1 || !strings.Contains(m.told[0], "VIPLost") || !strings.Contains(m.told[0], "shop/other") {
 		t.Errorf("%v", m.told)
-	}
-}
-
-// TestV4TwoServicesWithOneAddressAreReported.
-func TestV4TwoServicesWithOneAddressAreReported(t *testing.T) {
-	service := func(name, ip, manager string) *corev1.Service {
-		svc := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop",
-				Name:      name,
-				Labels:    map[string]string{derived.LabelManagedBy: manager},
-			},
-		}
-		svc.Spec.ClusterIPs = []string{ip}
-		return svc
-	}
-	web := types.NamespacedName{Namespace: "shop", Name: "derived-web"}
-	plain := types.NamespacedName{Namespace: "shop", Name: "plain"}
-	for name, c := range map[string]struct {
-		objects []client.Object
-		doubled bool
-	}{
-		"its own": {
-			[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", web)}, false,
-		},
-		"no IPAddress": {[]client.Object{service("derived-web", "10.1.0.1", kube.Manager)}, false},
-		"another's": {
-			[]client.Object{
-				service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain),
-				service("plain", "10.1.0.1", ""),
-			},
-			true,
-		},
-		"another that does not use it": {
-			[]client.Object{
-				service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain),
-				service("plain", "10.1.0.2", ""),
-			},
-			false,
-		},
-		"another that is gone": {
-			[]client.Object{service("derived-web", "10.1.0.1", kube.Manager), address("10.1.0.1", plain)}, false,
-		},
-	} {
-		m := newCluster(t, "shared", c.objects...)
-		if _, err := m.duplicates(t.Context(), reconcile.Request{}); err != nil || (len(m.told) == 1) != c.doubled {
-			t.Errorf("%s: %v, told %v", name, err, m.told)
-		}
 	}
 }
 

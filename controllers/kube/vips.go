@@ -59,7 +59,7 @@ func ReadVIPSettings(
 	return v, nil
 }
 
-// modeOf returns shared for an unknown mode, such as exclusive of earlier versions.
+// modeOf returns shared for an unknown mode: one that was edited, or that a later version brings.
 func modeOf(text string) ipam.Mode {
 	if ipam.Mode(text) == ipam.ModePreferred {
 		return ipam.ModePreferred

@@ -22,20 +22,18 @@ const listed = 12
 // (SPEC V3). It reports whether a range is to become empty.
 func (r *reconciler) guard(ctx context.Context, s *state) (emptying bool, err error) {
 	for _, c := range s.cidrs {
-		_, draining := c.Annotations[ipam.AnnotationDrain]
-		leaving := draining || c.DeletionTimestamp != nil
 		labelled := c.Labels[ipam.LabelVIPs] != ""
-		if !labelled && !draining && !controllerutil.ContainsFinalizer(c, clusterset.FinalizerVIPs) {
+		if !labelled && !controllerutil.ContainsFinalizer(c, clusterset.FinalizerVIPs) {
 			continue
 		}
 		var holding []ipam.Held
-		if leaving {
+		if c.DeletionTimestamp != nil {
 			ranges, _ := ipam.Ranges(c) // Reconcile has reported the error
 			for _, one := range ranges {
 				holding = append(holding, ipam.Holding(one, s.Ranges, s.VIPs)...)
 			}
 			emptying = true
-			r.announce(c, holding, s.Mode)
+			r.announce(c, holding)
 		}
 		keep := labelled && (c.DeletionTimestamp == nil || len(holding) > 0)
 		err = errors.Join(err, r.finalize(ctx, c, keep))
@@ -55,8 +53,11 @@ func (r *reconciler) finalize(ctx context.Context, c *networkingv1.ServiceCIDR, 
 	return client.IgnoreNotFound(r.Local.Update(ctx, changed))
 }
 
-// announce names the VIPs of a range that is to become empty, or says that it is.
-func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held, mode ipam.Mode) {
+// announce names the VIPs that keep a range from being deleted.
+func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held) {
+	if len(holding) == 0 {
+		return
+	}
 	var names []string
 	for _, h := range holding[:min(len(holding), listed)] {
 		names = append(names, h.Address.String()+" ("+h.Owner.String()+")")
@@ -64,35 +65,8 @@ func (r *reconciler) announce(c *networkingv1.ServiceCIDR, holding []ipam.Held, 
 	if n := len(holding) - listed; n > 0 {
 		names = append(names, fmt.Sprintf("and %d more", n))
 	}
-	list := strings.Join(names, ", ")
-	const move = "delete these Services to give them other addresses (kubectl delete " +
-		"--as=system:serviceaccount:clusterset-system:clusterset-controller)"
-	switch {
-	case c.DeletionTimestamp != nil && len(holding) > 0:
-		r.Events.Event(c, kube.Warning, "VIPRangeHeld", fmt.Sprintf("%d VIPs keep it from being deleted: %s. "+
-			"Create a ServiceCIDR that covers them, or %s.", len(holding), list, move))
-	case c.DeletionTimestamp != nil:
-	case len(holding) > 0:
-		r.Events.Event(
-			c,
-			kube.Normal,
-			"VIPRangeDraining",
-			fmt.Sprintf("No new VIP comes from it. %d VIPs are still in it "+
-				"that no other ServiceCIDR covers: %s. They stay; to move them, %s.", len(holding), list, move),
-		)
-	case kube.Owned(c) && mode == ipam.ModePreferred:
-		r.Events.Event(
-			c,
-			kube.Normal,
-			"VIPRangeDrained",
-			"No VIP is in it. Leave it drained: the agent would recreate it.",
-		)
-	default:
-		r.Events.Event(
-			c,
-			kube.Normal,
-			"VIPRangeDrained",
-			"No VIP is in it that no other ServiceCIDR covers: you can delete it.",
-		)
-	}
+	r.Events.Event(c, kube.Warning, "VIPRangeHeld", fmt.Sprintf("%d VIPs keep it from being deleted: %s. "+
+		"Create a ServiceCIDR that covers them, or delete these Services to give them other addresses (kubectl delete "+
+		"--as=system:serviceaccount:clusterset-system:clusterset-controller).",
+		len(holding), strings.Join(names, ", ")))
 }

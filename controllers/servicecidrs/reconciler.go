@@ -19,7 +19,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,12 +46,7 @@ type Config struct {
 	Hub                   func() client.Client // nil until the hub has been seen
 	Families              func(context.Context) ([]corev1.IPFamily, error)
 	Served                func(client.Object) error // why an optional kind cannot be read; nil if it can
-	Events                Events
-}
-
-// Events reports to users.
-type Events interface {
-	Event(about runtime.Object, eventType, reason, message string)
+	Events                kube.Events
 }
 
 // New returns the controller. All its requests are the same: the ranges as a whole.
@@ -89,15 +83,6 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	if err := r.rememberMode(ctx, s.Mode); err != nil {
 		return reconcile.Result{}, err
-	}
-	if set := s.settings.Set; set != nil && set.Spec.VIPs.Mode == "exclusive" {
-		r.Events.Event(
-			kube.System(),
-			kube.Warning,
-			"VIPModeUnsupported",
-			"The ClusterSet's VIP mode exclusive no longer exists and works as shared. "+
-				"Set spec.vips.mode to shared or preferred.",
-		)
 	}
 	if why := r.served(); why != nil {
 		if s.Mode != ipam.ModeShared {

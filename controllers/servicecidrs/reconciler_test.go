@@ -184,9 +184,6 @@ func cidr(name, prefix string, change ...func(*networkingv1.ServiceCIDR)) *netwo
 
 func ofTheAgent(c *networkingv1.ServiceCIDR) { c.Labels[derived.LabelManagedBy] = kube.Manager }
 func held(c *networkingv1.ServiceCIDR)       { c.Finalizers = []string{clusterset.FinalizerVIPs} }
-func drained(c *networkingv1.ServiceCIDR) {
-	c.Annotations = map[string]string{ipam.AnnotationDrain: ""}
-}
 
 // web is a derived Service with this address.
 func web(ip string) *corev1.Service {
@@ -259,22 +256,6 @@ func TestModeSharedKeepsOnlyRangesInUse(t *testing.T) {
 	}
 }
 
-// TestAModeOfEarlierVersionsDeletesNothingInUse, and is reported.
-func TestAModeOfEarlierVersionsDeletesNothingInUse(t *testing.T) {
-	old := func(c *networkingv1.ServiceCIDR) { c.Labels[ipam.LabelVIPs] = "exclusive" }
-	c := newCluster(
-		t,
-		"exclusive",
-		[]string{"10.1.0.0/24"},
-		cidr("used", "10.1.0.0/24", ofTheAgent, old),
-		web("10.1.0.7"),
-	)
-	c.pass()
-	if got := c.ranges(); got != "used [10.1.0.0/24] held=true" || c.events("VIPModeUnsupported") != 1 {
-		t.Error(got, c.told)
-	}
-}
-
 // TestV3ARangeInUseIsHeld until another one covers its VIPs, which also an import has whose derived Service is
 // gone.
 func TestV3ARangeInUseIsHeld(t *testing.T) {
@@ -303,20 +284,6 @@ func TestV3ARangeInUseIsHeld(t *testing.T) {
 		if got := c.ranges(); got != "new [10.1.0.0/27] held=true" {
 			t.Errorf("%s: %s", name, got)
 		}
-	}
-}
-
-// TestV2ADrainedRangeNamesItsVIPs, and says when it is empty.
-func TestV2ADrainedRangeNamesItsVIPs(t *testing.T) {
-	c := newCluster(t, "preferred", nil, cidr("old", "10.1.0.0/28", drained), web("10.1.0.7"))
-	if res := c.pass(); c.events("VIPRangeDraining") != 1 || res.RequeueAfter != busyInterval {
-		t.Error(c.told, res)
-	}
-	if err := c.WithWatch.Delete(t.Context(), web("")); err != nil {
-		t.Fatal(err)
-	}
-	if c.pass(); c.events("VIPRangeDrained") != 1 {
-		t.Error(c.told)
 	}
 }
 

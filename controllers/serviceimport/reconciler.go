@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,40 +82,26 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	}
 	e := s.exporters()
 	r.report(e.findings)
-	exported := len(e.exports)+len(e.frozen) > 0
-	if e.pending {
+	if e.waits {
 		return recheck, nil
 	}
-	if o := s.foreign(); o != nil && exported {
+	if o := s.foreign(); o != nil && len(e.exports) > 0 {
 		return recheck, reporter{r.Config}.refuse(ctx, s, o)
 	}
 	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 		return 0, err
 	}
-	switch {
-	case !exported:
+	if len(e.exports) == 0 {
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
 		return r.retire(ctx, s)
-	case len(e.exports)+len(e.standIns) > 0:
-		if again, err = r.apply(ctx, s, &e); err != nil {
-			return 0, err
-		}
 	}
-	if e.lost && (again == 0 || again > recheck) {
-		return recheck, nil
-	}
-	return again, nil
+	return r.apply(ctx, s, &e)
 }
 
 // apply writes slices, derived Service and import, and returns when to check the name again.
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
-	merged, _ := conflict.Merge(
-		slices.Concat(e.standIns, e.exports),
-	) // the exporters report conflicts on their ServiceExports
-	for _, standIn := range e.standIns {
-		delete(merged.Names, standIn.Cluster) // its slices stay as they are
-	}
+	merged, _ := conflict.Merge(e.exports) // the exporters report conflicts on their ServiceExports
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
 		return 0, err
@@ -175,8 +160,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		again = recheck
 	case !complete: // no event says when the API server gets another family
 		again = kube.FamiliesKept
-	case len(e.frozen) == 0:
-		r.settle(s, want, r.Now())
+	default:
+		r.settle(s, want)
 	}
 	if back > 0 && (again == 0 || back < again) {
 		again = back

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -156,7 +155,6 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 	p.has("east 10.200.0.0/24", "east fd00:c5::/112")
 	p.says("BlocksGranted=True/Granted")
 	p.says("PoolsValid=True/NoOverlap")
-	p.event("east", "BlockGranted", "fd00:c5::/112")
 	east.tell(
 		t,
 		map[string]string{
@@ -177,7 +175,6 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 			return nil
 		}))
 	}
-	east.beat(t, time.Now)
 	before := p.set()
 	p.running(p.ns).Kill()
 	must(t, p.running(p.ns).again(t.Context()))
@@ -185,7 +182,8 @@ func TestV2BlocksAreGrantedAndStay(t *testing.T) {
 		t.Errorf("a restart wrote %+v", after.Status)
 	}
 	p.member("west", map[string]string{clusterset.PropertyBlocks: "ipv4=1"})
-	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24", "west 10.200.2.0/24")
+	p.says("BlocksGranted=False/Waiting") // members may use blocks that a restored hub does not know
+	p.has("east 10.200.0.0/24", "east fd00:c5::/112", "east 10.200.1.0/24")
 }
 
 // Members that ask at the same time, while another departs: no block has two owners, none moves, and with space for
@@ -261,7 +259,6 @@ func TestV2OverlapsAreRefusedOrReported(t *testing.T) {
 	p.has("east 10.0.1.0/24", "west 10.0.2.0/24")
 	p.says("PoolsValid=False/RangesOverlap")
 	p.event(p.ns, "RangesOverlap", "pool 10.0.0.0/22 overlaps the service range 10.0.0.0/24 of east")
-	p.event("east", "BlockOverlaps", "block 10.0.1.0/24 overlaps the pod range 10.0.1.128/25 of west")
 	east.tell(t, pods)
 	west.tell(t, nil)
 	p.says("PoolsValid=True/NoOverlap")
@@ -276,7 +273,6 @@ func TestV2AddedPoolsAreTakenUp(t *testing.T) {
 	p.has("east 10.200.0.0/24")
 	p.member("west", pods)
 	p.says("BlocksGranted=False/PoolsFull")
-	p.event("west", "BlockRefused", "add a pool to the ClusterSet")
 	p.event(p.ns, "PoolsFull", "west: ")
 	p.has("east 10.200.0.0/24")
 	p.spec(func(v *hubv1alpha1.VIPs) { v.Pools, v.Blocks.IPv4Bits = []string{"10.210.0.0/16"}, 20 })
@@ -300,10 +296,8 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	east := p.member("east", pods)
 	east.publish(t, 2)
 	p.has("east 10.200.0.0/24")
-	p.member("west", pods).
-		beat(t, time.Now)
-		// who uses its claim is heard before a program that has just started grants anything
-	p.event("west", "BlockRefused", "")
+	p.member("west", pods)
+	p.says("BlocksGranted=False/PoolsFull")
 	states := p.watch()
 	// As long as it may write, its records are not called gone (departed).
 	extra := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: p.ns, Name: "by-hand"}}
@@ -312,8 +306,6 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	must(t, p.admin.Create(ctx, extra))
 	must(t, p.admin.Delete(ctx, east.profile(t)))
 	p.event("east", "RightsNotRevoked", "")
-	p.running(p.ns).Kill()
-	must(t, p.running(p.ns).again(ctx))
 	if got := blocksOf(
 		p.set(),
 	); !slices.Equal(got, []string{"east 10.200.0.0/24"}) ||
@@ -322,7 +314,6 @@ func TestV2DepartedMembersBlocksAreFreedThenReused(t *testing.T) {
 	}
 	must(t, p.admin.Delete(ctx, extra))
 	p.has("west 10.200.0.0/24")
-	p.event(p.ns, "BlockReleased", "10.200.0.0/24 of east")
 	p.gone(t, p.ns, "east")
 	if got, want := states(), []string{
 		"[east 10.200.0.0/24]",

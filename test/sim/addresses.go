@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 	"github.com/clusterset-dns/clusterset-dns/test/sim/api"
 )
@@ -78,11 +77,10 @@ func (w *World) excuseUncovered(m *member) {
 	}
 }
 
-// serves tells whether a range that is ready and is not drained holds an address.
+// serves tells whether a range that is ready holds an address.
 func (m *member) serves(a netip.Addr) bool {
 	for _, c := range all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR) {
-		_, drains := c.Annotations[ipam.AnnotationDrain]
-		if api.Ready(c) && !drains && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
+		if api.Ready(c) && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
 			return true
 		}
 	}

@@ -34,7 +34,6 @@ var rangeActions = []action{
 	{"mode", 1, func(w *World, _ *member, _ types.NamespacedName) { w.anotherMode() }},
 	{"block", 2, func(w *World, m *member, _ types.NamespacedName) { w.grant(m) }},
 	{"range", 2, (*World).rangeByHand},
-	{"drain", 1, (*World).drain},
 	{"delete range", 1, (*World).deleteRange},
 	{"squatter", 3, (*World).squat},
 	{"ordinary", 10, (*World).ordinary},
@@ -121,20 +120,6 @@ func (m *member) byHand() []*networkingv1.ServiceCIDR {
 	return slices.DeleteFunc(all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR), func(c *networkingv1.ServiceCIDR) bool {
 		return !strings.HasPrefix(c.Name, "by-hand-") || c.DeletionTimestamp != nil
 	})
-}
-
-func (w *World) drain(m *member, _ types.NamespacedName) {
-	ranges := m.byHand()
-	if len(ranges) == 0 {
-		return
-	}
-	c := pick(w, ranges).DeepCopy()
-	if _, is := c.Annotations[ipam.AnnotationDrain]; is {
-		delete(c.Annotations, ipam.AnnotationDrain)
-	} else {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
-	}
-	w.update(m, c)
 }
 
 func (w *World) deleteRange(m *member, _ types.NamespacedName) {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
@@ -107,14 +106,12 @@ func (s *swap) finish(t *testing.T, vip netip.Addr) {
 	wantIn(t, s.wantVIPs(t, s.ns, "new", s.families), in...)
 }
 
-// TestV2ADrainedRangeGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked. In
-// mode shared as well, in
-// which the API server chooses, that knows of no drain.
-func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
+// TestV2ARangeThatIsDeletedGivesOutNothing: in each family; the VIPs that must move are listed, and none moves unasked.
+func TestV2ARangeThatIsDeletedGivesOutNothing(t *testing.T) {
 	for _, c := range []struct {
-		mode, first         ipam.Mode // first: of the VIPs that are in the range; in shared the API server would choose
-		use                 ipam.Use
-		drain, other, extra []string // new VIPs may come from the last two
+		mode, first       ipam.Mode // first: of the VIPs that are in the range; in shared the API server would choose
+		use               ipam.Use
+		old, other, extra []string // new VIPs may come from the last two
 	}{
 		{
 			ipam.ModePreferred, ipam.ModePreferred, ipam.Shared, []string{"10.223.0.0/28", "fd00:223::/124"},
@@ -128,10 +125,10 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 		t.Run(string(c.mode), func(t *testing.T) {
 			e := start(t)
 			ns := e.namespace(t)
-			drain, other, others := "drain-"+string(c.mode), "other-"+string(c.mode), slices.Concat(c.other, c.extra)
+			old, other, others := "old-"+string(c.mode), "other-"+string(c.mode), slices.Concat(c.other, c.extra)
 			e.mode(t, c.first)
-			e.create(t, cidr(drain, c.use, c.drain...))
-			for _, p := range c.drain {
+			e.create(t, cidr(old, c.use, c.old...))
+			for _, p := range c.old {
 				e.wantMetric(
 					t,
 					e.series("range_available", "range", p),
@@ -140,16 +137,16 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 			}
 			e.export(t, ns, "stays", both)
 			vips := e.wantVIPs(t, ns, "stays", both)
-			wantIn(t, vips, c.drain...)
+			wantIn(t, vips, c.old...)
 			e.create(t, cidr(other, c.use, c.other...))
 			if c.mode != c.first {
 				e.mode(t, c.mode)
 			}
-			e.change(t, drain, func(c *networkingv1.ServiceCIDR) {
-				metav1.SetMetaDataAnnotation(&c.ObjectMeta, ipam.AnnotationDrain, "")
-			})
+			if err := e.Delete(t.Context(), cidr(old, c.use)); err != nil {
+				t.Fatal(err)
+			}
 			for _, vip := range vips {
-				e.wantEvent(t, "default", drain, "VIPRangeDraining", vip.String()+" ("+ns+"/")
+				e.wantEvent(t, "default", old, "VIPRangeHeld", vip.String()+" ("+ns+"/")
 			}
 			for i := range 8 {
 				name := fmt.Sprint("web-", i)
@@ -175,13 +172,9 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 			for _, vip := range vips {
 				e.wantEvent(t, ns, "stays", "VIPLost", vip.String())
 			}
-			e.wantEvent(t, "default", drain, "VIPRangeDrained", "")
-			if err := e.Delete(t.Context(), cidr(drain, c.use)); err != nil {
-				t.Fatal(err)
-			}
 			eventually(t, "it is not held by us", func() error { // ordinary Services may be in it
 				c := &networkingv1.ServiceCIDR{}
-				err := e.Get(t.Context(), client.ObjectKey{Name: drain}, c)
+				err := e.Get(t.Context(), client.ObjectKey{Name: old}, c)
 				if err == nil && slices.Contains(c.Finalizers, clusterset.FinalizerVIPs) {
 					return fmt.Errorf("%v", c.Finalizers)
 				}
@@ -189,18 +182,6 @@ func TestV2ADrainedRangeGivesOutNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-func (e *env) change(t *testing.T, name string, f func(*networkingv1.ServiceCIDR)) {
-	t.Helper()
-	c := &networkingv1.ServiceCIDR{}
-	eventually(t, "write of "+name, func() error {
-		if err := e.Get(t.Context(), client.ObjectKey{Name: name}, c); err != nil {
-			return err
-		}
-		f(c)
-		return e.Update(t.Context(), c)
-	})
 }
 
 // wantFinalizer waits until a range is held, or is not.

@@ -33,9 +33,8 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 			"from ServiceCIDRs that are labelled by hand.", mode)
 	case plan.Waiting:
 		c.Reason = ReasonWaiting
-		c.Message = "The hub may have been restored from a backup: status.blocks lacks blocks, or was edited, or a " +
-			"member has been silent since the hub controller started. Granting resumes two minutes after the last " +
-			"of these members renews its Lease, so that they can report their blocks; after four minutes at most."
+		c.Message = "The hub controller has just started, or status.blocks lacks blocks that it had: the hub may have " +
+			"been restored from a backup. Granting resumes after two minutes. Members report their ranges meanwhile."
 	case len(plan.Refused) > 0:
 		c.Reason = "NoPools"
 		var messages []string

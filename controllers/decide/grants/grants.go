@@ -25,9 +25,6 @@ type Facts struct {
 	CleanedUp map[string]bool
 	// Paused means that members may use blocks that the ClusterSet does not list: nothing is granted.
 	Paused bool
-	// Restored means that the hub may have been restored since this process started. A member then regains the blocks
-	// that hold its service ranges. Otherwise a service range in a pool is a mistake: it is left out and reported.
-	Restored bool
 }
 
 // Plan is the result of Decide: the new status of the ClusterSet, and what to report.
@@ -92,7 +89,7 @@ func absent(
 func Decide(f Facts) Plan {
 	v := &f.Set.Spec.VIPs
 	pools, unusable := Usable(v)
-	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks), Own: map[string][]netip.Prefix{}}
+	in := ipam.Carving{Pools: pools, Granted: parse(f.Set.Status.Blocks)}
 	in.BitsV4, in.BitsV6 = blockBits(v)
 	plan := Plan{Unusable: unusable}
 	reported := map[string]Reported{}
@@ -103,9 +100,6 @@ func Decide(f Facts) Plan {
 		}
 		r := Read(p.Status.Properties)
 		reported[p.Name] = r
-		if f.Restored {
-			in.Own[p.Name] = r.Services
-		}
 		for _, why := range r.Unreadable {
 			plan.Unreadable = append(plan.Unreadable, Finding{p.Name, why})
 		}

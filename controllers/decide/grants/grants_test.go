@@ -113,11 +113,6 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			[]inventoryv1alpha1.ClusterProfile{member("east", 1, pods1), member("west", 2,
 				"service-ranges:10.96.0.0/16 10.200.0.128/25")},
 			"east 10.200.1.0/24, west 10.200.2.0/24"},
-		"restored: where a member has ranges " +
-			"already": {set("preferred", v4), []inventoryv1alpha1.ClusterProfile{member("east", 1, pods1),
-			member("west",
-				2, "service-ranges:10.96.0.0/16 10.200.0.128/25")},
-			"west 10.200.0.0/24, east 10.200.1.0/24"},
 		"around what those who leave use": {set("preferred", v4),
 			[]inventoryv1alpha1.ClusterProfile{func() inventoryv1alpha1.ClusterProfile {
 				p := member("leaving", 1, "pod-ranges:10.200.0.0/24")
@@ -130,7 +125,7 @@ func TestV2WhoGetsWhichBlocks(t *testing.T) {
 			"gone 10.200.0.0/24, west 10.200.1.128/25, east 10.200.2.0/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Facts{Set: c.set, Profiles: c.members, Restored: strings.HasPrefix(name, "restored")}
+			f := Facts{Set: c.set, Profiles: c.members}
 			before := c.set.DeepCopy()
 			plan := Decide(f)
 			if got := blocks(plan.Blocks); got != c.want {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -41,9 +40,7 @@ type Carving struct {
 	BitsV6  int
 	Granted []Grant
 	Known   []Known
-	// Own has the Known ranges by which a member regains a block whose grant the hub has lost.
-	Own  map[string][]netip.Prefix
-	Asks []Ask
+	Asks    []Ask
 }
 
 // Carved is the result of Carve. Carve only adds: it never shrinks or removes a granted block.
@@ -71,46 +68,35 @@ type Overlap struct {
 const useBlock = "block"
 
 // Carve grants blocks that overlap neither each other nor any known range, so that each address of a block identifies
-// one owner in all members. Lost blocks come first, for members with a range in Own. The first block of every member
-// comes before any second one, and older requests before newer ones. A new block is the lowest free one of the first
-// pool that has one. Except for the pools, the order of the input does not matter.
+// one owner in all members. The first block of every member comes before any second one, and older requests before
+// newer ones. A new block is the lowest free one of the first pool that has one. Except for the pools, the order of the
+// input does not matter.
 func Carve(in Carving) Carved {
-	var taken []span
+	var taken []netip.Prefix
 	have := map[Ask]int{}
 	for _, g := range in.Granted {
-		taken = append(taken, whole(g.Prefix))
+		taken = append(taken, g.Prefix)
 		have[Ask{Member: g.Member, Family: Family(g.Prefix.Addr())}]++
 	}
 	for _, k := range in.Known {
-		taken = append(taken, whole(k.Prefix))
+		taken = append(taken, k.Prefix)
 	}
+	taken = outermost(taken)
 	out := Carved{Overlaps: overlaps(in.Granted, in.Known)}
-	back := lostBlocks(in)
-	all := slices.DeleteFunc(requests(in.Asks, have), func(t request) bool {
-		who := Ask{Member: t.Member, Family: t.Family}
-		if len(back[who]) == 0 {
-			return false
-		}
-		p := back[who][0]
-		back[who] = back[who][1:]
-		taken = append(taken, whole(p))
-		out.Grants = append(out.Grants, Grant{Member: t.Member, Prefix: p})
-		return true
-	})
-	taken = merge(taken)
-	refused := map[Ask]bool{}
-	for _, t := range all {
+	refused, lowest := map[Ask]bool{}, map[netip.Prefix]netip.Prefix{}
+	for _, t := range requests(in.Asks, have) {
 		who := Ask{Member: t.Member, Family: t.Family}
 		if refused[who] {
 			continue
 		}
-		p, err := allocate(in.Pools, taken, t.Family, in.length(t.Family))
+		p, err := allocate(in.Pools, taken, lowest, t.Family, in.length(t.Family))
 		if err != nil {
 			refused[who] = true
 			out.Refused = append(out.Refused, AskRefused{Member: t.Member, Family: t.Family, Err: err})
 			continue
 		}
-		taken = insert(taken, whole(p))
+		at, _ := slices.BinarySearchFunc(taken, p, netip.Prefix.Compare)
+		taken = slices.Insert(taken, at, p)
 		out.Grants = append(out.Grants, Grant{Member: t.Member, Prefix: p})
 	}
 	return out
@@ -121,51 +107,6 @@ func (in *Carving) length(f corev1.IPFamily) int {
 		return in.BitsV6
 	}
 	return in.BitsV4
-}
-
-// lostBlocks returns, in ascending order, the blocks in a pool whose only known ranges are Own ranges of one member.
-func lostBlocks(in Carving) map[Ask][]netip.Prefix {
-	own := map[Known]bool{}
-	for member, ranges := range in.Own {
-		for _, r := range ranges {
-			own[Known{Member: member, Prefix: r}] = true
-		}
-	}
-	of := map[netip.Prefix]string{} // "": shared by members, or used otherwise
-	var wide []span
-	use := func(member string, p netip.Prefix, its bool) {
-		length := in.length(Family(p.Addr()))
-		if p.Bits() < length || length > p.Addr().BitLen() {
-			wide = append(wide, whole(p))
-			return
-		}
-		b := netip.PrefixFrom(p.Addr(), length).Masked()
-		if was, there := of[b]; !its || there && was != member {
-			member = ""
-		}
-		of[b] = member
-	}
-	for _, g := range in.Granted {
-		use(g.Member, g.Prefix, false)
-	}
-	for _, k := range in.Known {
-		use(k.Member, k.Prefix, own[Known{Member: k.Member, Prefix: k.Prefix}])
-	}
-	wide = merge(wide)
-	out := map[Ask][]netip.Prefix{}
-	for b, member := range of {
-		i := reaching(wide, whole(b).first)
-		if member == "" || i < len(wide) && wide[i].first.cmp(whole(b).last) <= 0 ||
-			!slices.ContainsFunc(in.Pools, func(p netip.Prefix) bool { return covers(p, b) }) {
-			continue
-		}
-		who := Ask{Member: member, Family: Family(b.Addr())}
-		out[who] = append(out[who], b)
-	}
-	for _, all := range out {
-		slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	}
-	return out
 }
 
 // request is one missing block of a member: the nth of its family.
@@ -193,15 +134,23 @@ func requests(asks []Ask, have map[Ask]int) []request {
 	return all
 }
 
-// allocate returns the lowest free block of the first pool that has one.
-func allocate(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int) (netip.Prefix, error) {
+// allocate returns the lowest free block of the first pool that has one. lowest has, by pool, the block that it
+// returned last: those below are taken.
+func allocate(
+	pools, taken []netip.Prefix, lowest map[netip.Prefix]netip.Prefix, f corev1.IPFamily, length int,
+) (netip.Prefix, error) {
 	fits := false
 	for _, p := range pools {
 		if Family(p.Addr()) != f || p.Bits() > length || length > p.Addr().BitLen() {
 			continue
 		}
 		fits = true
-		if found, ok := lowestFree(p, taken, length); ok {
+		from, known := lowest[p]
+		if !known {
+			from = netip.PrefixFrom(p.Masked().Addr(), length)
+		}
+		if found, ok := lowestFree(p, from, taken); ok {
+			lowest[p] = found
 			return found, nil
 		}
 	}
@@ -221,36 +170,42 @@ func allocate(pools []netip.Prefix, taken []span, f corev1.IPFamily, length int)
 	)
 }
 
-// lowestFree returns the lowest free block. It skips from one taken span to the next, because a pool may have far more
-// blocks than spans.
-func lowestFree(pool netip.Prefix, taken []span, length int) (netip.Prefix, bool) {
-	all := whole(pool)
-	inside := hosts(netip.PrefixFrom(all.first.addr(), length))
-	for first := all.first; ; {
-		i := reaching(taken, first)
-		if i == len(taken) || taken[i].first.cmp(first.or(inside)) > 0 {
-			return netip.PrefixFrom(first.addr(), length), true
+// lowestFree returns the lowest free block from this one on. It goes from one taken prefix to the next, because a pool
+// may have far more blocks. taken is sorted, and none is inside another.
+func lowestFree(pool, block netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	at, _ := slices.BinarySearchFunc(taken, block, netip.Prefix.Compare)
+	for _, t := range taken[max(at-1, 0):] { // the one before may cover it
+		if !t.Overlaps(block) {
+			if block.Addr().Less(t.Addr()) {
+				return block, true
+			}
+			continue
 		}
-		end := taken[i].last.or(inside) // the last address of the block in which the taken span ends
-		if end.cmp(all.last) >= 0 {
+		end := lastOf(block)
+		if t.Bits() < block.Bits() {
+			end = lastOf(t)
+		}
+		next := end.Next()
+		if !pool.Contains(next) {
 			return netip.Prefix{}, false
 		}
-		first = end.plus(1)
+		block = netip.PrefixFrom(next, block.Bits())
 	}
+	return block, true
 }
 
-// insert adds a span that overlaps none of these merged spans, and keeps them merged.
-func insert(spans []span, s span) []span {
-	i := reaching(spans, s.first)
-	if i < len(spans) && touches(s, spans[i]) {
-		s.last = spans[i].last
-		spans = slices.Delete(spans, i, i+1)
+// outermost returns the prefixes that are inside no other one, sorted. It changes all.
+func outermost(all []netip.Prefix) (out []netip.Prefix) {
+	for i := range all {
+		all[i] = all[i].Masked()
 	}
-	if i > 0 && touches(spans[i-1], s) {
-		spans[i-1].last = s.last
-		return spans
+	slices.SortFunc(all, netip.Prefix.Compare)
+	for _, p := range all {
+		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
+			out = append(out, p)
+		}
 	}
-	return slices.Insert(spans, i, s)
+	return out
 }
 
 // overlaps returns the blocks that overlap a block or range of another member. Of two prefixes that overlap, one
@@ -294,51 +249,24 @@ func overlaps(granted []Grant, known []Known) []Overlap {
 // FreeBlocks returns how many blocks of this prefix length are free in a pool, at most math.MaxUint64. A block that is
 // taken in part is not free.
 func FreeBlocks(pool netip.Prefix, taken []netip.Prefix, length int) uint64 {
-	if pool.Bits() > length || length > pool.Addr().BitLen() {
+	if pool.Bits() > length || length > pool.Addr().BitLen() ||
+		slices.ContainsFunc(taken, func(t netip.Prefix) bool { return covers(t, pool) }) {
 		return 0
 	}
-	all := whole(pool)
-	shift := pool.Addr().BitLen() - length
-	inside := hosts(netip.PrefixFrom(all.first.addr(), length))
-	var used []span
-	for _, t := range taken {
+	if length-pool.Bits() >= 64 {
+		return math.MaxUint64
+	}
+	free, touched := uint64(1)<<(length-pool.Bits()), map[netip.Prefix]bool{}
+	for _, t := range outermost(slices.Clone(taken)) {
+		block := netip.PrefixFrom(t.Addr(), min(length, t.Addr().BitLen())).Masked()
 		switch {
-		case !t.Overlaps(pool):
-		case t.Bits() <= pool.Bits():
-			return 0
+		case !t.Overlaps(pool) || touched[block]:
+		case t.Bits() <= length:
+			free -= 1 << (length - t.Bits())
 		default:
-			s := whole(t)
-			used = append(used, span{s.first.without(inside), s.last.or(inside)})
+			touched[block] = true
+			free--
 		}
 	}
-	var free uint64
-	next := all.first
-	for _, s := range merge(used) {
-		if next.cmp(s.first) < 0 {
-			free = add(free, blocks(span{next, s.first.minus(number{0, 1})}, shift))
-		}
-		if s.last == all.last {
-			return free
-		}
-		next = s.last.plus(1)
-	}
-	return add(free, blocks(span{next, all.last}, shift))
-}
-
-// blocks returns the number of blocks of 2^shift addresses in s, whose size is a multiple of that.
-func blocks(s span, shift int) uint64 {
-	n := s.last.minus(s.first).right(shift)
-	if n.high > 0 {
-		return math.MaxUint64
-	}
-	return add(n.low, 1)
-}
-
-// add saturates at math.MaxUint64.
-func add(a, b uint64) uint64 {
-	sum, carry := bits.Add64(a, b, 0)
-	if carry > 0 {
-		return math.MaxUint64
-	}
-	return sum
+	return free
 }

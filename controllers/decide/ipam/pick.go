@@ -50,46 +50,23 @@ func (q *Request) Waited(now time.Time) time.Duration {
 	return 0
 }
 
-// Pick returns an address of the ranges that is not taken, or false after that many probes. It starts at a hash of key,
-// so that a retry starts at the same address. With one probe more than there are taken addresses, it finds a free
-// address if one exists.
+// Pick returns an address of the ranges that is not taken, or false after that many probes, or if all are taken. It
+// starts at a hash of key, so that a retry starts at the same address.
 func Pick(ranges []netip.Prefix, key string, probes int, taken func(netip.Addr) bool) (netip.Addr, bool) {
-	var spans []span
-	for _, p := range ranges {
-		if s, ok := usable(p); ok {
-			if d := s.last.minus(s.first); d.high > 0 || d.low >= maxSize {
-				s.last = s.first.plus(maxSize - 1)
-			}
-			spans = append(spans, s)
-		}
-	}
-	spans = merge(spans)
-	var total uint64
-	for _, s := range spans {
-		total += s.size()
-	}
-	if total == 0 {
-		return netip.Addr{}, false
-	}
 	hash := fnv.New64a()
 	hash.Write([]byte(key))
-	at, offset := 0, hash.Sum64()%total
-	for offset >= spans[at].size() {
-		offset -= spans[at].size()
-		at++
-	}
-	for n := spans[at].first.plus(offset); probes > 0 && total > 0; probes, total = probes-1, total-1 {
-		if a := n.addr(); !taken(a) {
-			return a, true
+	start := hash.Sum64()
+	for i := range ranges {
+		p := ranges[(start+uint64(i))%uint64(len(ranges))]
+		size := min(size(p), maxSize)
+		for n := range size {
+			if probes--; probes < 0 {
+				return netip.Addr{}, false
+			}
+			if a := nth(p, 1+(start%size+n)%size); !taken(a) {
+				return a, true
+			}
 		}
-		if n != spans[at].last {
-			n = n.plus(1)
-			continue
-		}
-		at = (at + 1) % len(spans)
-		n = spans[at].first
 	}
 	return netip.Addr{}, false
 }
-
-func (s span) size() uint64 { return s.last.minus(s.first).low + 1 }

@@ -49,10 +49,6 @@ func TestPlan(t *testing.T) {
 			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/16", Ready)}},
 			"create [] delete [] want 1",
 		},
-		"a drained range": {
-			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{shared("x", "10.1.0.0/24", Draining)}},
-			"create [] delete [] want 2",
-		},
 		"an ordinary one": {
 			Standing{Mode: ModePreferred, Blocks: block, Ranges: []Range{{Name: "x", Prefix: prefix("10.1.0.0/16")}}},
 			"create [clusterset-vips-shared-10-1-0-0-24] delete [] want 1",
@@ -123,7 +119,7 @@ func TestV3WhatHoldsARange(t *testing.T) {
 		"one by hand":               {Range{Name: "other", Prefix: prefix("10.1.0.0/24")}, 0},
 		"one that is going":         {shared("other", "10.1.0.0/24", Terminating), 1},
 		"the VIP is at its edge":    {shared("other", "10.1.0.5/32", Ready), 1},
-		"the same, another's label": {shared("other", "10.1.0.0/28", Draining), 0},
+		"the same, another's label": {shared("other", "10.1.0.0/28", Ready), 0},
 	} {
 		if got := Holding(one, []Range{one, c.other}, vip); len(got) != c.held {
 			t.Errorf("%s: %v", name, got)
@@ -152,16 +148,9 @@ func TestRanges(t *testing.T) {
 		state State
 		err   string
 	}{
-		"ordinary":            {cidr("", nil), Ordinary, Ready, ""},
-		"shared":              {cidr("shared", nil), Shared, Ready, ""},
-		"of earlier versions": {cidr("exclusive", nil), Shared, Ready, ""},
-		"unknown":             {cidr("mine", nil), Ordinary, Ready, "mine"},
-		"drained": {
-			cidr(
-				"shared", func(c *networkingv1.ServiceCIDR) { c.Annotations = map[string]string{AnnotationDrain: ""} },
-			),
-			Shared, Draining, "",
-		},
+		"ordinary": {cidr("", nil), Ordinary, Ready, ""},
+		"shared":   {cidr("shared", nil), Shared, Ready, ""},
+		"unknown":  {cidr("mine", nil), Ordinary, Ready, "mine"},
 		"not ready": {
 			cidr("shared", func(c *networkingv1.ServiceCIDR) { c.Status.Conditions = []metav1.Condition{notReady} }),
 			Shared, NotReady, "",

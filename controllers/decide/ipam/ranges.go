@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,12 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-const (
-	// LabelVIPs marks a ServiceCIDR that VIPs come from. Ordinary Services may draw from it as well.
-	LabelVIPs = "clusterset-dns.io/vips"
-	// AnnotationDrain on a ServiceCIDR asks that no new VIP comes from it.
-	AnnotationDrain = "clusterset-dns.io/drain"
-)
+// LabelVIPs marks a ServiceCIDR that VIPs come from. Ordinary Services may draw from it as well.
+const LabelVIPs = "clusterset-dns.io/vips"
 
 // Mode is where new VIPs come from (DESIGN §5).
 type Mode string
@@ -33,18 +30,15 @@ type Use string
 const (
 	Ordinary Use = ""
 	Shared   Use = "shared"
-	retired  Use = "exclusive" // of earlier versions: read as Shared
 )
 
 // State says what a range gives out.
 type State uint8
 
-// A Ready range gives out any free address; the others give out no new ones. A Service can still request a specific
-// address of a Draining range.
+// A Ready range gives out any free address; the others give out none.
 const (
 	Ready State = iota
 	NotReady
-	Draining
 	Terminating
 )
 
@@ -62,11 +56,7 @@ var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 // Ranges returns the ranges of a ServiceCIDR. The error names what it leaves out, and the remedy.
 func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 	use := Use(cidr.Labels[LabelVIPs])
-	switch use {
-	case Ordinary, Shared:
-	case retired:
-		use = Shared
-	default:
+	if use != Ordinary && use != Shared {
 		err = fmt.Errorf(
 			"ServiceCIDR %s: label %s=%s is not %q; no VIP comes from it",
 			cidr.Name,
@@ -76,15 +66,12 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 		)
 		use = Ordinary
 	}
-	_, drain := cidr.Annotations[AnnotationDrain]
 	state := Ready
 	switch ready := meta.FindStatusCondition(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady); {
 	case cidr.DeletionTimestamp != nil:
 		state = Terminating
 	case ready != nil && ready.Status != "True": // without the condition it is ready, as in the API server's allocator
 		state = NotReady
-	case drain:
-		state = Draining
 	}
 	for _, text := range cidr.Spec.CIDRs {
 		p, parseErr := netip.ParsePrefix(text)
@@ -100,22 +87,52 @@ func Ranges(cidr *networkingv1.ServiceCIDR) (ranges []Range, err error) {
 // Holding returns the held addresses that r covers and no other remaining range does. They prevent the deletion of r
 // (SPEC V3).
 func Holding(r Range, all []Range, held []Held) (out []Held) {
-	var cover []span
-	for _, other := range all {
-		if s, ok := usable(other.Prefix); ok && other != r && other.State != Terminating {
-			cover = append(cover, s)
-		}
-	}
-	cover = merge(cover)
-	own, ok := usable(r.Prefix)
 	for _, h := range held {
 		a := h.Address.Unmap()
-		if ok && r.Prefix.Contains(a) && contains([]span{own}, numberOf(a)) && !contains(cover, numberOf(a)) {
+		if usable(r.Prefix, a) && !slices.ContainsFunc(all, func(o Range) bool {
+			return o != r && o.State != Terminating && usable(o.Prefix, a)
+		}) {
 			out = append(out, h)
 		}
 	}
 	slices.SortFunc(out, func(a, b Held) int { return a.Address.Compare(b.Address) })
 	return out
+}
+
+// usable reports whether the API server allocates an address from p: any but the network address and, for IPv4, the
+// broadcast address.
+func usable(p netip.Prefix, a netip.Addr) bool {
+	return p.Contains(a) && a != p.Masked().Addr() && (a.Is6() || a != lastOf(p))
+}
+
+// size returns how many addresses of p are usable. It saturates.
+func size(p netip.Prefix) uint64 {
+	n := p.Addr().BitLen() - p.Bits()
+	if n >= 64 {
+		return ^uint64(0)
+	}
+	all := uint64(1) << n
+	if p.Addr().Is4() {
+		return max(all, 2) - 2
+	}
+	return all - 1
+}
+
+// nth returns the address that follows that of p by n.
+func nth(p netip.Prefix, n uint64) netip.Addr {
+	b := p.Masked().Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])+n)
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// lastOf returns the last address of p.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
 }
 
 // Usage counts the addresses of a range (SPEC V6).
@@ -127,29 +144,25 @@ type Usage struct {
 
 // Usages returns the Usage of each range. An address in two ranges counts in both.
 func Usages(ranges []Range, taken []netip.Addr) []Usage {
-	sorted := make([]number, 0, len(taken))
+	sorted := make([]netip.Addr, 0, len(taken))
 	for _, a := range taken {
-		if a.IsValid() {
-			sorted = append(sorted, numberOf(a.Unmap()))
-		}
+		sorted = append(sorted, a.Unmap())
 	}
-	slices.SortFunc(sorted, number.cmp)
+	slices.SortFunc(sorted, netip.Addr.Compare)
 	sorted = slices.Compact(sorted)
 	usages := make([]Usage, 0, len(ranges))
 	for _, r := range ranges {
+		from, _ := slices.BinarySearchFunc(sorted, r.Prefix.Masked().Addr(), netip.Addr.Compare)
 		u := Usage{Range: r}
-		if s, ok := usable(r.Prefix); ok {
-			from, _ := slices.BinarySearchFunc(sorted, s.first, number.cmp)
-			to, found := slices.BinarySearchFunc(sorted, s.last, number.cmp)
-			if found {
-				to++
+		for _, a := range sorted[from:] {
+			if !r.Prefix.Contains(a) {
+				break
 			}
-			u.Allocated = uint64(to - from)
-			size := s.last.minus(s.first)
-			if u.Available = ^uint64(0); size.high == 0 && size.low < ^uint64(0) {
-				u.Available = size.low + 1 - u.Allocated
+			if usable(r.Prefix, a) {
+				u.Allocated++
 			}
 		}
+		u.Available = size(r.Prefix) - u.Allocated
 		usages = append(usages, u)
 	}
 	return usages

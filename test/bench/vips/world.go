@@ -171,17 +171,15 @@ func newWorld(ctx context.Context, cp *lab.ControlPlane, s setting) (*world, err
 		Cluster: cluster, HubNamespace: lab.HubNamespace, Local: mgr.GetClient(), Hub: hub,
 		Families: kube.Families(mgr.GetClient(), time.Now), Served: served, Events: silent{},
 	})
-	for _, about := range []kube.Controller{w.addresses.Controller(), ranges} {
-		ctl, err := controller.New(about.Name, mgr, about.Options())
-		if err != nil {
+	ctl, err := controller.New(ranges.Name, mgr, ranges.Options())
+	if err != nil {
+		return nil, err
+	}
+	for _, watch := range ranges.Watches {
+		if err := ctl.Watch(
+			source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests)),
+		); err != nil {
 			return nil, err
-		}
-		for _, watch := range about.Watches {
-			if err := ctl.Watch(
-				source.Kind(mgr.GetCache(), watch.Object, handler.EnqueueRequestsFromMapFunc(watch.Requests)),
-			); err != nil {
-				return nil, err
-			}
 		}
 	}
 	if _, err := mgr.GetCache().GetInformer(ctx, &networkingv1.IPAddress{}); err != nil {

@@ -44,14 +44,6 @@ func Carve(in ipam.Carving) ipam.Carved {
 			cmp.Compare(a.ask.Family, b.ask.Family),
 		)
 	})
-	blocks = slices.DeleteFunc(blocks, func(b turn) bool {
-		p, back := returning(in, out.Grants, b.ask)
-		if back {
-			taken = append(taken, p)
-			out.Grants = append(out.Grants, ipam.Grant{Member: b.ask.Member, Prefix: p})
-		}
-		return back
-	})
 	for _, b := range blocks {
 		if _, waits := open[b.ask.Member+string(b.ask.Family)]; !waits {
 			continue
@@ -71,38 +63,6 @@ func Carve(in ipam.Carving) ipam.Carved {
 type turn struct {
 	nth int
 	ask ipam.Ask
-}
-
-// returning tries the block around every range of the member's own: in a pool, and met by nothing but those.
-func returning(in ipam.Carving, granted []ipam.Grant, a ipam.Ask) (best netip.Prefix, found bool) {
-	bits := in.BitsV4
-	if a.Family == corev1.IPv6Protocol {
-		bits = in.BitsV6
-	}
-	for _, r := range in.Own[a.Member] {
-		if !of(r.Addr(), a.Family) || r.Bits() < bits {
-			continue
-		}
-		p := netip.PrefixFrom(r.Addr(), bits).Masked()
-		if !slices.ContainsFunc(
-			in.Pools,
-			func(pool netip.Prefix) bool { return pool.Overlaps(p) && pool.Bits() <= bits },
-		) ||
-			slices.ContainsFunc(
-				slices.Concat(in.Granted, granted),
-				func(g ipam.Grant) bool { return g.Prefix.Overlaps(p) },
-			) ||
-			slices.ContainsFunc(in.Known, func(k ipam.Known) bool {
-				return k.Prefix.Overlaps(p) &&
-					(k.Member != a.Member || k.Prefix.Bits() < bits || !slices.Contains(in.Own[a.Member], k.Prefix))
-			}) {
-			continue
-		}
-		if !found || p.Addr().Less(best.Addr()) {
-			best, found = p, true
-		}
-	}
-	return best, found
 }
 
 // first tries every block of every pool.

@@ -27,7 +27,7 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 // RandomCarving is an input in which blocks are short and ranges are in the way.
 func RandomCarving(r *rand.Rand) ipam.Carving {
-	in := ipam.Carving{BitsV4: pick(r, 26, 28, 30), BitsV6: pick(r, 122, 124), Own: map[string][]netip.Prefix{}}
+	in := ipam.Carving{BitsV4: pick(r, 26, 28, 30), BitsV6: pick(r, 122, 124)}
 	for range r.IntN(4) {
 		in.Pools = append(
 			in.Pools,
@@ -62,9 +62,6 @@ func RandomCarving(r *rand.Rand) ipam.Carving {
 	for range r.IntN(6) {
 		if k := (ipam.Known{Member: member(), Prefix: prefix(), For: pick(r, "services", "pods")}); !known[k] {
 			in.Known, known[k] = append(in.Known, k), true
-			if k.For == "services" {
-				in.Own[k.Member] = append(in.Own[k.Member], k.Prefix)
-			}
 		}
 	}
 	asked := map[string]bool{}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -15,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
-	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/grants"
 )
@@ -54,9 +52,6 @@ func (v *VIPs) fields() map[string]any {
 func (v *VIPs) check(settings hubv1alpha1.VIPs) error {
 	switch hubv1alpha1.VIPMode(v.Mode) {
 	case "", hubv1alpha1.VIPModeShared, hubv1alpha1.VIPModePreferred:
-	case "exclusive":
-		return report.WithRemedy(errors.New("--vip-mode exclusive does not exist any more"), "--vip-mode preferred; "+
-			report.DocsRanges)
 	default:
 		return fmt.Errorf("--vip-mode %q: must be shared or preferred", v.Mode)
 	}

@@ -19,7 +19,7 @@ func Print(out io.Writer, r *Report, wide bool, now time.Time) {
 		fmt.Fprintln(out)
 	}
 	report.Print(out, r.Findings)
-	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS", "VERSION", ""}
+	columns := []string{"CLUSTER", "JOINED", "HEALTHY", "EXPORTS", "SEEN", "ANSWERS", "KUBERNETES", ""}
 	if wide {
 		columns = slices.Insert(columns, len(columns)-1, "ENDPOINTS", "MEMBER FOR")
 	}

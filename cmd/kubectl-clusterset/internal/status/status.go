@@ -195,7 +195,7 @@ func (r *Report) set(h *Hub) {
 }
 
 var states = map[ipam.State]string{
-	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Draining: "draining", ipam.Terminating: "being deleted",
+	ipam.Ready: "ready", ipam.NotReady: "not ready", ipam.Terminating: "being deleted",
 }
 
 func here(m *Member) *Here {

@@ -469,12 +469,12 @@ func TestFindingsComeFirst(t *testing.T) {
 func TestV6StateOfTheRanges(t *testing.T) {
 	f := sound()
 	f.Member.Ranges = []ipam.Usage{{Range: ipam.Range{Name: "vips", Prefix: netip.MustParsePrefix("10.200.0.0/28"),
-		Use: ipam.Shared, State: ipam.Draining}, Allocated: 3, Available: 11}}
+		Use: ipam.Shared, State: ipam.Terminating}, Allocated: 3, Available: 11}}
 	r := status.Examine(f)
 	var out strings.Builder
 	status.Print(&out, &r, false, now)
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got,
-		"10.200.0.0/28 vips draining 3 11") {
+		"10.200.0.0/28 vips being deleted 3 11") {
 		t.Error(out.String())
 	}
 }
@@ -485,8 +485,8 @@ func TestFullRangesAreAFinding(t *testing.T) {
 		Use: ipam.Shared}, Allocated: 14}
 	free := full
 	free.Available = 1
-	draining := free
-	draining.Range.State = ipam.Draining
+	deleted := free
+	deleted.Range.State = ipam.Terminating
 	for _, c := range []struct {
 		mode   ipam.Mode
 		ranges []ipam.Usage
@@ -496,7 +496,7 @@ func TestFullRangesAreAFinding(t *testing.T) {
 		{ipam.ModePreferred, []ipam.Usage{full, full},
 			"no IPv4 address is free in its 2 ranges for VIPs: new VIPs come from the cluster's own"},
 		{ipam.ModePreferred, []ipam.Usage{full, free}, ""},
-		{ipam.ModePreferred, []ipam.Usage{full, draining}, "no IPv4 address"},
+		{ipam.ModePreferred, []ipam.Usage{full, deleted}, "no IPv4 address"},
 	} {
 		f := sound()
 		before := len(status.Examine(f).Findings)
