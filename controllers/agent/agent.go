@@ -303,7 +303,9 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew)
 		}}
-		if err := ctl.Watch(source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns)); err != nil {
+		if err := ctl.Watch(
+			source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns),
+		); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}

@@ -175,8 +175,11 @@ func (t Tier) check() error {
 	property, value, ok := strings.Cut(string(t), "=")
 	switch {
 	case !ok:
-		return fmt.Errorf("%q: want a list of local, any, cluster=ID, PROPERTY=VALUE and same:PROPERTY, or one of none, "+
-			"prefer-local and local-only", t)
+		return fmt.Errorf(
+			"%q: want a list of local, any, cluster=ID, PROPERTY=VALUE and same:PROPERTY, or one of none, "+
+				"prefer-local and local-only",
+			t,
+		)
 	case property == "cluster":
 		return CheckID(value)
 	case value == "" || len(value) > maxPropertyValue:

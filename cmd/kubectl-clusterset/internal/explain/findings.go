@@ -232,8 +232,14 @@ func (r *Report) notExported(f *Facts) {
 		r.error(first+"use another namespace, or see spec.namespaces of the ClusterSet on the hub",
 			"%sno cluster exports the name, and ClusterSets exclude namespace %s by default", seen, ns)
 	case f.Service != nil && f.Service.Spec.Type == corev1.ServiceTypeExternalName:
-		r.error(first+"create the Service in each cluster", "%sno cluster exports the name, and this cluster's Service "+
-			"%s/%s is of type ExternalName, which cannot be exported", seen, ns, name)
+		r.error(
+			first+"create the Service in each cluster",
+			"%sno cluster exports the name, and this cluster's Service "+
+				"%s/%s is of type ExternalName, which cannot be exported",
+			seen,
+			ns,
+			name,
+		)
 	case f.Service != nil && !f.unread(Exports):
 		r.error(first+export(f.Name),
 			"%sno cluster exports the name; this cluster has a Service %s/%s without a ServiceExport", seen, ns, name)
@@ -276,8 +282,11 @@ func (r *Report) ownExport(f *Facts) {
 			r.error(fmt.Sprintf("%s, or kubectl -n %s delete serviceexport %s", first, f.Name.Namespace, f.Name.Name),
 				"this cluster's ServiceExport is not valid (%s): %s", c.Reason, c.Message)
 		case kind == mcsv1beta1.ServiceExportConditionValid && conditions.LeftOut(&c) != "":
-			r.warn(fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
-				"a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: %s", conditions.LeftOut(&c))
+			r.warn(
+				fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
+				"a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: %s",
+				conditions.LeftOut(&c),
+			)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub
 			r.error("kubectl clusterset doctor", "this cluster's ServiceExport is not on the hub (%s): %s", c.Reason,
 				c.Message)

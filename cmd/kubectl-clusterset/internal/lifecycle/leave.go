@@ -226,10 +226,12 @@ func (l *leave) withdraw(ctx context.Context) error {
 		return false, why, nil
 	})
 	if err != nil {
-		return report.WithRemedy(l.Member.Failed(err, "waiting for the agent to leave"),
+		return report.WithRemedy(
+			l.Member.Failed(err, "waiting for the agent to leave"),
 			"if its token for the hub has expired: kubectl clusterset join --hub-context=HUB --renew; if this cluster was "+
 				"evicted: the same command with --hub-context; if the hub is permanently lost: with --force; if the "+
-				"agent does not run: kubectl clusterset doctor")
+				"agent does not run: kubectl clusterset doctor",
+		)
 	}
 	return nil
 }
