@@ -101,8 +101,12 @@ func repeat(r *root, cmd *cobra.Command) {
 
 // flags are those by which the user named this cluster and the hub.
 func (r *root) flags() report.Flags {
+	namespace := r.hubNamespace
+	if namespace == lifecycle.DefaultHubNamespace {
+		namespace = ""
+	}
 	return report.Flags{
-		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
+		HubNamespace: namespace, Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
 		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext,
 	}
 }

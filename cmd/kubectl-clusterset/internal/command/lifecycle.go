@@ -111,7 +111,7 @@ its credentials at once, and the other members lose its exports.`,
 			r.options(&o.Options, dryRun)
 			if evict != (len(args) == 1) {
 				return report.WithRemedy(errors.New("leave removes this cluster and takes no argument without --evict"),
-					"to remove another cluster: kubectl clusterset leave CLUSTER --evict")
+					"to remove another cluster: kubectl clusterset leave CLUSTER --evict --hub-context=HUB")
 			}
 			if evict {
 				if o.Hub, err = r.hub(true); err != nil {

@@ -165,7 +165,7 @@ func (s *State) withImage(image string) *appsv1.Deployment {
 func (p *Plan) corefile(s *State, block string) error {
 	text, err := with(s.Corefile(), block)
 	if err != nil {
-		return report.WithRemedy(err, "remove it first: kubectl -n kube-system edit configmap "+s.Config.Name)
+		return report.WithRemedy(err, "correct it first: kubectl -n kube-system edit configmap "+s.Config.Name)
 	}
 	if text != s.Corefile() {
 		after := s.Config.DeepCopy()

@@ -13,9 +13,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
@@ -271,7 +273,16 @@ func (r *Runner) change(ctx context.Context, c *Change) error {
 		err = kube.Delete(ctx, r.Client, c.Before.DeepCopyObject().(client.Object),
 			client.Preconditions{ResourceVersion: &version})
 	default:
-		err = r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), owner)
+		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			err := r.Patch(ctx, c.After.DeepCopyObject().(client.Object), kube.Changes(c.Before), owner)
+			now := c.Before.DeepCopyObject().(client.Object)
+			if apierrors.IsConflict(err) && r.Get(ctx, client.ObjectKeyFromObject(now), now) == nil &&
+				now.GetGeneration() > 0 && now.GetGeneration() == c.Before.GetGeneration() { // its status has changed
+				c.Before.SetResourceVersion(now.GetResourceVersion())
+				c.After.SetResourceVersion(now.GetResourceVersion())
+			}
+			return err
+		})
 	}
 	return r.Failed(err, "changing %s", cluster.Title(c.object()))
 }
@@ -282,6 +293,8 @@ func (r *Runner) rollBack(ctx context.Context, s *State, undo []*Change, brought
 	why error) error {
 	remedy := s.logsAt()
 	switch {
+	case apierrors.IsConflict(why):
+		remedy = "somebody changed it at the same moment"
 	case facts.NoImage(why.Error()):
 		remedy = "choose an --image that the nodes can pull; " + report.DocsImages
 	case errors.Is(why, errRollout):

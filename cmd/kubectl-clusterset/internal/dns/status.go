@@ -7,11 +7,13 @@ import (
 	"io"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 )
 
@@ -41,7 +43,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	out := &Report{TypeMeta: report.Kind("DNSStatus"), Distribution: Detect(s), Mode: s.Mode(), Image: s.running(),
 		Original: s.original(), Pods: []PodReport{}, Findings: []report.Finding{}}
 	install := doctor.InstallDNS
-	if release != "" { // the default image
+	if release != "" || out.Image != "" { // the default image, or the one that is installed
 		install = "kubectl clusterset dns install"
 	}
 	lost := false
@@ -71,6 +73,20 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if err != nil {
 		return nil, r.Failed(err, "listing Pods")
 	}
+	if out.Mode != "" {
+		for _, d := range []*appsv1.Deployment{s.Deployment, s.Beside} {
+			if d == nil {
+				continue
+			}
+			pods, err := r.PodsOf(ctx, d)
+			if err != nil {
+				return nil, r.Failed(err, "listing Pods")
+			}
+			if why, remedy := facts.Down(d, pods); why != "" {
+				find(report.Errorf(remedy, "%s", why))
+			}
+		}
+	}
 	answering := ""
 	for i := range pods {
 		if p := &pods[i]; running(p) {
@@ -86,7 +102,7 @@ func (r *Runner) Status(ctx context.Context, release string) (*Report, error) {
 	if lost && answering != "" {
 		find(report.Errorf(fmt.Sprintf(doctor.RefusedAt, namespace, answering), doctor.Earlier))
 	}
-	if len(out.Pods) == 0 && out.Mode != "" {
+	if len(out.Pods) == 0 && out.Mode != "" && len(out.Findings) == 0 {
 		find(report.Errorf("kubectl -n "+namespace+" get pods", "no Pod of the cluster's DNS runs"))
 	}
 	return out, nil

@@ -10,6 +10,8 @@ import (
 
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/corefile"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
@@ -28,7 +30,7 @@ const (
 	Earlier = "the DNS Pods answer " + zone + " by an earlier Corefile: CoreDNS has refused this one, or reads it " +
 		"within two minutes. A Pod that starts with it does not answer " + zone + ", or does not start"
 	// RefusedAt is how a remedy says what CoreDNS refuses: first comes the namespace, then a Pod or a Deployment.
-	RefusedAt = "kubectl -n %s logs %s | grep -i reload; if CoreDNS refuses the Corefile, it says why there"
+	RefusedAt = "kubectl -n %s logs %s | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, it says why there"
 )
 
 var dnsChecks = []Check{
@@ -123,11 +125,17 @@ func corednsImage(f *Facts) []report.Finding {
 		p := &f.DNSFacts.Pods[i]
 		// Another pod that cannot be scheduled is not a problem of DNS.
 		if why := facts.Waiting(p); why != "" && (none || len(p.Status.ContainerStatuses) > 0) {
-			return wrong("kubectl -n kube-system logs --previous "+p.Name+useImage, "CoreDNS does not run: %s%s", why,
-				added)
+			remedy := facts.LookAt(p, why)
+			if _, err := corefile.Parse(f.DNSFacts.Corefile); err == nil {
+				remedy += useImage
+			}
+			return wrong(remedy, "CoreDNS does not run: %s%s", why, added)
 		}
 	}
 	switch {
+	case ptr.Deref(d.Spec.Replicas, 1) == 0:
+		what, remedy := facts.Down(d, nil)
+		return wrong(remedy, "no name is answered here: %s", what)
 	case none:
 		return wrong("kubectl -n kube-system describe deployment "+d.Name+useImage,
 			"no replica of CoreDNS is available%s", added)

@@ -92,6 +92,9 @@ var inDNS = []planted{
 		f.DNSFacts.Pods = []corev1.Pod{waiting("CrashLoopBackOff", "back-off")}
 	}, "CoreDNS does not run: pod : CrashLoopBackOff: back-off; by its name, the image " +
 		"registry.k8s.io/coredns/coredns:v1.12.0 lacks"},
+	{"CoreDNS is scaled to 0", "coredns-image", bad, func(f *doctor.Facts) {
+		f.DNSFacts.Deployment.Name, f.DNSFacts.Deployment.Spec.Replicas = "coredns", new(int32)
+	}, "no name is answered here: Deployment coredns is scaled to 0"},
 	{"CoreDNS is not available", "coredns-image", bad,
 		func(f *doctor.Facts) { f.DNSFacts.Deployment.Status.AvailableReplicas = 0 },
 		"no replica of CoreDNS is available"},

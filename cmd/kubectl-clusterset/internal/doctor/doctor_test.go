@@ -72,7 +72,9 @@ func sound(t *testing.T) *doctor.Facts {
 	imp.Namespace, imp.Name, imp.Spec.Type = "shop", "web", mcsv1beta1.Headless
 	imp.Labels = map[string]string{"app.kubernetes.io/managed-by": "clusterset-controller.clusterset-dns.io"}
 	agent := &appsv1.Deployment{}
-	agent.Status.AvailableReplicas = 2
+	two := int32(2)
+	agent.Name, agent.Namespace, agent.Spec.Replicas = "clusterset-controller", "clusterset-system", &two
+	agent.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}
 	leads := lease("clusterset-hub-blue", 2*time.Second, 0)
 	agent.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"agent", "--cluster-id=east",
 		"--hub-namespace=blue"}}}
@@ -334,6 +336,12 @@ var inHub = []planted{
 			f.HubFacts.Profiles[i].Status.Conditions = nil
 		}
 	}, "in clusterset-system for 5m"},
+	{"a hub controller whose image cannot be pulled", "hub-controller", notice, func(f *doctor.Facts) {
+		f.HubFacts.Controller = f.HubFacts.Controller.DeepCopy()
+		f.HubFacts.Controller.Status.UpdatedReplicas = 1
+		f.HubFacts.Pods = []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}}}
+	}, "the hub's controller: Deployment clusterset-controller: 1 of 2 new replicas are available; pod : ErrImagePull"},
 	{"no hub controller", "hub-controller", notice, func(f *doctor.Facts) {
 		f.HubFacts.Controller = nil
 		for i := range f.HubFacts.Profiles {

@@ -99,6 +99,7 @@ type HubFacts struct {
 	SetNamespace *corev1.Namespace
 	Kinds        Kinds
 	Controller   *appsv1.Deployment // nil if there is none
+	Pods         []corev1.Pod       // of the controller
 }
 
 // DNSFacts are of kube-system.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -242,11 +244,17 @@ func hubLeader(f *Facts) []report.Finding {
 
 // hubController checks the hub's controller by what it writes.
 func hubController(f *Facts) []report.Finding {
+	_, unread := f.Unread[HubAdmin]
 	if !f.HubFacts.Idle() {
+		if d := f.HubFacts.Controller; !unread && d != nil && ptr.Deref(d.Spec.Replicas, 1) > 0 { // else hubLeader
+			if why, remedy := facts.Down(d, f.HubFacts.Pods); why != "" {
+				return warn("on the hub: "+remedy, "the hub's controller: %s", why)
+			}
+		}
 		return nil
 	}
 	const what = "no ClusterProfile on the hub has a condition: clusterset-controller hub does not run, or waits"
-	if _, unread := f.Unread[HubAdmin]; !unread && f.HubFacts.Controller == nil {
+	if !unread && f.HubFacts.Controller == nil {
 		return warn(facts.Init, "%s; it has no Deployment in clusterset-system", what)
 	}
 	return warn(facts.HubLog, "%s", what)

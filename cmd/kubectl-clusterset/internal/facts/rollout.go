@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +27,34 @@ func RolledOut(d *appsv1.Deployment, pods []corev1.Pod, available int32) (done b
 		}
 	}
 	return false, why
+}
+
+// Down returns why replicas of a Deployment are missing, and what to do about it; "" if all are new and available.
+func Down(d *appsv1.Deployment, pods []corev1.Pod) (why, remedy string) {
+	kubectl := "kubectl -n " + d.Namespace
+	if ptr.Deref(d.Spec.Replicas, 1) == 0 {
+		return "Deployment " + d.Name + " is scaled to 0", kubectl + " scale deployment " + d.Name + " --replicas=2"
+	}
+	done, why := RolledOut(d, pods, math.MaxInt32)
+	if done {
+		return "", ""
+	}
+	why = "Deployment " + d.Name + ": " + why
+	for i := range pods {
+		if w := Waiting(&pods[i]); w != "" {
+			return why, LookAt(&pods[i], w)
+		}
+	}
+	return why, kubectl + " describe deployment " + d.Name
+}
+
+// LookAt is the command that shows more about a Pod that waits.
+func LookAt(p *corev1.Pod, why string) string {
+	kubectl := "kubectl -n " + p.Namespace
+	if NoImage(why) || len(p.Status.ContainerStatuses) == 0 {
+		return kubectl + " describe pod " + p.Name
+	}
+	return kubectl + " logs " + p.Name + " --tail=5"
 }
 
 const pullFailed = "ErrImagePull"

@@ -12,23 +12,26 @@ import (
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/cluster"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/dns"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/doctor"
+	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/manifest"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
-// dnsLost reports whether a cluster's CoreDNS has the rights that dns install gives, and a Corefile that does not serve
-// the zone. What cannot be read proves nothing.
-func dnsLost(ctx context.Context, c *cluster.Cluster) bool {
+// dnsState returns what is wrong with a CoreDNS that has the rights which dns install gives: whether its Corefile does
+// not serve the zone, and why replicas are missing. What cannot be read proves nothing.
+func dnsState(ctx context.Context, c *cluster.Cluster) (lost bool, down string) {
 	role, err := kube.Get[*rbacv1.ClusterRole](ctx, c, types.NamespacedName{Name: "clusterset-dns:coredns"})
 	if err != nil || role == nil {
-		return false
+		return false, ""
 	}
 	g := &gatherer{&doctor.Facts{}, Source{Member: c}}
-	d, err := dns.Deployment(ctx, g.Member)
-	if err == nil {
-		err = g.coreCorefile(ctx, d)
+	if err := g.dns(ctx); err == nil {
+		lost = doctor.Unserved(g.Facts)
 	}
-	return err == nil && doctor.Unserved(g.Facts)
+	if d := g.DNSFacts.Deployment; d != nil {
+		down, _ = facts.Down(d, g.DNSFacts.Pods)
+	}
+	return lost, down
 }
 
 // dns reads CoreDNS's Deployment and Corefile.

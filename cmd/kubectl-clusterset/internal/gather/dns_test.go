@@ -33,7 +33,7 @@ func TestDNSIsLostWhereItWasSetUp(t *testing.T) {
 		})
 		here := &cluster.Cluster{Name: "this cluster", Client: fake.NewClientBuilder().WithScheme(cluster.Scheme()).
 			WithObjects(objects...).Build()}
-		if got := dnsLost(t.Context(), here); got != c.lost {
+		if got, _ := dnsState(t.Context(), here); got != c.lost {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -112,6 +112,7 @@ func (g *gatherer) readHub(ctx context.Context, hub *cluster.Cluster, namespace 
 			client.MatchingLabels{"app.kubernetes.io/name": "clusterset-hub", "app.kubernetes.io/instance": namespace})
 		if len(found.Items) > 0 {
 			h.Controller = &found.Items[0]
+			h.Pods, err = hub.PodsOf(ctx, h.Controller)
 		}
 		return err
 	}

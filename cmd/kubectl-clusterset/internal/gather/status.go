@@ -185,7 +185,7 @@ func member(ctx context.Context, c *cluster.Cluster) (*status.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.DNSLost = dnsLost(ctx, c)
+	m.DNSLost, m.DNSDown = dnsState(ctx, c)
 	ranges, err := serviceRanges(ctx, c)
 	if err != nil {
 		return nil, err

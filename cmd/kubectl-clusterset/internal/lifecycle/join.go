@@ -248,8 +248,12 @@ func (j *join) hubReady(ctx context.Context) error {
 		return j.Hub.Failed(err, "listing ClusterSets")
 	}
 	if len(sets.Items) != 1 {
+		remedy := facts.Init
+		if j.setProperty != nil { // a member has a hub
+			remedy = facts.NameHub
+		}
 		return report.WithRemedy(fmt.Errorf("namespace %s of %s holds %d ClusterSets instead of one", j.HubNamespace,
-			j.Hub.Name, len(sets.Items)), facts.Init+", or another --hub-namespace")
+			j.Hub.Name, len(sets.Items)), remedy+", or another --hub-namespace")
 	}
 	j.set, j.departed = sets.Items[0].Name, clusterset.Departed(&sets.Items[0], j.ClusterID)
 	return nil

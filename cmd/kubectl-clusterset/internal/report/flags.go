@@ -7,7 +7,7 @@ import (
 )
 
 // Flags are the flags by which the user named this cluster and the hub; each may be "".
-type Flags struct{ Kubeconfig, Context, HubKubeconfig, HubContext string }
+type Flags struct{ Kubeconfig, Context, HubKubeconfig, HubContext, HubNamespace string }
 
 var (
 	command = regexp.MustCompile(`kubectl (clusterset )?([a-z-]+)`)
@@ -29,6 +29,7 @@ func (f Flags) Remedy(remedy string) string {
 	}
 	remedy = here + there
 	if hub := flag("hub-kubeconfig", f.HubKubeconfig) + flag("hub-context", f.HubContext); hub != "" {
+		hub += flag("hub-namespace", f.HubNamespace)
 		remedy = hubFlag.ReplaceAllLiteralString(remedy, strings.TrimPrefix(hub, " "))
 	}
 	return remedy

@@ -31,6 +31,8 @@ func TestRemediesNameTheClustersThatTheUserNamed(t *testing.T) {
 			"in that cluster: kubectl clusterset doctor"},
 		{Flags{Context: "east"}, "use the same version in all clusters, and of kubectl clusterset; see that",
 			"use the same version in all clusters, and of kubectl clusterset; see that"},
+		{Flags{HubContext: "hub", HubNamespace: "blue"}, "kubectl clusterset init --hub-context=HUB",
+			"kubectl clusterset init --hub-context=hub --hub-namespace=blue"},
 		{Flags{Context: "missing"}, "kubectl config get-contexts", "kubectl config get-contexts"},
 		{Flags{Kubeconfig: "it's"}, "kubectl get pods", `kubectl --kubeconfig='it'\''s' get pods`},
 	} {

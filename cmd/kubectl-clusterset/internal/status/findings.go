@@ -256,6 +256,9 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		r.add(onHere, report.Errorf("kubectl clusterset dns status", "the Corefile of its CoreDNS has lost "+
 			"clusterset.local: names are not answered here, or not after a restart"))
 	}
+	if m.DNSDown != "" {
+		r.add(onHere, report.Errorf("kubectl clusterset dns status", "its DNS: %s", m.DNSDown))
+	}
 	if r.Here.Held > 0 {
 		r.add(onHere, report.Warningf("kubectl -n clusterset-system get serviceexportrecords -o wide",
 			"it keeps %s of other clusters that the hub no longer shows", report.Number(r.Here.Held, "record")))
