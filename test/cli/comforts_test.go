@@ -75,7 +75,11 @@ func (e *environment) servicesAreExportedByName(t *testing.T) {
 		run("serviceexport/db created ("+side+" dry run)", "export", "db", "--dry-run="+side)
 		exported(false)
 	}
-	run("serviceexport/db created", "export", "db")
+	run(
+		"serviceexport/db created\nwhat becomes of it: kubectl clusterset --context=east explain db.shop",
+		"export",
+		"db",
+	)
 	exported(true)
 	eventually(
 		t,

@@ -106,8 +106,8 @@ func (r *root) flags() report.Flags {
 		namespace = ""
 	}
 	return report.Flags{
-		HubNamespace: namespace, Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
-		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext,
+		Kubeconfig: ptr.Deref(r.config.KubeConfig, ""), Context: ptr.Deref(r.config.Context, ""),
+		HubKubeconfig: r.hubKubeconfig, HubContext: r.hubContext, HubNamespace: namespace,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -219,7 +220,7 @@ func newExports(r *root, use, short, done string, do func(context.Context, *clus
 				said += " (" + dryRun.String() + " dry run)"
 			}
 			fmt.Fprintln(r.out, said)
-			if done == "created" && dryRun == cluster.DryRunNone {
+			if strings.HasSuffix(said, " created") {
 				r.say("what becomes of it: kubectl clusterset explain %s.%s", name.Name, name.Namespace)
 			}
 			return nil

@@ -30,7 +30,8 @@ const (
 	Earlier = "the DNS Pods answer " + zone + " by an earlier Corefile: CoreDNS has refused this one, or reads it " +
 		"within two minutes. A Pod that starts with it does not answer " + zone + ", or does not start"
 	// RefusedAt is how a remedy says what CoreDNS refuses: first comes the namespace, then a Pod or a Deployment.
-	RefusedAt = "kubectl -n %s logs %s | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, it says why there"
+	RefusedAt = "kubectl -n %s logs %s | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, " +
+		"it says why there"
 )
 
 var dnsChecks = []Check{

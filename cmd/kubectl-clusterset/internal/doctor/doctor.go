@@ -56,6 +56,12 @@ func Examine(f *Facts) Report {
 		}
 		if o.Skipped == "" {
 			o.Findings = c.Look(f)
+			// One mistake has one finding.
+			if f.Set == "" && f.Deployment == nil && f.Credentials == nil && c.Name != "membership" {
+				o.Findings = slices.DeleteFunc(o.Findings, func(x report.Finding) bool {
+					return strings.HasPrefix(x.Remedy, join)
+				})
+			}
 			for i := range o.Findings {
 				o.Findings[i].Check, o.Findings[i].About = c.Name, ""
 				switch remedy := &o.Findings[i].Remedy; {

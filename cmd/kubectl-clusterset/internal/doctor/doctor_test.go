@@ -430,6 +430,21 @@ var inPools = []planted{
 	}, "the pod range 10.100.0.0/16 of cluster west overlaps the service range 10.96.0.0/12 of cluster east"},
 }
 
+// TestAClusterThatHasNotJoinedHasOneFinding: all else is missing because of that.
+func TestAClusterThatHasNotJoinedHasOneFinding(t *testing.T) {
+	f := sound(t)
+	f.Set, f.ID, f.Deployment, f.Credentials, f.Kinds.Enforced = "", "", nil, nil, nil
+	f.PodRanges, f.ServiceRanges = nil, nil
+	f.Kinds.Have, f.HubFacts = map[string][]string{}, doctor.HubFacts{}
+	f.Unread = map[doctor.Topic]string{
+		doctor.Hub: "no", doctor.HubAuth: "no", doctor.HubAdmin: "no", doctor.HubLeader: "no",
+	}
+	r := doctor.Examine(f)
+	if all := r.Findings(); len(all) != 1 || all[0].Check != "membership" {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestJoiningIsAdvisedWhereItWorks: not to a member that has lost its Secret only, or that leaves.
 func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 	remedy := func(leaving bool) string {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/facts"
 	"github.com/clusterset-dns/clusterset-dns/cmd/kubectl-clusterset/internal/report"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
@@ -246,7 +244,7 @@ func hubLeader(f *Facts) []report.Finding {
 func hubController(f *Facts) []report.Finding {
 	_, unread := f.Unread[HubAdmin]
 	if !f.HubFacts.Idle() {
-		if d := f.HubFacts.Controller; !unread && d != nil && ptr.Deref(d.Spec.Replicas, 1) > 0 { // else hubLeader
+		if d := f.HubFacts.Controller; !unread && d != nil && d.Status.AvailableReplicas > 0 { // else hubLeader
 			if why, remedy := facts.Down(d, f.HubFacts.Pods); why != "" {
 				return warn("on the hub: "+remedy, "the hub's controller: %s", why)
 			}

@@ -60,9 +60,12 @@ func properties(exports []clusterset.Export, m *conflict.Merged, inEffect []core
 	if m.Type == mcsv1beta1.Headless { // it has those of its endpoints
 		return out
 	}
-	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: "what all have"}
+	families := Property{Name: "ipFamilies", Value: familiesText(inEffect), From: oldest.Cluster}
 	for i := range exports {
 		families.differs(exports[i].Cluster, familiesText(exports[i].Families))
+	}
+	if len(families.Others) > 0 {
+		families.From = "what all have"
 	}
 	return append(out, families)
 }
