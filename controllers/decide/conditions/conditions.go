@@ -42,7 +42,8 @@ func Valid() metav1.Condition {
 }
 
 // validWithout begins the message of a Service that is exported without a part that is invalid.
-const validWithout = "The Service is exported. What is invalid has no effect, and an earlier preference or export-to stays: "
+const validWithout = "The Service is exported. What is invalid has no effect, and an earlier preference or export-to " +
+	"stays: "
 
 // ValidWithout returns the condition Valid of a ServiceExport that is in effect without a part.
 func ValidWithout(leftOut error) metav1.Condition {

@@ -34,16 +34,16 @@ func (z *Zone) SRV(r *dns.Msg, key string, targets catalog.Walk, limit int) *dns
 	b.walk = targets
 	b.suffix, b.left, b.offset = z.serviceName(owner, key), space(r, limit), headerSize+nameSize(owner)+4
 	b.measure()
-	b.srv, b.rrs = room(s.srvs[:], b.records), room(s.answers[:], b.records)[:0]
-	b.a4, b.a6 = room(s.as4[:], b.most4), room(s.as6[:], b.most6)
-	b.glue = room(s.extra[:], b.most4+b.most6+1)[:0]
+	b.srv, b.rrs = atLeast(s.srvs[:], b.records), atLeast(s.answers[:], b.records)[:0]
+	b.a4, b.a6 = atLeast(s.as4[:], b.most4), atLeast(s.as6[:], b.most6)
+	b.glue = atLeast(s.extra[:], b.most4+b.most6+1)[:0]
 	b.fill(z.header(owner, dns.TypeSRV))
 	s.Truncated, s.Answer, s.Extra = b.cut, b.rrs, b.glue
 	return &s.Msg
 }
 
-// room returns few, or if that is too short a new slice of length n.
-func room[T any](few []T, n int) []T {
+// atLeast returns few, or if that is too short, a new slice of length n.
+func atLeast[T any](few []T, n int) []T {
 	if n <= len(few) {
 		return few
 	}

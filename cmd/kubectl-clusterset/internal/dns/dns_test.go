@@ -296,7 +296,8 @@ func pods() (out []client.Object) {
 
 // TestWhatDoesNotAnswerIsRolledBack. The API server and the answers are fakes: make e2e asks real Pods.
 func TestWhatDoesNotAnswerIsRolledBack(t *testing.T) {
-	const logs = "kubectl -n kube-system logs deployment/coredns | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile"
+	const logs = "kubectl -n kube-system logs deployment/coredns | grep -iE 'reload|error' | tail -n 5; if CoreDNS " +
+		"refuses the Corefile"
 	rolled := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 2, Replicas: 2}
 	// An old Pod runs on, and two new ones do not.
 	stuck := appsv1.DeploymentStatus{ObservedGeneration: 9, UpdatedReplicas: 2, AvailableReplicas: 1, Replicas: 3}
@@ -532,8 +533,8 @@ func TestStatusSaysWhereToLook(t *testing.T) {
 	}
 	r.Wait = true
 	if got := status(); !strings.Contains(got, "x Pod coredns-a answers SERVFAIL for clusterset.local\n"+
-		"  → kubectl -n kube-system logs coredns-a | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the Corefile, it "+
-		"says why there") {
+		"  → kubectl -n kube-system logs coredns-a | grep -iE 'reload|error' | tail -n 5; if CoreDNS refuses the "+
+		"Corefile, it says why there") {
 		t.Error(got)
 	}
 	if got, err := r.Unanswered(t.Context()); err != nil || len(got) != 2 ||

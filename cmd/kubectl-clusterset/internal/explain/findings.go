@@ -284,7 +284,8 @@ func (r *Report) ownExport(f *Facts) {
 		case kind == mcsv1beta1.ServiceExportConditionValid && conditions.LeftOut(&c) != "":
 			r.warn(
 				fmt.Sprintf("kubectl -n %s edit serviceexport %s", f.Name.Namespace, f.Name.Name),
-				"a part of this cluster's export is invalid and has no effect; an earlier preference or export-to stays: %s",
+				"a part of this cluster's export is invalid and has no effect; an earlier preference or "+
+					"export-to stays: %s",
 				conditions.LeftOut(&c),
 			)
 		case kind == mcsv1beta1.ServiceExportConditionReady && !ok && valid: // else it cannot be on the hub

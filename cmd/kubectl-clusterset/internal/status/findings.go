@@ -352,7 +352,8 @@ func (r *Report) exportFindings(m *Member) {
 			if kind == mcsv1beta1.ServiceExportConditionValid && c != nil && conditions.LeftOut(c) != "" {
 				r.add(name, report.Warningf(
 					fmt.Sprintf("kubectl -n %s edit serviceexport %s", e.Namespace, e.Name),
-					"a part of its export here is invalid and has no effect; an earlier preference or export-to stays: %s",
+					"a part of its export here is invalid and has no effect; an earlier preference or "+
+						"export-to stays: %s",
 					conditions.LeftOut(c),
 				))
 			}

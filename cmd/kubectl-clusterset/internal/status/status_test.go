@@ -111,7 +111,9 @@ func sound() *status.Facts {
 
 // TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain: doctor says why.
 func TestAJoinWhoseAgentDoesNotRunIsNotAdvisedAgain(t *testing.T) {
-	for replicas, want := range map[int32]string{0: "kubectl clusterset doctor", 2: "kubectl clusterset join --hub-context=HUB"} {
+	for replicas, want := range map[int32]string{
+		0: "kubectl clusterset doctor", 2: "kubectl clusterset join --hub-context=HUB",
+	} {
 		f := sound()
 		f.Member.Set, f.Member.Agent.Status.AvailableReplicas = "", replicas
 		r := status.Examine(f)
