@@ -34,7 +34,8 @@ func blocksGranted(mode hubv1alpha1.VIPMode, plan *Plan, pools []netip.Prefix) m
 	case plan.Waiting:
 		c.Reason = ReasonWaiting
 		c.Message = "The hub controller has just started, or status.blocks lacks blocks that it had: the hub may " +
-			"have been restored from a backup. Granting resumes after two minutes. Members report their ranges meanwhile."
+			"have been restored from a backup. Granting resumes after two minutes. Members report their ranges " +
+			"meanwhile."
 	case len(plan.Refused) > 0:
 		c.Reason = "NoPools"
 		var messages []string

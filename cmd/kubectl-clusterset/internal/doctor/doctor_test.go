@@ -461,7 +461,7 @@ func TestJoiningIsAdvisedWhereItWorks(t *testing.T) {
 	if got := remedy(false); got != "kubectl clusterset join --hub-context=HUB --renew" {
 		t.Errorf("without a Secret: %q", got)
 	}
-	if got := remedy(true); got != "kubectl clusterset leave continues" {
+	if got := remedy(true); got != "kubectl clusterset leave, which continues" {
 		t.Errorf("leaving: %q", got)
 	}
 }

@@ -17,7 +17,7 @@ const Oldest = "1.32"
 
 const (
 	join        = facts.Join
-	goOnLeaving = "kubectl clusterset leave continues"
+	goOnLeaving = "kubectl clusterset leave, which continues"
 )
 
 var memberChecks = []Check{
@@ -37,7 +37,7 @@ var memberChecks = []Check{
 		if f.AgentEvent == "" || f.Set != "" && !f.Leaving {
 			return nil
 		}
-		return wrong("the message names it", "the agent reports: %s", f.AgentEvent)
+		return wrong("do what the message says; "+facts.AgentLog, "the agent reports: %s", f.AgentEvent)
 	}},
 }
 
@@ -130,7 +130,7 @@ func agentDeployment(f *Facts) []report.Finding {
 		if why == "" || f.live() && !runs {
 			continue
 		}
-		remedy := "kubectl -n clusterset-system describe pod " + f.Pods[i].Name
+		remedy := facts.LookAt(&f.Pods[i], why)
 		if facts.NoImage(why) {
 			remedy = join + " --image REGISTRY/clusterset-controller:VERSION, an image that the nodes can pull; " +
 				report.DocsImages

@@ -279,7 +279,7 @@ var causes = []struct {
 			f.Records, f.Leaving, f.Export = nil, true, &mcsv1beta1.ServiceExport{}
 		},
 		"(in cluster west)\n\n! this cluster is leaving ClusterSet blue: its agent deletes its imports, and creates " +
-			"no others\n  → kubectl clusterset leave continues\n",
+			"no others\n  → kubectl clusterset leave, which continues\n",
 	},
 	{"withdrawn by all", func(f *explain.Facts) {
 		gone(f)

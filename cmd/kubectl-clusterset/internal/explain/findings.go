@@ -35,7 +35,7 @@ func (r *Report) findings(
 	case f.Set == "" && !f.unread(Membership):
 		r.error(facts.Join, "this cluster is a member of no ClusterSet")
 	case f.Leaving:
-		r.warn("kubectl clusterset leave continues",
+		r.warn("kubectl clusterset leave, which continues",
 			"this cluster is leaving ClusterSet %s: its agent deletes its imports, and creates no others", f.Set)
 	case !f.NamespaceExists && !f.unread(Namespace) && exported:
 		r.error("kubectl create namespace "+ns,

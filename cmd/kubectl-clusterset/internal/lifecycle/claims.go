@@ -53,7 +53,7 @@ func (j *join) unknown() error {
 		"VIPs; kubectl clusterset " +
 		"leave removes what is left here"
 	if j.leaving() {
-		remedy = "kubectl clusterset leave continues"
+		remedy = "kubectl clusterset leave, which continues"
 	}
 	return report.WithRemedy(fmt.Errorf("%s has no ClusterProfile %s: this cluster was evicted, or the hub was "+
 		"restored from an earlier backup, or this is another hub", j.Hub.Name, j.ClusterID), remedy)

@@ -73,7 +73,7 @@ func TestID3AMemberThatTheHubHasForgottenIsTakenInAgain(t *testing.T) {
 		"join": {false, "", ""},
 		"join --renew": {true, "",
 			"kubectl clusterset join, without --renew, admits it again with its cluster ID and VIPs"},
-		"join --renew, to leave": {true, "true", "kubectl clusterset leave continues"},
+		"join --renew, to leave": {true, "true", "kubectl clusterset leave, which continues"},
 	} {
 		hub := inMemory(
 			interceptor.Funcs{},

@@ -2,12 +2,15 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -105,6 +108,9 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
 }
 
+const freeNamespace = "if nobody deletes it now, for each of kubectl -n %[1]s get clusterprofiles: kubectl -n %[1]s " +
+	"patch clusterprofile NAME --type=merge -p '{\"metadata\": {\"finalizers\": null}}'; %[2]s"
+
 // applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
 func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for i, phase := range []struct {
@@ -128,7 +134,12 @@ func (o *InitOptions) applyHub(ctx context.Context, objects []*unstructured.Unst
 			}
 		}
 		o.Say("the hub: applying %s", phase.what)
-		if err := o.Hub.Apply(ctx, phase.objects, o.Say); err != nil {
+		err := o.Hub.Apply(ctx, phase.objects, o.Say)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			// Its Role went first, so the controller cannot end what its finalizers wait for.
+			err = report.WithRemedy(err, fmt.Sprintf(freeNamespace, o.HubNamespace, report.DocsHubDeleted))
+		}
+		if err != nil {
 			return err
 		}
 	}

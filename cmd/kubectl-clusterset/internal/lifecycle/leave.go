@@ -229,8 +229,8 @@ func (l *leave) withdraw(ctx context.Context) error {
 		return report.WithRemedy(
 			l.Member.Failed(err, "waiting for the agent to leave"),
 			"if its token for the hub has expired: kubectl clusterset join --hub-context=HUB --renew; if this cluster "+
-				"was evicted: the same command with --hub-context; if the hub is permanently lost: with --force; if the "+
-				"agent does not run: kubectl clusterset doctor",
+				"was evicted: the same command with --hub-context; if the hub is permanently lost: with --force; "+
+				"if the agent does not run: kubectl clusterset doctor",
 		)
 	}
 	return nil

@@ -228,7 +228,10 @@ func (r *Report) memberFindings(m *Member, hub *Hub) {
 		}
 		r.add(onHere, report.Errorf(remedy, "%s", why))
 	case m.Leaving:
-		r.add(onHere, report.Warningf("kubectl clusterset leave continues", "it is leaving ClusterSet %s", m.Set))
+		r.add(
+			onHere,
+			report.Warningf("kubectl clusterset leave, which continues", "it is leaving ClusterSet %s", m.Set),
+		)
 	case forgotten(m, hub):
 		r.add(onHere, report.Errorf(join+" admits it again with its cluster ID and VIPs; kubectl clusterset leave "+
 			"removes what is left here",
