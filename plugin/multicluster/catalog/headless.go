@@ -15,7 +15,7 @@ type headless struct {
 	v4, v6  []string  // the distinct addresses of each tier, twice: every turn of them is a substring
 
 	lists     []Ports             // the distinct lists of ports
-	portIndex portIndex           // nil if there is at most one list
+	portIndex *portIndex          // nil if there is at most one list
 	parents   map[string]bool     // the last label of each cluster ID of two labels
 	zones     map[string]*Service // what each zone's endpoints are alone (N12); nil without the option
 }

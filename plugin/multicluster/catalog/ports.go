@@ -140,23 +140,26 @@ func (p Ports) hasProto(proto string) bool {
 	return false
 }
 
-// portIndex has the packed numbers of a port, by its name and protocol, in each list of a Headless Service that has the
-// port. The entry of a protocol without a name exists if some port has that protocol. With the index no question looks
-// at ports that it does not ask for.
-type portIndex map[portName]map[Ports]string
+// portIndex has the packed numbers of a port in each list of a Headless Service that has the port, and the ports and
+// protocols (with an empty name) that some list has. With it no question looks at ports that it does not ask for.
+type portIndex struct {
+	numbers map[portOf]string
+	has     map[portName]bool
+}
 
-func newPortIndex(lists []Ports) portIndex {
-	index := make(portIndex)
+type portOf struct {
+	port portName
+	list Ports
+}
+
+func newPortIndex(lists []Ports) *portIndex {
+	index := &portIndex{make(map[portOf]string), make(map[portName]bool)}
 	for _, list := range lists {
 		for key, numbers := range list.each {
-			if key.name == "" {
-				continue
+			if key.name != "" {
+				index.numbers[portOf{key, list}] = numbers
+				index.has[key], index.has[portName{proto: key.proto}] = true, true
 			}
-			if index[key] == nil {
-				index[key] = make(map[Ports]string)
-				index[portName{proto: key.proto}] = nil
-			}
-			index[key][list] = numbers
 		}
 	}
 	return index

@@ -133,7 +133,7 @@ func (s *Service) hasPort(name portName) bool {
 	if name == (portName{}) || h.portIndex == nil {
 		return slices.ContainsFunc(h.lists, func(list Ports) bool { return list.numbersOf(name) != "" })
 	}
-	return len(h.portIndex[name]) > 0
+	return h.portIndex.has[name]
 }
 
 // hasProto reports whether a target has a port of the protocol.
@@ -143,8 +143,7 @@ func (s *Service) hasProto(proto string) bool {
 	case h == nil:
 		return s.ports.hasProto(proto)
 	case h.portIndex != nil:
-		_, ok := h.portIndex[portName{proto: proto}]
-		return ok
+		return h.portIndex.has[portName{proto: proto}]
 	}
 	return len(h.lists) > 0 && h.lists[0].hasProto(proto)
 }

@@ -9,11 +9,10 @@ type Walk struct {
 	name   portName // zero: all named ports (N7)
 	window Window
 
-	hosts  []place          // in the order of answers
-	tiers  []tier           // of hosts
-	offers map[Ports]string // the packed numbers of the port in each list that has it, if there are several lists
-	has    []bool           // which groups have the port, if there are several lists
-	one    string           // the packed numbers of the port, if there is one list
+	hosts []place // in the order of answers
+	tiers []tier  // of hosts
+	has   []bool  // which groups have the port, if there are several lists
+	one   string  // the packed numbers of the port, if there is one list
 
 	tier, visited int // where the walk is: a tier, and how many of its hosts were visited
 	walked        int // hosts
@@ -35,7 +34,6 @@ func (s *Service) Targets(name, proto string, window Window) Walk {
 	}
 	w.hosts, w.tiers = h.order, h.tiers
 	if h.portIndex != nil {
-		w.offers = h.portIndex[w.name]
 		w.has = make([]bool, len(h.groups))
 		for i, g := range h.groups {
 			w.has[i] = slices.ContainsFunc(g.ports, func(list Ports) bool { return w.numbersOf(list) != "" })
@@ -149,7 +147,7 @@ func (w *Walk) numbersOf(list Ports) string {
 	if w.name == (portName{}) {
 		return list.numbers()
 	}
-	return w.offers[list]
+	return w.svc.headless.portIndex.numbers[portOf{w.name, list}]
 }
 
 // Number is the port number of the target.
