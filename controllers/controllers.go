@@ -89,7 +89,7 @@ func Agent(env *kube.Env, holder string, adjust ...func(*kube.Env)) []kube.Contr
 			Cluster: env.Cluster, HubNamespace: env.HubNamespace, Local: env.Local, Hub: env.Hub,
 			Version: func(ctx context.Context) (string, error) { return env.Version(ctx) },
 			Restart: func(why string) { env.Restart(why) }, // set when the agent starts
-			Now:     env.Now,
+			Events:  env.Events, Now: env.Now,
 		}),
 	}
 	if env.DNSEndpointZone != "" {

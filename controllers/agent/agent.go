@@ -303,13 +303,31 @@ func (a *Agent) watch(ctl controller.Controller, c kube.Controller, side kube.Si
 		concerns := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return w.Alike == nil || !w.Alike(e.ObjectOld, e.ObjectNew)
 		}}
-		if err := ctl.Watch(
-			source.Kind(from, w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests), concerns),
-		); err != nil {
+		if err := ctl.Watch(source.Kind(from, w.Object, eventHandler(w), concerns)); err != nil {
 			return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 		}
 	}
 	return nil
+}
+
+func eventHandler(w kube.Watch) handler.EventHandler {
+	h := handler.EnqueueRequestsFromMapFunc(w.Requests)
+	if w.Ahead != nil {
+		return ahead{h, w.Ahead}
+	}
+	return h
+}
+
+// ahead gives changed objects of the initial list the priority of a live change.
+type ahead struct {
+	handler.EventHandler
+	changed func(context.Context, client.Object) bool
+}
+
+// Create implements handler.EventHandler.
+func (a ahead) Create(ctx context.Context, e event.CreateEvent, queue requestQueue) {
+	e.IsInInitialList = e.IsInInitialList && !a.changed(ctx, e.Object)
+	a.EventHandler.Create(ctx, e, queue)
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -133,8 +132,7 @@ func (a *Agent) optional(ctx context.Context, k kind, to map[string]controller.C
 			if !w.Optional || fmt.Sprintf("%T", w.Object) != fmt.Sprintf("%T", k.item) {
 				continue
 			}
-			events := source.Kind(a.mgr.GetCache(), w.Object, handler.EnqueueRequestsFromMapFunc(w.Requests))
-			if err := to[c.Name].Watch(events); err != nil {
+			if err := to[c.Name].Watch(source.Kind(a.mgr.GetCache(), w.Object, eventHandler(w))); err != nil {
 				return fmt.Errorf("%s: watch of %T: %w", c.Name, w.Object, err)
 			}
 		}

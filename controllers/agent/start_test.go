@@ -182,6 +182,30 @@ func TestCachesFillSideBySide(t *testing.T) {
 	}
 }
 
+// TestWhatHasChangedOfAFirstListGoesAhead of the rest of it, as a change of now does.
+func TestWhatHasChangedOfAFirstListGoesAhead(t *testing.T) {
+	queue := priorityqueue.New[reconcile.Request]("ahead")
+	defer queue.ShutDown()
+	asks := ahead{
+		handler.EnqueueRequestsFromMapFunc(kube.Named(kube.Itself)),
+		func(_ context.Context, o client.Object) bool { return o.GetName() == "changed" },
+	}
+	for _, name := range []string{"a", "changed", "b"} {
+		record := &hubv1alpha1.EndpointRecord{}
+		record.Namespace, record.Name = "prod", name
+		asks.Create(t.Context(), event.CreateEvent{Object: record, IsInInitialList: true}, queue)
+	}
+	var order []string
+	for range 3 {
+		req, _ := queue.Get()
+		order = append(order, req.Name)
+		queue.Done(req)
+	}
+	if fmt.Sprint(order) != "[changed a b]" {
+		t.Errorf("looked at in the order %v", order)
+	}
+}
+
 // TestALiveChangePassesARelink: after the hub was listed again, everything is looked at once more; a change does not
 // wait for that.
 func TestALiveChangePassesARelink(t *testing.T) {

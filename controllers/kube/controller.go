@@ -108,6 +108,9 @@ type Watch struct {
 	// Alike returns whether an update changes nothing that the controller reads. Such an update causes no request. If
 	// it is nil, every update does.
 	Alike func(was, is client.Object) bool
+	// Ahead returns whether an object of the initial list has changed since the controller last acted on it. Its
+	// requests then get the priority of a change. If it is nil, none do.
+	Ahead func(context.Context, client.Object) bool
 }
 
 // Index is a field index that a cache must have, for client.MatchingFields.

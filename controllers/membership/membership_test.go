@@ -198,22 +198,23 @@ func TestID3TheClaim(t *testing.T) {
 	}
 }
 
-// TestP3TheMirror: all properties by name, but for those that the inventory cannot hold.
+// TestP3TheMirror: all properties by name, but for those that the inventory cannot hold, which are told.
 func TestP3TheMirror(t *testing.T) {
 	property := func(name, value string) (p aboutv1beta1.ClusterProperty) {
 		p.Name, p.Spec.Value = name, value
 		return p
 	}
 	fits, long := strings.Repeat("é", 1024), strings.Repeat("é", 1025)
-	out := mirror(
+	out, told, _ := mirror(
 		[]aboutv1beta1.ClusterProperty{property("z", fits), property("long", long), property("a", "1")},
 	)
-	if len(out) != 2 || out[0].Name != "a" || out[1].Name != "z" || out[1].Value != fits {
-		t.Errorf("%d mirrored", len(out))
+	if len(out) != 2 || out[0].Name != "a" || out[1].Name != "z" || out[1].Value != fits || len(told) != 1 ||
+		told[0].Name != "long" {
+		t.Errorf("%d mirrored, %d told", len(out), len(told))
 	}
 }
 
-// TestP3TheMirrorHasABound: of too many the last by name are left out; what the hub goes by stays.
+// TestP3TheMirrorHasABound: of too many the last by name are left out, and told; what the hub goes by stays.
 func TestP3TheMirrorHasABound(t *testing.T) {
 	var all []aboutv1beta1.ClusterProperty
 	add := func(name string) {
@@ -224,14 +225,14 @@ func TestP3TheMirrorHasABound(t *testing.T) {
 	for i := range inventoryv1alpha1.MaxProperties {
 		add(fmt.Sprintf("a-%03d.example.com", i))
 	}
-	if out := mirror(all); len(out) != len(all) {
-		t.Errorf("as many as there may be: %d mirrored", len(out))
+	if out, _, over := mirror(all); len(out) != len(all) || over != 0 {
+		t.Errorf("as many as there may be: %d mirrored, %d too many", len(out), over)
 	}
 	ours := []string{clusterset.PropertyID, clusterset.PropertySet, clusterset.PropertyBlocks}
 	for _, name := range ours {
 		add(name)
 	}
-	out := mirror(all)
+	out, _, over := mirror(all)
 	has := func(name string) bool {
 		return slices.ContainsFunc(out, func(p inventoryv1alpha1.Property) bool { return p.Name == name })
 	}
@@ -239,11 +240,11 @@ func TestP3TheMirrorHasABound(t *testing.T) {
 		out,
 		func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) },
 	)
-	if len(out) != inventoryv1alpha1.MaxProperties || !sorted || !has(ours[0]) || !has(ours[1]) ||
+	if len(out) != inventoryv1alpha1.MaxProperties || over != 3 || !sorted || !has(ours[0]) || !has(ours[1]) ||
 		!has(ours[2]) ||
 		!has("a-124.example.com") ||
 		has("a-125.example.com") {
-		t.Errorf("%d mirrored, sorted %v: %v", len(out), sorted, out)
+		t.Errorf("%d mirrored, %d too many, sorted %v: %v", len(out), over, sorted, out)
 	}
 }
 

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -28,6 +30,7 @@ type Config struct {
 	Hub          func() client.Client                  // nil until the hub's caches have synced
 	Version      func(context.Context) (string, error) // this cluster's Kubernetes version
 	Restart      func(why string)                      // restarts the agent, which begins with Gate
+	Events       kube.Events
 	Now          func() time.Time
 }
 
@@ -49,13 +52,17 @@ func New(c Config) kube.Controller {
 		},
 		// This is half of the budget for one object (K4322: one update per 30 s, burst 10). The hub controller has
 		// the other half.
-		Reconciler: &reconciler{Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5)},
+		Reconciler: &reconciler{
+			Config: c, budget: rate.NewLimiter(rate.Every(time.Minute), 5), tooLong: map[types.UID]string{},
+		},
 	}
 }
 
 type reconciler struct {
 	Config
-	budget *rate.Limiter
+	budget  *rate.Limiter
+	tooLong map[types.UID]string // the resourceVersion of each property whose length an Event has reported
+	surplus int                  // the number of surplus properties that the last Event reported
 }
 
 // Reconcile mirrors version and properties to this member's ClusterProfile (K4322). It claims the profile if nobody
@@ -89,7 +96,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	want := profile.DeepCopy()
 	want.Status.Version.Kubernetes = version
-	want.Status.Properties = mirror(list.Items)
+	properties, tooLong, surplus := mirror(list.Items)
+	want.Status.Properties = properties
+	r.report(tooLong, surplus)
 	if equality.Semantic.DeepEqual(want.Status, profile.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -105,6 +114,25 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{}, err
 }
 
+// report sends an Event for each property that the inventory does not take, once.
+func (r *reconciler) report(tooLong []*aboutv1beta1.ClusterProperty, surplus int) {
+	for _, p := range tooLong {
+		if r.tooLong[p.UID] != p.ResourceVersion {
+			r.tooLong[p.UID] = p.ResourceVersion
+			r.Events.Event(p, kube.Warning, "PropertyTooLong", fmt.Sprintf(
+				"The inventory on the hub leaves this property out: a value there may have at most %d characters.",
+				inventoryv1alpha1.MaxPropertyValue))
+		}
+	}
+	if surplus > 0 && surplus != r.surplus {
+		about := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: clusterset.PropertySet}}
+		r.Events.Event(about, kube.Warning, "TooManyProperties", fmt.Sprintf(
+			"The inventory on the hub takes %d ClusterProperties of a cluster. It leaves out the last %d by name.",
+			inventoryv1alpha1.MaxProperties, surplus))
+	}
+	r.surplus = surplus
+}
+
 // notMember returns why this cluster is no member, or must not be one any longer; "" while it is.
 func notMember(properties []aboutv1beta1.ClusterProperty) string {
 	for i := range properties {
@@ -118,24 +146,28 @@ func notMember(properties []aboutv1beta1.ClusterProperty) string {
 	return "ClusterProperty " + clusterset.PropertySet + " is gone"
 }
 
-// mirror returns the ClusterProperties as the inventory has them, sorted by name. It leaves out values that are too
-// long for it. If there are too many, it leaves out the last ones by name, and never those that the hub's controllers
-// need.
-func mirror(properties []aboutv1beta1.ClusterProperty) (out []inventoryv1alpha1.Property) {
+// mirror returns the ClusterProperties as the inventory has them, sorted by name. tooLong are those whose value is
+// too long for it. If there are too many, it leaves out the last ones by name, and never those that the hub's
+// controllers need; surplus is their number.
+func mirror(properties []aboutv1beta1.ClusterProperty) (
+	out []inventoryv1alpha1.Property, tooLong []*aboutv1beta1.ClusterProperty, surplus int,
+) {
 	for i := range properties {
 		p := &properties[i]
-		if utf8.RuneCountInString(p.Spec.Value) <= inventoryv1alpha1.MaxPropertyValue {
-			out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
+		if utf8.RuneCountInString(p.Spec.Value) > inventoryv1alpha1.MaxPropertyValue {
+			tooLong = append(tooLong, p)
+			continue
 		}
+		out = append(out, inventoryv1alpha1.Property{Name: p.Name, Value: p.Spec.Value})
 	}
 	byName := func(a, b inventoryv1alpha1.Property) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(out, byName)
-	if len(out) > inventoryv1alpha1.MaxProperties {
+	if surplus = len(out) - inventoryv1alpha1.MaxProperties; surplus > 0 {
 		slices.SortStableFunc(out, func(a, b inventoryv1alpha1.Property) int { return priority(a) - priority(b) })
 		out = out[:inventoryv1alpha1.MaxProperties]
 		slices.SortFunc(out, byName)
 	}
-	return out
+	return out, tooLong, max(surplus, 0)
 }
 
 // priority returns 0 for the properties that the hub's controllers need, and 1 for all others.

@@ -81,14 +81,10 @@ type state struct {
 // sends no event.
 const recheck = 30 * time.Second
 
-// mayNot is when a name asks again whether it may be published: thousands of names are no load on an agent whose Lease
-// the hub does not renew.
-const mayNot = time.Second
-
 // Reconcile is one pass over one name.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.Lease.MayPublish() {
-		return reconcile.Result{RequeueAfter: mayNot}, nil
+		return reconcile.Result{RequeueAfter: r.wait(r.Now())}, nil
 	}
 	s, err := r.gather(ctx, req.NamespacedName)
 	if err != nil {

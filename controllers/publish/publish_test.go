@@ -136,14 +136,22 @@ func get[T client.Object](t *testing.T, c client.Client, like T) T {
 	return o
 }
 
-// TestNothingIsPublishedWithoutTheLease: names wait.
+// TestNothingIsPublishedWithoutTheLease: names wait, and ask less often the longer that lasts.
 func TestNothingIsPublishedWithoutTheLease(t *testing.T) {
-	now := time.Unix(1, 0)
+	start := time.Unix(1, 0)
+	now := start
 	r := reconcilerOf(nil, nil, lease{silent: true}, &now)
-	name := types.NamespacedName{Namespace: "shop", Name: "web"}
-	if got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil ||
-		got.RequeueAfter != mayNot {
-		t.Errorf("%v, %v", got, err)
+	for _, c := range []struct{ after, want time.Duration }{
+		{0, 200 * time.Millisecond}, {4 * time.Second, time.Second}, {time.Hour, 2 * time.Second},
+	} {
+		now = start.Add(c.after)
+		got, err := r.Reconcile(
+			t.Context(),
+			reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}},
+		)
+		if err != nil || got.RequeueAfter != c.want {
+			t.Errorf("after %v: %v, %v; want %v", c.after, got, err, c.want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 type memory struct {
 	mu      sync.Mutex
 	records map[string]*history // by name
+	waiting time.Time           // since when this agent may not publish
 }
 
 // history is what this agent remembers about one record.
@@ -36,6 +37,17 @@ func (m *memory) of(record string) *history {
 		m.records[record] = h
 	}
 	return h
+}
+
+// wait returns how long a name waits before it asks again whether it may be published: at most 2 s, so that thousands
+// of names are no load on an agent whose Lease the hub does not renew.
+func (m *memory) wait(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting.IsZero() {
+		m.waiting = now
+	}
+	return min(max(now.Sub(m.waiting)/4, 200*time.Millisecond), 2*time.Second)
 }
 
 func (m *memory) forget(record string) {

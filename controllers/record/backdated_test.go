@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 // rig is a hub and a member in memory.
 type rig struct {
 	hub, local client.Client
+	lost       int // the member stores so many writes more whose answers are lost
 	writes     int
 	events     []string
 }
@@ -37,7 +39,13 @@ func newRig(t *testing.T, shown *hubv1alpha1.ServiceExportRecord) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{}
-	answer := func(err error) error { r.writes++; return err }
+	answer := func(err error) error {
+		if r.writes++; err == nil && r.lost > 0 {
+			r.lost--
+			return errors.New("the answer is lost")
+		}
+		return err
+	}
 	r.hub = fake.NewClientBuilder().WithScheme(s).WithObjects(shown).Build()
 	r.local = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(shown).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -68,23 +76,27 @@ func (r *rig) settle(t *testing.T, name string) {
 	t.Fatal("ten passes do not settle it")
 }
 
-// TestE9ABackdatedExportIsReported once, and again where the claim is another.
+// TestE9ABackdatedExportIsReported once, whichever write's answer is lost, and recreated where the claim is another.
 func TestE9ABackdatedExportIsReported(t *testing.T) {
 	const told = "BackdatedExport/copy-of-web.shop.a"
 	published := metav1.Unix(1_700_000_000, 0)
 	for _, c := range []struct {
 		name  string
 		since time.Duration
+		lost  int
 		want  int
 	}{
-		{"at home in time", BackdateTolerance, 0},
-		{"backdated", BackdateTolerance + time.Second, 1},
+		{"at home in time", BackdateTolerance, 0, 0},
+		{"backdated", BackdateTolerance + time.Second, 0, 1},
+		{"backdated, and the answer to the copy's creation is lost", BackdateTolerance + time.Second, 1, 1},
+		{"backdated, and each write's answer is lost", BackdateTolerance + time.Second, 2, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shown := rec(1, false)
 			shown.Namespace, shown.CreationTimestamp = "set", published
 			shown.Spec.ExportedAt = new(metav1.NewTime(published.Add(-c.since)))
 			r := newRig(t, shown)
+			r.lost = c.lost
 			r.settle(t, shown.Name)
 			if len(r.events) != c.want || c.want > 0 && r.events[0] != told {
 				t.Errorf("Events %v, want %d of %s", r.events, c.want, told)

@@ -203,6 +203,9 @@ func (r *reconciler) exclude(
 	return true, nil
 }
 
+// annotationBackdated on a copy is the exportedAt that an Event BackdatedExport has reported.
+const annotationBackdated = "clusterset-dns.io/backdated"
+
 // isImported returns whether an import has something from the record's cluster.
 func (r *reconciler) isImported(ctx context.Context, rec *hubv1alpha1.ServiceExportRecord) (bool, error) {
 	name := kube.Exported(rec)
@@ -260,10 +263,13 @@ func (c Config) Acknowledge(ctx context.Context, lease *coordinationv1.Lease) er
 // records only.
 func created(copied *hubv1alpha1.ServiceExportRecord) time.Time { return clusterset.Created(copied) }
 
-// follow updates the copy from the hub. If it is up to date, follow ends Held.
+// follow updates the copy from the hub. If it is up to date, follow reports a backdated export and ends Held.
 func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.ServiceExportRecord) error {
 	if copied != nil && equality.Semantic.DeepEqual(shown.Spec, copied.Spec) &&
 		created(copied).Equal(shown.CreationTimestamp.Time) && !clusterset.Published(copied).After(created(copied)) {
+		if claim := backdated(copied); claim != "" {
+			return r.reportBackdated(ctx, copied, claim) // the annotation triggers the next pass
+		}
 		return r.setHeld(ctx, copied, metav1.ConditionFalse, "Current", "The copy is up to date.")
 	}
 	rec := &hubv1alpha1.ServiceExportRecord{}
@@ -274,30 +280,41 @@ func (r *reconciler) follow(ctx context.Context, shown, copied *hubv1alpha1.Serv
 	rec.Namespace, rec.Name, rec.Spec = kube.SystemNamespace, shown.Name, shown.Spec
 	log.FromContext(ctx).
 		Info("copying a record", "record", rec.Name, "revision", rec.Spec.Revision, "withdrawn", rec.Spec.Withdrawn)
-	write := func() error { return r.Local.Create(ctx, rec) }
-	if copied != nil {
-		write = func() error { return r.Local.Update(ctx, rec) }
+	if copied == nil {
+		return r.Local.Create(ctx, rec)
 	}
-	if err := write(); err != nil {
-		return err
-	}
-	if copied == nil || !copied.Spec.ExportedAt.Equal(rec.Spec.ExportedAt) {
-		r.reportBackdated(rec)
-	}
-	return nil
+	return r.Local.Update(ctx, rec)
 }
 
-// reportBackdated reports an export whose exportedAt is older than it can be (E9).
-func (r *reconciler) reportBackdated(copied *hubv1alpha1.ServiceExportRecord) {
-	s, published := &copied.Spec, clusterset.Published(copied)
-	if s.ExportedAt == nil || s.Withdrawn || published.Sub(s.ExportedAt.Time) <= BackdateTolerance {
-		return
+// backdated returns the exportedAt of a copy if it is older than it can be (E9) and not yet reported, else "".
+func backdated(copied *hubv1alpha1.ServiceExportRecord) (claim string) {
+	at := copied.Spec.ExportedAt
+	if at == nil || copied.Spec.Withdrawn || clusterset.Published(copied).Sub(at.Time) <= BackdateTolerance {
+		return ""
 	}
-	r.Events.Event(copied, kube.Warning, "BackdatedExport", fmt.Sprintf(
-		"Cluster %s states that it has exported %s/%s since %s, but published it at %s. It may have joined late, or "+
-			"its clock is wrong. In conflicts, that age counts only if the export was published within %v of the "+
-			"first one of the name. Otherwise it ranks last.", s.ClusterID, s.ServiceNamespace, s.ServiceName,
-		s.ExportedAt.UTC().Format(time.RFC3339), published.UTC().Format(time.RFC3339), conflict.Window))
+	if claim = at.UTC().Format(time.RFC3339); copied.Annotations[annotationBackdated] == claim {
+		return ""
+	}
+	return claim
+}
+
+// reportBackdated raises the Event before it annotates the copy, so that a crash in between repeats the Event instead
+// of losing it.
+func (r *reconciler) reportBackdated(ctx context.Context, copied *hubv1alpha1.ServiceExportRecord, claim string) error {
+	s := &copied.Spec
+	published := clusterset.Published(copied).UTC().Format(time.RFC3339)
+	r.Events.Event(
+		copied,
+		kube.Warning,
+		"BackdatedExport",
+		fmt.Sprintf("Cluster %s states that it has exported %s/%s since %s, but "+
+			"published it at %s. It may have joined late, or its clock is wrong. In conflicts, that age counts "+
+			"only if the export was published within %v of the first one of the name. Otherwise it ranks last.",
+			s.ClusterID, s.ServiceNamespace, s.ServiceName, claim, published, conflict.Window),
+	)
+	reported := copied.DeepCopy()
+	metav1.SetMetaDataAnnotation(&reported.ObjectMeta, annotationBackdated, claim)
+	return r.Local.Update(ctx, reported)
 }
 
 // setHeld sets the condition Held. It does not add Held False to a copy that was never held.

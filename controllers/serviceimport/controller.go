@@ -17,6 +17,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset-dns/controllers/api/about/v1beta1"
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/derived"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/ipam"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/liveness"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
@@ -57,11 +58,34 @@ func New(c Config) kube.Controller {
 			},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: r.requestsForSlice},
 			{Side: kube.Local, Object: &discoveryv1.EndpointSlice{}, Requests: kube.Named(kube.ImportOf)},
-			{Side: kube.Hub, Object: &hubv1alpha1.EndpointRecord{}, Requests: kube.Named(kube.Exported)},
+			{
+				Side:     kube.Hub,
+				Object:   &hubv1alpha1.EndpointRecord{},
+				Requests: kube.Named(kube.Exported),
+				Ahead:    r.changed,
+			},
 			{Side: kube.Local, Object: &coordinationv1.Lease{}, Requests: r.requestsForSource, Alike: kube.SameState},
 		},
 		Reconciler: r,
 	}
+}
+
+// changed reports whether an imported slice is older than its record. Only such records of the initial list are
+// urgent.
+func (r *reconciler) changed(ctx context.Context, record client.Object) bool {
+	rec, service := record.(*hubv1alpha1.EndpointRecord), kube.Exported(record)
+	if rec.Spec.ClusterID == r.Cluster {
+		return false
+	}
+	name := types.NamespacedName{
+		Namespace: service.Namespace,
+		Name:      endpoints.SliceName(derived.Name(service.Namespace, service.Name), rec.Name, rec.Spec.AddressType),
+	}
+	slice, err := kube.Get[*discoveryv1.EndpointSlice](ctx, r.Local, name)
+	return err == nil && slice != nil &&
+		slice.Annotations[endpoints.AnnotationRevision] != endpoints.Revision(
+			rec.CreationTimestamp.Unix(), rec.Spec.Revision,
+		)
 }
 
 // requestsForDerived returns the import of a derived Service. If a user edited the annotation that names it, the name

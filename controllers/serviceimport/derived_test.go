@@ -84,7 +84,7 @@ func TestI9WhoseADerivedServiceIs(t *testing.T) {
 }
 
 // TestI6AnOlderAPIServerMakesTheServiceAllTheSame: one that does not know what the oldest exporter asks for in
-// trafficDistribution refuses that value, and is asked without it.
+// trafficDistribution refuses that value, and is asked without it; for an hour, not again.
 func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 	asked := 0
 	refuse := func(o client.Object) error {
@@ -119,14 +119,17 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 			return c.Update(ctx, o, opts...)
 		},
 	}).Build()
-	r := &reconciler{Config: Config{Local: local}}
+	now := time.Unix(1000, 0)
+	r := &reconciler{Config: Config{Local: local, Now: func() time.Time { return now }}}
 	s := &snapshot{name: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	m := &conflict.Merged{
 		TrafficDistribution: corev1.ServiceTrafficDistributionPreferSameNode,
 		Type:                mcsv1beta1.ClusterSetIP,
 	}
-	for range 2 { // made, and changed
-		asked = 0
+	for i, want := range []int{2, 1, 2} { // made, changed, and changed after an hour
+		if asked = 0; i == 2 {
+			now = now.Add(time.Hour)
+		}
 		m.Ports = append(
 			m.Ports,
 			clusterset.Port{Name: fmt.Sprint("p", len(m.Ports)), Protocol: "TCP", Number: int32(80 + len(m.Ports))},
@@ -135,8 +138,13 @@ func TestI6AnOlderAPIServerMakesTheServiceAllTheSame(t *testing.T) {
 		if err != nil || svc == nil || len(svc.Spec.Ports) != len(m.Ports) || svc.Spec.TrafficDistribution != nil {
 			t.Fatalf("%v: %+v", err, svc)
 		}
-		if s.svc = svc; asked != 2 {
-			t.Errorf("the API server was asked %d times, want 2", asked)
+		if s.svc = svc; asked != want {
+			t.Errorf("the API server was asked %d times, want %d", asked, want)
+		}
+		asked = 0
+		if _, err := r.write(t.Context(), s, m, []corev1.IPFamily{corev1.IPv4Protocol}, nil); err != nil ||
+			asked > 0 {
+			t.Errorf("a settled pass asks it %d times: %v", asked, err)
 		}
 	}
 }

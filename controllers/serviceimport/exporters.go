@@ -14,23 +14,29 @@ import (
 	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/endpoints"
+	"github.com/clusterset-dns/clusterset-dns/controllers/decide/imports"
 	"github.com/clusterset-dns/clusterset-dns/controllers/kube"
 )
 
 const (
-	messageLost = "This cluster lost its copy of the record of cluster %s, and the hub shows no valid one. " +
-		"The import stays as it is until that cluster publishes again or is evicted."
-	messageUnreadable = "The record of cluster %[2]s cannot be used: %[1]v. The import stays as it is. " +
+	messageLost = "This cluster lost its copy of the record of cluster %s, and the hub shows no valid one. What was " +
+		"imported from that cluster stays as it is until it publishes again or is evicted."
+	messageUnreadable = "The record is not used: %v. What was imported from cluster %s stays as it is. " +
 		"If a newer agent wrote the record, run that version again. If the record was edited, delete this copy: " +
 		"the agent copies it again."
 )
 
-// exporters is the decision about which clusters export a name. A cluster exports if its copy is valid, and does not if
-// its owner withdrew the record, departed, or does not export to this cluster (E11). While the copy of another one is
-// unreadable or missing, nothing of the name changes: absence is not deletion (DESIGN §2).
+// exporters is the decision about which clusters export a name. A cluster is in one of four states:
+//   - exporting: its copy is valid;
+//   - frozen: its copy is unreadable, or missing although its owner did not end the export. Its share stays as it is;
+//   - pending: another controller is about to write its copy. The whole name waits;
+//   - ended: its owner withdrew the record, departed, or does not export to this cluster (E11).
 type exporters struct {
-	exports []clusterset.Export
-	waits   bool // for a copy
+	exports  []clusterset.Export
+	frozen   map[string]bool
+	standIns []clusterset.Export // the import's content, for frozen clusters that contributed to it
+	pending  bool
+	lost     bool // a cluster is frozen because its copy is missing
 
 	managed    []*discoveryv1.EndpointSlice // imported slices that this pass may change
 	unreadable bool                         // an imported slice was edited and is left alone
@@ -38,28 +44,44 @@ type exporters struct {
 }
 
 // exporters decides.
-func (s *snapshot) exporters() (e exporters) {
+func (s *snapshot) exporters() exporters {
+	own, e := s.own.Cluster, exporters{frozen: map[string]bool{}}
 	for i := range s.copies {
 		e.addCopy(&s.copies[i], s.exported[s.copies[i].Spec.ClusterID], s.own)
 	}
 	withoutCopy := s.importedWithoutCopy()
 	for _, cluster := range slices.Sorted(maps.Keys(withoutCopy)) {
-		waits, lost := s.missingCopy(cluster, withoutCopy[cluster])
-		e.waits = e.waits || waits
-		if lost && s.imp != nil && s.hub {
-			e.findings = append(e.findings, finding{s.imp, "RecordLost", fmt.Sprintf(messageLost, cluster)})
+		switch s.missingCopy(cluster, own, withoutCopy[cluster]) {
+		case pending:
+			e.pending = true
+		case frozen:
+			e.lost, e.frozen[cluster] = true, true
+			if s.imp != nil && s.hub {
+				e.findings = append(e.findings, finding{s.imp, "RecordLost", fmt.Sprintf(messageLost, cluster)})
+			}
 		}
 	}
+	e.addStandIns(s)
 	for _, slice := range s.imported {
 		cluster := sourceCluster(slice)
-		if cluster != s.own.Cluster && e.isExporting(cluster) && s.isUnreadable(slice) {
+		switch {
+		case e.frozen[cluster]:
+		case cluster != own && e.isExporting(cluster) && s.isUnreadable(slice):
 			e.unreadable = true
-		} else {
+		default:
 			e.managed = append(e.managed, slice)
 		}
 	}
 	return e
 }
+
+type copyState int
+
+const (
+	ended copyState = iota
+	pending
+	frozen
+)
 
 // addCopy adds one copy. onHub is the record on the hub; nil if unknown.
 func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own clusterset.Place) {
@@ -68,12 +90,12 @@ func (e *exporters) addCopy(rec, onHub *hubv1alpha1.ServiceExportRecord, own clu
 		// The local API server may have written the withdrawal long after it was sent, when the owner exports again.
 		exportsAgain := cluster != own.Cluster && onHub != nil && onHub.Spec.Revision > rec.Spec.Revision &&
 			isValid(onHub)
-		e.waits = e.waits || exportsAgain
+		e.pending = e.pending || exportsAgain
 		return
 	}
 	export, err := clusterset.ParseExport(rec)
 	if err != nil {
-		e.waits = true
+		e.frozen[cluster] = true
 		e.findings = append(e.findings, finding{rec, "RecordUnreadable", fmt.Sprintf(messageUnreadable, err, cluster)})
 		return
 	}
@@ -112,23 +134,46 @@ func (s *snapshot) importedWithoutCopy() map[string]time.Time {
 	return out
 }
 
-// missingCopy returns whether the name waits for the copy of a cluster: its owner did not end the export. A user may
-// have deleted the copy. serviceexport writes own copies again, record those of other clusters, unless it is lost: the
-// hub shows no valid record either.
-func (s *snapshot) missingCopy(cluster string, created time.Time) (waits, lost bool) {
-	if cluster == s.own.Cluster {
-		ended := s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
-			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse)
-		return !ended, false
+// missingCopy returns the state of a cluster without a copy. Absence is not deletion (DESIGN §2): a user may have
+// deleted the copy, or this cluster was restored. serviceexport writes own copies again, record those of other
+// clusters.
+func (s *snapshot) missingCopy(cluster, own string, created time.Time) copyState {
+	if cluster == own {
+		if s.export == nil || s.export.DeletionTimestamp != nil || meta.IsStatusConditionPresentAndEqual(
+			s.export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid), metav1.ConditionFalse) {
+			return ended
+		}
+		return pending
 	}
 	onHub := s.exported[cluster]
 	switch {
 	case s.excluded || onHub != nil && onHub.Spec.Withdrawn: // record makes no copy for an excluded namespace
-		return false, false
+		return ended
+	case onHub != nil && isValid(onHub):
+		return pending
 	case onHub == nil && created.Before(s.departed[cluster]):
-		return false, false
+		return ended
 	}
-	return true, onHub == nil || !isValid(onHub)
+	return frozen
+}
+
+// addStandIns lets the import speak for frozen clusters that contributed to it. A frozen cluster that is not in it
+// yet has no share.
+func (e *exporters) addStandIns(s *snapshot) {
+	if s.imp == nil || !kube.Owned(s.imp) {
+		return
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(e.frozen)) {
+		inStatus := slices.ContainsFunc(
+			s.imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == cluster },
+		)
+		inSlices := slices.ContainsFunc(
+			s.imported, func(e *discoveryv1.EndpointSlice) bool { return sourceCluster(e) == cluster },
+		)
+		if standIn, ok := imports.StandIn(s.imp, cluster, e.exports); ok && (inStatus || inSlices) {
+			e.standIns = append(e.standIns, standIn)
+		}
+	}
 }
 
 func (e *exporters) isExporting(cluster string) bool {

@@ -13,6 +13,7 @@ import (
 type memory struct {
 	mu      sync.Mutex
 	waits   map[types.NamespacedName]time.Duration // how long a name waited for its VIP last
+	unknown map[string]time.Time                   // trafficDistributions that the API server refused
 	settled map[types.NamespacedName]*settled
 	orders  map[types.NamespacedName]*endpoints.Order // of names whose preference has several tiers
 }
@@ -67,4 +68,24 @@ func (m *memory) stopWaiting(name types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.waits, name)
+}
+
+// unknownFor is how long a refused trafficDistribution is not tried again: the API server may be upgraded.
+const unknownFor = time.Hour
+
+// isUnknown reports whether the API server has refused this trafficDistribution recently.
+func (m *memory) isUnknown(distribution string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, refused := m.unknown[distribution]
+	return refused && now.Sub(at) < unknownFor
+}
+
+func (m *memory) setUnknown(distribution string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unknown == nil {
+		m.unknown = map[string]time.Time{}
+	}
+	m.unknown[distribution] = now
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,26 +83,40 @@ func (r *reconciler) resolve(ctx context.Context, s *snapshot) (again time.Durat
 	}
 	e := s.exporters()
 	r.report(e.findings)
-	if e.waits {
+	exported := len(e.exports)+len(e.frozen) > 0
+	if e.pending {
 		return recheck, nil
 	}
-	if o := s.foreign(); o != nil && len(e.exports) > 0 {
+	if o := s.foreign(); o != nil && exported {
 		return recheck, reporter{r.Config}.refuse(ctx, s, o)
 	}
 	if err := (reporter{r.Config}).accept(ctx, s); err != nil {
 		return 0, err
 	}
-	if len(e.exports) == 0 {
+	switch {
+	case !exported:
 		r.stopWaiting(s.name)
 		r.setOrder(s.name, nil)
 		return r.retire(ctx, s)
+	case len(e.exports)+len(e.standIns) > 0:
+		if again, err = r.apply(ctx, s, &e); err != nil {
+			return 0, err
+		}
 	}
-	return r.apply(ctx, s, &e)
+	if e.lost && (again == 0 || again > recheck) {
+		return recheck, nil
+	}
+	return again, nil
 }
 
 // apply writes slices, derived Service and import, and returns when to check the name again.
 func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (again time.Duration, err error) {
-	merged, _ := conflict.Merge(e.exports) // the exporters report conflicts on their ServiceExports
+	merged, _ := conflict.Merge(
+		slices.Concat(e.standIns, e.exports),
+	) // the exporters report conflicts on their ServiceExports
+	for _, standIn := range e.standIns {
+		delete(merged.Names, standIn.Cluster) // its slices stay as they are
+	}
 	imp, err := r.ensureImport(ctx, s, &merged)
 	if err != nil {
 		return 0, err
@@ -160,8 +175,8 @@ func (r *reconciler) apply(ctx context.Context, s *snapshot, e *exporters) (agai
 		again = recheck
 	case !complete: // no event says when the API server gets another family
 		again = kube.FamiliesKept
-	default:
-		r.settle(s, want)
+	case len(e.frozen) == 0:
+		r.settle(s, want, r.Now())
 	}
 	if back > 0 && (again == 0 || back < again) {
 		again = back

@@ -130,10 +130,14 @@ func (r *reconciler) write(
 		texts = append(texts, a.String())
 	}
 	svc := derived.Service(s.name.Namespace, s.name.Name, kube.Manager, m, families, s.svc, texts)
+	if r.isUnknown(m.TrafficDistribution, r.Now()) {
+		svc.Spec.TrafficDistribution = nil
+	}
 	done, err := r.put(ctx, s, svc)
 	if d := svc.Spec.TrafficDistribution; d != nil && kube.InvalidField(err, "spec.trafficDistribution") {
 		log.FromContext(ctx).Info("the API server does not know this trafficDistribution", "service", svc.Name,
 			"value", *d)
+		r.setUnknown(*d, r.Now())
 		svc.Spec.TrafficDistribution = nil
 		return r.put(ctx, s, svc)
 	}

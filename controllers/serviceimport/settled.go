@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,9 +104,10 @@ func (s *snapshot) published(want *endpoints.Import) (out []published, ok bool) 
 
 // settle remembers the decision of a pass that met no error. The versions are those that it read: what it wrote has
 // others, and is looked at again.
-func (m *memory) settle(s *snapshot, want *endpoints.Import) {
+func (m *memory) settle(s *snapshot, want *endpoints.Import, now time.Time) {
 	basis, ok := s.basis()
-	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, s.own) {
+	if !ok || s.anyExpired(want) || !endpoints.Independent(want.Merged, s.own) ||
+		m.isUnknown(want.Merged.TrafficDistribution, now) {
 		return
 	}
 	all, ok := s.published(want)

@@ -431,6 +431,7 @@ func TestP3ID5TheInventory(t *testing.T) {
 		}
 		return nil
 	})
+	a.wantEvent(t, "default", "notes.example.com", "PropertyTooLong")
 	if p := a.property(t, "region.example.com"); p == nil || p.Spec.Value != "eu-west" {
 		t.Errorf("the user's property: %+v", p)
 	}

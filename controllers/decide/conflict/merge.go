@@ -232,11 +232,16 @@ func nameUnnamed(ports []clusterset.Port, taken map[string]bool) {
 		if ports[i].Name != "" {
 			continue
 		}
-		base := fmt.Sprintf("%s-%d", strings.ToLower(string(ports[i].Protocol)), ports[i].Number)
+		base := PortName(ports[i])
 		name := base
 		for n := 2; taken[name]; n++ {
 			name = fmt.Sprintf("%s-%d", base, n)
 		}
 		ports[i].Name, taken[name] = name, true
 	}
+}
+
+// PortName returns the name that an unnamed port gets beside others. If that is taken, "-2", "-3" and so on follow it.
+func PortName(p clusterset.Port) string {
+	return fmt.Sprintf("%s-%d", strings.ToLower(string(p.Protocol)), p.Number)
 }

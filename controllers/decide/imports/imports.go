@@ -4,6 +4,7 @@
 package imports
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,6 +115,79 @@ func Status(m *conflict.Merged) mcsv1beta1.ServiceImportStatus {
 		status.Clusters = append(status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
 	return status
+}
+
+// StandIn returns an export with everything that imp says. It stands in for an exporter whose record cannot be read,
+// so that nothing is removed that this exporter may have contributed, while others may add to it. live are the exports
+// that it is merged with. ok is false if imp was never usable.
+func StandIn(
+	imp *mcsv1beta1.ServiceImport, cluster string, live []clusterset.Export,
+) (e clusterset.Export, ok bool) {
+	spec := &imp.Spec
+	if len(spec.IPFamilies) == 0 {
+		return e, false
+	}
+	e = clusterset.Export{
+		Cluster:               cluster,
+		Namespace:             imp.Namespace,
+		Name:                  imp.Name,
+		Type:                  spec.Type,
+		Families:              slices.Clone(spec.IPFamilies),
+		SessionAffinity:       cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone),
+		SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
+		InternalTrafficPolicy: ptr.Deref(spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster),
+		TrafficDistribution:   ptr.Deref(spec.TrafficDistribution, ""),
+		Preference:            hubv1alpha1.PreferNone,
+	}
+	if p, err := clusterset.ParsePreference(imp.Annotations[clusterset.AnnotationPreference]); err == nil {
+		e.Preference = p
+	}
+	e.MinReady, _ = clusterset.ParseMinReady(imp.Annotations[clusterset.AnnotationMinReady])
+	for _, p := range spec.Ports {
+		e.Ports = append(e.Ports, clusterset.Port{
+			Name:        p.Name,
+			Protocol:    cmp.Or(p.Protocol, corev1.ProtocolTCP),
+			Number:      p.Port,
+			AppProtocol: ptr.Deref(p.AppProtocol, ""),
+		})
+	}
+	for i := range live {
+		unname(e.Ports, live[i].Ports)
+	}
+	labels, annotations, _ := strings.Cut(imp.Annotations[AnnotationExported], ";")
+	e.Labels, e.Annotations = listed(imp.Labels, labels), listed(imp.Annotations, annotations)
+	return e, true
+}
+
+// unname takes the name that a merge made for the unnamed port of an export from the import's port. The ports of a
+// Headless import are told apart by their names (C3). So the next merge would add the unnamed port once more, with yet
+// another name.
+func unname(imported, exported []clusterset.Port) {
+	if len(exported) != 1 || exported[0].Name != "" {
+		return // only a single port may be unnamed
+	}
+	p, latest := exported[0], -1
+	for i, q := range imported {
+		rest, made := strings.CutPrefix(q.Name, conflict.PortName(p))
+		if !made || rest != "" && rest[0] != '-' || q.Protocol != p.Protocol || q.Number != p.Number {
+			continue
+		}
+		if latest < 0 || len(q.Name) > len(imported[latest].Name) ||
+			len(q.Name) == len(imported[latest].Name) && q.Name > imported[latest].Name {
+			latest = i
+		}
+	}
+	if latest >= 0 {
+		imported[latest].Name = ""
+	}
+}
+
+// listed returns the entries of in whose keys are in the list.
+func listed(in map[string]string, list string) map[string]string {
+	keys := strings.Split(list, ",")
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(k, _ string) bool { return !slices.Contains(keys, k) })
+	return out
 }
 
 // ReasonFull is the reason of Ready False while the VIP ranges are full (V).

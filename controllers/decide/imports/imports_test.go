@@ -4,10 +4,14 @@ import (
 	"errors"
 	"maps"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	hubv1alpha1 "github.com/clusterset-dns/clusterset-dns/controllers/api/hub/v1alpha1"
 	"github.com/clusterset-dns/clusterset-dns/controllers/clusterset"
 	"github.com/clusterset-dns/clusterset-dns/controllers/decide/conflict"
 )
@@ -53,6 +57,85 @@ func TestC8ExportedMetadata(t *testing.T) {
 		AnnotationExported: "other;",
 	}; !maps.Equal(imp.Annotations, want) {
 		t.Errorf("annotations %v, want %v", imp.Annotations, want)
+	}
+}
+
+// TestAnImportStandsInForItself: what is made of it alone is the same import.
+func TestAnImportStandsInForItself(t *testing.T) {
+	oldest := clusterset.Export{
+		Cluster:         "a",
+		Created:         time.Unix(100, 0),
+		Type:            mcsv1beta1.ClusterSetIP,
+		SessionAffinity: corev1.ServiceAffinityClientIP,
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))},
+		},
+		InternalTrafficPolicy: corev1.ServiceInternalTrafficPolicyLocal,
+		TrafficDistribution:   "PreferClose",
+		Preference:            hubv1alpha1.PreferLocal,
+		Families: []corev1.IPFamily{
+			"IPv6",
+			"IPv4",
+		},
+		Labels:      map[string]string{"team": "shop"},
+		Annotations: map[string]string{"doc": "x"},
+		Ports:       []clusterset.Port{{Protocol: "TCP", Number: 80, AppProtocol: "http"}},
+	}
+	other := clusterset.Export{
+		Cluster:         "c",
+		Created:         time.Unix(200, 0),
+		Type:            mcsv1beta1.Headless,
+		Families:        oldest.Families,
+		SessionAffinity: corev1.ServiceAffinityNone,
+		Ports:           []clusterset.Port{{Name: "web", Protocol: "UDP", Number: 80}},
+	}
+	m, _ := conflict.Merge([]clusterset.Export{oldest, other})
+	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"user": "s"}}}
+	Metadata(imp, &m, "derived-x", "m")
+	imp.Spec = Spec(&m, m.Families, []string{"fd00::1", "10.0.0.1"})
+	for _, others := range [][]clusterset.Export{nil, {other}} {
+		e, ok := StandIn(imp, "a", nil)
+		if !ok {
+			t.Fatal("it says too little")
+		}
+		m, _ := conflict.Merge(append(others, e))
+		is := imp.DeepCopy()
+		Metadata(is, &m, "derived-x", "m")
+		is.Spec = Spec(&m, m.Families, imp.Spec.IPs)
+		if !equality.Semantic.DeepEqual(is, imp) {
+			t.Errorf("with %d others:\n was %+v\n is  %+v", len(others), imp, is)
+		}
+	}
+	if _, ok := StandIn(&mcsv1beta1.ServiceImport{}, "a", nil); ok {
+		t.Error("one that never had a family stands in")
+	}
+}
+
+// An unnamed port that a live export shares with the stand-in, or with a port of that name, is not added again with
+// each pass.
+func TestStandInDoesNotAddUnnamedPorts(t *testing.T) {
+	port := func(name string, number int32) []clusterset.Port {
+		return []clusterset.Port{{Name: name, Protocol: "UDP", Number: number}}
+	}
+	export := func(cluster string, ports []clusterset.Port) clusterset.Export {
+		return clusterset.Export{
+			Cluster: cluster, Type: mcsv1beta1.Headless, Ports: ports, Families: []corev1.IPFamily{corev1.IPv4Protocol},
+		}
+	}
+	for _, ports := range [][]clusterset.Port{port("http", 90), port("", 80), port("udp-80", 81)} {
+		f := export("f", ports)
+		live := []clusterset.Export{export("l", port("", 80)), export("m", port("udp-80", 80))}
+		m, _ := conflict.Merge([]clusterset.Export{f, live[0]})
+		for pass := range 4 { // the second live export comes with the first pass
+			imp := &mcsv1beta1.ServiceImport{}
+			imp.Spec = Spec(&m, m.Families, nil)
+			before := len(imp.Spec.Ports)
+			e, _ := StandIn(imp, "f", live)
+			m, _ = conflict.Merge(append([]clusterset.Export{e}, live...))
+			if pass > 0 && len(m.Ports) != before {
+				t.Errorf("%v: pass %d changes ports %+v to %+v", f.Ports, pass, imp.Spec.Ports, m.Ports)
+			}
+		}
 	}
 }
 

@@ -110,8 +110,7 @@ func TestV6FreeBlocksCanBeCut(t *testing.T) {
 		}
 		said, found := FreeBlocks(pool, taken, length), uint64(0)
 		for before := slices.Clone(taken); ; found++ {
-			lowest, pools := map[netip.Prefix]netip.Prefix{}, []netip.Prefix{pool}
-			p, err := allocate(pools, outermost(slices.Clone(taken)), lowest, family, length)
+			p, err := allocate([]netip.Prefix{pool}, outermost(slices.Clone(taken)), map[netip.Prefix]netip.Prefix{}, family, length)
 			if err != nil {
 				taken = before
 				break
