@@ -169,7 +169,8 @@ func (r *reconciler) pause(ctx context.Context, facts *grants.Facts) (left time.
 
 // isClaimed returns whether a cluster has joined with a ClusterProfile.
 func isClaimed(p inventoryv1alpha1.ClusterProfile) bool {
-	return p.Spec.ClusterManager.Name == clusterset.ClusterManager && p.Annotations[clusterset.AnnotationClusterUID] != ""
+	return p.Spec.ClusterManager.Name == clusterset.ClusterManager &&
+		p.Annotations[clusterset.AnnotationClusterUID] != ""
 }
 
 // cleanedUp returns the cluster IDs that have no ClusterProfile, Lease or record on the hub. It reads from the API

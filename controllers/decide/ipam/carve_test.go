@@ -110,7 +110,13 @@ func TestV6FreeBlocksCanBeCut(t *testing.T) {
 		}
 		said, found := FreeBlocks(pool, taken, length), uint64(0)
 		for before := slices.Clone(taken); ; found++ {
-			p, err := allocate([]netip.Prefix{pool}, outermost(slices.Clone(taken)), map[netip.Prefix]netip.Prefix{}, family, length)
+			p, err := allocate(
+				[]netip.Prefix{pool},
+				outermost(slices.Clone(taken)),
+				map[netip.Prefix]netip.Prefix{},
+				family,
+				length,
+			)
 			if err != nil {
 				taken = before
 				break
