@@ -77,10 +77,11 @@ func (w *World) excuseUncovered(m *member) {
 	}
 }
 
-// serves tells whether a range that is ready holds an address.
+// serves reports whether a range that is ready holds an address.
 func (m *member) serves(a netip.Addr) bool {
 	for _, c := range all[*networkingv1.ServiceCIDR](m.server, api.ServiceCIDR) {
-		if api.Ready(c) && slices.ContainsFunc(c.Spec.CIDRs, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) }) {
+		holds := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(a) }
+		if api.Ready(c) && slices.ContainsFunc(c.Spec.CIDRs, holds) {
 			return true
 		}
 	}

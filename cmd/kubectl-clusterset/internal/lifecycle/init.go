@@ -108,7 +108,7 @@ func (o *InitOptions) render(ctx context.Context) (objects []*unstructured.Unstr
 	return objects, o.VIPs.put(firstOf(objects, "ClusterSet"))
 }
 
-const freeNamespace = "if nobody deletes it now, for each of kubectl -n %[1]s get clusterprofiles: kubectl -n %[1]s " +
+const freeNamespace = "if nobody deletes it now, for each ClusterProfile, on the hub: kubectl -n %[1]s " +
 	"patch clusterprofile NAME --type=merge -p '{\"metadata\": {\"finalizers\": null}}'; %[2]s"
 
 // applyHub applies all objects. The spec of an existing ClusterSet stays, except for what flags set.
